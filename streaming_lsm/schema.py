@@ -1,0 +1,299 @@
+"""Arrow and Avro schemas of a table, its meta columns, and how a batch is fitted to them.
+
+Timestamps are microseconds: ``timestamp[us, UTC]`` (Avro ``timestamp-micros``) and ``timestamp[us]``
+(``local-timestamp-micros``). A nullable Arrow field is an Avro union with null first and default null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming_lsm.errors import SchemaError
+
+COMMIT_TIME = "_hoodie_commit_time"
+COMMIT_SEQNO = "_hoodie_commit_seqno"
+RECORD_KEY = "_hoodie_record_key"
+PARTITION_PATH = "_hoodie_partition_path"
+FILE_NAME = "_hoodie_file_name"
+META_COLUMNS = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
+OPERATION = "_hoodie_operation"
+IS_DELETED = "_hoodie_is_deleted"
+DELETE_LOG_RECORD = "hudi_delete_log_record"
+
+Avro = str | dict[str, object] | list[object]
+
+_PRIMITIVES: dict[pa.DataType, Avro] = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    pa.timestamp("us", "UTC"): {"type": "long", "logicalType": "timestamp-micros"},
+    pa.timestamp("us"): {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+_ARROW: dict[tuple[str, str | None], pa.DataType] = {
+    ("boolean", None): pa.bool_(),
+    ("int", None): pa.int32(),
+    ("long", None): pa.int64(),
+    ("float", None): pa.float32(),
+    ("double", None): pa.float64(),
+    ("string", None): pa.string(),
+    ("bytes", None): pa.binary(),
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+}
+
+
+def table_schema(schema: pa.Schema) -> pa.Schema:
+    """`schema` in the types that a table keeps, without meta columns.
+
+    Large, view and dictionary encodings become plain; small integers become int32; timestamps
+    become microseconds, every time zone UTC.
+
+    Raises:
+        SchemaError: a type that Hudi tables cannot hold, or a column name that is used twice.
+    """
+    names = [name for name in schema.names if name not in META_COLUMNS]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise SchemaError(f"column {repeated[0]!r} appears more than once; rename one of them")
+    return pa.schema([_stored_field(schema.field(name), name) for name in names])
+
+
+def _stored_field(field: pa.Field, where: str) -> pa.Field:
+    return pa.field(field.name, _stored_type(field.type, where), field.nullable)
+
+
+def _stored_type(kind: pa.DataType, where: str) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _stored_type(kind.value_type, where)
+    if pa.types.is_large_string(kind) or kind == pa.string_view():
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind) or kind == pa.binary_view():
+        return pa.binary()
+    if kind in (pa.int8(), pa.int16(), pa.uint8(), pa.uint16()):
+        return pa.int32()
+    if kind == pa.uint32():
+        return pa.int64()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if pa.types.is_date64(kind):
+        return pa.date32()
+    if kind in _PRIMITIVES or pa.types.is_decimal128(kind):
+        return kind
+    return _stored_nested(kind, where)
+
+
+def _stored_nested(kind: pa.DataType, where: str) -> pa.DataType:
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        element = kind.value_field
+        return pa.list_(pa.field("element", _stored_type(element.type, f"{where}.element"), element.nullable))
+    if pa.types.is_map(kind) and pa.types.is_string(_stored_type(kind.key_type, where)):
+        item = kind.item_field
+        return pa.map_(pa.string(), pa.field("value", _stored_type(item.type, f"{where}.value"), item.nullable))
+    if pa.types.is_struct(kind):
+        return pa.struct([_stored_field(child, f"{where}.{child.name}") for child in kind.fields])
+    raise SchemaError(f"column {where!r} has type {kind}, which a Hudi table cannot hold; cast it first")
+
+
+def with_meta(schema: pa.Schema) -> pa.Schema:
+    """The schema of a data file: the five meta columns, then those of the table (format 01, Record columns)."""
+    return pa.schema([pa.field(name, pa.string()) for name in META_COLUMNS] + list(schema))
+
+
+def without_meta(schema: pa.Schema) -> pa.Schema:
+    """`schema` without meta columns."""
+    return pa.schema([field for field in schema if field.name not in META_COLUMNS])
+
+
+def delete_log_schema(schema: pa.Schema, ordering_fields: Sequence[str]) -> pa.Schema:
+    """Columns of a delete log: the record key, then each ordering field, nullable (format 03, Delete log schema)."""
+    ordering = [schema.field(name).with_nullable(True) for name in ordering_fields]
+    return pa.schema([pa.field(RECORD_KEY, pa.string(), nullable=False), *ordering])
+
+
+def delete_log_avro(schema: pa.Schema, ordering_fields: Sequence[str]) -> str:
+    """Avro JSON of a delete log's records (format 03, Delete log schema)."""
+    fields = [_avro_field(field, DELETE_LOG_RECORD) for field in delete_log_schema(schema, ordering_fields)]
+    return json.dumps({"type": "record", "name": DELETE_LOG_RECORD, "fields": fields}, separators=(",", ":"))
+
+
+def to_avro(schema: pa.Schema, table: str) -> str:
+    """Avro JSON of `schema` as Hudi names it: record ``<table>_record`` in namespace ``hoodie.<table>``."""
+    namespace, name = f"hoodie.{table}", f"{table}_record"
+    fields = [_avro_field(field, f"{namespace}.{name}") for field in schema]
+    record = {"type": "record", "name": name, "namespace": namespace, "fields": fields}
+    return json.dumps(record, separators=(",", ":"))
+
+
+def _avro_field(field: pa.Field, namespace: str) -> dict[str, object]:
+    kind = _avro_type(field.type, field.name, namespace)
+    if not field.nullable:
+        return {"name": field.name, "type": kind}
+    doc = {"doc": ""} if field.name in META_COLUMNS else {}
+    return {"name": field.name, "type": ["null", kind], **doc, "default": None}
+
+
+def _avro_type(kind: pa.DataType, name: str, namespace: str) -> Avro:
+    if kind in _PRIMITIVES:
+        return _PRIMITIVES[kind]
+    if pa.types.is_decimal128(kind):
+        return {
+            "type": "fixed",
+            "name": "fixed",
+            "namespace": f"{namespace}.{name}",
+            "size": decimal_bytes(kind.precision),
+            "logicalType": "decimal",
+            "precision": kind.precision,
+            "scale": kind.scale,
+        }
+    if pa.types.is_list(kind):
+        return {"type": "array", "items": _avro_element(kind.value_field, name, namespace)}
+    if pa.types.is_map(kind):
+        return {"type": "map", "values": _avro_element(kind.item_field, name, namespace)}
+    if pa.types.is_struct(kind):
+        fields: list[object] = [_avro_field(child, f"{namespace}.{name}") for child in kind.fields]
+        return {"type": "record", "name": name, "namespace": namespace, "fields": fields}
+    raise SchemaError(f"column {name!r} has type {kind}, which a Hudi table cannot hold; cast it first")
+
+
+def _avro_element(field: pa.Field, name: str, namespace: str) -> Avro:
+    kind = _avro_type(field.type, name, namespace)
+    return ["null", kind] if field.nullable else kind
+
+
+def decimal_bytes(precision: int) -> int:
+    """Smallest number of bytes that holds a signed decimal of `precision` digits."""
+    return ((10**precision - 1).bit_length() + 8) // 8
+
+
+def from_avro(text: str, source: str) -> pa.Schema:
+    """Arrow schema of an Avro record.
+
+    Args:
+        text: Avro JSON.
+        source: the file it was found in, for the error.
+
+    Raises:
+        SchemaError: not an Avro record, or a type this package does not read.
+    """
+    try:
+        record = json.loads(text)
+        fields = record["fields"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise SchemaError(f"{source}: not an Avro record schema: {text[:80]!r}") from error
+    return pa.schema([_arrow_field(field, source) for field in fields])
+
+
+def _arrow_field(field: Mapping[str, Avro], source: str) -> pa.Field:
+    kind, nullable = _arrow_type(field["type"], f"{source}: column {field['name']!r}")
+    return pa.field(str(field["name"]), kind, nullable)
+
+
+def _arrow_type(avro: Avro, where: str) -> tuple[pa.DataType, bool]:
+    """The Arrow type, and whether null is among the values."""
+    if isinstance(avro, list):
+        branches = [branch for branch in avro if branch != "null"]
+        if len(branches) != 1:
+            raise SchemaError(f"{where}: unions other than with null are not read: {avro}")
+        return _arrow_type(branches[0], where)[0], "null" in avro  # type: ignore[arg-type]
+    if isinstance(avro, str):
+        avro = {"type": avro}
+    return _arrow_complex(avro, where), False
+
+
+def _arrow_complex(avro: Mapping[str, object], where: str) -> pa.DataType:
+    kind, logical = avro.get("type"), avro.get("logicalType")
+    if logical == "decimal":
+        return pa.decimal128(int(str(avro["precision"])), int(str(avro.get("scale", 0))))
+    if isinstance(kind, dict | list):
+        return _arrow_type(kind, where)[0]
+    if kind == "array":
+        item, nullable = _arrow_type(avro["items"], where)  # type: ignore[arg-type]
+        return pa.list_(pa.field("element", item, nullable))
+    if kind == "map":
+        value, nullable = _arrow_type(avro["values"], where)  # type: ignore[arg-type]
+        return pa.map_(pa.string(), pa.field("value", value, nullable))
+    if kind == "record":
+        return pa.struct([_arrow_field(child, where) for child in avro["fields"]])  # type: ignore[attr-defined]
+    for key in ((str(kind), None if logical is None else str(logical)), (str(kind), None)):
+        if key in _ARROW:
+            return _ARROW[key]
+    raise SchemaError(f"{where}: Avro type {kind!r} is not read")
+
+
+def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """`batch` with exactly the columns of `schema`, in its order and types.
+
+    Columns are found by name; ones that `schema` does not have are left out. Only lossless casts are
+    made: int to long, float to double, and other encodings of the same type.
+
+    Raises:
+        SchemaError: a column is missing, has another type, or has nulls where the table has none.
+    """
+    return pa.RecordBatch.from_arrays([_fit_column(batch, field) for field in schema], schema=schema)
+
+
+def _fit_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    index = batch.schema.get_field_index(field.name)
+    if index < 0:
+        raise SchemaError(f"column {field.name!r} is missing; the batch has {', '.join(batch.schema.names)}")
+    column = batch.column(index)
+    if column.type != field.type:
+        if not _widens(column.type, field.type):
+            raise SchemaError(f"column {field.name!r} has type {column.type}, the table has {field.type}; cast it first")
+        try:
+            column = pc.cast(column, field.type)
+        except pa.ArrowInvalid as error:
+            raise SchemaError(f"column {field.name!r} does not fit the table's {field.type}: {error}") from None
+    if not field.nullable and column.null_count:
+        raise SchemaError(f"column {field.name!r} has nulls, the table has none there")
+    return column
+
+
+def check_fits(batch: pa.Schema, schema: pa.Schema) -> None:
+    """Check the columns of a batch against the table's before any row is looked at.
+
+    Raises:
+        SchemaError: a column is missing, unknown to the table, or of another type.
+    """
+    for name in batch.names:
+        if name not in META_COLUMNS and schema.get_field_index(name) < 0:
+            raise SchemaError(f"column {name!r} is not in the table, which has {', '.join(schema.names)}; drop it")
+    for field in schema:
+        if batch.get_field_index(field.name) < 0:
+            raise SchemaError(f"column {field.name!r} is missing; the batch has {', '.join(batch.names)}")
+        found = batch.field(field.name).type
+        if found != field.type and not _widens(found, field.type):
+            raise SchemaError(f"column {field.name!r} has type {found}, the table has {field.type}; cast it first")
+
+
+def _widens(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether every value of one type is a value of the other, nulls inside nested values left aside."""
+    stored, wanted = _relaxed(_stored_type(found, "")), _relaxed(wanted)
+    return stored.equals(wanted) or (stored, wanted) in (
+        (pa.int32(), pa.int64()),
+        (pa.float32(), pa.float64()),
+    )
+
+
+def _relaxed(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _relaxed(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, pa.field("value", _relaxed(kind.item_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(child.name, _relaxed(child.type)) for child in kind.fields])
+    return kind
