@@ -1,0 +1,273 @@
+"""Bloom filters of base file footers, bit for bit as Hudi makes them (format 07, Bloom filter in base-file footers)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streaming_lsm.errors import ConfigError, CorruptFileError, UnsupportedTable
+
+BLOOM_KINDS = ("SIMPLE", "DYNAMIC_V0")
+Keys: TypeAlias = "pa.StringArray | pa.LargeStringArray | pa.ChunkedArray[pa.StringScalar] | Sequence[bytes]"
+"""Record keys: an Arrow column of strings, or their UTF-8 bytes."""
+
+_HEAD = struct.Struct(">iibi")  # version, number of hashes, hash type, bits
+_ROWS = struct.Struct(">iii")  # keys per row, keys in the last row, rows
+_VERSION = -1
+_MURMUR = 1
+_MAX_HASHES = 1024
+_MAX_BITS = 2**31 - 1
+_CHUNK_ROWS = 1 << 15
+_M = np.uint32(0x5BD1E995)
+
+T = TypeVar("T", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True)
+class BloomFilter:
+    """A set of record keys that may answer yes wrongly, never no.
+
+    Attributes:
+        kind: ``SIMPLE`` has one row; ``DYNAMIC_V0`` adds rows as keys come, up to a bound.
+        hashes: bits that each key sets.
+        bits: bits per row.
+        rows: bytes of each row; bit i is byte i // 8, lowest first.
+        keys_per_row, last_row_keys: fill of a dynamic filter; 0 for a simple one.
+    """
+
+    kind: str
+    hashes: int
+    bits: int
+    rows: tuple[bytes, ...]
+    keys_per_row: int = 0
+    last_row_keys: int = 0
+
+    @classmethod
+    def build(cls, keys: Keys, entries: int, fpp: float, max_entries: int, kind: str = "DYNAMIC_V0") -> BloomFilter:
+        """The filter that Hudi makes of these keys in this order.
+
+        Args:
+            keys: without nulls; a key given twice counts twice.
+            entries: keys for which a row is sized.
+            fpp: probability of a false positive at `entries` keys.
+            max_entries: keys up to which a dynamic filter gets new rows; later ones reuse them in turn.
+            kind: one of `BLOOM_KINDS`.
+
+        Raises:
+            ConfigError: an unknown kind, or the filter would need more than 2^31 - 1 bits.
+        """
+        if kind not in BLOOM_KINDS:
+            raise ConfigError(f"bloom filter type {kind!r}: expected one of {', '.join(BLOOM_KINDS)}")
+        bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
+        if entries < 1 or not 1 <= bits <= _MAX_BITS:
+            raise ConfigError(f"a bloom filter of {entries} entries at {fpp} needs {bits} bits; use fewer entries")
+        hashes = math.ceil(math.log(2) * bits / entries)
+        count = len(keys)
+        # Rows are added until they hold `max_entries` keys together (format 07, DYNAMIC_V0).
+        most = 1 if kind == "SIMPLE" else max(1, -(-max_entries // entries))
+        rows = min(most, max(1, -(-count // entries)))
+        marked = np.zeros(rows * bits, dtype=np.bool_)
+        for start, chunk in _chunks(keys):
+            first_bit = _row_of(np.arange(start, start + chunk.count), entries, rows, most) * bits
+            for index in chunk.bit_indexes(hashes, bits):
+                marked[first_bit + index] = True
+        packed = tuple(np.packbits(row, bitorder="little").tobytes() for row in marked.reshape(rows, bits))
+        if kind == "SIMPLE":
+            return cls(kind, hashes, bits, packed)
+        return cls(kind, hashes, bits, packed, entries, count - entries * (rows - 1))
+
+    def contains(self, keys: Keys) -> NDArray[np.bool_]:
+        """For each key whether the filter may hold it."""
+        found = np.zeros(len(keys), dtype=np.bool_)
+        rows = [np.frombuffer(row, dtype=np.uint8) for row in self.rows]
+        for start, chunk in _chunks(keys):
+            hits = np.ones((len(rows), chunk.count), dtype=np.bool_)
+            for index in chunk.bit_indexes(self.hashes, self.bits):
+                for row, hit in zip(rows, hits, strict=True):
+                    hit &= (row[index >> 3] >> (index & 7).astype(np.uint8) & 1).astype(np.bool_)
+            found[start : start + chunk.count] = hits.any(axis=0)
+        return found
+
+    def encode(self) -> str:
+        """The base64 text of the footer entry."""
+        head = _HEAD.pack(_VERSION, self.hashes, _MURMUR, self.bits)
+        body = b"".join(head + row for row in self.rows)
+        if self.kind == "DYNAMIC_V0":
+            body = head + _ROWS.pack(self.keys_per_row, self.last_row_keys, len(self.rows)) + body
+        return base64.b64encode(body).decode("ascii")
+
+    @classmethod
+    def decode(cls, text: str, kind: str = "DYNAMIC_V0", source: str = "bloom filter") -> BloomFilter:
+        """Read a footer entry.
+
+        Args:
+            kind: the footer's type code; the bytes do not say it.
+            source: the file, for messages.
+
+        Raises:
+            CorruptFileError: not base64, or lengths that do not fit the bytes.
+            UnsupportedTable: another kind, or another hash function than murmur.
+        """
+        if kind not in BLOOM_KINDS:
+            raise UnsupportedTable(f"{source}: bloom filter type {kind:.80}; supported are {', '.join(BLOOM_KINDS)}")
+        try:
+            data = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise _corrupt(source, "is not base64") from None
+        hashes, bits = _head(data, 0, source)
+        if kind == "SIMPLE":
+            return cls(kind, hashes, bits, _rows(data, 0, 1, (hashes, bits), source))
+        if len(data) < _HEAD.size + _ROWS.size:
+            raise _corrupt(source, "ends within its head")
+        keys_per_row, last_row_keys, count = _ROWS.unpack_from(data, _HEAD.size)
+        if keys_per_row < 1 or last_row_keys < 0 or count < 1:
+            raise _corrupt(source, f"has {count} rows of {keys_per_row} keys, {last_row_keys} in the last")
+        rows = _rows(data, _HEAD.size + _ROWS.size, count, (hashes, bits), source)
+        return cls(kind, hashes, bits, rows, keys_per_row, last_row_keys)
+
+
+def _row_of(
+    index: NDArray[np.int64], entries: int, rows: int, most: int
+) -> NDArray[np.int64]:
+    """Row of a dynamic filter that the key number `index` goes to.
+
+    Past the last row Hudi begins again with row 0, which it serves twice before it goes on to row 1.
+    """
+    row = index // entries
+    beyond = index - entries * most
+    reused = np.maximum(beyond - 1, 0) % rows
+    return np.where(beyond < 0, row, reused)
+
+
+def _head(data: bytes, at: int, source: str) -> tuple[int, int]:
+    """Number of hashes and of bits."""
+    if len(data) - at < _HEAD.size:
+        raise _corrupt(source, "ends within its head")
+    version, hashes, hash_type, bits = _HEAD.unpack_from(data, at)
+    if version != _VERSION or not 1 <= hashes <= _MAX_HASHES or bits < 1:
+        raise _corrupt(source, f"has version {version}, {hashes} hashes, {bits} bits")
+    if hash_type != _MURMUR:
+        raise UnsupportedTable(f"{source}: bloom filter with hash type {hash_type}; only murmur (1) is supported")
+    return hashes, bits
+
+
+def _rows(data: bytes, at: int, count: int, head: tuple[int, int], source: str) -> tuple[bytes, ...]:
+    """Rows to the end of the data; sizes are checked against the bytes at hand before anything is taken."""
+    size = (head[1] + 7) // 8
+    if len(data) - at != count * (_HEAD.size + size):
+        raise _corrupt(source, f"holds {len(data)} bytes, which do not fit {count} rows of {head[1]} bits")
+    rows = []
+    for start in range(at, len(data), _HEAD.size + size):
+        if _head(data, start, source) != head:
+            raise _corrupt(source, "has rows of different shapes")
+        rows.append(data[start + _HEAD.size : start + _HEAD.size + size])
+    return tuple(rows)
+
+
+def _corrupt(source: str, why: str) -> CorruptFileError:
+    return CorruptFileError(f"{source}: the bloom filter {why}; restore the file")
+
+
+class _KeyChunk:
+    """Some keys, cut into murmur2's words column by column, so that a hash of all of them is a few array operations.
+
+    Keys are taken by falling length: the keys that have a word number n are then the first ones.
+    """
+
+    def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
+        lengths = np.diff(offsets)
+        self.count = len(lengths)
+        self._order = np.argsort(-lengths, kind="stable")
+        lengths = lengths[self._order]
+        starts = offsets[:-1][self._order]
+        self._lengths = lengths.astype(np.uint32)
+        self._words = list(_mixed_words(data, starts, lengths))
+        self._tails = _tails(data, starts + lengths, lengths % 4)
+        self._has_tail = lengths % 4 > 0
+
+    def bit_indexes(self, hashes: int, bits: int) -> Iterator[NDArray[np.int64]]:
+        """For each hash the bit of every key, in the keys' own order; a hash is the seed of the next."""
+        seeds = np.zeros(self.count, dtype=np.uint32)
+        for _ in range(hashes):
+            seeds = self._murmur2(seeds)
+            # Java's remainder has the sign of the dividend.
+            index = np.abs(np.fmod(seeds.view(np.int32).astype(np.int64), bits))
+            restored = np.empty_like(index)
+            restored[self._order] = index
+            yield restored
+
+    def _murmur2(self, seeds: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        h = seeds ^ self._lengths
+        for word in self._words:
+            head = h[: len(word)]
+            head *= _M
+            head ^= word
+        h = np.where(self._has_tail, (h ^ self._tails) * _M, h)
+        h ^= h >> np.uint32(13)
+        h *= _M
+        h ^= h >> np.uint32(15)
+        return h
+
+
+def _mixed_words(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+) -> Iterator[NDArray[np.uint32]]:
+    """Word 0, 1, … of the keys long enough to have it, with the part of the mixing that no seed enters."""
+    if not len(lengths) or lengths[0] < 4:
+        return
+    words = np.ndarray(len(data) - 3, dtype="<u4", buffer=data, strides=(1,))
+    counts = lengths // 4
+    for number in range(int(counts[0])):
+        have = int(np.searchsorted(-counts, -number, side="left"))
+        k = words[starts[:have] + 4 * number].astype(np.uint32)
+        k *= _M
+        k ^= k >> np.uint32(24)
+        k *= _M
+        yield k
+
+
+def _tails(
+    data: NDArray[np.uint8],
+    ends: NDArray[np.int64],
+    left: NDArray[np.int64],
+) -> NDArray[np.uint32]:
+    """The one to three bytes after the last word, combined; each is sign-extended first (format 10, rule 18)."""
+    tails = np.zeros(len(ends), dtype=np.uint32)
+    for back, shift in ((3, 16), (2, 8), (1, 0)):
+        rows = np.flatnonzero(left >= back)
+        extended = data[ends[rows] - back].view(np.int8).astype(np.int32)
+        tails[rows] ^= (extended << shift).view(np.uint32)
+    return tails
+
+
+def _chunks(keys: Keys) -> Iterator[tuple[int, _KeyChunk]]:
+    """Keys in pieces that fit a processor's cache, each with the number of its first key."""
+    start = 0
+    for array in keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]:
+        column = array if isinstance(array, pa.Array) else pa.array(array, pa.large_binary())
+        if column.null_count:
+            raise ValueError("a record key is null")
+        binary = column.cast(pa.large_binary())
+        _, offset_buffer, data_buffer = binary.buffers()
+        offsets = _view(offset_buffer, np.int64)[binary.offset : binary.offset + len(binary) + 1]
+        data = _view(data_buffer, np.uint8)
+        for begin in range(0, len(binary), _CHUNK_ROWS):
+            piece = offsets[begin : begin + _CHUNK_ROWS + 1]
+            yield start, _KeyChunk(data, piece)
+            start += len(piece) - 1
+
+
+def _view(buffer: pa.Buffer | None, dtype: type[T]) -> NDArray[T]:
+    """The memory of an Arrow buffer as numbers; Arrow leaves buffers without bytes out."""
+    return np.frombuffer(memoryview(b"" if buffer is None else buffer), dtype=dtype)
