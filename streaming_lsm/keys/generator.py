@@ -1,0 +1,225 @@
+"""Key generators: record key and partition path of every row of a batch (format 01, Record columns)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from streaming_lsm.errors import ConfigError, RecordError, SchemaError
+from streaming_lsm.keys.dictionaries import codes_of, pair_codes, texts_of, unique
+from streaming_lsm.keys.java_text import to_java_text
+from streaming_lsm.keys.partition_path import DEFAULT_PARTITION, escape_partition_value, path_fault
+from streaming_lsm.keys.timestamps import TimestampFormat
+
+# The published stubs refuse the plain scalars that every kernel takes.
+pc: Any = pyarrow.compute
+
+KINDS = ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")
+NULL_PART = "__null__"
+EMPTY_PART = "__empty__"
+
+
+@dataclass(frozen=True)
+class KeyGenerator:
+    """Makes record keys and partition paths as the Hudi key generator of the same kind does.
+
+    Attributes:
+        kind: one of `KINDS`.
+        record_key_fields: key columns in table order; a dotted name reaches into a struct.
+        partition_fields: (column, ``SIMPLE`` or ``TIMESTAMP``) per level of the partition path.
+        hive_style: folders are named ``column=value``.
+        url_encode: special characters of values are written as ``%XX``.
+        timestamp: what TIMESTAMP columns hold; needed if there is one.
+        logical_timestamp: print timestamps with a zone as date and time.
+    """
+
+    kind: str
+    record_key_fields: tuple[str, ...]
+    partition_fields: tuple[tuple[str, str], ...] = ()
+    hive_style: bool = False
+    url_encode: bool = False
+    timestamp: TimestampFormat | None = None
+    logical_timestamp: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse settings that Hudi's generator of this kind could not work with (ConfigError)."""
+        fault = _fault(self)
+        if fault:
+            raise ConfigError(f"key generator {self.kind}: {fault}")
+
+    @classmethod
+    def from_config(
+        cls,
+        kind: str,
+        record_key_fields: Sequence[str],
+        partition_fields: Sequence[tuple[str, str]],
+        *,
+        hive_style: bool = False,
+        url_encode: bool = False,
+        timestamp_options: Mapping[str, str] | None = None,
+        logical_timestamp: bool = False,
+    ) -> KeyGenerator:
+        """Build a generator from the table's settings.
+
+        Args:
+            kind: one of `KINDS`.
+            record_key_fields: key columns in table order.
+            partition_fields: (column, kind) pairs; the kinds count for CUSTOM only.
+            hive_style: ``hoodie.datasource.write.hive_style_partitioning``.
+            url_encode: ``hoodie.datasource.write.partitionpath.urlencode``.
+            timestamp_options: the ``hoodie.keygen.timebased.*`` options that were set, under their full keys.
+            logical_timestamp: print timestamps with a zone as date and time.
+
+        Raises:
+            ConfigError: settings that are missing, unknown or contradict each other.
+        """
+        forced = {"TIMESTAMP": "TIMESTAMP", "CUSTOM": None}.get(kind, "SIMPLE")
+        parts = tuple((name, forced or part.upper()) for name, part in partition_fields)
+        timestamp = None
+        if any(part == "TIMESTAMP" for _, part in parts):
+            timestamp = TimestampFormat.from_options(timestamp_options or {}, logical_timestamp=logical_timestamp)
+        return cls(kind, tuple(record_key_fields), parts, hive_style, url_encode, timestamp, logical_timestamp)
+
+    @property
+    def composite(self) -> bool:
+        """Whether keys read ``f1:v1,f2:v2``: several key columns, or the COMPLEX generator with one."""
+        return self.kind == "COMPLEX" or len(self.record_key_fields) > 1
+
+    def record_keys(self, batch: pa.RecordBatch) -> pa.StringArray:
+        """Record key of every row, without nulls.
+
+        Raises:
+            RecordError: a key is null or empty, or every part of a composite key is.
+            SchemaError: a key column is missing or has a type that cannot be a key.
+        """
+        texts = [self._text(batch, field) for field in self.record_key_fields]
+        if self.composite:
+            return _composite_keys(self.record_key_fields, texts)
+        (text,) = texts
+        _refuse_missing(pc.fill_null(pc.equal(text, ""), True), text, f"column {self.record_key_fields[0]!r}")
+        return text
+
+    def partition_paths(self, batch: pa.RecordBatch) -> pa.DictionaryArray[Any, Any]:
+        """Partition path of every row, relative to the table and without nulls.
+
+        Returns:
+            Dictionary (int32 to string) with each path once; an unpartitioned table has the one path ``""``.
+
+        Raises:
+            RecordError: a value would leave the table's folder, or is no time.
+            SchemaError: a partition column is missing or has a type without text.
+        """
+        paths = unique(np.zeros(batch.num_rows, np.int32), [""])
+        for level, (name, kind) in enumerate(self.partition_fields):
+            values = self._timestamp_values(batch, name) if kind == "TIMESTAMP" else self._simple_values(batch, name)
+            folders = unique(codes_of(values), [self._folder(name, value) for value in texts_of(values)])
+            _refuse_faults(folders, values, name)
+            paths = _join(paths, folders) if level else folders
+        return paths
+
+    def _text(self, batch: pa.RecordBatch, name: str) -> pa.StringArray:
+        return _java_text(_column(batch, name), name, self.logical_timestamp)
+
+    def _simple_values(self, batch: pa.RecordBatch, name: str) -> pa.DictionaryArray[Any, Any]:
+        column = _column(batch, name)
+        if pa.types.is_dictionary(column.type):
+            column = pc.cast(column, column.type.value_type)
+        if pa.types.is_floating(column.type):
+            # Hash tables would take 0.0 and -0.0 for one value; their texts differ.
+            column = _java_text(column, name, self.logical_timestamp)
+        distinct = pc.dictionary_encode(column, null_encoding="encode")
+        texts = _java_text(distinct.dictionary, name, self.logical_timestamp)
+        filled = pc.if_else(pc.fill_null(pc.equal(texts, ""), True), DEFAULT_PARTITION, texts)
+        return unique(codes_of(distinct), filled.to_pylist())
+
+    def _timestamp_values(self, batch: pa.RecordBatch, name: str) -> pa.DictionaryArray[Any, Any]:
+        assert self.timestamp is not None  # __post_init__ sees to it
+        return self.timestamp.partition_values(_column(batch, name), name)
+
+    def _folder(self, name: str, value: str) -> str:
+        text = escape_partition_value(value) if self.url_encode else value
+        return f"{name}={text}" if self.hive_style else text
+
+
+def _fault(generator: KeyGenerator) -> str | None:
+    keys, parts = len(generator.record_key_fields), len(generator.partition_fields)
+    kinds = {part for _, part in generator.partition_fields}
+    if generator.kind not in KINDS:
+        return f"not supported; use one of {', '.join(KINDS)}"
+    if keys == 0:
+        return "no record key columns; set hoodie.datasource.write.recordkey.field"
+    if generator.kind in ("SIMPLE", "TIMESTAMP") and (keys != 1 or parts != 1):
+        return f"needs one key and one partition column, not {keys} and {parts}; use COMPLEX, CUSTOM or NON_PARTITION"
+    if generator.kind == "NON_PARTITION" and parts:
+        return f"takes no partition columns, but {generator.partition_fields[0][0]!r} is set"
+    if not kinds <= {"SIMPLE", "TIMESTAMP"}:
+        return f"partition columns are `name:SIMPLE` or `name:TIMESTAMP`, not {sorted(kinds)}"
+    if "TIMESTAMP" in kinds and generator.timestamp is None:
+        return "a TIMESTAMP partition column needs the hoodie.keygen.timebased options"
+    return None
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array[Any]:
+    """Column `name`, or the nested field that the dotted `name` leads to."""
+    whole = batch.schema.get_all_field_indices(name)
+    first, *rest = [name] if whole else name.split(".")
+    places = batch.schema.get_all_field_indices(first)
+    if len(places) != 1:
+        found = "is missing" if not places else "appears more than once"
+        raise SchemaError(f"column {name!r} {found}; the batch has {', '.join(batch.schema.names)}")
+    column = batch.column(places[0])
+    for step in rest:
+        if not pa.types.is_struct(column.type) or column.type.get_field_index(step) < 0:
+            raise SchemaError(f"column {name!r}: there is no field {step!r} in {column.type}")
+        column = pc.struct_field(column, step)
+    return column
+
+
+def _java_text(column: pa.Array[Any], name: str, logical_timestamp: bool) -> pa.StringArray:
+    try:
+        return to_java_text(column, logical_timestamp=logical_timestamp)
+    except SchemaError as error:
+        raise SchemaError(f"column {name!r}: {error}") from error
+
+
+def _composite_keys(fields: Sequence[str], texts: Sequence[pa.StringArray]) -> pa.StringArray:
+    pieces: list[object] = []
+    missing: pa.BooleanArray = pc.fill_null(pc.equal(texts[0], ""), True)
+    for field, text in zip(fields, texts, strict=True):
+        empty = pc.equal(text, "")
+        missing = pc.and_(missing, pc.fill_null(empty, True))
+        value = pc.fill_null(pc.if_else(empty, EMPTY_PART, text), NULL_PART)
+        pieces += [f"{',' if pieces else ''}{field}:", value]
+    _refuse_missing(missing, texts[0], f"every one of the columns {', '.join(fields)}")
+    keys: pa.StringArray = pc.binary_join_element_wise(*pieces, "")
+    return keys
+
+
+def _refuse_missing(missing: pa.BooleanArray, values: pa.StringArray, where: str) -> None:
+    if pc.any(missing).as_py():
+        row = pc.index(missing, True).as_py()
+        raise RecordError(
+            f"row {row} has no record key: {where} is {values[row].as_py()!r}; a key must not be null or empty"
+        )
+
+
+def _refuse_faults(folders: pa.DictionaryArray[Any, Any], values: pa.DictionaryArray[Any, Any], name: str) -> None:
+    for place, folder in enumerate(texts_of(folders)):
+        fault = path_fault(folder)
+        if fault:
+            row = int(np.argmax(codes_of(folders) == place))
+            raise RecordError(
+                f"row {row}, partition column {name!r}: {values[row].as_py()!r} cannot be a partition path: {fault}; "
+                "mend the value (hoodie.datasource.write.partitionpath.urlencode=true allows special characters)"
+            )
+
+
+def _join(left: pa.DictionaryArray[Any, Any], right: pa.DictionaryArray[Any, Any]) -> pa.DictionaryArray[Any, Any]:
+    parents, children = texts_of(left), texts_of(right)
+    codes, pairs = pair_codes(left, right)
+    return unique(codes, [f"{parents[parent]}/{children[child]}" for parent, child in pairs])

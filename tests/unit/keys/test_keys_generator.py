@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from datetime import date
+
+import pyarrow as pa
+import pytest
+
+from streaming_lsm.errors import ConfigError, RecordError, SchemaError
+from streaming_lsm.keys.generator import KeyGenerator
+
+DAY = {
+    "hoodie.keygen.timebased.timestamp.type": "UNIX_TIMESTAMP",
+    "hoodie.keygen.timebased.output.dateformat": "yyyy/MM/dd",
+}
+DEFAULT = "__HIVE_DEFAULT_PARTITION__"
+
+
+def batch(**columns: object) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def simple(**changes: bool) -> KeyGenerator:
+    return KeyGenerator.from_config("SIMPLE", ["id"], [("p", "SIMPLE")], **changes)
+
+
+def paths(values: list[object], **changes: bool) -> list[str]:
+    return simple(**changes).partition_paths(batch(id=list(range(len(values))), p=values)).to_pylist()
+
+
+def test_single_key_is_the_value_itself() -> None:
+    assert simple().record_keys(batch(id=[1, -2], p=["a", "b"])).to_pylist() == ["1", "-2"]
+
+
+@pytest.mark.parametrize("kind", ["COMPLEX", "NON_PARTITION", "CUSTOM"])
+def test_several_key_columns_make_composite_keys(kind: str) -> None:
+    generator = KeyGenerator.from_config(kind, ["a", "b"], [])
+    keys = generator.record_keys(batch(a=["x", None, ""], b=[1, 2, 3]))
+    assert keys.to_pylist() == ["a:x,b:1", "a:__null__,b:2", "a:__empty__,b:3"]
+
+
+def test_complex_generator_names_even_a_single_column() -> None:
+    assert KeyGenerator.from_config("COMPLEX", ["id"], []).record_keys(batch(id=["x"])).to_pylist() == ["id:x"]
+
+
+@pytest.mark.parametrize("kind", ["NON_PARTITION", "CUSTOM"])
+def test_other_generators_leave_a_single_column_bare(kind: str) -> None:
+    assert KeyGenerator.from_config(kind, ["id"], []).record_keys(batch(id=["x"])).to_pylist() == ["x"]
+
+
+@pytest.mark.parametrize("bad", [None, ""])
+def test_missing_single_key_is_refused_with_row_and_column(bad: str | None) -> None:
+    with pytest.raises(RecordError, match=r"row 1 .*'id'"):
+        simple().record_keys(batch(id=["a", bad], p=["x", "y"]))
+
+
+def test_composite_key_without_any_value_is_refused_with_its_row() -> None:
+    generator = KeyGenerator.from_config("COMPLEX", ["a", "b"], [])
+    with pytest.raises(RecordError, match=r"row 2 .*a, b"):
+        generator.record_keys(batch(a=["x", None, None], b=[None, "y", ""]))
+
+
+def test_missing_column_is_refused_by_name() -> None:
+    with pytest.raises(SchemaError, match="'p' is missing"):
+        simple().partition_paths(batch(id=[1]))
+
+
+def test_unsupported_key_type_is_refused_by_column_and_type() -> None:
+    with pytest.raises(SchemaError, match=r"'id'.*binary"):
+        simple().record_keys(batch(id=[b"x"], p=["a"]))
+
+
+def test_nested_columns_are_reached_by_dots() -> None:
+    generator = KeyGenerator.from_config("SIMPLE", ["k.id"], [("k.p", "SIMPLE")], hive_style=True)
+    rows = batch(k=[{"id": 7, "p": "x"}])
+    assert generator.record_keys(rows).to_pylist() == ["7"]
+    assert generator.partition_paths(rows).to_pylist() == ["k.p=x"]
+    with pytest.raises(SchemaError, match="'q'"):
+        KeyGenerator.from_config("NON_PARTITION", ["k.q"], []).record_keys(rows)
+
+
+def test_partition_paths_keep_one_entry_per_path() -> None:
+    array = simple().partition_paths(batch(id=[1, 2, 3, 4], p=["a", None, "", "a"]))
+    assert array.to_pylist() == ["a", DEFAULT, DEFAULT, "a"]
+    assert array.type == pa.dictionary(pa.int32(), pa.string())
+    assert sorted(array.dictionary.to_pylist()) == [DEFAULT, "a"]
+
+
+def test_zero_and_negative_zero_are_different_partitions() -> None:
+    assert paths([0.0, -0.0, 0.0]) == ["0.0", "-0.0", "0.0"]
+
+
+def test_hive_style_and_url_encoding() -> None:
+    assert paths(["a/b", None], hive_style=True) == ["p=a/b", f"p={DEFAULT}"]
+    assert paths(["a/b", "é :"], hive_style=True, url_encode=True) == ["p=a%2Fb", "p=é %3A"]
+    assert paths([date(2024, 1, 2)]) == ["2024-01-02"]
+
+
+def test_several_partition_columns_make_levels() -> None:
+    generator = KeyGenerator.from_config("COMPLEX", ["id"], [("p", "SIMPLE"), ("q", "SIMPLE")], hive_style=True)
+    array = generator.partition_paths(batch(id=[1, 2, 3], p=["a", "b", "a"], q=[1, None, 1]))
+    assert array.to_pylist() == ["p=a/q=1", f"p=b/q={DEFAULT}", "p=a/q=1"]
+    assert len(array.dictionary) == 2
+
+
+def test_unpartitioned_table_has_the_empty_path() -> None:
+    array = KeyGenerator.from_config("NON_PARTITION", ["id"], []).partition_paths(batch(id=[1, 2]))
+    assert array.to_pylist() == ["", ""]
+
+
+def test_custom_generator_mixes_simple_and_timestamp_columns() -> None:
+    generator = KeyGenerator.from_config(
+        "CUSTOM", ["id"], [("p", "simple"), ("ts", "timestamp")], timestamp_options=DAY
+    )
+    assert generator.partition_paths(batch(id=[1], p=["eu"], ts=[86_400])).to_pylist() == ["eu/1970/01/02"]
+
+
+def test_timestamp_generator_escapes_its_text_when_encoding() -> None:
+    generator = KeyGenerator.from_config(
+        "TIMESTAMP", ["id"], [("ts", "SIMPLE")], timestamp_options=DAY, hive_style=True, url_encode=True
+    )
+    assert generator.partition_paths(batch(id=[1], ts=[0])).to_pylist() == ["ts=1970%2F01%2F01"]
+
+
+@pytest.mark.parametrize("value", ["..", "../../etc", "/etc", ".", "a//b", "a\0", ".hoodie", "x/.hoodie/y"])
+def test_values_that_leave_the_table_are_refused_with_row_column_and_value(value: str) -> None:
+    with pytest.raises(RecordError) as caught:
+        paths(["ok", value])
+    assert "row 1" in str(caught.value)
+    assert "'p'" in str(caught.value)
+    assert repr(value) in str(caught.value)
+
+
+def test_slashes_make_nested_folders() -> None:
+    assert paths(["2020/01/02"]) == ["2020/01/02"]
+
+
+def test_parent_folder_is_refused_even_when_encoding() -> None:
+    with pytest.raises(RecordError, match="leaves the table"):
+        paths([".."], url_encode=True)
+
+
+def test_dictionary_columns_and_slices_give_the_same_paths() -> None:
+    rows = batch(id=[1, 2, 3, 4], p=["..", "a", "b", "a"])
+    encoded = pa.record_batch([rows["id"], rows["p"].dictionary_encode()], ["id", "p"])
+    assert simple().partition_paths(encoded.slice(1)).to_pylist() == ["a", "b", "a"]
+    assert simple().record_keys(encoded.slice(1)).to_pylist() == ["2", "3", "4"]
+
+
+def test_empty_batch_gives_empty_arrays() -> None:
+    empty = pa.RecordBatch.from_pydict({"id": pa.array([], pa.int64()), "p": pa.array([], pa.string())})
+    assert len(simple().record_keys(empty)) == 0
+    assert len(simple().partition_paths(empty)) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "parts", "message"),
+    [
+        ("GLOBAL_DELETE", ["id"], [], "GLOBAL_DELETE: not supported"),
+        ("SIMPLE", ["a", "b"], [("p", "SIMPLE")], "one key and one partition column"),
+        ("SIMPLE", ["a"], [], "one key and one partition column"),
+        ("NON_PARTITION", ["a"], [("p", "SIMPLE")], "'p'"),
+        ("COMPLEX", [], [], "recordkey.field"),
+        ("CUSTOM", ["a"], [("p", "RANGE")], "RANGE"),
+        ("TIMESTAMP", ["a"], [("p", "SIMPLE")], "timestamp.type is not set"),
+    ],
+)
+def test_settings_that_hudi_cannot_use_are_refused(
+    kind: str, keys: list[str], parts: list[tuple[str, str]], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        KeyGenerator.from_config(kind, keys, parts)
