@@ -1,0 +1,253 @@
+"""Files on a local disk, or on whatever the operating system mounts like one."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from streaming_lsm.errors import ConfigError, UnsupportedTable
+from streaming_lsm.storage.base import FileEntry, Listing, Storage
+
+_TEMPORARY = re.compile(r"^\.[0-9a-f]{32}\.lsm-tmp$")
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/")
+
+
+class LocalStorage:
+    """A folder of the local file system as a `Storage`.
+
+    `os.rename` overwrites, so it cannot put-if-absent: a file is written under a hidden name in the same folder,
+    made durable, and given its final name by a hard link, which fails when the name is taken.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        """Take `root`, which need not exist yet; a symbolic link to the root itself is followed."""
+        self._root = os.path.realpath(os.fspath(root))
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({self._root!r})"
+
+    @property
+    def uri(self) -> str:
+        return "file://" + self._root
+
+    def read(self, path: str) -> bytes:
+        with open(self._inside(path), "rb") as file:
+            return file.read()
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._inside(path))
+
+    def list(self, folder: str) -> Listing:
+        prefix = folder + "/" if folder else ""
+        entries = []
+        with suppress(FileNotFoundError), os.scandir(self._inside(folder)) as found:
+            for item in found:
+                if _TEMPORARY.match(item.name):
+                    continue
+                # A file can vanish between being listed and being looked at.
+                with suppress(FileNotFoundError):
+                    entries.append(_entry(prefix + item.name, item))
+        return sorted(entries)
+
+    def walk(self, folder: str) -> Iterator[FileEntry]:
+        real = self._inside(folder)
+        for entry in self.list(folder):
+            if not entry.is_dir:
+                yield entry
+            elif self._inside(entry.path) == os.path.join(real, entry.name):
+                # Not for a link, which inside the root would show the same files twice, or for ever.
+                yield from self.walk(entry.path)
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        with self._temporary(path, data) as (temporary, final):
+            os.link(temporary, final)
+
+    def replace(self, path: str, data: bytes) -> None:
+        with self._temporary(path, data) as (temporary, final):
+            os.replace(temporary, final)
+
+    def touch(self, path: str) -> None:
+        os.utime(self._inside(path))
+
+    def delete(self, path: str) -> bool:
+        full = self._inside_parent(path)
+        try:
+            os.unlink(full)
+        except FileNotFoundError:
+            return False
+        _sync(os.path.dirname(full))
+        return True
+
+    def delete_folder(self, path: str) -> None:
+        full = self._inside(path)
+        if full == self._root:
+            raise ValueError("the root of a storage cannot be deleted")
+        # Somebody may delete, or still write, the same folder: go on until it is gone.
+        for _ in range(100):
+            try:
+                shutil.rmtree(full)
+            except FileNotFoundError:
+                if not os.path.lexists(full):
+                    return
+            except OSError:
+                if not os.path.isdir(full):
+                    raise
+            else:
+                return
+        shutil.rmtree(full)
+
+    def make_folder(self, path: str) -> None:
+        _make_folder(self._inside(path))
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        full = self._inside(path)
+        folder = os.path.dirname(full)
+        _make_folder(folder)
+        file = open(full, "xb")  # noqa: SIM115 (closed below on every path, and removed on most)
+        try:
+            yield file
+            file.close()
+            _sync(full)
+            _sync(folder)
+        except BaseException:
+            with suppress(OSError):
+                file.close()
+            with suppress(FileNotFoundError):
+                os.unlink(full)
+            raise
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return pa.OSFile(self._inside(path), "rb")
+
+    def sweep(self, folder: str) -> int:
+        full = self._inside(folder)
+        if not os.path.isdir(full):
+            return 0
+        names = [name for name in os.listdir(full) if _TEMPORARY.match(name)]
+        return sum(_remove_if_abandoned(os.path.join(full, name)) for name in names)
+
+    @contextmanager
+    def _temporary(self, path: str, data: bytes) -> Iterator[tuple[str, str]]:
+        final = self._inside_parent(path)
+        folder = os.path.dirname(final)
+        _make_folder(folder)
+        descriptor, temporary = _locked_temporary(folder)
+        try:
+            _write_all(descriptor, data)
+            os.fsync(descriptor)
+            yield temporary, final
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+            os.close(descriptor)
+        _sync(folder)
+
+    def _inside(self, path: str) -> str:
+        return self._checked(path, os.path.realpath(os.path.join(self._root, _checked_parts(path))))
+
+    def _inside_parent(self, path: str) -> str:
+        # What replaces or unlinks a name acts on the name itself, whatever a link of that name points to.
+        parent, _, name = _checked_parts(path).rpartition("/")
+        if not name:
+            raise ValueError("the root of a storage is not a file")
+        return os.path.join(self._checked(path, os.path.realpath(os.path.join(self._root, parent))), name)
+
+    def _checked(self, path: str, real: str) -> str:
+        if real != self._root and not real.startswith(self._root.rstrip("/") + "/"):
+            raise UnsupportedTable(
+                f"{path!r} in {self._root} is reached through a symbolic link to {real}, outside the table: "
+                "replace the link by a folder"
+            )
+        return real
+
+
+def open_storage(uri: str | os.PathLike[str]) -> Storage:
+    """The storage at a path or URI: ``/x``, ``x``, ``file:/x``, ``file:///x``.
+
+    Raises:
+        ConfigError: a scheme, or a host, for which there is no storage.
+    """
+    text = os.fspath(uri)
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return LocalStorage(text)
+    if scheme[1].lower() != "file":
+        raise ConfigError(f"{text!r}: no storage for scheme {scheme[1]!r}; use a local path or file:///path")
+    path = text[len("file:") :]
+    if path.startswith("//") and not path.startswith("///"):
+        raise ConfigError(f"{text!r}: a file URI names no host; write file:///path")
+    return LocalStorage("/" + path.lstrip("/"))
+
+
+def _checked_parts(path: str) -> str:
+    if path == "":
+        return path
+    if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise ValueError(f"{path!r} is not a path inside the table's folder")
+    return path
+
+
+def _entry(path: str, item: os.DirEntry[str]) -> FileEntry:
+    is_dir = item.is_dir()
+    status = item.stat(follow_symlinks=not item.is_symlink() or is_dir)
+    return FileEntry(path, 0 if is_dir else status.st_size, is_dir, status.st_mtime_ns // 1_000_000)
+
+
+def _make_folder(full: str) -> None:
+    missing = []
+    while not os.path.isdir(full):
+        missing.append(full)
+        full = os.path.dirname(full)
+    for folder in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(folder)
+        _sync(os.path.dirname(folder))
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _locked_temporary(folder: str) -> tuple[int, str]:
+    # The kernel drops the lock when the process dies, which is how a sweep tells leftovers from work in progress.
+    while True:
+        temporary = os.path.join(folder, f".{uuid.uuid4().hex}.lsm-tmp")
+        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor, temporary
+        os.close(descriptor)  # a sweep came between creating and locking
+
+
+def _remove_if_abandoned(temporary: str) -> int:
+    try:
+        descriptor = os.open(temporary, os.O_RDONLY)
+    except FileNotFoundError:
+        return 0
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(temporary)
+    except (BlockingIOError, FileNotFoundError):
+        return 0
+    finally:
+        os.close(descriptor)
+    return 1
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

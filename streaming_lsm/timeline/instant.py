@@ -1,0 +1,120 @@
+"""One action on a table and the file names that record its state (format 02, File names)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from streaming_lsm.errors import UnsupportedTable
+
+TIMELINE_FOLDER = ".hoodie/timeline"
+
+WRITE_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
+"""Actions whose completion makes data files visible."""
+
+_COMPLETES_AS = {"compaction": "commit", "logcompaction": "deltacommit", "clustering": "replacecommit"}
+_ACTIONS = (
+    WRITE_ACTIONS | _COMPLETES_AS.keys() | {"clean", "rollback", "restore", "savepoint", "indexing", "schemacommit"}
+)
+_NAME = re.compile(r"(?P<requested>[0-9]{1,32})(_(?P<completed>[0-9]{1,32}))?\.(?P<word>\w+)(\.(?P<state>\w+))?")
+
+
+class State(StrEnum):
+    """How far an action has come."""
+
+    REQUESTED = "requested"
+    INFLIGHT = "inflight"
+    COMPLETED = "completed"
+
+    @property
+    def rank(self) -> int:
+        """Place in the course of an action."""
+        return list(State).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """One action in one state.
+
+    Attributes:
+        requested: the time that names the action and the files it writes.
+        action: what it does; services that wait have names of their own (``compaction`` completes as ``commit``).
+        state: how far it has come.
+        completed: the completion time, None until then.
+    """
+
+    requested: str
+    action: str
+    state: State
+    completed: str | None = None
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the action has taken effect."""
+        return self.state is State.COMPLETED
+
+    @property
+    def is_write(self) -> bool:
+        """Whether data files become visible by it, once it is completed."""
+        return self.completes_as in WRITE_ACTIONS
+
+    @property
+    def completes_as(self) -> str:
+        """The action's name in the completed state."""
+        return _COMPLETES_AS.get(self.action, self.action)
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file of this state; an inflight commit has no action in it."""
+        if self.state is State.COMPLETED:
+            return f"{self.requested}_{self.completed}.{self.action}"
+        if self.state is State.INFLIGHT and self.action == "commit":
+            return f"{self.requested}.inflight"
+        return f"{self.requested}.{self.action}.{self.state}"
+
+    @property
+    def path(self) -> str:
+        """Path of the file of this state, relative to the table."""
+        return f"{TIMELINE_FOLDER}/{self.file_name}"
+
+    def at(self, state: State) -> Instant:
+        """The same action in another pending state."""
+        return Instant(self.requested, self.action, state)
+
+    def completed_at(self, time: str) -> Instant:
+        """The same action, completed."""
+        return Instant(self.requested, self.completes_as, State.COMPLETED, time)
+
+    def pending_paths(self) -> tuple[str, ...]:
+        """Paths of all files that may record this action before completion, the latest state first."""
+        inflight = self.at(State.INFLIGHT).path
+        other = f"{TIMELINE_FOLDER}/{self.requested}.commit.inflight"
+        requested = self.at(State.REQUESTED).path
+        return (inflight, other, requested) if self.action == "commit" else (inflight, requested)
+
+    @classmethod
+    def parse(cls, name: str) -> Instant | None:
+        """The instant of a file name; None when the name is of another kind (checksums, folders, temporaries).
+
+        Raises:
+            UnsupportedTable: an action this release does not know, or a completed file of the older layout.
+        """
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return None
+        requested, completed, word, state = match["requested"], match["completed"], match["word"], match["state"]
+        if completed is None and state is None and word == State.INFLIGHT:
+            return cls(requested, "commit", State.INFLIGHT)
+        if state not in (None, State.REQUESTED, State.INFLIGHT):
+            return None
+        if word not in _ACTIONS:
+            raise UnsupportedTable(f"{TIMELINE_FOLDER}/{name}: action {word!r} is not known to this release")
+        if (completed is None) == (state is None):
+            raise UnsupportedTable(
+                f"{TIMELINE_FOLDER}/{name}: a completed instant has a completion time and a pending one has none; "
+                "this is not a timeline of layout 2"
+            )
+        if state is None:
+            return cls(requested, word, State.COMPLETED, completed)
+        return cls(requested, word, State(state))

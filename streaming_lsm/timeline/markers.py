@@ -1,0 +1,107 @@
+"""Markers: the names of the files that an unfinished write may have created (format 01, Markers)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from streaming_lsm.errors import CorruptFileError, Fenced
+from streaming_lsm.format.names import parse_file_name
+from streaming_lsm.storage.base import FileEntry, Storage
+from streaming_lsm.timeline.heartbeat import check_still_inflight
+
+TEMP_FOLDER = ".hoodie/.temp"
+
+_MARKER = ".marker."
+_LINES = "MARKERS"
+
+
+def marker_folder(instant: str) -> str:
+    """Folder of an instant's markers; it exists from begin to the end of a write."""
+    return f"{TEMP_FOLDER}/{instant}"
+
+
+def marker_path(instant: str, partition: str, file_name: str) -> str:
+    """Marker of one data file that the instant creates."""
+    return "/".join(part for part in (marker_folder(instant), partition, f"{file_name}{_MARKER}CREATE") if part)
+
+
+def create_marker(storage: Storage, instant: str, partition: str, file_name: str) -> None:
+    """On an executor: announce a data file before it is created, and before its partition's metadata file.
+
+    Raises:
+        Fenced: the instant takes no more files (it is committed or rolled back): stop.
+        FileExistsError: the file was announced before.
+    """
+    _check_open(storage, instant)
+    try:
+        storage.put_if_absent(marker_path(instant, partition, file_name), b"")
+    except FileNotFoundError:
+        raise _fenced(storage, instant) from None
+    # A rollback between check and marker may have read the folder already; it closed the instant before that.
+    _check_open(storage, instant)
+
+
+def list_marked_files(storage: Storage, instant: str) -> tuple[str, ...]:
+    """Data files, as paths relative to the table, that the instant's markers name; they need not exist.
+
+    Markers in files of their own and those that Hudi's timeline server collects in ``MARKERS<n>`` are read. Names of
+    files of other instants are left out, so that no marker can lead to the deletion of what is not the instant's.
+
+    Raises:
+        CorruptFileError: a marker names a path outside the table.
+    """
+    folder = marker_folder(instant) + "/"
+    named = {path for entry in storage.walk(marker_folder(instant)) for path in _named_files(storage, folder, entry)}
+    return tuple(sorted(path for path in named if is_file_of(path, instant)))
+
+
+def is_file_of(path: str, instant: str) -> bool:
+    """Whether a path's last component is the name of a data file of the instant."""
+    name = parse_file_name(path.rpartition("/")[2], rfc103_names=True)
+    return name is not None and name.instant == instant
+
+
+def delete_files(storage: Storage, paths: Iterable[str]) -> tuple[str, ...]:
+    """Delete data files of failed attempts, and what those left half made beside them.
+
+    Returns:
+        The paths that existed.
+    """
+    doomed = sorted(paths)
+    deleted = tuple(path for path in doomed if storage.delete(path))
+    for partition in sorted({path.rpartition("/")[0] for path in doomed}):
+        storage.sweep(partition)
+    return deleted
+
+
+def delete_markers(storage: Storage, instant: str) -> None:
+    """Delete an instant's markers and their folder."""
+    storage.delete_folder(marker_folder(instant))
+
+
+def _check_open(storage: Storage, instant: str) -> None:
+    check_still_inflight(storage, instant)
+    if not storage.exists(marker_folder(instant)):
+        raise _fenced(storage, instant)
+
+
+def _fenced(storage: Storage, instant: str) -> Fenced:
+    return Fenced(f"{marker_folder(instant)} in {storage.uri} is gone: the write at {instant} is over, stop")
+
+
+def _named_files(storage: Storage, folder: str, entry: FileEntry) -> Iterator[str]:
+    relative = entry.path.removeprefix(folder)
+    if relative.startswith(_LINES) and relative.removeprefix(_LINES).isdigit():
+        lines = storage.read(entry.path).decode("utf-8", "replace").splitlines()
+    else:
+        lines = [relative]
+    for line in lines:
+        path, marker, _ = line.strip().rpartition(_MARKER)
+        if marker:
+            yield _inside(path, entry.path)
+
+
+def _inside(path: str, source: str) -> str:
+    if any(part in ("", ".", "..") for part in path.split("/")):
+        raise CorruptFileError(f"{source}: marker of {path!r}, which is no path inside the table: delete the marker")
+    return path

@@ -1,0 +1,129 @@
+"""What a writer does first: undo what the dead left, so that it builds on a clean table."""
+
+from __future__ import annotations
+
+import logging
+
+from streaming_lsm.errors import CommitConflict, UnsupportedTable
+from streaming_lsm.format.rollback import RollbackPlan
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.clock import InstantSource
+from streaming_lsm.timeline.heartbeat import HEARTBEAT_FOLDER, close_instant, heartbeat_path
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant
+from streaming_lsm.timeline.markers import TEMP_FOLDER, delete_files, delete_markers, list_marked_files
+from streaming_lsm.timeline.owner import Owner
+from streaming_lsm.timeline.rollback import clear_rolled_back, read_plan, resume_rollback, roll_back
+from streaming_lsm.timeline.runtime import Runtime
+from streaming_lsm.timeline.timeline import Timeline
+
+_log = logging.getLogger(__name__)
+
+
+def recover(storage: Storage, timeline: Timeline, times: InstantSource, runtime: Runtime, lease_ms: int) -> Timeline:
+    """Finish begun rollbacks, roll back writes of dead writers, and remove what late tasks of theirs left.
+
+    The table's lock must be held. Compactions and clusterings that wait are left alone.
+
+    Args:
+        lease_ms: a heartbeat that does not name its owner, as Hudi's, counts as living for so long.
+
+    Returns:
+        The timeline afterwards.
+
+    Raises:
+        CommitConflict: a pending write belongs to a living writer; nothing was changed.
+    """
+    _refuse_living(storage, timeline, runtime, lease_ms)
+    if timeline.pending:
+        resumed = _resume_rollbacks(storage, timeline, times)
+        _roll_back_writes(storage, timeline, times, resumed)
+        timeline = Timeline.load(storage)
+    _reap_markers(storage, timeline)
+    _reap_heartbeats(storage, timeline)
+    storage.sweep(".hoodie")
+    storage.sweep(TIMELINE_FOLDER)
+    return timeline
+
+
+def _refuse_living(storage: Storage, timeline: Timeline, runtime: Runtime, lease_ms: int) -> None:
+    beats = {entry.path: entry.modified_ms for entry in storage.list(HEARTBEAT_FOLDER)}
+    for write in _pending_writes(timeline):
+        path = heartbeat_path(write.requested)
+        if path not in beats:
+            continue
+        owner = Owner.decode(storage.read(path))
+        fresh = runtime.clock() - beats[path] <= lease_ms
+        if fresh if owner is None else runtime.is_alive(owner, beats[path]):
+            raise CommitConflict(
+                f"{write.path} in {storage.uri} is being written by {owner or 'a writer that does not name itself'}; "
+                "retry when it is done"
+            )
+
+
+def _resume_rollbacks(storage: Storage, timeline: Timeline, times: InstantSource) -> set[str]:
+    """Carry out what is pending; the requested times of the writes that this undid."""
+    plans = [(rollback, _checked_plan(storage, timeline, rollback)) for rollback in _pending_rollbacks(timeline)]
+    for rollback, plan in plans:
+        _log.warning("resuming the rollback %s of %s in %s", rollback.requested, plan.instant, storage.uri)
+        resume_rollback(storage, rollback, plan, times)
+    return {plan.instant for _, plan in plans}
+
+
+def _roll_back_writes(storage: Storage, timeline: Timeline, times: InstantSource, resumed: set[str]) -> None:
+    finished = timeline.finished_rollbacks()
+    # The newest first, as Hudi does: an older write never sees the files of a newer one that is half gone.
+    for write in reversed(_pending_writes(timeline)):
+        if write.requested in resumed:
+            continue
+        if write.requested in finished:
+            close_instant(storage, write.requested)
+            clear_rolled_back(storage, write)
+        else:
+            _log.warning("rolling back %s in %s, whose writer is dead", write.path, storage.uri)
+            roll_back(storage, write, times)
+
+
+def _reap_markers(storage: Storage, timeline: Timeline) -> None:
+    pending = {instant.requested for instant in timeline.pending}
+    for entry in storage.list(TEMP_FOLDER):
+        if entry.is_dir and entry.name.isdigit() and entry.name not in pending:
+            _reap(storage, timeline, entry.name)
+
+
+def _reap(storage: Storage, timeline: Timeline, instant: str) -> None:
+    """Remove the markers of a write that is over, and the files they name that it did not commit."""
+    written = next((write for write in timeline.completed_writes if write.requested == instant), None)
+    marked = set(list_marked_files(storage, instant))
+    if written is not None:
+        marked -= {stat.path for stat in timeline.read_commit(written).stats}
+    elif timeline.completion_time(instant) is not None:
+        _log.warning("%s/%s in %s: its instant is archived, so it stays", TEMP_FOLDER, instant, storage.uri)
+        return
+    close_instant(storage, instant)
+    delete_files(storage, marked)
+    delete_markers(storage, instant)
+
+
+def _reap_heartbeats(storage: Storage, timeline: Timeline) -> None:
+    pending = {instant.requested for instant in timeline.pending}
+    for entry in storage.list(HEARTBEAT_FOLDER):
+        if entry.name.isdigit() and entry.name not in pending:
+            close_instant(storage, entry.name)
+
+
+def _pending_writes(timeline: Timeline) -> tuple[Instant, ...]:
+    return tuple(instant for instant in timeline.pending if instant.action in WRITE_ACTIONS)
+
+
+def _pending_rollbacks(timeline: Timeline) -> tuple[Instant, ...]:
+    return tuple(instant for instant in timeline.pending if instant.action == "rollback")
+
+
+def _checked_plan(storage: Storage, timeline: Timeline, rollback: Instant) -> RollbackPlan:
+    plan = read_plan(storage, rollback)
+    if any(write.requested == plan.instant for write in timeline.completed_writes):
+        raise UnsupportedTable(
+            f"{rollback.path} would undo the completed instant {plan.instant}, which this release cannot: "
+            "finish it with Hudi, or delete the file to keep the instant"
+        )
+    return plan

@@ -1,0 +1,104 @@
+"""The memory that makes a replayed batch harmless: the last batch of each writer, carried from commit to commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.timeline.timeline import Timeline
+
+LEDGER_KEY = "lsm.writers"
+"""Key of the ledger in a commit's extra metadata."""
+
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayIdentity:
+    """One batch of one writer; batch ids of a writer only grow.
+
+    Attributes:
+        writer_id: the streaming query's id, or what ``lsm.writer.id`` says.
+        batch_id: number of the batch.
+    """
+
+    writer_id: str
+    batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastBatch:
+    """A writer's last committed batch, and when it was committed (milliseconds since the epoch)."""
+
+    batch_id: int
+    committed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriterLedger:
+    """Writer id -> its last batch. Every commit holds the whole ledger, so that it outlives archiving."""
+
+    writers: Mapping[str, LastBatch] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> WriterLedger:
+        """The ledger of the newest completed write that has one; other programs' commits have none.
+
+        Raises:
+            CorruptFileError: it cannot be read.
+        """
+        for write in reversed(timeline.completed_writes):
+            text = timeline.read_commit(write).extra.get(LEDGER_KEY)
+            if text is not None:
+                return cls.decode(text, write.path)
+        return cls()
+
+    @classmethod
+    def decode(cls, text: str, source: str) -> WriterLedger:
+        """Read ``{writer id: [batch id, committed ms]}``.
+
+        Raises:
+            CorruptFileError: `text`, from the file `source`, is something else.
+        """
+        try:
+            fields = json.loads(text)
+            return cls({str(writer): LastBatch(int(batch), int(ms)) for writer, (batch, ms) in fields.items()})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise CorruptFileError(f"{source}: {LEDGER_KEY}={text:.200}: {error}; restore the file") from None
+
+    def encode(self) -> str:
+        """The ledger as JSON."""
+        fields = {writer: [last.batch_id, last.committed_ms] for writer, last in self.writers.items()}
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    def has(self, identity: ReplayIdentity) -> bool:
+        """Whether this batch, or a later one of its writer, is committed."""
+        last = self.writers.get(identity.writer_id)
+        return last is not None and identity.batch_id <= last.batch_id
+
+    def advanced(
+        self, identity: ReplayIdentity | None, now_ms: int, idle_days: int, maximum: int
+    ) -> tuple[WriterLedger, tuple[str, ...]]:
+        """The ledger of the next commit.
+
+        Args:
+            identity: the batch that is committed; None when the write has no identity.
+            now_ms: the time of the commit, milliseconds since the epoch.
+            idle_days: writers without a commit for longer are forgotten.
+            maximum: of more writers than this, those whose last commit is oldest are forgotten.
+
+        Returns:
+            The ledger, and the writers that were forgotten; never the writer that commits.
+        """
+        writers = dict(self.writers)
+        own: dict[str, LastBatch] = {}
+        if identity is not None:
+            writers.pop(identity.writer_id, None)
+            own[identity.writer_id] = LastBatch(identity.batch_id, now_ms)
+        newest_first = sorted(writers, key=lambda writer: (-writers[writer].committed_ms, writer))
+        recent = [w for w in newest_first if now_ms - writers[w].committed_ms <= idle_days * _DAY_MS]
+        kept = recent[: max(0, maximum - len(own))]
+        dropped = tuple(sorted(writers.keys() - set(kept)))
+        return WriterLedger({**{writer: writers[writer] for writer in kept}, **own}), dropped

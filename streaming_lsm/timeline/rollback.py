@@ -1,0 +1,132 @@
+"""Undoing a write that never completed (format 02, Rollback).
+
+Any step may be the last one of a dying process. The next one finds either a pending rollback, whose plan it carries
+out again, or a completed rollback whose instant is still pending, which it clears away; it never makes a second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import groupby
+
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.names import parse_file_name
+from streaming_lsm.format.rollback import RollbackMetadata, RollbackPlan, RollbackRequest, RolledBackPartition
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.clock import InstantSource
+from streaming_lsm.timeline.heartbeat import close_instant
+from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
+from streaming_lsm.timeline.markers import delete_files, delete_markers, is_file_of, list_marked_files
+
+
+def roll_back(storage: Storage, target: Instant, times: InstantSource) -> Instant:
+    """Undo a pending write whose writer is dead or gives up; the table's lock must be held.
+
+    The steps: tasks that outlived the writer are shut out; the plan names every file that a marker names; the files
+    are deleted; the rollback is completed; the write leaves the timeline; its markers go.
+
+    Args:
+        target: a pending commit, deltacommit or replacecommit.
+        times: source of the rollback's own times.
+
+    Returns:
+        The completed rollback.
+    """
+    close_instant(storage, target.requested)
+    plan = _plan(storage, target)
+    rollback = Instant(times.next(), "rollback", State.REQUESTED)
+    storage.put_if_absent(rollback.path, plan.encode())
+    return _carry_out(storage, rollback, plan, times)
+
+
+def resume_rollback(storage: Storage, rollback: Instant, plan: RollbackPlan, times: InstantSource) -> Instant:
+    """Carry out a pending rollback that another process began; see `roll_back`."""
+    close_instant(storage, plan.instant)
+    return _carry_out(storage, rollback, plan, times)
+
+
+def read_plan(storage: Storage, rollback: Instant) -> RollbackPlan:
+    """The plan of a pending rollback.
+
+    Raises:
+        CorruptFileError: there is none, or it names files that the rolled back instant did not write.
+        UnsupportedTable: it undoes an action other than a write.
+    """
+    path = rollback.at(State.REQUESTED).path
+    try:
+        plan = RollbackPlan.decode(storage.read(path), path)
+    except FileNotFoundError:
+        raise CorruptFileError(f"{rollback.path} has no plan {path}: restore the plan or delete the file") from None
+    if plan.action not in WRITE_ACTIONS:
+        raise UnsupportedTable(f"{path} rolls back a {plan.action}, which this release cannot: finish it with Hudi")
+    for file in planned_files(plan):
+        if not is_file_of(file, plan.instant) or any(part in ("", ".", "..") for part in file.split("/")):
+            raise CorruptFileError(
+                f"{path} would delete {file!r}, which instant {plan.instant} did not write: delete or restore the plan"
+            )
+    return plan
+
+
+def planned_files(plan: RollbackPlan) -> tuple[str, ...]:
+    """Paths of the plan's files, relative to the table.
+
+    Plans hold absolute paths (format 09, section 1); only their last component counts, so that a table that was
+    moved in between is mended where it is now.
+    """
+    return tuple(
+        "/".join(part for part in (request.partition_path, file.rpartition("/")[2]) if part)
+        for request in plan.requests
+        for file in request.files
+    )
+
+
+def clear_rolled_back(storage: Storage, target: Instant) -> None:
+    """Take a rolled back write off the timeline, and its markers with what late tasks added to them."""
+    for path in target.pending_paths():
+        storage.delete(path)
+    delete_files(storage, list_marked_files(storage, target.requested))
+    delete_markers(storage, target.requested)
+
+
+def _plan(storage: Storage, target: Instant) -> RollbackPlan:
+    requests = tuple(
+        RollbackRequest(partition, _file_id(path), target.requested, (f"{storage.uri}/{path}",))
+        for partition, paths in _by_partition(list_marked_files(storage, target.requested))
+        for path in paths
+    )
+    return RollbackPlan(target.requested, target.action, requests)
+
+
+def _carry_out(storage: Storage, rollback: Instant, plan: RollbackPlan, times: InstantSource) -> Instant:
+    started_ms = times.now_ms()
+    with suppress(FileExistsError):
+        storage.put_if_absent(rollback.at(State.INFLIGHT).path, b"")
+    target = Instant(plan.instant, plan.action, State.REQUESTED)
+    files = sorted({*planned_files(plan), *list_marked_files(storage, target.requested)})
+    delete_files(storage, files)
+    metadata = RollbackMetadata(
+        start=rollback.requested,
+        duration_ms=max(0, times.now_ms() - started_ms),
+        instant=target.requested,
+        action=target.action,
+        partitions=tuple(RolledBackPartition(name, tuple(paths)) for name, paths in _by_partition(files)),
+    )
+    completed = rollback.completed_at(times.next())
+    storage.put_if_absent(completed.path, metadata.encode())
+    clear_rolled_back(storage, target)
+    return completed
+
+
+def _by_partition(paths: Iterable[str]) -> list[tuple[str, list[str]]]:
+    ordered = sorted(paths, key=_partition)
+    return [(partition, sorted(group)) for partition, group in groupby(ordered, key=_partition)]
+
+
+def _partition(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _file_id(path: str) -> str:
+    name = parse_file_name(path.rpartition("/")[2], rfc103_names=True)
+    return "" if name is None else name.file_id

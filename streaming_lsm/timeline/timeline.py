@@ -1,0 +1,160 @@
+"""The active timeline as it was at one moment (format 02)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.format.commit import CommitMetadata
+from streaming_lsm.format.rollback import RollbackMetadata
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.clock import moment_text
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """All actions of the active timeline, each in its latest state; it never changes once loaded.
+
+    Attributes:
+        storage: where the table lies; contents of instants are read from it when asked for.
+        instants: ordered by requested time.
+        first: the smallest requested time of any action, ``""`` when there is none. Older actions are archived.
+        until: set on a timeline as of a time: archived actions count up to this requested time.
+    """
+
+    storage: Storage
+    instants: tuple[Instant, ...]
+    first: str
+    until: str | None = None
+
+    @classmethod
+    def load(cls, storage: Storage) -> Timeline:
+        """Read the names of the timeline's folder.
+
+        Raises:
+            CorruptFileError: an action is completed twice.
+            UnsupportedTable: a file of an unknown action.
+        """
+        names = (entry.name for entry in storage.list(TIMELINE_FOLDER) if not entry.is_dir)
+        found = [instant for name in names if (instant := Instant.parse(name)) is not None]
+        instants = tuple(sorted(_latest_states(found), key=lambda instant: (instant.requested, instant.action)))
+        return cls(storage, instants, instants[0].requested if instants else "")
+
+    @cached_property
+    def completed_writes(self) -> tuple[Instant, ...]:
+        """Completed commits, delta commits and replace commits, by requested time."""
+        return tuple(instant for instant in self.instants if instant.is_write and instant.is_completed)
+
+    @cached_property
+    def pending(self) -> tuple[Instant, ...]:
+        """Requested and inflight actions of every kind, by requested time."""
+        return tuple(instant for instant in self.instants if not instant.is_completed)
+
+    @cached_property
+    def last_time(self) -> str:
+        """The largest requested or completion time, ``""`` on an empty timeline."""
+        times = [time for i in self.instants for time in (i.requested, i.completed) if time is not None]
+        return max(times, default="")
+
+    def completion_time(self, requested: str) -> str | None:
+        """When the write at `requested` took effect; None when it did not.
+
+        A write older than the active timeline is archived and counts as completed at its requested time (format
+        10, rules 9 and 10), unless a rollback that is still on the timeline undid it: a task that outlived its
+        driver may have left a file of it.
+        """
+        if requested in self._completions:
+            return self._completions[requested]
+        if requested >= self.first or requested in self._rolled_back:
+            return None
+        return requested if self.until is None or requested <= self.until else None
+
+    def read_commit(self, instant: Instant) -> CommitMetadata:
+        """What a completed write recorded.
+
+        Raises:
+            CorruptFileError: the file is gone or cannot be read.
+        """
+        try:
+            data = self.storage.read(instant.path)
+        except FileNotFoundError:
+            raise CorruptFileError(
+                f"{instant.path} was there when the timeline was read and is gone: load the timeline again"
+            ) from None
+        return CommitMetadata.decode(data, instant.path)
+
+    def as_of(self, value: str, zone: str = "UTC") -> Timeline:
+        """The timeline with only the writes that count at a point in time (format 10, rule 7).
+
+        Args:
+            value: the requested time of a completed write: that write and those requested before it count. Any
+                other instant time or ISO date: the writes that were completed by then count.
+            zone: the table's zone, ``UTC`` or ``LOCAL``; matters for dates that carry a zone of their own.
+
+        Raises:
+            ConfigError: the value is no point in time.
+        """
+        exact = any(write.requested == value for write in self.completed_writes)
+        limit = value if exact else moment_text(value, zone)
+        kept = [write for write in self.completed_writes if _time(write, by_request=exact) <= limit]
+        others = [instant for instant in self.instants if not instant.is_write and instant.is_completed]
+        merged = sorted(kept + others, key=lambda instant: (instant.requested, instant.action))
+        return Timeline(self.storage, tuple(merged), self.first, limit)
+
+    def table_schema(self) -> str | None:
+        """Avro JSON of the table's schema without meta columns, from the newest completed write that has one."""
+        for write in reversed(self.completed_writes):
+            schema = self.read_commit(write).extra.get("schema")
+            if schema:
+                return _checked_json(schema, write.path)
+        return None
+
+    @cached_property
+    def _completions(self) -> dict[str, str | None]:
+        return {instant.requested: instant.completed for instant in self.instants if instant.is_write}
+
+    @cached_property
+    def _rolled_back(self) -> frozenset[str]:
+        return frozenset(self.finished_rollbacks())
+
+    def finished_rollbacks(self) -> dict[str, Instant]:
+        """Requested times of the actions that completed rollbacks on this timeline undid, with the rollback."""
+        undone = {}
+        for rollback in self.instants:
+            if rollback.action == "rollback" and rollback.is_completed:
+                # Archived since the timeline was read: then what it undid is long cleared away.
+                with suppress(FileNotFoundError):
+                    metadata = RollbackMetadata.decode(self.storage.read(rollback.path), rollback.path)
+                    undone[metadata.instant] = rollback
+        return undone
+
+
+def _latest_states(found: Iterable[Instant]) -> Iterable[Instant]:
+    latest: dict[tuple[str, str], Instant] = {}
+    for instant in found:
+        key = (instant.requested, instant.completes_as)
+        other = latest.setdefault(key, instant)
+        if other.is_completed and instant.is_completed and other != instant:
+            raise CorruptFileError(
+                f"{other.path} and {instant.path} complete one action twice: keep the one whose files exist"
+            )
+        if instant.state.rank > other.state.rank:
+            latest[key] = instant
+    return latest.values()
+
+
+def _time(write: Instant, *, by_request: bool) -> str:
+    return write.requested if by_request else write.completed or ""
+
+
+def _checked_json(schema: str, source: str) -> str:
+    try:
+        json.loads(schema)
+    except ValueError as error:
+        raise CorruptFileError(f"{source}: the schema in its extra metadata is not JSON: {error}") from None
+    return schema

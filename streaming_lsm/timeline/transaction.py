@@ -1,0 +1,258 @@
+"""One write on a table, visible whole or not at all: begin, reconcile, complete."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+from streaming_lsm.config import (
+    CLOCK_SKEW_MS,
+    HEARTBEAT_MISSES,
+    HEARTBEAT_MS,
+    WRITER_ID,
+    WRITER_IDLE_DAYS,
+    WRITER_MAX,
+    Options,
+)
+from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
+from streaming_lsm.format.commit import CommitMetadata, WriteStat
+from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.clock import InstantSource
+from streaming_lsm.timeline.heartbeat import Heartbeat, close_instant, open_instant
+from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
+from streaming_lsm.timeline.lock import TableLock
+from streaming_lsm.timeline.markers import delete_files, delete_markers, list_marked_files, marker_folder
+from streaming_lsm.timeline.recovery import recover
+from streaming_lsm.timeline.replay import LEDGER_KEY, ReplayIdentity, WriterLedger
+from streaming_lsm.timeline.rollback import roll_back
+from streaming_lsm.timeline.runtime import Runtime
+from streaming_lsm.timeline.timeline import Timeline
+
+_log = logging.getLogger(__name__)
+
+
+class Transaction:
+    """The only way to change a table.
+
+    ::
+
+        with Transaction(storage, config, options, ReplayIdentity(query_id, batch_id)) as transaction:
+            if transaction.already_committed:
+                return
+            instant = transaction.begin()
+            stats = ...                     # executors: create_marker, write, check_still_inflight
+            transaction.reconcile(stats)
+            transaction.complete(stats, "UPSERT", schema)
+
+    Entering takes the lock and undoes what dead writers left. Leaving without `complete` rolls the write back.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: TableConfig,
+        options: Options,
+        identity: ReplayIdentity | None = None,
+        *,
+        runtime: Runtime | None = None,
+    ) -> None:
+        """Prepare a transaction; nothing is touched before it is entered.
+
+        Args:
+            config: the table's fixed properties.
+            options: heartbeat, skew and ledger options count here.
+            identity: the batch; None for a write that cannot be a replay.
+            runtime: clock, ids and processes; the real ones when not given.
+        """
+        self._storage = storage
+        self._config = config
+        self._options = options
+        self._identity = identity
+        self._runtime = runtime or Runtime()
+        writer_id = identity.writer_id if identity else options[WRITER_ID] or "unnamed"
+        self._lease_ms = options[HEARTBEAT_MS] * options[HEARTBEAT_MISSES]
+        self._lock = TableLock(storage, writer_id, self._lease_ms, self._runtime)
+        self._heartbeat = Heartbeat(storage, self._lock, options[HEARTBEAT_MS])
+        self._begun: Instant | None = None
+        self._reconciled: frozenset[str] | None = None
+        # From the moment the commit may be visible, nothing may undo it.
+        self._published = False
+
+    def __enter__(self) -> Transaction:
+        """Take the lock; load the timeline; finish and undo what dead writers left.
+
+        Raises:
+            CommitConflict: a living writer is at work; the message names it.
+        """
+        self._lock.acquire()
+        try:
+            self._heartbeat.start()
+            found = Timeline.load(self._storage)
+            self._times = self._instant_source(found)
+            self.timeline = recover(self._storage, found, self._times, self._runtime, self._lease_ms)
+            self._ledger = WriterLedger.of(self.timeline)
+        except BaseException:
+            self._let_go()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Roll back what was begun and not completed, as far as that is possible, and release the lock."""
+        try:
+            if self._begun is not None and not self._published:
+                self._give_up(self._begun)
+        finally:
+            self._let_go()
+
+    @property
+    def already_committed(self) -> bool:
+        """Whether this batch, or a later one of the same writer, took effect before."""
+        return self._identity is not None and self._ledger.has(self._identity)
+
+    def begin(self, action: str = "deltacommit") -> str:
+        """Put the write on the timeline, requested and then inflight; tasks may create files of it from now on.
+
+        Returns:
+            The requested time: name of the instant and part of its files' names.
+        """
+        if self._begun is not None:
+            raise RuntimeError("a transaction makes one instant: begin was called before")
+        if action not in WRITE_ACTIONS:
+            raise ValueError(f"{action!r} is no write: expected one of {', '.join(sorted(WRITE_ACTIONS))}")
+        self._lock.verify()
+        instant = Instant(self._times.next(), action, State.REQUESTED)
+        self._begun = instant
+        # The heartbeat comes first: nobody may take the instant for a dead writer's, not for a moment.
+        open_instant(self._storage, instant.requested, self._lock.owner)
+        self._heartbeat.follow(instant.requested)
+        self._storage.put_if_absent(instant.path, b"")
+        self._storage.put_if_absent(instant.at(State.INFLIGHT).path, b"")
+        self._storage.make_folder(marker_folder(instant.requested))
+        return instant.requested
+
+    def reconcile(self, stats: Sequence[WriteStat]) -> None:
+        """Make the instant's files those of `stats` and no others; tasks that still run are shut out.
+
+        Files of failed, repeated or speculative attempts have a marker but no stat, and are deleted.
+
+        Raises:
+            CorruptFileError: a file of `stats` is missing.
+        """
+        instant = self._running()
+        listed = frozenset(stat.path for stat in stats)
+        close_instant(self._storage, instant.requested)
+        delete_files(self._storage, set(list_marked_files(self._storage, instant.requested)) - listed)
+        for path in sorted(listed):
+            if not self._storage.exists(path):
+                raise CorruptFileError(f"{path} in {self._storage.uri} is gone since it was written: write it again")
+        self._reconciled = listed
+
+    def complete(
+        self,
+        stats: Sequence[WriteStat],
+        operation_type: str,
+        schema_json: str,
+        extra: Mapping[str, str] | None = None,
+    ) -> Instant:
+        """Publish the write: one file, created if absent, makes all its data files visible.
+
+        Args:
+            stats: as given to `reconcile`.
+            operation_type: Hudi's name of the operation, such as ``UPSERT``.
+            schema_json: Avro JSON of the table's schema without meta columns.
+            extra: further keys for the commit's metadata.
+
+        Raises:
+            Fenced: another writer took the lock; nothing was published.
+            CommitUnknown: the storage failed and does not tell whether the file is there. Do not write again: the
+                next transaction finds out, and `already_committed` says it.
+        """
+        running = self._running()
+        if self._reconciled != frozenset(stat.path for stat in stats):
+            raise RuntimeError("reconcile the very stats that are to be completed")
+        metadata = CommitMetadata(tuple(stats), operation_type, self._extra(schema_json, extra or {}))
+        self._lock.verify()
+        completed = running.completed_at(self._times.next())
+        self._publish(completed, metadata.encode())
+        self._clean_up(completed)
+        return completed
+
+    def _publish(self, completed: Instant, data: bytes) -> None:
+        self._published = True
+        try:
+            self._storage.put_if_absent(completed.path, data)
+        except Exception as error:
+            if not self._is_there(completed, data, error):
+                self._published = False
+                raise
+
+    def _is_there(self, completed: Instant, data: bytes, error: Exception) -> bool:
+        """Whether a put that failed has taken effect all the same; settled by reading, never by writing again."""
+        try:
+            found = self._storage.read(completed.path)
+        except FileNotFoundError:
+            return False
+        except Exception as unreadable:
+            raise CommitUnknown(
+                f"creating {completed.path} in {self._storage.uri} failed ({error}), and so did looking for it "
+                f"({unreadable}): look at the timeline before writing this batch again"
+            ) from error
+        if found != data:
+            raise Fenced(f"{completed.path} in {self._storage.uri} was made by another writer: stop") from error
+        return True
+
+    def _clean_up(self, completed: Instant) -> None:
+        """Remove the markers. The commit stands whatever happens here; the next transaction does what is left."""
+        try:
+            # A task that was shut out after the reconciliation may have died before it removed its file.
+            late = set(list_marked_files(self._storage, completed.requested)) - (self._reconciled or frozenset())
+            delete_files(self._storage, late)
+            delete_markers(self._storage, completed.requested)
+        except Exception:
+            _log.warning("%s is committed, but its markers remain for now", completed.path, exc_info=True)
+
+    def _extra(self, schema_json: str, extra: Mapping[str, str]) -> dict[str, str]:
+        ledger, dropped = self._ledger.advanced(
+            self._identity, self._runtime.clock(), self._options[WRITER_IDLE_DAYS], self._options[WRITER_MAX]
+        )
+        for writer in dropped:
+            last = self._ledger.writers[writer]
+            _log.warning(
+                "forgetting writer %r of %s: last batch %d; a replay of it would be written again",
+                *(writer, self._storage.uri, last.batch_id),
+            )
+        own = {LEDGER_KEY: ledger.encode()} if ledger.writers else {}
+        return {**extra, "schema": schema_json, **own}
+
+    def _running(self) -> Instant:
+        if self._begun is None or self._published:
+            raise RuntimeError("no instant is open: call begin first, and complete once")
+        return self._begun
+
+    def _give_up(self, begun: Instant) -> None:
+        """Roll back the own instant; where that fails the next transaction does it."""
+        try:
+            self._lock.verify()
+            timeline = Timeline.load(self._storage)
+            pending = next((instant for instant in timeline.pending if instant.requested == begun.requested), None)
+            if pending is None:
+                close_instant(self._storage, begun.requested)
+            else:
+                roll_back(self._storage, pending, self._instant_source(timeline))
+        except Fenced as error:
+            _log.warning("%s is left to the writer that took over: %s", begun.path, error)
+        except Exception:
+            uri = self._storage.uri
+            _log.warning("%s in %s could not be rolled back; the next write does it", begun.path, uri, exc_info=True)
+
+    def _let_go(self) -> None:
+        self._heartbeat.stop()
+        self._lock.release()
+
+    def _instant_source(self, timeline: Timeline) -> InstantSource:
+        zone, skew_ms = self._config.timeline_zone, self._options[CLOCK_SKEW_MS]
+        return InstantSource(self._runtime.clock, self._runtime.sleep, zone, skew_ms, timeline.last_time)

@@ -1,0 +1,131 @@
+"""A storage that fails, loses answers or kills its process at numbered calls."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from enum import Enum
+from typing import BinaryIO, TypeVar
+
+import pyarrow as pa
+
+from streaming_lsm.storage.base import FileEntry, Listing, Storage
+
+T = TypeVar("T")
+
+
+class Killed(BaseException):
+    """The process is dead. Not an `Exception`: no handler of a live process may survive it."""
+
+
+class Fault(Enum):
+    """What happens at a call."""
+
+    KILL_BEFORE = "the process dies before the effect"
+    KILL_AFTER = "the process dies after the effect"
+    FAIL_BEFORE = "an I/O error, without the effect"
+    FAIL_AFTER = "an I/O error, though it took effect: the answer is lost"
+
+    @property
+    def kills(self) -> bool:
+        """Whether the process dies."""
+        return self in (Fault.KILL_BEFORE, Fault.KILL_AFTER)
+
+    @property
+    def takes_effect(self) -> bool:
+        """Whether the call is done first."""
+        return self in (Fault.KILL_AFTER, Fault.FAIL_AFTER)
+
+
+class FaultyStorage:
+    """Wraps a storage; calls are numbered from 0. After a kill every further call raises `Killed` without effect.
+
+    Attributes:
+        calls: name of the method and path of every call so far.
+    """
+
+    def __init__(self, inner: Storage, faults: Mapping[int, Fault] | None = None) -> None:
+        self._inner = inner
+        self._faults = dict(faults or {})
+        self._dead = False
+        self._abandoned: list[object] = []
+        self.calls: list[tuple[str, str]] = []
+
+    def kill(self) -> None:
+        """The process dies between two calls."""
+        self._dead = True
+
+    @property
+    def uri(self) -> str:
+        return self._inner.uri
+
+    def read(self, path: str) -> bytes:
+        return self._call("read", path, lambda: self._inner.read(path))
+
+    def exists(self, path: str) -> bool:
+        return self._call("exists", path, lambda: self._inner.exists(path))
+
+    def list(self, folder: str) -> Listing:
+        return self._call("list", folder, lambda: self._inner.list(folder))
+
+    def walk(self, folder: str) -> Iterator[FileEntry]:
+        return iter(self._call("walk", folder, lambda: tuple(self._inner.walk(folder))))
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        self._call("put_if_absent", path, lambda: self._inner.put_if_absent(path, data))
+
+    def replace(self, path: str, data: bytes) -> None:
+        self._call("replace", path, lambda: self._inner.replace(path, data))
+
+    def touch(self, path: str) -> None:
+        self._call("touch", path, lambda: self._inner.touch(path))
+
+    def delete(self, path: str) -> bool:
+        return self._call("delete", path, lambda: self._inner.delete(path))
+
+    def delete_folder(self, path: str) -> None:
+        self._call("delete_folder", path, lambda: self._inner.delete_folder(path))
+
+    def make_folder(self, path: str) -> None:
+        self._call("make_folder", path, lambda: self._inner.make_folder(path))
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        manager = self._inner.create(path)
+        file = self._call("create", path, manager.__enter__)
+        try:
+            yield file
+            self._call("close", path, lambda: manager.__exit__(None, None, None))
+        except Exception as error:
+            manager.__exit__(type(error), error, error.__traceback__)
+            raise
+        except Killed:
+            self._leave_torn(manager, file)
+            raise
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return self._call("open_input", path, lambda: self._inner.open_input(path))
+
+    def sweep(self, folder: str) -> int:
+        return self._call("sweep", folder, lambda: self._inner.sweep(folder))
+
+    def _call(self, name: str, path: str, effect: Callable[[], T]) -> T:
+        if self._dead:
+            raise Killed(name, path)
+        fault = self._faults.get(len(self.calls))
+        self.calls.append((name, path))
+        if fault is None:
+            return effect()
+        if fault.takes_effect:
+            effect()
+        self._dead = fault.kills
+        if fault.kills:
+            raise Killed(name, path)
+        raise OSError(errno.EIO, f"injected: {fault.value}", path)
+
+    def _leave_torn(self, manager: AbstractContextManager[BinaryIO], file: BinaryIO) -> None:
+        # The inner storage would remove the file when its manager is closed or collected; the dead do neither.
+        self._abandoned.append(manager)
+        if not file.closed:
+            file.flush()

@@ -1,0 +1,275 @@
+"""LocalStorage: whole files, hidden leftovers, and nothing outside its root."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pickle
+import threading
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm.errors import ConfigError, UnsupportedTable
+from streaming_lsm.storage.local import LocalStorage, open_storage
+
+LEFTOVER = ".0123456789abcdef0123456789abcdef.lsm-tmp"
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(tmp_path / "table")
+
+
+def test_put_if_absent_creates_parents_and_the_file(storage: LocalStorage) -> None:
+    storage.put_if_absent("a/b/c", b"bytes")
+    assert storage.read("a/b/c") == b"bytes"
+
+
+def test_put_if_absent_never_changes_a_file_that_is_there(storage: LocalStorage) -> None:
+    storage.put_if_absent("f", b"first")
+    with pytest.raises(FileExistsError):
+        storage.put_if_absent("f", b"second")
+    assert storage.read("f") == b"first"
+    assert [entry.name for entry in storage.list("")] == ["f"]
+
+
+def test_of_many_threads_that_put_one_file_exactly_one_wins(storage: LocalStorage) -> None:
+    winners: list[int] = []
+
+    def put(number: int) -> None:
+        try:
+            storage.put_if_absent("folder/f", b"%d" % number)
+            winners.append(number)
+        except FileExistsError:
+            pass
+
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert storage.read("folder/f") == b"%d" % winners[0]
+    assert len(winners) == 1
+
+
+def test_a_put_that_fails_before_the_link_leaves_nothing(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.make_folder("a")
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.write", fail)
+    with pytest.raises(OSError, match="disk full"):
+        storage.put_if_absent("a/f", b"bytes")
+    assert os.listdir(tmp_path / "table/a") == []
+
+
+def test_a_put_is_synchronised_before_and_after_it_gets_its_name(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.make_folder("a")
+    seen: list[tuple[bool, bool]] = []
+    final = tmp_path / "table/a/f"
+
+    def record(descriptor: int) -> None:
+        seen.append((os.path.isdir(f"/proc/self/fd/{descriptor}"), final.exists()))
+
+    monkeypatch.setattr("os.fsync", record)
+    storage.put_if_absent("a/f", b"bytes")
+    assert seen == [(False, False), (True, True)]
+
+
+def test_replace_overwrites_whole_files(storage: LocalStorage) -> None:
+    storage.replace("f", b"a long first text")
+    storage.replace("f", b"short")
+    assert storage.read("f") == b"short"
+
+
+def test_create_makes_the_file_visible_under_its_name_and_keeps_it(storage: LocalStorage) -> None:
+    with storage.create("p/f") as file:
+        file.write(b"by")
+        assert storage.exists("p/f")
+        file.write(b"tes")
+    assert storage.read("p/f") == b"bytes"
+
+
+def test_create_refuses_a_file_that_is_there(storage: LocalStorage) -> None:
+    storage.put_if_absent("f", b"first")
+    with pytest.raises(FileExistsError), storage.create("f"):
+        pass
+    assert storage.read("f") == b"first"
+
+
+def test_create_removes_the_file_when_its_writer_fails(storage: LocalStorage) -> None:
+    def fail() -> None:
+        with storage.create("f") as file:
+            file.write(b"half")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert not storage.exists("f")
+
+
+def test_create_accepts_a_writer_that_closes_the_file(storage: LocalStorage) -> None:
+    with storage.create("f") as file:
+        file.write(b"bytes")
+        file.close()
+    assert storage.read("f") == b"bytes"
+
+
+def test_missing_files_are_told_apart_from_empty_ones(storage: LocalStorage) -> None:
+    storage.put_if_absent("empty", b"")
+    assert storage.read("empty") == b""
+    for missing in (storage.read, storage.touch, storage.open_input):
+        with pytest.raises(FileNotFoundError):
+            missing("missing")
+    assert not storage.exists("missing")
+
+
+def test_touch_moves_the_time_of_modification_and_creates_nothing(storage: LocalStorage, tmp_path: Path) -> None:
+    storage.put_if_absent("f", b"")
+    os.utime(tmp_path / "table/f", (1, 1))
+    storage.touch("f")
+    assert storage.list("")[0].modified_ms > 1_000_000_000_000
+
+
+def test_list_is_sorted_and_hides_temporaries(storage: LocalStorage, tmp_path: Path) -> None:
+    for name in ("b", "a", ".hidden"):
+        storage.put_if_absent(f"folder/{name}", b"xyz")
+    storage.make_folder("folder/sub")
+    (tmp_path / "table/folder" / LEFTOVER).write_bytes(b"torn")
+    entries = storage.list("folder")
+    assert [(entry.path, entry.size, entry.is_dir) for entry in entries] == [
+        ("folder/.hidden", 3, False),
+        ("folder/a", 3, False),
+        ("folder/b", 3, False),
+        ("folder/sub", 0, True),
+    ]
+    assert storage.list("missing") == []
+
+
+def test_walk_yields_files_at_every_depth(storage: LocalStorage) -> None:
+    for path in ("x/2/f", "x/1/f", "x/f", "y/f"):
+        storage.put_if_absent(path, b"")
+    assert [entry.path for entry in storage.walk("x")] == ["x/1/f", "x/2/f", "x/f"]
+    assert len(list(storage.walk(""))) == 4
+    assert list(storage.walk("missing")) == []
+
+
+def test_delete_says_whether_there_was_a_file(storage: LocalStorage) -> None:
+    storage.put_if_absent("f", b"")
+    assert storage.delete("f") is True
+    assert storage.delete("f") is False
+    assert storage.delete("no/folder/f") is False
+
+
+def test_delete_folder_takes_all_below_it_and_bears_its_absence(storage: LocalStorage) -> None:
+    storage.put_if_absent("a/b/f", b"")
+    storage.put_if_absent("c", b"")
+    storage.delete_folder("a")
+    storage.delete_folder("a")
+    assert [entry.path for entry in storage.walk("")] == ["c"]
+
+
+def test_the_root_itself_cannot_be_deleted(storage: LocalStorage) -> None:
+    storage.make_folder("a")
+    with pytest.raises(ValueError, match="root"):
+        storage.delete_folder("")
+    assert storage.exists("a")
+
+
+def test_open_input_reads_at_any_position(storage: LocalStorage) -> None:
+    storage.put_if_absent("f", b"0123456789")
+    with storage.open_input("f") as file:
+        file.seek(7)
+        assert file.read(2) == b"78"
+
+
+def test_sweep_removes_leftovers_of_the_dead_and_spares_the_living(storage: LocalStorage, tmp_path: Path) -> None:
+    folder = tmp_path / "table/folder"
+    storage.put_if_absent("folder/f", b"kept")
+    (folder / LEFTOVER).write_bytes(b"torn")
+    living = folder / LEFTOVER.replace("0", "f")
+    with open(living, "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert storage.sweep("folder") == 1
+        assert sorted(os.listdir(folder)) == sorted([living.name, "f"])
+    assert storage.sweep("missing") == 0
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/x", "a//b", "./a", "a/", "a\0b", "a/."])
+def test_paths_that_are_not_plainly_inside_are_refused(storage: LocalStorage, path: str) -> None:
+    for method in (storage.read, storage.delete, storage.delete_folder, storage.make_folder, storage.exists):
+        with pytest.raises(ValueError, match="not a path inside"):
+            method(path)
+    with pytest.raises(ValueError, match="not a path inside"):
+        storage.put_if_absent(path, b"")
+
+
+def test_nothing_is_written_or_deleted_through_a_link_out_of_the_root(storage: LocalStorage, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "victim").write_bytes(b"precious")
+    storage.make_folder("")
+    (tmp_path / "table/p").symlink_to(outside)
+    for attempt in (
+        lambda: storage.put_if_absent("p/f", b""),
+        lambda: storage.replace("p/victim", b""),
+        lambda: storage.delete("p/victim"),
+        lambda: storage.delete_folder("p"),
+        lambda: storage.make_folder("p/sub"),
+        lambda: storage.create("p/f").__enter__(),
+        lambda: storage.read("p/victim"),
+        lambda: list(storage.walk("")),
+    ):
+        with pytest.raises(UnsupportedTable, match="outside the table"):
+            attempt()
+    assert [path.name for path in outside.iterdir()] == ["victim"]
+    assert (outside / "victim").read_bytes() == b"precious"
+
+
+def test_a_neighbour_whose_name_begins_like_the_root_is_outside(storage: LocalStorage, tmp_path: Path) -> None:
+    (tmp_path / "table2").mkdir()
+    storage.make_folder("")
+    (tmp_path / "table/p").symlink_to(tmp_path / "table2")
+    with pytest.raises(UnsupportedTable, match="table2"):
+        storage.put_if_absent("p/f", b"")
+
+
+def test_walk_ends_on_a_link_to_its_own_parent(storage: LocalStorage, tmp_path: Path) -> None:
+    storage.put_if_absent("a/f", b"")
+    (tmp_path / "table/a/loop").symlink_to(tmp_path / "table/a")
+    assert [entry.path for entry in storage.walk("")] == ["a/f"]
+
+
+def test_a_link_to_the_root_is_the_same_storage(tmp_path: Path) -> None:
+    (tmp_path / "table").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "table")
+    assert LocalStorage(tmp_path / "link").uri == LocalStorage(tmp_path / "table").uri
+
+
+def test_a_storage_survives_pickling(storage: LocalStorage) -> None:
+    storage.put_if_absent("f", b"bytes")
+    assert pickle.loads(pickle.dumps(storage)).read("f") == b"bytes"
+
+
+@pytest.mark.parametrize("prefix", ["", "file:", "file://"])
+def test_open_storage_takes_paths_and_file_uris(tmp_path: Path, prefix: str) -> None:
+    assert open_storage(f"{prefix}{tmp_path}").uri == f"file://{os.path.realpath(tmp_path)}"
+
+
+def test_open_storage_takes_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert open_storage("lake/orders").uri == f"file://{os.path.realpath(tmp_path)}/lake/orders"
+
+
+@pytest.mark.parametrize(
+    ("uri", "named"), [("s3://bucket/t", "'s3'"), ("hdfs:/t", "'hdfs'"), ("file://host/t", "host")]
+)
+def test_open_storage_names_what_it_cannot_open(uri: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        open_storage(uri)

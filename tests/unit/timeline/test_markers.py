@@ -1,0 +1,102 @@
+"""Markers name what a write may have created, and only that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm.errors import CorruptFileError, Fenced
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.heartbeat import close_instant, open_instant
+from streaming_lsm.timeline.markers import (
+    create_marker,
+    delete_files,
+    delete_markers,
+    list_marked_files,
+    marker_folder,
+    marker_path,
+)
+from streaming_lsm.timeline.owner import Owner, Process
+from tests.support.writers import DataFile, files_below, make_table
+
+INSTANT, OTHER = "20261121120000000", "20261121110000000"
+OWNER = Owner(Process("h", "m", 1, 1), "query", "token", 0, 0)
+NAME = str(DataFile("nl", 0).name(INSTANT))
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    storage = make_table(tmp_path)
+    storage.make_folder(marker_folder(INSTANT))
+    open_instant(storage, INSTANT, OWNER)
+    return storage
+
+
+@pytest.mark.parametrize("partition", ["", "nl", "nl/2026"])
+def test_a_marker_lies_where_hudi_looks_for_it(storage: LocalStorage, partition: str) -> None:
+    create_marker(storage, INSTANT, partition, NAME)
+    folder = f".hoodie/.temp/{INSTANT}/{partition}".rstrip("/")
+    assert storage.read(f"{folder}/{NAME}.marker.CREATE") == b""
+    assert list_marked_files(storage, INSTANT) == (f"{partition}/{NAME}".lstrip("/"),)
+
+
+def test_a_file_is_announced_once(storage: LocalStorage) -> None:
+    create_marker(storage, INSTANT, "nl", NAME)
+    with pytest.raises(FileExistsError):
+        create_marker(storage, INSTANT, "nl", NAME)
+
+
+def test_no_marker_is_made_once_the_folder_is_gone(storage: LocalStorage, tmp_path: Path) -> None:
+    delete_markers(storage, INSTANT)
+    with pytest.raises(Fenced, match=INSTANT):
+        create_marker(storage, INSTANT, "nl", NAME)
+    assert not (tmp_path / marker_folder(INSTANT)).exists()
+
+
+def test_no_marker_is_made_once_the_instant_takes_no_more_files(storage: LocalStorage, tmp_path: Path) -> None:
+    close_instant(storage, INSTANT)
+    with pytest.raises(Fenced, match=INSTANT):
+        create_marker(storage, INSTANT, "nl", NAME)
+    assert list_marked_files(storage, INSTANT) == ()
+
+
+def test_a_task_that_is_overtaken_while_it_makes_its_marker_is_fenced(storage: LocalStorage) -> None:
+    class Overtaken(LocalStorage):
+        def put_if_absent(self, path: str, data: bytes) -> None:
+            close_instant(storage, INSTANT)
+            super().put_if_absent(path, data)
+
+    with pytest.raises(Fenced):
+        create_marker(Overtaken(storage.uri.removeprefix("file://")), INSTANT, "nl", NAME)
+
+
+def test_markers_that_hudis_timeline_server_collected_are_read(storage: LocalStorage) -> None:
+    other = str(DataFile("nl", 1).name(INSTANT))
+    folder = marker_folder(INSTANT)
+    storage.put_if_absent(f"{folder}/MARKERS.type", b"TIMELINE_SERVER_BASED")
+    storage.put_if_absent(f"{folder}/MARKERS0", f"nl/{NAME}.marker.CREATE\n{other}.marker.MERGE\n".encode())
+    storage.put_if_absent(f"{folder}/MARKERS1", b"\n")
+    assert list_marked_files(storage, INSTANT) == tuple(sorted([f"nl/{NAME}", other]))
+
+
+def test_a_marker_never_names_a_file_of_another_instant(storage: LocalStorage) -> None:
+    victim = str(DataFile("nl", 0).name(OTHER))
+    for name in (victim, "hoodie.properties", "_SUCCESS"):
+        storage.put_if_absent(marker_path(INSTANT, "nl", name), b"")
+    storage.put_if_absent(f"{marker_folder(INSTANT)}/nl/unrelated", b"")
+    assert list_marked_files(storage, INSTANT) == ()
+
+
+@pytest.mark.parametrize("path", [f"../{NAME}", f"/etc/{NAME}", f"nl//{NAME}"])
+def test_a_marker_that_leaves_the_table_is_refused_by_name(storage: LocalStorage, path: str) -> None:
+    storage.put_if_absent(f"{marker_folder(INSTANT)}/MARKERS0", f"{path}.marker.CREATE".encode())
+    with pytest.raises(CorruptFileError, match="MARKERS0"):
+        list_marked_files(storage, INSTANT)
+
+
+def test_deleting_files_also_removes_what_was_left_half_made_beside_them(storage: LocalStorage, tmp_path: Path) -> None:
+    storage.put_if_absent(f"nl/{NAME}", b"")
+    (tmp_path / "nl" / f".{'0' * 32}.lsm-tmp").write_bytes(b"torn")
+    assert delete_files(storage, [f"nl/{NAME}", f"de/{NAME}"]) == (f"nl/{NAME}",)
+    assert not any(path.startswith("nl/") for path in files_below(tmp_path))

@@ -1,0 +1,116 @@
+"""hoodie.properties through creation, changes, and deaths in the middle of either."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm.errors import CommitConflict, TableNotFound
+from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.properties_file import (
+    BACKUP_PATH,
+    PROPERTIES_PATH,
+    create_table_files,
+    load_properties,
+    update_properties,
+)
+from tests.support.faulty_storage import Fault, FaultyStorage, Killed
+from tests.support.writers import CONFIG, NOON_MS, make_table
+
+KEY = "hoodie.table.cdc.enabled"
+
+
+def test_a_new_table_has_hudis_folders_and_properties_that_read_back(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "orders")
+    create_table_files(storage, CONFIG.to_properties(), clock=lambda: NOON_MS + 5)
+    for folder in ("timeline/history", ".temp", ".schema", ".aux/.bootstrap/.partitions", ".aux/.bootstrap/.fileids"):
+        assert (tmp_path / "orders/.hoodie" / folder).is_dir()
+    assert load_properties(storage) == CONFIG.to_properties()
+    lines = storage.read(PROPERTIES_PATH).splitlines()
+    assert lines[:2] == [b"#Properties saved on 2026-11-21T12:00:00.005Z", b"#Sat Nov 21 12:00:00 UTC 2026"]
+    assert TableConfig.from_properties(load_properties(storage), PROPERTIES_PATH) == CONFIG
+
+
+def test_a_table_is_created_once(tmp_path: Path) -> None:
+    storage = make_table(tmp_path)
+    with pytest.raises(CommitConflict, match="is a table already"):
+        create_table_files(storage, {"hoodie.table.name": "other"})
+    assert load_properties(storage) == CONFIG.to_properties()
+
+
+def test_a_table_whose_properties_are_being_changed_is_not_created_anew(tmp_path: Path) -> None:
+    storage = make_table(tmp_path)
+    storage.put_if_absent(BACKUP_PATH, storage.read(PROPERTIES_PATH))
+    storage.delete(PROPERTIES_PATH)
+    with pytest.raises(CommitConflict):
+        create_table_files(storage, CONFIG.to_properties())
+    assert load_properties(storage) == CONFIG.to_properties()
+
+
+def test_a_folder_without_properties_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFound, match=str(tmp_path)):
+        load_properties(LocalStorage(tmp_path))
+    with pytest.raises(TableNotFound):
+        update_properties(LocalStorage(tmp_path), {KEY: "true"})
+
+
+def test_a_creation_that_died_leaves_no_table_or_a_whole_one(tmp_path: Path) -> None:
+    counted = FaultyStorage(LocalStorage(tmp_path / "unharmed"))
+    create_table_files(counted, CONFIG.to_properties())
+    for call in range(len(counted.calls)):
+        for fault in (Fault.KILL_BEFORE, Fault.KILL_AFTER):
+            storage = LocalStorage(tmp_path / f"{call}{fault.name}")
+            with pytest.raises(Killed):
+                create_table_files(FaultyStorage(storage, {call: fault}), CONFIG.to_properties())
+            with suppress(CommitConflict):
+                create_table_files(storage, CONFIG.to_properties())
+            assert load_properties(storage) == CONFIG.to_properties()
+
+
+def test_a_torn_file_is_read_from_its_backup(tmp_path: Path) -> None:
+    storage = make_table(tmp_path)
+    storage.put_if_absent(BACKUP_PATH, storage.read(PROPERTIES_PATH))
+    storage.replace(PROPERTIES_PATH, b"hoodie.table.name=ord")
+    assert load_properties(storage) == CONFIG.to_properties()
+
+
+def test_a_torn_backup_never_hides_the_file(tmp_path: Path) -> None:
+    storage = make_table(tmp_path)
+    storage.put_if_absent(BACKUP_PATH, b"hoodie.table.name=ord")
+    assert load_properties(storage) == CONFIG.to_properties()
+
+
+def test_a_change_sets_and_removes_keys_and_leaves_no_backup(tmp_path: Path) -> None:
+    storage = make_table(tmp_path)
+    changed = update_properties(storage, {KEY: "true", "hoodie.table.format": None, "hoodie.table.name": "renamed"})
+    assert changed[KEY] == "true"
+    assert "hoodie.table.format" not in changed
+    assert changed["hoodie.table.checksum"] != CONFIG.to_properties()["hoodie.table.checksum"]
+    assert load_properties(storage) == changed
+    assert not storage.exists(BACKUP_PATH)
+
+
+def test_a_change_that_died_anywhere_leaves_the_old_or_the_new_keys_to_readers(tmp_path: Path) -> None:
+    old = CONFIG.to_properties()
+    new = {**old, KEY: "true"}
+    counted = FaultyStorage(make_table(tmp_path / "unharmed"))
+    update_properties(counted, {KEY: "true"})
+    for call in range(len(counted.calls)):
+        for fault in (Fault.KILL_BEFORE, Fault.KILL_AFTER):
+            storage = make_table(tmp_path / f"{call}{fault.name}")
+            with pytest.raises(Killed):
+                update_properties(FaultyStorage(storage, {call: fault}), {KEY: "true"})
+            assert load_properties(storage) in (old, new)
+            assert update_properties(storage, {KEY: "true"}) == new
+            assert not storage.exists(BACKUP_PATH)
+
+
+def test_a_change_that_hudi_died_in_is_finished_before_the_next(tmp_path: Path) -> None:
+    storage = make_table(tmp_path)
+    storage.put_if_absent(BACKUP_PATH, storage.read(PROPERTIES_PATH))
+    storage.delete(PROPERTIES_PATH)
+    assert update_properties(storage, {KEY: "true"}) == {**CONFIG.to_properties(), KEY: "true"}
+    assert not storage.exists(BACKUP_PATH)
