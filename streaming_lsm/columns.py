@@ -1,0 +1,68 @@
+"""Arrow columns as numpy arrays: the conversions that all rooms share."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+# The published stubs refuse the plain scalars that every kernel takes.
+pc: Any = pyarrow.compute
+
+Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
+
+Flags = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+Float64s = npt.NDArray[np.float64]
+UInt8s = npt.NDArray[np.uint8]
+
+
+def filled(column: Column, value: object) -> Column:
+    """`column` with `value` in place of every null."""
+    without_nulls: Column = pc.fill_null(column, value)
+    return without_nulls
+
+
+def flags(column: Column) -> Flags:
+    """Values of a boolean column, bool (rows,); a null is False."""
+    return np.asarray(filled(column, False), np.bool_)
+
+
+def int64s(column: Column) -> Int64s:
+    """Values of a column that casts to int64, int64 (rows,): timestamps in their own unit; a null is 0."""
+    return np.asarray(filled(pc.cast(column, pa.int64()), 0), np.int64)
+
+
+def float64s(column: Column) -> Float64s:
+    """Values of a numeric column, float64 (rows,); a null is 0."""
+    return np.asarray(filled(pc.cast(column, pa.float64()), 0.0), np.float64)
+
+
+def strings(column: Column) -> pa.StringArray:
+    """A string column as one array; copied only when it has several chunks.
+
+    Raises:
+        TypeError: the column has another type.
+    """
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not isinstance(whole, pa.StringArray):
+        raise TypeError(f"expected a column of strings, not of {whole.type}")
+    return whole
+
+
+def text_bytes(texts: pa.StringArray) -> tuple[Int64s, UInt8s]:
+    """The UTF-8 bytes of all texts, and where each begins and ends in them.
+
+    Returns:
+        int64 (rows + 1,), ascending from 0; uint8 (its last value,), not copied.
+    """
+    _, offsets, data = texts.buffers()
+    if offsets is None:
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    first, last = texts.offset, texts.offset + len(texts)
+    bounds = np.frombuffer(memoryview(offsets), np.int32)[first : last + 1].astype(np.int64)
+    everything = np.zeros(0, np.uint8) if data is None else np.frombuffer(memoryview(data), np.uint8)
+    return bounds - bounds[0], everything[bounds[0] : bounds[-1]]

@@ -1,0 +1,40 @@
+"""How a list of independent tasks is run in this process."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """Runs tasks on threads of this process.
+
+    Attributes:
+        threads: tasks at a time; 0 means one per core.
+    """
+
+    threads: int = 0
+
+    @property
+    def width(self) -> int:
+        """How many tasks run at a time."""
+        return self.threads or os.cpu_count() or 1
+
+    def map(self, task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Results in the order of `items`; at most one finished result per thread waits to be taken."""
+        with ThreadPoolExecutor(self.width) as pool:
+            pending: deque[Future[R]] = deque()
+            for item in items:
+                pending.append(pool.submit(task, item))
+                if len(pending) > self.width:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()

@@ -1,0 +1,127 @@
+"""What decides between records of one key: merge mode, ordering fields, and what makes a row a delete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming_lsm.columns import Column, Flags, Float64s, Int64s, filled, flags, float64s, int64s
+from streaming_lsm.keys.java_text import to_java_text
+from streaming_lsm.schema import IS_DELETED, OPERATION
+
+EVENT_TIME = "EVENT_TIME_ORDERING"
+COMMIT_TIME = "COMMIT_TIME_ORDERING"
+
+Ranks = Int64s
+
+
+@dataclass(frozen=True)
+class MergeRule:
+    """The merge semantics of a table (format 05).
+
+    Attributes:
+        event_time: larger ordering value wins, later record on ties; otherwise the later record wins.
+        ordering_fields: the columns compared in event-time mode, from left to right.
+        delete_field: column that marks deletes, with `delete_marker` as its text.
+    """
+
+    event_time: bool
+    ordering_fields: tuple[str, ...] = ()
+    delete_field: str | None = None
+    delete_marker: str | None = None
+
+    @staticmethod
+    def of(mode: str, ordering_fields: tuple[str, ...], field: str | None, marker: str | None) -> MergeRule:
+        """The rule of a table; commit-time tables compare no ordering fields."""
+        event_time = mode == EVENT_TIME and bool(ordering_fields)
+        return MergeRule(event_time, ordering_fields if event_time else (), field, marker)
+
+    def columns(self, schema: pa.Schema) -> tuple[str, ...]:
+        """The columns of a file with `schema` that decide a merge, besides the record key."""
+        marks = [name for name in (IS_DELETED, OPERATION, self.delete_field) if name in schema.names]
+        return tuple(dict.fromkeys([*self.ordering_fields, *(name for name in marks if name)]))
+
+    def deletes(self, rows: pa.Table | pa.RecordBatch) -> Flags:
+        """Which rows are deletes by their own columns (format 05, What makes a row a delete, 2 to 4)."""
+        deleted = np.zeros(rows.num_rows, np.bool_)
+        names = rows.schema.names
+        if IS_DELETED in names:
+            deleted |= flags(rows.column(IS_DELETED))
+        if OPERATION in names:
+            deleted |= flags(pc.is_in(rows.column(OPERATION), pa.array(["D", "-U"])))
+        if self.delete_field in names:
+            deleted |= flags(
+                pc.equal(_as_text(rows.column(self.delete_field)), pa.scalar(self.delete_marker, pa.string()))
+            )
+        return deleted
+
+    def wipes(self, rows: pa.Table | pa.RecordBatch, deleted: Flags) -> Flags:
+        """Which deletes win over all that is older, whatever its ordering value.
+
+        They are those without an ordering value; an int column's 0 counts as none (format 05,
+        Ordering value; format 10, rules 5 and 6). In commit-time mode every delete is one.
+        """
+        if not self.event_time:
+            return deleted
+        missing = deleted.copy()
+        for name in self.ordering_fields:
+            missing &= flags(pc.is_null(rows.column(name)))
+        if len(self.ordering_fields) == 1 and rows.schema.field(self.ordering_fields[0]).type == pa.int32():
+            missing |= deleted & flags(pc.equal(rows.column(self.ordering_fields[0]), pa.scalar(0)))
+        return missing
+
+    def ranks(self, rows: pa.Table | pa.RecordBatch) -> Ranks | None:
+        """Numbers that compare as the rows' ordering values do, int64; None in commit-time mode."""
+        if not self.event_time:
+            return None
+        ranks = [_rank(rows.column(name)) for name in self.ordering_fields]
+        combined = ranks[0]
+        for rank in ranks[1:]:
+            rank = _dense(rank)
+            combined = _dense(combined) * (int(rank.max(initial=0)) + 1) + rank
+        return combined
+
+
+def _as_text(column: Column) -> Column:
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([to_java_text(chunk) for chunk in column.chunks], pa.string())
+    return to_java_text(column)
+
+
+def _dense(rank: Ranks) -> Ranks:
+    return np.unique(rank, return_inverse=True)[1].astype(np.int64)
+
+
+def _rank(column: Column) -> Ranks:
+    """Order-preserving int64 of one column; a null is 0 in numeric columns, lowest elsewhere (format 10, rule 12)."""
+    kind = column.type
+    if pa.types.is_integer(kind):
+        return int64s(column)
+    if pa.types.is_floating(kind):
+        return _float_rank(float64s(column))
+    if pa.types.is_decimal(kind):
+        return _dense_rank(filled(column, 0))
+    if pa.types.is_timestamp(kind):
+        return _nulls_lowest(int64s(column), column)
+    if pa.types.is_date32(kind):
+        return _nulls_lowest(int64s(pc.cast(column, pa.int32())), column)
+    return _nulls_lowest(_dense_rank(column), column)
+
+
+def _dense_rank(column: Column) -> Ranks:
+    return np.asarray(pc.rank(column, tiebreaker="dense"), np.int64)
+
+
+def _nulls_lowest(rank: Ranks, column: Column) -> Ranks:
+    if column.null_count:
+        rank = np.where(np.asarray(pc.is_null(column)), np.iinfo(np.int64).min, rank)
+    return rank
+
+
+def _float_rank(values: Float64s) -> Ranks:
+    """Java's order of doubles: -0.0 before 0.0, every NaN equal and above infinity."""
+    bits = np.where(np.isnan(values), np.nan, values).view(np.int64)
+    return np.where(bits < 0, bits ^ np.int64(np.iinfo(np.int64).max), bits)

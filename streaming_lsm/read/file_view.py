@@ -1,0 +1,132 @@
+"""Which files make up the table as of an instant: partitions, file groups, file slices."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from streaming_lsm.errors import UnsupportedTable
+from streaming_lsm.format.names import BaseFileName, InlineLogName, LogFileName, LogKind, parse_file_name
+from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFile:
+    """A base file: `path` relative to the table's root, `size` in bytes."""
+
+    path: str
+    name: BaseFileName
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A native log file: `path` relative to the table's root, `size` in bytes."""
+
+    path: str
+    name: LogFileName
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """One file group's rows as of an instant: a base file, if any, and the logs on top of it.
+
+    Attributes:
+        partition_path: relative folder; empty when the table is not partitioned.
+        file_id: the file group.
+        base: the newest visible base file.
+        logs: visible logs that the base file has not absorbed, the oldest first (format 01, Order of log files).
+    """
+
+    partition_path: str
+    file_id: str
+    base: BaseFile | None
+    logs: tuple[LogFile, ...]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Relative paths of all files, the oldest first."""
+        return (*((self.base.path,) if self.base else ()), *(log.path for log in self.logs))
+
+
+@dataclass(frozen=True)
+class FileView:
+    """The files of a table that one timeline makes visible.
+
+    Attributes:
+        storage: the table's files.
+        timeline: the instants that count, for example as of a point in time.
+        rfc103_names: whether logs under the names of RFC-103's first text are read.
+    """
+
+    storage: Storage
+    timeline: Timeline
+    rfc103_names: bool = False
+
+    def partitions(self) -> list[str]:
+        """Paths of all partitions, ascending: the folders that hold partition metadata."""
+        return sorted(self._partitions_below(""))
+
+    def _partitions_below(self, folder: str) -> Iterator[str]:
+        for entry in self.storage.list(folder):
+            name = entry.path.rpartition("/")[2]
+            if entry.is_dir and not name.startswith("."):
+                yield from self._partitions_below(entry.path)
+            elif name == PARTITION_METADATA_NAME:
+                yield folder
+
+    def slices(self) -> list[FileSlice]:
+        """The latest slice of every file group, by partition and file id."""
+        return [found for partition in self.partitions() for found in self.partition_slices(partition)]
+
+    def partition_slices(self, partition: str) -> list[FileSlice]:
+        """The latest slice of every file group of one partition, by file id.
+
+        Raises:
+            UnsupportedTable: the partition holds inline (version 1) logs.
+        """
+        bases: dict[str, list[BaseFile]] = defaultdict(list)
+        logs: dict[str, list[LogFile]] = defaultdict(list)
+        for file in self._visible_files(partition):
+            if isinstance(file, BaseFile):
+                bases[file.name.file_id].append(file)
+            else:
+                logs[file.name.file_id].append(file)
+        groups = sorted({*bases, *logs} - self._replaced.get(partition, frozenset()))
+        return [self._slice(partition, group, bases[group], logs[group]) for group in groups]
+
+    @cached_property
+    def _replaced(self) -> dict[str, frozenset[str]]:
+        """File groups by partition that a replacecommit made invisible (format 02, Replacecommit)."""
+        replaced: dict[str, frozenset[str]] = {}
+        for write in self.timeline.completed_writes:
+            if write.action == "replacecommit":
+                for partition, file_ids in (self.timeline.read_commit(write).replaced or {}).items():
+                    replaced[partition] = replaced.get(partition, frozenset()).union(file_ids)
+        return replaced
+
+    def _visible_files(self, partition: str) -> Iterator[BaseFile | LogFile]:
+        for entry in self.storage.list(partition):
+            if entry.is_dir:
+                continue
+            name = parse_file_name(entry.path.rpartition("/")[2], rfc103_names=self.rfc103_names)
+            if isinstance(name, InlineLogName):
+                raise UnsupportedTable(f"{entry.path}: inline (version 1) logs are not read yet")
+            if name is None or self.timeline.completion_time(name.instant) is None:
+                continue
+            if isinstance(name, BaseFileName):
+                yield BaseFile(entry.path, name, entry.size)
+            elif name.kind is not LogKind.CDC:
+                yield LogFile(entry.path, name, entry.size)
+
+    def _slice(self, partition: str, group: str, bases: list[BaseFile], logs: list[LogFile]) -> FileSlice:
+        """The newest base and the logs completed since its instant, whatever lies between (format 10, rule 8)."""
+        base = max(bases, key=lambda file: file.name.instant, default=None)
+        since = base.name.instant if base else ""
+        open_logs = [log for log in logs if (self.timeline.completion_time(log.name.instant) or "") >= since]
+        return FileSlice(partition, group, base, tuple(sorted(open_logs, key=lambda log: log.name.sort_key)))

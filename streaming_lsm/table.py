@@ -1,0 +1,359 @@
+"""`LsmTable`: the whole library without Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming_lsm import config
+from streaming_lsm.config import Options, resolve
+from streaming_lsm.engine import LocalEngine
+from streaming_lsm.errors import ConfigError, SchemaError, TableNotFound, UnsupportedTable
+from streaming_lsm.format.commit import WriteStat
+from streaming_lsm.format.names import WriteToken
+from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.index.bucket_index import BucketIndex
+from streaming_lsm.keys.generator import KeyGenerator
+from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.read.file_view import FileSlice, FileView
+from streaming_lsm.read.history import read_history
+from streaming_lsm.read.scan import Scan, filter_columns
+from streaming_lsm.read.slice_reader import SliceReader
+from streaming_lsm.schema import IS_DELETED, META_COLUMNS, check_fits, from_avro, table_schema, to_avro, with_meta
+from streaming_lsm.storage.local import open_storage
+from streaming_lsm.table_options import check_options, new_table_config
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, create_table_files, load_properties
+from streaming_lsm.timeline.replay import ReplayIdentity
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.timeline.transaction import Transaction
+from streaming_lsm.write.control import CONTROL_COLUMNS
+from streaming_lsm.write.partition_writer import write_partition
+from streaming_lsm.write.plan import BULK_INSERT, DELETE, INSERT, UPSERT, DeadLetters, FileOptions, WritePlan
+from streaming_lsm.write.routing import Router
+
+OptionValues = Mapping[str, object]
+Path = str | os.PathLike[str]
+
+_COMBINE = {
+    UPSERT: config.COMBINE_UPSERT,
+    INSERT: config.COMBINE_INSERT,
+    BULK_INSERT: config.COMBINE_INSERT,
+    DELETE: config.COMBINE_DELETE,
+}
+
+
+class LsmTable:
+    """A table of sorted log files: write it, read it, look at it.
+
+    Attributes:
+        path: where the table lies, as a URI.
+        config: what is fixed for the table's life.
+        options: what was asked for when it was opened.
+    """
+
+    def __init__(
+        self, path: Path, options: OptionValues | Options | None = None, *, properties: Path | None = None
+    ) -> None:
+        """Open a table.
+
+        Args:
+            path: a folder or a ``file://`` URI.
+            options: see docs/configuration.md; they override `properties`.
+            properties: a Java properties file with options.
+
+        Raises:
+            TableNotFound: there is no table at `path`.
+            UnsupportedTable: a version, layout or feature that this release does not handle.
+            ConfigError: an option is unknown, or contradicts the table.
+        """
+        self.options = options if isinstance(options, Options) else resolve(options, properties)
+        self.storage = open_storage(path)
+        self.config = TableConfig.from_properties(load_properties(self.storage), f"{self.path}/{PROPERTIES_PATH}")
+        check_options(self.options, self.config, self.path)
+        self._engine = LocalEngine(self.options[config.READ_THREADS])
+        self._index: BucketIndex | None = None
+        self._indexed: set[Instant] = set()
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        schema: pa.Schema,
+        options: OptionValues | Options,
+        *,
+        properties: Path | None = None,
+    ) -> LsmTable:
+        """Create an empty table; one that two processes create at once is created by one of them.
+
+        Args:
+            path: a folder that is no table yet.
+            schema: the columns; meta columns among them are ignored.
+            options: at least ``hoodie.table.name`` and ``hoodie.datasource.write.recordkey.field``.
+            properties: a Java properties file with options.
+
+        Raises:
+            ConfigError: options are missing or contradict each other, or there is a table already.
+            SchemaError: a column type that a Hudi table cannot hold.
+        """
+        chosen = options if isinstance(options, Options) else resolve(options, properties)
+        new = new_table_config(chosen, table_schema(schema))
+        storage = open_storage(path)
+        try:
+            create_table_files(storage, new.to_properties())
+        except FileExistsError:
+            raise ConfigError(f"there is a table at {storage.uri} already; open it with LsmTable(path)") from None
+        return cls(path, chosen)
+
+    @property
+    def path(self) -> str:
+        """Where the table lies, as a URI."""
+        return self.storage.uri
+
+    @property
+    def timeline(self) -> Timeline:
+        """The table's actions as they are now."""
+        return Timeline.load(self.storage)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns, without meta columns, as of the latest commit."""
+        return self._schema_at(self.timeline)
+
+    @cached_property
+    def rule(self) -> MergeRule:
+        """How records of one key merge."""
+        table = self.config
+        return MergeRule.of(table.merge_mode, table.ordering_fields, table.delete_field, table.delete_marker)
+
+    @cached_property
+    def key_generator(self) -> KeyGenerator:
+        """Makes record keys and partition paths."""
+        table = self.config
+        return KeyGenerator.from_config(
+            table.key_generator,
+            table.record_key_fields,
+            [(part.name, part.kind) for part in table.partition_fields],
+            hive_style=table.hive_style,
+            url_encode=table.url_encode,
+            timestamp_options=table.timestamp_options,
+            logical_timestamp=table.logical_timestamp,
+        )
+
+    # --- read -------------------------------------------------------------------------------------------------
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        as_of: str | None = None,
+        *,
+        meta: bool = False,
+    ) -> Scan:
+        """Describe a snapshot read; `Scan.to_arrow`, `to_batches` or `to_pandas` runs it.
+
+        Args:
+            columns: the columns to return, in this order; all of the table's when not given.
+            filter: keeps the rows for which this expression is true.
+            as_of: an instant, or a date and time such as ``2026-11-20 10:00``; now when not given.
+            meta: put the five meta columns first.
+
+        Raises:
+            SchemaError: a column is not in the table.
+            ConfigError: `as_of` is no time.
+        """
+        timeline = self._timeline_at(as_of)
+        schema = with_meta(self._schema_at(timeline))
+        wanted = tuple(columns) if columns is not None else tuple(schema.names[len(META_COLUMNS) :])
+        if meta:
+            wanted = META_COLUMNS + tuple(name for name in wanted if name not in META_COLUMNS)
+        for name in wanted:
+            if name not in schema.names:
+                raise SchemaError(f"column {name!r} is not in the table, which has {', '.join(schema.names)}")
+        needed = tuple(dict.fromkeys([*wanted, *filter_columns(filter, schema)]))
+        reader = SliceReader(self.storage, schema, self.rule, needed)
+        return Scan(self._view(timeline).slices(), reader, wanted, filter, self._engine.map)
+
+    def file_slices(self, as_of: str | None = None) -> list[FileSlice]:
+        """The latest slice of every file group, by partition and file id."""
+        return self._view(self._timeline_at(as_of)).slices()
+
+    def history(self, key: str) -> pa.Table:
+        """All versions of one record key that the latest slices still hold, the oldest first.
+
+        Args:
+            key: the record key as in ``_hoodie_record_key``.
+
+        Returns:
+            The table's columns with the meta columns, and ``file`` and ``deleted``, which say where a version
+            is stored and whether it deletes the key.
+        """
+        timeline = self.timeline
+        return read_history(self.storage, self._view(timeline).slices(), self._schema_at(timeline), self.rule, key)
+
+    def _timeline_at(self, as_of: str | None) -> Timeline:
+        timeline = self.timeline
+        return timeline if as_of is None else timeline.as_of(as_of, self.config.timeline_zone)
+
+    def _view(self, timeline: Timeline) -> FileView:
+        return FileView(self.storage, timeline, self.options[config.READ_LEGACY_NAMES])
+
+    def _schema_at(self, timeline: Timeline) -> pa.Schema:
+        avro = timeline.table_schema() or self.config.create_schema or self.timeline.table_schema()
+        if avro is None:
+            raise TableNotFound(f"the table at {self.path} has no commit yet, and so no columns")
+        return from_avro(avro, f"schema of {self.path}")
+
+    # --- write ------------------------------------------------------------------------------------------------
+
+    def upsert(self, rows: pa.Table | pa.RecordBatch, *, batch_id: int | None = None) -> Instant | None:
+        """Insert rows, or update those whose key is there; rows with ``_hoodie_is_deleted`` delete theirs.
+
+        Args:
+            rows: all columns of the table, found by name. Anything that `pyarrow.table` takes will do.
+            batch_id: with the option ``lsm.writer.id``, a number that grows with each batch: a batch whose
+                number was committed before is not written again.
+
+        Returns:
+            The completed instant; None when the batch was committed before.
+
+        Raises:
+            RecordError, SchemaError: the rows do not fit the table; nothing was written.
+            CommitConflict: another writer is at work; retry when it is done.
+        """
+        return self._write(UPSERT, rows, batch_id)
+
+    def insert(self, rows: pa.Table | pa.RecordBatch, *, batch_id: int | None = None) -> Instant | None:
+        """Insert rows; by default rows of one key are not reduced before they are written. See `upsert`."""
+        return self._write(INSERT, rows, batch_id)
+
+    def bulk_insert(self, rows: pa.Table | pa.RecordBatch, *, batch_id: int | None = None) -> Instant | None:
+        """Insert rows straight into sorted base files where a bucket is still empty. See `upsert`."""
+        return self._write(BULK_INSERT, rows, batch_id)
+
+    def delete(self, keys: pa.Table | pa.RecordBatch, *, batch_id: int | None = None) -> Instant | None:
+        """Delete by key.
+
+        Args:
+            keys: the record key and partition columns. With the ordering columns a delete is ordered like a
+                row; without them (or where they are null) it deletes all that was committed before.
+            batch_id: see `upsert`.
+        """
+        return self._write(DELETE, keys, batch_id)
+
+    def transaction(self, identity: ReplayIdentity | None = None) -> Transaction:
+        """A write to be made: hold the lock, see the timeline, begin, complete."""
+        if self.config.metadata_partitions:
+            raise UnsupportedTable(
+                f"the table at {self.path} has a metadata table (hoodie.table.metadata.partitions), which this "
+                "release cannot keep up to date: drop it before writing"
+            )
+        return Transaction(self.storage, self.config, self.options, identity=identity)
+
+    def plan(
+        self,
+        timeline: Timeline,
+        instant: str,
+        operation: str,
+        *,
+        arrival_fields: tuple[str, ...] = (),
+        dead_letters: DeadLetters | None = None,
+    ) -> WritePlan:
+        """What the tasks of one batch need to know."""
+        return WritePlan(
+            storage=self.storage,
+            config=self.config,
+            instant=instant,
+            schema=self._schema_at(timeline),
+            keys=self.key_generator,
+            rule=self.rule,
+            operation=operation,
+            combine=self.options[_COMBINE[operation]],
+            arrival_fields=self.options[config.ARRIVAL_FIELDS] or arrival_fields,
+            files=self._file_options(),
+            file_ids=self._file_groups(timeline).file_ids,
+            dead_letters=dead_letters,
+        )
+
+    def router(self, tasks: int) -> Router:
+        """Spreads rows over `tasks` so that every file group is written by one."""
+        table = self.config
+        return Router(self.key_generator, table.record_key_fields, table.hash_fields, table.num_buckets, tasks)
+
+    def check_batch(self, batch: pa.Schema, timeline: Timeline, operation: str) -> None:
+        """Check the columns of a batch before anything is written.
+
+        Raises:
+            SchemaError: a column is missing, unknown or of another type.
+        """
+        schema = self._schema_at(timeline)
+        control = {*CONTROL_COLUMNS, IS_DELETED, *self.options[config.ARRIVAL_FIELDS]}.difference(schema.names)
+        known = pa.schema([field for field in batch if field.name not in control])
+        if operation == DELETE:
+            schema = pa.schema([field for field in schema if field.name in known.names])
+        check_fits(known, schema)
+
+    def commit(self, tx: Transaction, plan: WritePlan, stats: Sequence[WriteStat]) -> Instant:
+        """Complete the transaction: from here on every reader sees the batch."""
+        return tx.complete(stats, plan.operation.upper(), to_avro(plan.schema, self.config.name))
+
+    def _write(self, operation: str, rows: pa.Table | pa.RecordBatch, batch_id: int | None) -> Instant | None:
+        data = pa.table(rows)
+        with self.transaction(self._identity(batch_id)) as tx:
+            if tx.already_committed:
+                return None
+            self.check_batch(data.schema, tx.timeline, operation)
+            plan = self.plan(tx.timeline, tx.begin(), operation)
+            stats = self._run_tasks(plan, data)
+            tx.reconcile(stats)
+            return self.commit(tx, plan, stats)
+
+    def _run_tasks(self, plan: WritePlan, data: pa.Table) -> list[WriteStat]:
+        tasks = min(self._engine.width, self.config.num_buckets)
+        router = self.router(tasks)
+        routed = [(batch, router.route(batch)) for batch in data.to_batches()]
+
+        def run(task: int) -> list[WriteStat]:
+            mine = (batch.filter(pa.array(numbers == np.int32(task))) for batch, numbers in routed)
+            return write_partition(plan, mine, WriteToken(task, 0, 0))
+
+        return [stat for stats in self._engine.map(run, range(tasks)) for stat in stats]
+
+    def _identity(self, batch_id: int | None) -> ReplayIdentity | None:
+        if batch_id is None:
+            return None
+        writer = self.options[config.WRITER_ID]
+        if writer is None:
+            raise ConfigError(f"a batch_id needs the option {config.WRITER_ID.key}, which names who counts the batches")
+        return ReplayIdentity(writer, batch_id)
+
+    def _file_groups(self, timeline: Timeline) -> BucketIndex:
+        """The live file groups; listed once, then kept up to date from the commits."""
+        if self._index is None:
+            index = BucketIndex(self.config.num_buckets)
+            index.add((found.partition_path, found.file_id) for found in self._view(timeline).slices())
+            self._index = index
+        else:
+            for write in timeline.completed_writes:
+                if write not in self._indexed:
+                    stats = timeline.read_commit(write).stats
+                    self._index.add((stat.partition_path, stat.file_id) for stat in stats)
+        self._indexed = set(timeline.completed_writes)
+        return self._index
+
+    def _file_options(self) -> FileOptions:
+        options = self.options
+        return FileOptions(
+            codec=options[config.COMPRESSION] or "zstd",
+            row_group_rows=options[config.ROW_GROUP_ROWS],
+            page_bytes=options[config.PAGE_BYTES],
+            bloom_kind=options[config.BLOOM_TYPE] or "DYNAMIC_V0",
+            bloom_entries=options[config.BLOOM_ENTRIES],
+            bloom_fpp=options[config.BLOOM_FPP],
+            bloom_max_entries=options[config.BLOOM_MAX_ENTRIES],
+        )

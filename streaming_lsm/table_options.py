@@ -1,0 +1,176 @@
+"""Options against a table's fixed settings: what a new table gets, and what an existing one does not allow."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from streaming_lsm import config
+from streaming_lsm.config import Option, Options
+from streaming_lsm.errors import ConfigError, SchemaError
+from streaming_lsm.format.table_config import PARTITION_KINDS, PartitionField, TableConfig
+from streaming_lsm.merge.rule import COMMIT_TIME, EVENT_TIME
+from streaming_lsm.schema import to_avro
+
+_TIMESTAMP_OPTIONS = (
+    config.TIMESTAMP_TYPE,
+    config.TIMESTAMP_UNIT,
+    config.TIMESTAMP_INPUT,
+    config.TIMESTAMP_INPUT_DELIMITER,
+    config.TIMESTAMP_OUTPUT,
+    config.TIMESTAMP_INPUT_ZONE,
+    config.TIMESTAMP_OUTPUT_ZONE,
+    config.TIMESTAMP_ZONE,
+)
+
+
+def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
+    """The settings of a table to be created.
+
+    Args:
+        options: needs at least the table's name and record key fields.
+        schema: the table's columns, without meta columns.
+
+    Raises:
+        ConfigError: an option is missing, or two contradict each other.
+        SchemaError: an option names a column that the schema lacks.
+    """
+    name, keys = options[config.TABLE_NAME], options[config.RECORD_KEY_FIELDS]
+    if not name:
+        raise ConfigError("hoodie.table.name is not set; a new table needs a name")
+    if not keys:
+        raise ConfigError("hoodie.datasource.write.recordkey.field is not set; a new table needs a record key")
+    partitions = partition_fields(options)
+    ordering = options[config.ORDERING_FIELDS]
+    _check_columns(schema, config.RECORD_KEY_FIELDS, keys)
+    _check_columns(schema, config.PARTITION_FIELDS, tuple(part.name for part in partitions))
+    _check_columns(schema, config.ORDERING_FIELDS, ordering)
+    return TableConfig(
+        name=name,
+        record_key_fields=keys,
+        num_buckets=options[config.NUM_BUCKETS],
+        database=options[config.DATABASE_NAME],
+        partition_fields=partitions,
+        ordering_fields=ordering,
+        merge_mode=_merge_mode(options, ordering),
+        key_generator=_key_generator(options, keys, partitions),
+        hive_style=options[config.HIVE_STYLE],
+        url_encode=options[config.URL_ENCODE],
+        timeline_zone=options[config.TIMELINE_ZONE] or "UTC",
+        hash_fields=_hash_fields(options, keys),
+        delete_field=options[config.DELETE_FIELD],
+        delete_marker=_delete_marker(options),
+        timestamp_options={o.key: str(options[o]) for o in _TIMESTAMP_OPTIONS if options.is_set(o)},
+        logical_timestamp=options[config.LOGICAL_TIMESTAMP],
+        create_schema=to_avro(schema, name),
+    )
+
+
+def partition_fields(options: Options) -> tuple[PartitionField, ...]:
+    """Partition columns with their kinds, from ``column``, ``column:SIMPLE`` or ``column:TIMESTAMP``."""
+    found = []
+    for text in options[config.PARTITION_FIELDS]:
+        name, colon, kind = text.partition(":")
+        if colon and kind.upper() not in PARTITION_KINDS:
+            kinds = ", ".join(PARTITION_KINDS)
+            raise ConfigError(f"{config.PARTITION_FIELDS.key}={text!r}: the kind is one of {kinds}")
+        found.append(PartitionField(name, kind.upper() if colon else _default_kind(options)))
+    return tuple(found)
+
+
+def _default_kind(options: Options) -> str:
+    return "TIMESTAMP" if options[config.KEY_GENERATOR] == "TIMESTAMP" else "SIMPLE"
+
+
+def _key_generator(options: Options, keys: tuple[str, ...], partitions: tuple[PartitionField, ...]) -> str:
+    """The generator asked for, else the one that Hudi infers from the columns."""
+    typed = any(":" in text for text in options[config.PARTITION_FIELDS])
+    inferred = "SIMPLE" if len(keys) == len(partitions) == 1 else "COMPLEX"
+    if not partitions:
+        inferred = "NON_PARTITION"
+    elif typed:
+        inferred = "CUSTOM"
+    chosen = options[config.KEY_GENERATOR] or inferred
+    wrong = {
+        "SIMPLE": len(keys) != 1 or len(partitions) != 1,
+        "TIMESTAMP": len(keys) != 1 or len(partitions) != 1,
+        "NON_PARTITION": bool(partitions),
+        "COMPLEX": typed,
+        "CUSTOM": bool(partitions) and not typed,
+    }[chosen]
+    if wrong:
+        raise ConfigError(
+            f"key generator {chosen} does not fit record key {','.join(keys)!r} with partition "
+            f"{','.join(options[config.PARTITION_FIELDS])!r}; leave {config.KEY_GENERATOR.key} out to have it chosen"
+        )
+    return chosen
+
+
+def _merge_mode(options: Options, ordering: tuple[str, ...]) -> str:
+    mode = options[config.MERGE_MODE] or (EVENT_TIME if ordering else COMMIT_TIME)
+    if mode == EVENT_TIME and not ordering:
+        raise ConfigError(f"{config.MERGE_MODE.key}={EVENT_TIME} needs {config.ORDERING_FIELDS.key}")
+    return mode
+
+
+def _hash_fields(options: Options, keys: tuple[str, ...]) -> tuple[str, ...]:
+    fields = options[config.HASH_FIELDS] or keys
+    strangers = [name for name in fields if name not in keys]
+    if strangers:
+        raise ConfigError(f"{config.HASH_FIELDS.key}: {strangers[0]!r} is not a record key field")
+    return fields
+
+
+def _delete_marker(options: Options) -> str | None:
+    field, marker = options[config.DELETE_FIELD], options[config.DELETE_MARKER]
+    if (field is None) != (marker is None):
+        raise ConfigError(f"{config.DELETE_FIELD.key} and {config.DELETE_MARKER.key} go together; set both or neither")
+    return marker
+
+
+def _check_columns(schema: pa.Schema, option: Option[tuple[str, ...]], names: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in schema.names and name.partition(".")[0] not in schema.names:
+            raise SchemaError(f"{option.key}: no column {name!r}; the columns are {', '.join(schema.names)}")
+
+
+def check_options(options: Options, table: TableConfig, path: str) -> None:
+    """Check options against the table they are used with.
+
+    Raises:
+        ConfigError: an option was given another value than the table has; both are named.
+    """
+    for option, stored in _fixed(table).items():
+        if options.is_set(option) and stored != options[option]:
+            raise ConfigError(
+                f"{option.key}={_shown(options[option])} but the table at {path} was created with "
+                f"{_shown(stored)}; leave the option out or write to another table"
+            )
+
+
+def _fixed(table: TableConfig) -> dict[Option[object], object]:
+    """Per option what the table has."""
+    typed = table.key_generator == "CUSTOM"
+    partitions = tuple(f"{p.name}:{p.kind}" if typed else p.name for p in table.partition_fields)
+    return {
+        config.TABLE_NAME: table.name,
+        config.TABLE_TYPE: table.table_type,
+        config.TABLE_VERSION: table.version,
+        config.STORAGE_LAYOUT: table.storage_layout,
+        config.RECORD_KEY_FIELDS: table.record_key_fields,
+        config.PARTITION_FIELDS: partitions,
+        config.ORDERING_FIELDS: table.ordering_fields,
+        config.MERGE_MODE: table.merge_mode,
+        config.KEY_GENERATOR: table.key_generator,
+        config.HIVE_STYLE: table.hive_style,
+        config.URL_ENCODE: table.url_encode,
+        config.NUM_BUCKETS: table.num_buckets,
+        config.HASH_FIELDS: table.hash_fields,
+        config.DELETE_FIELD: table.delete_field,
+        config.DELETE_MARKER: table.delete_marker,
+        config.TIMELINE_ZONE: table.timeline_zone,
+        config.LOGICAL_TIMESTAMP: table.logical_timestamp,
+    }
+
+
+def _shown(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,105 @@
+"""Sorted Parquet files: meta columns, footer and settings that base files and logs share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from streaming_lsm.columns import Column
+from streaming_lsm.schema import COMMIT_SEQNO, RECORD_KEY, with_meta
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.write.plan import FileOptions
+
+_CODECS: dict[str, Literal["zstd", "snappy", "gzip", "lz4", "none"]] = {
+    "zstd": "zstd",
+    "snappy": "snappy",
+    "gzip": "gzip",
+    "lz4": "lz4",
+    "uncompressed": "none",
+}
+
+
+class SequenceNumbers:
+    """``<instant>_<task>_<n>``; n goes on over all files that one task writes (format 10, rule 27)."""
+
+    def __init__(self, instant: str, task: int) -> None:
+        """Numbers of one task at one instant, from 0."""
+        self._prefix = f"{instant}_{task}_"
+        self._next = 0
+
+    def take(self, count: int) -> pa.StringArray:
+        """The next `count` numbers."""
+        numbers = pa.array(np.arange(self._next, self._next + count)).cast(pa.string())
+        self._next += count
+        # The published stubs take no texts among the arrays.
+        joined: pa.StringArray = pc.binary_join_element_wise(self._prefix, numbers, "")  # type: ignore[call-overload]
+        return joined
+
+
+def add_meta_columns(
+    rows: pa.Table, keys: pa.StringArray, *, instant: str, sequence: SequenceNumbers, partition: str, file_name: str
+) -> pa.Table:
+    """`rows` behind the five meta columns; those with one value take no room (format 01, Record columns)."""
+    count = rows.num_rows
+    meta = [_constant(instant, count), sequence.take(count), keys, _constant(partition, count)]
+    columns: list[Column] = [*meta, _constant(file_name, count), *rows.columns]
+    fields = [
+        pa.field(field.name, column.type, field.nullable)
+        for field, column in zip(with_meta(rows.schema), columns, strict=True)
+    ]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def _constant(value: str, count: int) -> pa.DictionaryArray[Any, Any]:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32), pa.int32()), pa.array([value]))
+
+
+def write_sorted(storage: Storage, path: str, rows: pa.Table, footer: Mapping[str, str], options: FileOptions) -> int:
+    """Write `rows`, which ascend by record key, as one new file, and flush it to disk.
+
+    The Arrow schema is left out, so that the columns' types are those of Parquet for every reader, and the
+    footer is added by itself: pyarrow drops it together with that schema.
+
+    Returns:
+        The file's size in bytes.
+    """
+    with storage.create(path) as sink:
+        with pq.ParquetWriter(
+            sink,
+            rows.schema,
+            compression=_CODECS[options.codec],
+            use_dictionary=list(_dictionary_columns(rows.schema)),  # type: ignore[arg-type]  # the stubs miss the list
+            data_page_size=options.page_bytes,
+            write_page_index=True,
+            write_page_checksum=True,
+            sorting_columns=pq.SortingColumn.from_ordering(rows.schema, [(RECORD_KEY, "ascending")]),
+            store_schema=False,
+        ) as writer:
+            writer.write_table(rows, row_group_size=options.row_group_rows)
+            writer.add_key_value_metadata(dict(footer))
+        return int(sink.tell())
+
+
+def _dictionary_columns(schema: pa.Schema) -> Iterator[str]:
+    """Leaf columns worth a dictionary: all but those whose values are unique by nature."""
+    for field in schema:
+        if field.name not in (RECORD_KEY, COMMIT_SEQNO):
+            yield from _leaves(field.name, field.type)
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
+    if pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    elif pa.types.is_map(kind):
+        yield f"{path}.key_value.key"
+        yield from _leaves(f"{path}.key_value.value", kind.item_type)
+    elif pa.types.is_struct(kind):
+        for child in kind.fields:
+            yield from _leaves(f"{path}.{child.name}", child.type)
+    else:
+        yield path

@@ -1,0 +1,45 @@
+"""What one task does with its part of a batch: collect, sort, dedup, write, report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from streaming_lsm.errors import Fenced
+from streaming_lsm.format.commit import WriteStat
+from streaming_lsm.format.names import WriteToken
+from streaming_lsm.timeline.heartbeat import check_still_inflight
+from streaming_lsm.write.dead_letters import DeadLetterBox
+from streaming_lsm.write.group_writer import GroupWriter
+from streaming_lsm.write.plan import WritePlan
+from streaming_lsm.write.record_buffer import RecordBuffer
+
+
+def write_partition(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToken) -> list[WriteStat]:
+    """Write all rows of some buckets.
+
+    Args:
+        plan: the batch being written.
+        batches: rows of any number of buckets; no other task has rows of the same ones.
+        token: the attempt of the task.
+
+    Returns:
+        One stat per file.
+
+    Raises:
+        RecordError, SchemaError: see `RecordBuffer.append`; nothing was written.
+        Fenced: the instant was completed or rolled back meanwhile; the files are removed.
+    """
+    letters, buffer = DeadLetterBox(plan, token), RecordBuffer(plan)
+    for batch in batches:
+        buffer.append(letters.divert(batch))
+    writer = GroupWriter(plan, token)
+    try:
+        stats = [stat for group_rows in buffer.drain() for stat in writer.write(group_rows)]
+        letters.post()
+        check_still_inflight(plan.storage, plan.instant)
+    except Fenced:
+        writer.discard()
+        raise
+    return stats

@@ -1,0 +1,102 @@
+"""Everything an executor needs to know to write its part of one batch."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from streaming_lsm.format.names import bucket_file_id
+from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.keys.generator import KeyGenerator
+from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.schema import delete_log_schema
+from streaming_lsm.storage.base import Storage
+
+FileGroup = tuple[str, int]
+"""Partition path and bucket number."""
+
+UPSERT, INSERT, BULK_INSERT, DELETE = "upsert", "insert", "bulk_insert", "delete"
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """How Parquet files are written.
+
+    Attributes:
+        codec: Parquet codec.
+        row_group_rows: rows per row group.
+        page_bytes: uncompressed bytes per page.
+        bloom_kind, bloom_entries, bloom_fpp, bloom_max_entries: bloom filter of base files (format 07).
+    """
+
+    codec: str
+    row_group_rows: int
+    page_bytes: int
+    bloom_kind: str
+    bloom_entries: int
+    bloom_fpp: float
+    bloom_max_entries: int
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """Where events that could not be read go: a folder of its own for each batch."""
+
+    storage: Storage
+    folder: str
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """One batch of one instant; frozen and picklable.
+
+    Attributes:
+        storage: the table's files.
+        config: the table.
+        instant: requested time of the deltacommit.
+        schema: the table's columns, without meta columns.
+        keys: record key and partition path of a row.
+        rule: merge semantics, for the dedup before writing.
+        operation: upsert, insert, bulk_insert or delete.
+        combine: whether rows of one key are reduced to the winner.
+        arrival_fields: columns that order the events of the batch.
+        files: Parquet settings.
+        file_ids: live file groups by partition path and bucket.
+        dead_letters: where unreadable events go; None fails the batch.
+        expected_tombstones: record keys whose Debezium delete ended the batch before, by topic and partition.
+    """
+
+    storage: Storage
+    config: TableConfig
+    instant: str
+    schema: pa.Schema
+    keys: KeyGenerator
+    rule: MergeRule
+    operation: str
+    combine: bool
+    arrival_fields: tuple[str, ...]
+    files: FileOptions
+    file_ids: Mapping[FileGroup, str]
+    dead_letters: DeadLetters | None = None
+    expected_tombstones: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def delete_schema(self) -> pa.Schema:
+        """Columns of this table's delete logs."""
+        return delete_log_schema(self.schema, self.rule.ordering_fields)
+
+    def file_id(self, group: FileGroup) -> str:
+        """The file group's id: the live one, else one that every attempt at this batch makes alike."""
+        known = self.file_ids.get(group)
+        if known is not None:
+            return known
+        partition, bucket = group
+        unique = uuid.uuid5(uuid.NAMESPACE_URL, f"{self.config.name}/{self.instant}/{partition}/{bucket}")
+        return bucket_file_id(bucket, unique)
+
+    def starts_group(self, group: FileGroup) -> bool:
+        """Whether the batch creates this file group."""
+        return group not in self.file_ids

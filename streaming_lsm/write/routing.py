@@ -1,0 +1,57 @@
+"""Which task writes a row: every row of one file group goes to the same task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming_lsm.columns import strings
+from streaming_lsm.keys.bucket import bucket_ids, java_string_hash
+from streaming_lsm.keys.dictionaries import codes_of
+from streaming_lsm.keys.generator import KeyGenerator
+from streaming_lsm.write import control
+
+
+@dataclass(frozen=True)
+class Router:
+    """Assigns rows to tasks by partition path and bucket.
+
+    Attributes:
+        keys: record key and partition path of a row.
+        record_key_fields, hash_fields, num_buckets: the bucket index (format 07).
+        tasks: how many tasks share the batch.
+    """
+
+    keys: KeyGenerator
+    record_key_fields: tuple[str, ...]
+    hash_fields: tuple[str, ...]
+    num_buckets: int
+    tasks: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that decide; of a dotted name the outermost one."""
+        fields = (*self.keys.record_key_fields, *(name for name, _ in self.keys.partition_fields))
+        return tuple(dict.fromkeys(name.partition(".")[0] for name in fields))
+
+    def route(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        """Task numbers, int32 (rows,). Events that could not be read have no key and go to task 0."""
+        bad = batch.schema.get_field_index(control.BAD)
+        if bad < 0 or batch.column(bad).null_count == batch.num_rows:
+            return self._route_keyed(batch)
+        readable = pc.is_null(batch.column(bad))
+        tasks = np.zeros(batch.num_rows, np.int32)
+        tasks[np.asarray(readable)] = self._route_keyed(batch.filter(readable))
+        return tasks
+
+    def _route_keyed(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        keys = self.keys.record_keys(batch)
+        buckets = bucket_ids(keys, self.record_key_fields, self.hash_fields, self.num_buckets)
+        partitions = self.keys.partition_paths(batch)
+        spread = java_string_hash(strings(partitions.dictionary)).astype(np.int64)
+        mixed = spread[codes_of(partitions)] + buckets
+        return (mixed % self.tasks).astype(np.int32)
