@@ -1,0 +1,1 @@
+"""The Spark side: sink, data source, session, Java and jars."""

