@@ -11,24 +11,25 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar, overload
 
 from streaming_lsm.errors import ConfigError, CorruptFileError
 from streaming_lsm.java_properties import parse_properties
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 ENVIRONMENT_PREFIX = "LSM_CONF_"
 
 
 @dataclass(frozen=True)
-class Option(Generic[T]):
+class Option(Generic[T_co]):
     """One option.
 
     Attributes:
         key: the spelling users type.
         default: value when nobody sets it; ``None`` means "not set".
-        parse: turns a text or Python value into `T`, raising `ValueError` otherwise.
+        parse: turns a text or Python value into the option's type, raising `ValueError` otherwise.
         kind: the type as the documentation names it.
         group: heading under which the documentation lists it.
         doc: one or two sentences.
@@ -36,8 +37,8 @@ class Option(Generic[T]):
     """
 
     key: str
-    default: T
-    parse: Callable[[object], T]
+    default: T_co
+    parse: Callable[[object], T_co]
     kind: str
     group: str
     doc: str
@@ -49,7 +50,7 @@ _ALIASES: dict[str, str] = {}
 
 
 def _register(option: Option[T]) -> Option[T]:
-    OPTIONS[option.key] = cast("Option[object]", option)
+    OPTIONS[option.key] = option
     _ALIASES.update(dict.fromkeys(option.aliases, option.key))
     return option
 
@@ -134,6 +135,7 @@ def choice(
     return _register(Option(key, default, _choice(*allowed), kind, group, doc, aliases))
 
 
+# fmt: off
 _TABLE = "Table (fixed at creation, kept in hoodie.properties)"
 TABLE_NAME = text("hoodie.table.name", None, _TABLE, "Name of the table; needed to create one.", "hoodie.datasource.write.table.name")
 DATABASE_NAME = text("hoodie.database.name", None, _TABLE, "Database of the table; part of the properties' checksum.")
@@ -204,6 +206,7 @@ KAFKA_SCHEMA = text("lsm.kafka.schema", None, _KAFKA, "Columns of the rows, as S
 CHECKPOINT = text("checkpointLocation", None, _KAFKA, "Folder of the query's checkpoint.")
 TRIGGER = text("lsm.trigger", "availableNow", _KAFKA, "`availableNow`, `once-per 10 seconds` style intervals such as `10 seconds`.")
 TABLE_PATH = text("lsm.table.path", None, _KAFKA, "Where the table lies.")
+# fmt: on
 
 
 class Options(Mapping[str, object]):
@@ -218,15 +221,20 @@ class Options(Mapping[str, object]):
         Raises:
             ConfigError: unknown key (the nearest known one is named) or malformed value.
         """
-        self._values = {}
+        self._values: dict[str, object] = {}
         for key, value in (values or {}).items():
             option = _known(key, source)
             self._values[option.key] = _parse(option, value, source)
 
-    def __getitem__(self, option: Option[T] | str) -> T:  # type: ignore[override]
-        if isinstance(option, str):
-            option = cast("Option[T]", _known(option, "options"))
-        return cast(T, self._values.get(option.key, option.default))
+    @overload
+    def __getitem__(self, option: Option[T]) -> T: ...
+
+    @overload
+    def __getitem__(self, option: str) -> object: ...
+
+    def __getitem__(self, option: Option[T] | str) -> object:
+        known = _known(option, "options") if isinstance(option, str) else option
+        return self._values.get(known.key, known.default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -72,7 +73,7 @@ def table_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([_stored_field(schema.field(name), name) for name in names])
 
 
-def _stored_field(field: pa.Field, where: str) -> pa.Field:
+def _stored_field(field: pa.Field[Any], where: str) -> pa.Field[Any]:
     return pa.field(field.name, _stored_type(field.type, where), field.nullable)
 
 
@@ -102,10 +103,15 @@ def _stored_nested(kind: pa.DataType, where: str) -> pa.DataType:
         return pa.list_(pa.field("element", _stored_type(element.type, f"{where}.element"), element.nullable))
     if pa.types.is_map(kind) and pa.types.is_string(_stored_type(kind.key_type, where)):
         item = kind.item_field
-        return pa.map_(pa.string(), pa.field("value", _stored_type(item.type, f"{where}.value"), item.nullable))
+        return _map_type(pa.string(), _stored_type(item.type, f"{where}.value"), item.nullable)
     if pa.types.is_struct(kind):
         return pa.struct([_stored_field(child, f"{where}.{child.name}") for child in kind.fields])
     raise SchemaError(f"column {where!r} has type {kind}, which a Hudi table cannot hold; cast it first")
+
+
+def _map_type(key: pa.DataType, value: pa.DataType, nullable: bool = True) -> pa.DataType:
+    kind: pa.DataType = pa.map_(key, pa.field("value", value, nullable))  # type: ignore[call-overload]  # fields missed
+    return kind
 
 
 def with_meta(schema: pa.Schema) -> pa.Schema:
@@ -138,7 +144,7 @@ def to_avro(schema: pa.Schema, table: str) -> str:
     return json.dumps(record, separators=(",", ":"))
 
 
-def _avro_field(field: pa.Field, namespace: str) -> dict[str, object]:
+def _avro_field(field: pa.Field[Any], namespace: str) -> dict[str, object]:
     kind = _avro_type(field.type, field.name, namespace)
     if not field.nullable:
         return {"name": field.name, "type": kind}
@@ -169,14 +175,15 @@ def _avro_type(kind: pa.DataType, name: str, namespace: str) -> Avro:
     raise SchemaError(f"column {name!r} has type {kind}, which a Hudi table cannot hold; cast it first")
 
 
-def _avro_element(field: pa.Field, name: str, namespace: str) -> Avro:
+def _avro_element(field: pa.Field[Any], name: str, namespace: str) -> Avro:
     kind = _avro_type(field.type, name, namespace)
     return ["null", kind] if field.nullable else kind
 
 
 def decimal_bytes(precision: int) -> int:
     """Smallest number of bytes that holds a signed decimal of `precision` digits."""
-    return ((10**precision - 1).bit_length() + 8) // 8
+    largest: int = 10**precision - 1
+    return (largest.bit_length() + 8) // 8
 
 
 def from_avro(text: str, source: str) -> pa.Schema:
@@ -197,7 +204,7 @@ def from_avro(text: str, source: str) -> pa.Schema:
     return pa.schema([_arrow_field(field, source) for field in fields])
 
 
-def _arrow_field(field: Mapping[str, Avro], source: str) -> pa.Field:
+def _arrow_field(field: Mapping[str, Avro], source: str) -> pa.Field[Any]:
     kind, nullable = _arrow_type(field["type"], f"{source}: column {field['name']!r}")
     return pa.field(str(field["name"]), kind, nullable)
 
@@ -225,7 +232,7 @@ def _arrow_complex(avro: Mapping[str, object], where: str) -> pa.DataType:
         return pa.list_(pa.field("element", item, nullable))
     if kind == "map":
         value, nullable = _arrow_type(avro["values"], where)  # type: ignore[arg-type]
-        return pa.map_(pa.string(), pa.field("value", value, nullable))
+        return _map_type(pa.string(), value, nullable)
     if kind == "record":
         return pa.struct([_arrow_field(child, where) for child in avro["fields"]])  # type: ignore[attr-defined]
     for key in ((str(kind), None if logical is None else str(logical)), (str(kind), None)):
@@ -246,14 +253,16 @@ def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([_fit_column(batch, field) for field in schema], schema=schema)
 
 
-def _fit_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+def _fit_column(batch: pa.RecordBatch, field: pa.Field[Any]) -> pa.Array[Any]:
     index = batch.schema.get_field_index(field.name)
     if index < 0:
         raise SchemaError(f"column {field.name!r} is missing; the batch has {', '.join(batch.schema.names)}")
     column = batch.column(index)
     if column.type != field.type:
         if not _widens(column.type, field.type):
-            raise SchemaError(f"column {field.name!r} has type {column.type}, the table has {field.type}; cast it first")
+            raise SchemaError(
+                f"column {field.name!r} has type {column.type}, the table has {field.type}; cast it first"
+            )
         try:
             column = pc.cast(column, field.type)
         except pa.ArrowInvalid as error:
@@ -293,7 +302,7 @@ def _relaxed(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(pa.field("element", _relaxed(kind.value_type)))
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, pa.field("value", _relaxed(kind.item_type)))
+        return _map_type(kind.key_type, _relaxed(kind.item_type))
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(child.name, _relaxed(child.type)) for child in kind.fields])
     return kind

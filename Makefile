@@ -1,0 +1,68 @@
+# `make help` lists the targets. Each makes what it needs; a fresh machine needs Python 3.11+ and nothing else.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest -q
+DEMO_EVENTS ?= 20000
+
+.DEFAULT_GOAL := help
+.PHONY: help install constraints run-kafka-demo docs lint format test unit property conformance oracle integration clean
+
+define group
+	@begun=$$(date +%s); echo "== $(1)"; $(2); status=$$?; \
+	echo "== $(1): $$(( $$(date +%s) - begun )) s, $$([ $$status = 0 ] && echo passed || echo FAILED)"; exit $$status
+endef
+
+help:  ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Use
+
+install: $(INSTALLED)  ## Make .venv with the pinned versions of conf/constraints.txt
+
+$(INSTALLED): setup.cfg pyproject.toml conf/constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint conf/constraints.txt --editable '.[spark,kafka,cli,bench,dev]'
+	@touch $@
+
+run-kafka-demo: install  ## Broker, change events, stream, table, comparison; DEMO_EVENTS=20000
+	DEMO_EVENTS=$(DEMO_EVENTS) $(BIN)/python jobs/run_kafka_demo.py
+
+##@ Develop
+
+test: lint unit property conformance oracle integration  ## Everything that CI runs, with the time of each group
+
+lint: install  ## Style, types, and which room may import which
+	$(call group,lint,$(BIN)/ruff check --quiet --config conf/ruff.toml . && $(BIN)/ruff format --check --quiet --config conf/ruff.toml . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache)
+
+unit: install  ## One module at a time
+	$(call group,unit,$(PYTEST) tests/unit)
+
+property: install  ## Random batches against a model
+	$(call group,property,$(PYTEST) tests/property)
+
+conformance: install  ## Against files and rows of real Hudi
+	$(call group,conformance,$(PYTEST) tests/conformance)
+
+oracle: install  ## The independent reader, and ours against its tables
+	$(call group,oracle,$(PYTEST) tests/oracle)
+
+integration: install  ## Spark, Kafka, killed processes, the README's own snippets
+	$(call group,integration,$(PYTEST) tests/integration)
+
+format: install  ## Rewrite the code in the project's style
+	$(BIN)/ruff check --fix --quiet --config conf/ruff.toml .
+	$(BIN)/ruff format --quiet --config conf/ruff.toml .
+
+docs: install  ## Make docs/configuration.md from the table of options
+	$(BIN)/lsm options > docs/configuration.md
+
+constraints: install  ## Pin the versions that .venv has now
+	(head -1 conf/constraints.txt; $(BIN)/python -m pip freeze --exclude-editable) > conf/constraints.new
+	mv conf/constraints.new conf/constraints.txt
+
+clean:  ## Remove .venv and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
