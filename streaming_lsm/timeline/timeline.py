@@ -12,6 +12,7 @@ from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.commit import CommitMetadata
 from streaming_lsm.format.rollback import RollbackMetadata
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.archive import archived_completions
 from streaming_lsm.timeline.clock import moment_text
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
 
@@ -24,13 +25,15 @@ class Timeline:
         storage: where the table lies; contents of instants are read from it when asked for.
         instants: ordered by requested time.
         first: the smallest requested time of any action, ``""`` when there is none. Older actions are archived.
-        until: set on a timeline as of a time: archived actions count up to this requested time.
+        until: set on a timeline as of a time: archived writes count up to it.
+        until_by_request: whether `until` is compared with their requested times instead of completion times.
     """
 
     storage: Storage
     instants: tuple[Instant, ...]
     first: str
     until: str | None = None
+    until_by_request: bool = False
 
     @classmethod
     def load(cls, storage: Storage) -> Timeline:
@@ -64,15 +67,17 @@ class Timeline:
     def completion_time(self, requested: str) -> str | None:
         """When the write at `requested` took effect; None when it did not.
 
-        A write older than the active timeline is archived and counts as completed at its requested time (format
-        10, rules 9 and 10), unless a rollback that is still on the timeline undid it: a task that outlived its
-        driver may have left a file of it.
+        A write older than the active timeline is archived. One that the archive does not know either counts as
+        completed at its requested time (format 10, rules 9 and 10), unless a rollback that is still on the timeline
+        undid it: a task that outlived its driver may have left a file of it.
         """
         if requested in self._completions:
             return self._completions[requested]
         if requested >= self.first or requested in self._rolled_back:
             return None
-        return requested if self.until is None or requested <= self.until else None
+        completed = self._archived.get(requested, requested)
+        counted = requested if self.until_by_request else completed
+        return completed if self.until is None or counted <= self.until else None
 
     def read_commit(self, instant: Instant) -> CommitMetadata:
         """What a completed write recorded.
@@ -99,12 +104,17 @@ class Timeline:
         Raises:
             ConfigError: the value is no point in time.
         """
-        exact = any(write.requested == value for write in self.completed_writes)
+        exact = any(write.requested == value for write in self.completed_writes) or value in self._archived
         limit = value if exact else moment_text(value, zone)
         kept = [write for write in self.completed_writes if _time(write, by_request=exact) <= limit]
         others = [instant for instant in self.instants if not instant.is_write and instant.is_completed]
         merged = sorted(kept + others, key=lambda instant: (instant.requested, instant.action))
-        return Timeline(self.storage, tuple(merged), self.first, limit)
+        return Timeline(self.storage, tuple(merged), self.first, limit, exact)
+
+    @cached_property
+    def _archived(self) -> dict[str, str]:
+        """Completion times of archived writes; read only when a file is older than the active timeline."""
+        return archived_completions(self.storage)
 
     def table_schema(self) -> str | None:
         """Avro JSON of the table's schema without meta columns, from the newest completed write that has one."""
