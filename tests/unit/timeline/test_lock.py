@@ -142,6 +142,18 @@ def test_of_two_takers_that_saw_the_same_dead_owner_one_wins(storage: LocalStora
     assert owner.writer_id == "first"
 
 
+def test_a_living_taker_in_the_middle_of_taking_over_is_respected(storage: LocalStorage) -> None:
+    lock(storage, new_process()).acquire()
+    faulty = FaultyStorage(storage)
+    lock(faulty, new_process()).acquire()
+    replacing = next(n for n, (name, _) in enumerate(faulty.calls) if name == "replace")
+    taker = new_process()
+    with pytest.raises(Killed):
+        lock(FaultyStorage(storage, {replacing: Fault.KILL_BEFORE}), taker, "taker").acquire()
+    with pytest.raises(CommitConflict, match="'taker'"):
+        lock(storage, new_process(alive=lambda process: process == taker.process())).acquire()
+
+
 def test_takers_that_die_one_after_the_other_leave_the_lock_takeable(storage: LocalStorage, tmp_path: Path) -> None:
     lock(storage, new_process()).acquire()
     for depth in range(5):

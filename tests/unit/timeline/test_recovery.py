@@ -16,6 +16,7 @@ from streaming_lsm.timeline.markers import marker_folder, marker_path
 from streaming_lsm.timeline.owner import Owner
 from streaming_lsm.timeline.rollback import planned_files
 from streaming_lsm.timeline.timeline import Timeline
+from tests.support.faulty_storage import FaultyStorage
 from tests.support.writers import (
     KEPT,
     NOON_MS,
@@ -161,6 +162,16 @@ def test_a_resumed_rollback_deletes_and_records_what_the_plan_or_a_marker_names(
     assert {path for part in outcome.partitions for path in part.deleted} == {PATH, unmarked}
     assert not storage.exists(PATH)
     assert not storage.exists(unmarked)
+
+
+def test_a_resumed_rollback_shuts_tasks_out_before_it_deletes(storage: LocalStorage) -> None:
+    put_dead_write(storage)
+    put_plan(storage, PATH)
+    open_instant(storage, DEAD, Owner(new_process().process(), "dead", "t", NOON_MS, 1000))
+    watched = FaultyStorage(storage)
+    with transaction(watched, new_process()):
+        pass
+    assert watched.calls.index(("delete", heartbeat_path(DEAD))) < watched.calls.index(("delete", PATH))
 
 
 def test_a_rollback_whose_plan_is_gone_is_named(storage: LocalStorage) -> None:

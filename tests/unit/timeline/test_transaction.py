@@ -14,8 +14,8 @@ from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.heartbeat import heartbeat_path
 from streaming_lsm.timeline.instant import Instant, State
-from streaming_lsm.timeline.lock import LOCK_FILE
-from streaming_lsm.timeline.markers import marker_folder
+from streaming_lsm.timeline.lock import LOCK_FILE, TableLock
+from streaming_lsm.timeline.markers import marker_folder, marker_path
 from streaming_lsm.timeline.replay import WriterLedger
 from streaming_lsm.timeline.timeline import Timeline
 from tests.support.faulty_storage import Fault, FaultyStorage
@@ -173,6 +173,38 @@ def test_a_writer_that_lost_its_lock_publishes_nothing_and_undoes_nothing(
         with pytest.raises(Fenced, match="was removed"):
             zombie.complete(stats, "UPSERT", SCHEMA)
     assert_clean(tmp_path, [0])
+
+
+def test_a_writer_that_lost_its_lock_leaves_its_files_to_the_taker(storage: LocalStorage) -> None:
+    with transaction(storage, new_process(), 0) as zombie:
+        stat = write_file(storage, zombie.begin(), KEPT[0])
+        TableLock(storage, "taker", 1000, new_process()).acquire()
+    assert storage.exists(stat.path)
+    assert len(Timeline.load(storage).pending) == 1
+
+
+def test_a_file_added_after_the_reconciliation_is_removed_by_the_commit(storage: LocalStorage, tmp_path: Path) -> None:
+    with transaction(storage, new_process(), 0) as running:
+        instant = running.begin()
+        stats = [write_file(storage, instant, file) for file in KEPT]
+        running.reconcile(stats)
+        name = str(DataFile("nl", 0, attempt=7).name(instant))
+        storage.put_if_absent(marker_path(instant, "nl", name), b"")
+        storage.put_if_absent(f"nl/{name}", b"late")
+        running.complete(stats, "UPSERT", SCHEMA, {"batch": "0"})
+    assert_clean(tmp_path, [0])
+
+
+def test_a_completed_file_of_other_bytes_is_another_writers(tmp_path: Path) -> None:
+    class Overtaken(LocalStorage):
+        def put_if_absent(self, path: str, data: bytes) -> None:
+            super().put_if_absent(path, b"other" if path.endswith(".deltacommit") else data)
+            if path.endswith(".deltacommit"):
+                raise FileExistsError(path)
+
+    make_table(tmp_path)
+    with pytest.raises(Fenced, match="made by another writer"):
+        write_batch(Overtaken(tmp_path), new_process(), 0)
 
 
 def test_a_living_writer_is_neither_disturbed_nor_rolled_back(storage: LocalStorage, tmp_path: Path) -> None:
