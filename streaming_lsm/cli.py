@@ -38,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        print(f"lsm: {error.filename or 'input or output'}: {error.strerror or error}", file=sys.stderr)
+        return 2
     return 0
 
 
@@ -77,9 +80,16 @@ def _read(arguments: argparse.Namespace) -> None:
             raise ConfigError("--format parquet needs --output FILE")
         pq.write_table(rows, arguments.output)
     elif arguments.format == "csv":
-        pa.csv.write_csv(rows, arguments.output or sys.stdout.buffer)
+        _write_csv(rows, arguments.output)
     else:
         _write_lines(_table_lines(rows), arguments.output)
+
+
+def _write_csv(rows: pa.Table, output: str | None) -> None:
+    nested = [field for field in rows.schema if pa.types.is_nested(field.type)]
+    if nested:
+        raise ConfigError(f"column {nested[0].name!r} has type {nested[0].type}, which CSV cannot hold: use jsonl")
+    pa.csv.write_csv(rows, output or sys.stdout.buffer)
 
 
 def _sorted_lines(

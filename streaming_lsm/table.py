@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,7 +15,6 @@ from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, SchemaError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.commit import WriteStat
 from streaming_lsm.format.names import WriteToken
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.index.bucket_index import BucketIndex
@@ -24,7 +24,16 @@ from streaming_lsm.read.file_view import FileSlice, FileView
 from streaming_lsm.read.history import read_history
 from streaming_lsm.read.scan import Scan, filter_columns
 from streaming_lsm.read.slice_reader import SliceReader
-from streaming_lsm.schema import IS_DELETED, META_COLUMNS, check_fits, from_avro, table_schema, to_avro, with_meta
+from streaming_lsm.schema import (
+    IS_DELETED,
+    META_COLUMNS,
+    check_fits,
+    fit_known,
+    from_avro,
+    table_schema,
+    to_avro,
+    with_meta,
+)
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.table_options import check_options, new_table_config
 from streaming_lsm.timeline.instant import Instant
@@ -33,12 +42,14 @@ from streaming_lsm.timeline.replay import ReplayIdentity
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.timeline.transaction import Transaction
 from streaming_lsm.write.control import CONTROL_COLUMNS
-from streaming_lsm.write.partition_writer import write_partition
+from streaming_lsm.write.partition_writer import Written, write_partition
 from streaming_lsm.write.plan import BULK_INSERT, DELETE, INSERT, UPSERT, DeadLetters, FileOptions, WritePlan
 from streaming_lsm.write.routing import Router
+from streaming_lsm.write.tombstones import open_deletes
 
 OptionValues = Mapping[str, object]
 Path = str | os.PathLike[str]
+RoutedBatch = tuple[pa.RecordBatch, npt.NDArray[np.int32]]
 
 _COMBINE = {
     UPSERT: config.COMBINE_UPSERT,
@@ -74,7 +85,11 @@ class LsmTable:
         """
         self.options = options if isinstance(options, Options) else resolve(options, properties)
         self.storage = open_storage(path)
-        self.config = TableConfig.from_properties(load_properties(self.storage), f"{self.path}/{PROPERTIES_PATH}")
+        try:
+            properties_found = load_properties(self.storage)
+        except NotADirectoryError:
+            raise TableNotFound(f"{self.path} is a file; give the folder of a table") from None
+        self.config = TableConfig.from_properties(properties_found, f"{self.path}/{PROPERTIES_PATH}")
         check_options(self.options, self.config, self.path)
         self._engine = LocalEngine(self.options[config.READ_THREADS])
         self._index: BucketIndex | None = None
@@ -103,6 +118,7 @@ class LsmTable:
         """
         chosen = options if isinstance(options, Options) else resolve(options, properties)
         new = new_table_config(chosen, table_schema(schema))
+        _key_generator(new)  # refuses what it could not work with before there is a table
         storage = open_storage(path)
         try:
             create_table_files(storage, new.to_properties())
@@ -134,16 +150,7 @@ class LsmTable:
     @cached_property
     def key_generator(self) -> KeyGenerator:
         """Makes record keys and partition paths."""
-        table = self.config
-        return KeyGenerator.from_config(
-            table.key_generator,
-            table.record_key_fields,
-            [(part.name, part.kind) for part in table.partition_fields],
-            hive_style=table.hive_style,
-            url_encode=table.url_encode,
-            timestamp_options=table.timestamp_options,
-            logical_timestamp=table.logical_timestamp,
-        )
+        return _key_generator(self.config)
 
     # --- read -------------------------------------------------------------------------------------------------
 
@@ -257,27 +264,28 @@ class LsmTable:
 
     def plan(
         self,
-        timeline: Timeline,
-        instant: str,
+        tx: Transaction,
         operation: str,
         *,
         arrival_fields: tuple[str, ...] = (),
         dead_letters: DeadLetters | None = None,
     ) -> WritePlan:
-        """What the tasks of one batch need to know."""
+        """Begin the instant, and say what the tasks of the batch need to know."""
+        file_ids = self._file_groups(tx.timeline).file_ids
         return WritePlan(
             storage=self.storage,
             config=self.config,
-            instant=instant,
-            schema=self._schema_at(timeline),
+            instant=tx.begin(),
+            schema=self._schema_at(tx.timeline),
             keys=self.key_generator,
             rule=self.rule,
             operation=operation,
             combine=self.options[_COMBINE[operation]],
             arrival_fields=self.options[config.ARRIVAL_FIELDS] or arrival_fields,
             files=self._file_options(),
-            file_ids=self._file_groups(timeline).file_ids,
+            file_ids=file_ids,
             dead_letters=dead_letters,
+            open_deletes=tx.open_deletes,
         )
 
     def router(self, tasks: int) -> Router:
@@ -298,9 +306,11 @@ class LsmTable:
             schema = pa.schema([field for field in schema if field.name in known.names])
         check_fits(known, schema)
 
-    def commit(self, tx: Transaction, plan: WritePlan, stats: Sequence[WriteStat]) -> Instant:
+    def commit(self, tx: Transaction, plan: WritePlan, written: Written) -> Instant:
         """Complete the transaction: from here on every reader sees the batch."""
-        return tx.complete(stats, plan.operation.upper(), to_avro(plan.schema, self.config.name))
+        still_open = open_deletes(plan.open_deletes, written.last_events)
+        schema = to_avro(plan.schema, self.config.name)
+        return tx.complete(written.stats, plan.operation.upper(), schema, open_deletes=still_open)
 
     def _write(self, operation: str, rows: pa.Table | pa.RecordBatch, batch_id: int | None) -> Instant | None:
         data = pa.table(rows)
@@ -308,21 +318,29 @@ class LsmTable:
             if tx.already_committed:
                 return None
             self.check_batch(data.schema, tx.timeline, operation)
-            plan = self.plan(tx.timeline, tx.begin(), operation)
-            stats = self._run_tasks(plan, data)
-            tx.reconcile(stats)
-            return self.commit(tx, plan, stats)
+            # In the table's types before anything else: a key's text depends on its type.
+            schema = self._schema_at(tx.timeline)
+            routed = self._routed(fit_known(batch, schema) for batch in data.to_batches())
+            plan = self.plan(tx, operation)
+            written = self._run_tasks(plan, routed)
+            tx.reconcile(written.stats)
+            return self.commit(tx, plan, written)
 
-    def _run_tasks(self, plan: WritePlan, data: pa.Table) -> list[WriteStat]:
-        tasks = min(self._engine.width, self.config.num_buckets)
-        router = self.router(tasks)
-        routed = [(batch, router.route(batch)) for batch in data.to_batches()]
+    @property
+    def _tasks(self) -> int:
+        return min(self._engine.width, self.config.num_buckets)
 
-        def run(task: int) -> list[WriteStat]:
+    def _routed(self, batches: Iterable[pa.RecordBatch]) -> list[RoutedBatch]:
+        """Batches with the task of every row; refuses rows without a key or partition (RecordError)."""
+        router = self.router(self._tasks)
+        return [(batch, router.route(batch)) for batch in batches]
+
+    def _run_tasks(self, plan: WritePlan, routed: Sequence[RoutedBatch]) -> Written:
+        def run(task: int) -> Written:
             mine = (batch.filter(pa.array(numbers == np.int32(task))) for batch, numbers in routed)
             return write_partition(plan, mine, WriteToken(task, 0, 0))
 
-        return [stat for stats in self._engine.map(run, range(tasks)) for stat in stats]
+        return Written.joined(self._engine.map(run, range(self._tasks)))
 
     def _identity(self, batch_id: int | None) -> ReplayIdentity | None:
         if batch_id is None:
@@ -357,3 +375,15 @@ class LsmTable:
             bloom_fpp=options[config.BLOOM_FPP],
             bloom_max_entries=options[config.BLOOM_MAX_ENTRIES],
         )
+
+
+def _key_generator(table: TableConfig) -> KeyGenerator:
+    return KeyGenerator.from_config(
+        table.key_generator,
+        table.record_key_fields,
+        [(part.name, part.kind) for part in table.partition_fields],
+        hive_style=table.hive_style,
+        url_encode=table.url_encode,
+        timestamp_options=table.timestamp_options,
+        logical_timestamp=table.logical_timestamp,
+    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from streaming_lsm import config
 from streaming_lsm.config import Option, Options
 from streaming_lsm.errors import ConfigError, SchemaError
-from streaming_lsm.format.table_config import PARTITION_KINDS, PartitionField, TableConfig
+from streaming_lsm.format.names import MAX_BUCKETS
+from streaming_lsm.format.table_config import PARTITION_KINDS, TABLE_VERSION, PartitionField, TableConfig
 from streaming_lsm.merge.rule import COMMIT_TIME, EVENT_TIME
 from streaming_lsm.schema import to_avro
 
@@ -43,7 +46,11 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
     ordering = options[config.ORDERING_FIELDS]
     _check_columns(schema, config.RECORD_KEY_FIELDS, keys)
     _check_columns(schema, config.PARTITION_FIELDS, tuple(part.name for part in partitions))
-    _check_columns(schema, config.ORDERING_FIELDS, ordering)
+    _check_ordering(schema, ordering)
+    delete_field, delete_marker = _delete_marking(options)
+    if delete_field is not None:
+        _check_columns(schema, config.DELETE_FIELD, (delete_field,))
+    _check_numbers(options)
     return TableConfig(
         name=name,
         record_key_fields=keys,
@@ -57,8 +64,8 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
         url_encode=options[config.URL_ENCODE],
         timeline_zone=options[config.TIMELINE_ZONE] or "UTC",
         hash_fields=_hash_fields(options, keys),
-        delete_field=options[config.DELETE_FIELD],
-        delete_marker=_delete_marker(options),
+        delete_field=delete_field,
+        delete_marker=delete_marker,
         timestamp_options={o.key: str(options[o]) for o in _TIMESTAMP_OPTIONS if options.is_set(o)},
         logical_timestamp=options[config.LOGICAL_TIMESTAMP],
         create_schema=to_avro(schema, name),
@@ -120,14 +127,39 @@ def _hash_fields(options: Options, keys: tuple[str, ...]) -> tuple[str, ...]:
     return fields
 
 
-def _delete_marker(options: Options) -> str | None:
+def _delete_marking(options: Options) -> tuple[str | None, str | None]:
     field, marker = options[config.DELETE_FIELD], options[config.DELETE_MARKER]
     if (field is None) != (marker is None):
         raise ConfigError(f"{config.DELETE_FIELD.key} and {config.DELETE_MARKER.key} go together; set both or neither")
-    return marker
+    return field, marker
 
 
-def _check_columns(schema: pa.Schema, option: Option[tuple[str, ...]], names: tuple[str, ...]) -> None:
+def _check_numbers(options: Options) -> None:
+    if options[config.TABLE_VERSION] != TABLE_VERSION:
+        raise ConfigError(
+            f"{config.TABLE_VERSION.key}={options[config.TABLE_VERSION]}: tables of version {TABLE_VERSION} are made"
+        )
+    if options[config.NUM_BUCKETS] > MAX_BUCKETS:
+        raise ConfigError(f"{config.NUM_BUCKETS.key}={options[config.NUM_BUCKETS]}: at most {MAX_BUCKETS} are possible")
+
+
+def _check_ordering(schema: pa.Schema, names: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in schema.names:
+            raise SchemaError(
+                f"{config.ORDERING_FIELDS.key}: no column {name!r}; the columns are {', '.join(schema.names)}"
+            )
+        if pa.types.is_nested(schema.field(name).type):
+            raise SchemaError(
+                f"{config.ORDERING_FIELDS.key}: column {name!r} has type {schema.field(name).type}, "
+                "whose values have no order; choose another column"
+            )
+
+
+def _check_columns(schema: pa.Schema, option: Option[Any], names: tuple[str, ...]) -> None:
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ConfigError(f"{option.key}: column {repeated[0]!r} appears more than once; name it once")
     for name in names:
         if name not in schema.names and name.partition(".")[0] not in schema.names:
             raise SchemaError(f"{option.key}: no column {name!r}; the columns are {', '.join(schema.names)}")
@@ -140,11 +172,24 @@ def check_options(options: Options, table: TableConfig, path: str) -> None:
         ConfigError: an option was given another value than the table has; both are named.
     """
     for option, stored in _fixed(table).items():
-        if options.is_set(option) and stored != options[option]:
+        if options.is_set(option) and stored != _asked(option, options, table):
             raise ConfigError(
                 f"{option.key}={_shown(options[option])} but the table at {path} was created with "
                 f"{_shown(stored)}; leave the option out or write to another table"
             )
+
+
+def _asked(option: Option[object], options: Options, table: TableConfig) -> object:
+    """What an option asks for, partition columns with the kinds that they have when none is given."""
+    if option is not config.PARTITION_FIELDS:
+        return options[option]
+    asked = [text.partition(":") for text in options[config.PARTITION_FIELDS]]
+    usual = "TIMESTAMP" if table.key_generator == "TIMESTAMP" else "SIMPLE"
+    typed = table.key_generator == "CUSTOM"
+    return tuple(
+        f"{name}:{(kind or usual).upper()}" if typed or (kind or usual).upper() != usual else name
+        for name, _, kind in asked
+    )
 
 
 def _fixed(table: TableConfig) -> dict[Option[object], object]:
@@ -153,6 +198,7 @@ def _fixed(table: TableConfig) -> dict[Option[object], object]:
     partitions = tuple(f"{p.name}:{p.kind}" if typed else p.name for p in table.partition_fields)
     return {
         config.TABLE_NAME: table.name,
+        config.DATABASE_NAME: table.database,
         config.TABLE_TYPE: table.table_type,
         config.TABLE_VERSION: table.version,
         config.STORAGE_LAYOUT: table.storage_layout,
@@ -169,6 +215,7 @@ def _fixed(table: TableConfig) -> dict[Option[object], object]:
         config.DELETE_MARKER: table.delete_marker,
         config.TIMELINE_ZONE: table.timeline_zone,
         config.LOGICAL_TIMESTAMP: table.logical_timestamp,
+        **{option: table.timestamp_options.get(option.key, option.default) for option in _TIMESTAMP_OPTIONS},
     }
 
 

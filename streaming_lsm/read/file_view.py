@@ -88,7 +88,7 @@ class FileView:
         """The latest slice of every file group of one partition, by file id.
 
         Raises:
-            UnsupportedTable: the partition holds inline (version 1) logs.
+            UnsupportedTable: the partition holds inline (version 1) logs, or files of another format than Parquet.
         """
         bases: dict[str, list[BaseFile]] = defaultdict(list)
         logs: dict[str, list[LogFile]] = defaultdict(list)
@@ -119,6 +119,7 @@ class FileView:
                 raise UnsupportedTable(f"{entry.path}: inline (version 1) logs are not read yet")
             if name is None or self.timeline.completion_time(name.instant) is None:
                 continue
+            _check_parquet(entry.path, name)
             if isinstance(name, BaseFileName):
                 yield BaseFile(entry.path, name, entry.size)
             elif name.kind is not LogKind.CDC:
@@ -130,3 +131,9 @@ class FileView:
         since = base.name.instant if base else ""
         open_logs = [log for log in logs if (self.timeline.completion_time(log.name.instant) or "") >= since]
         return FileSlice(partition, group, base, tuple(sorted(open_logs, key=lambda log: log.name.sort_key)))
+
+
+def _check_parquet(path: str, name: BaseFileName | LogFileName) -> None:
+    kind = name.extension if isinstance(name, BaseFileName) else name.format
+    if kind != "parquet":
+        raise UnsupportedTable(f"{path}: data files in the format {kind} are not read, only Parquet is")

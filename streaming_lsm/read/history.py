@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streaming_lsm.columns import Column
+from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.names import LogKind
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.read.file_view import FileSlice
@@ -31,6 +32,9 @@ def read_history(
 
     Returns:
         Meta columns and `schema`'s, then ``file`` (relative path) and ``deleted``.
+
+    Raises:
+        CorruptFileError: a file is missing or damaged.
     """
     output = pa.schema([*with_meta(schema), pa.field(FILE, pa.string()), pa.field(DELETED, pa.bool_())])
     output = pa.schema([field.with_nullable(True) for field in output])
@@ -48,8 +52,11 @@ def _files(file_slice: FileSlice) -> list[tuple[str, str | None]]:
 
 def _versions(storage: Storage, file: tuple[str, str | None], output: pa.Schema, rule: MergeRule, key: str) -> pa.Table:
     path, delete_instant = file
-    with storage.open_input(path) as source:
-        rows = pq.read_table(source, filters=pc.field(RECORD_KEY) == key)
+    try:
+        with storage.open_input(path) as source:
+            rows = pq.read_table(source, filters=pc.field(RECORD_KEY) == key, page_checksum_verification=True)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptFileError(f"{path}: missing or not a readable Parquet file: {error}; restore it") from error
     deleted = pa.array(rule.deletes(rows)) if delete_instant is None else pa.array([True] * rows.num_rows, pa.bool_())
     constants: dict[str, Column] = {FILE: pa.array([path] * rows.num_rows, pa.string()), DELETED: deleted}
     if delete_instant is not None:

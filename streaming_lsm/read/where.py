@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_lsm.errors import ConfigError
 
-_COMPARE: dict[type[ast.cmpop], Callable[[pc.Expression, object], pc.Expression]] = {
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], pc.Expression]] = {
     ast.Eq: lambda field, value: field.is_null() if value is None else field == value,
     ast.NotEq: lambda field, value: field.is_valid() if value is None else field != value,
     ast.Lt: lambda field, value: field < value,
@@ -19,6 +22,8 @@ _COMPARE: dict[type[ast.cmpop], Callable[[pc.Expression, object], pc.Expression]
     ast.In: lambda field, value: field.isin(value),
     ast.NotIn: lambda field, value: ~field.isin(value),
 }
+
+_EXAMPLE = "write for example: qty > 5 and country == 'DE'"
 
 
 def parse_where(text: str) -> pc.Expression:
@@ -30,25 +35,46 @@ def parse_where(text: str) -> pc.Expression:
         ConfigError: anything else; the message shows the part that is not understood.
     """
     try:
-        return _expression(ast.parse(text, mode="eval").body)
+        return _expression(ast.parse(text.strip(), mode="eval").body)
     except SyntaxError as error:
-        raise ConfigError(f"filter {text!r}: {error.msg}; write for example: qty > 5 and country == 'DE'") from None
+        raise ConfigError(f"filter {text[:200]!r}: {error.msg}; {_EXAMPLE}") from None
+    except (RecursionError, MemoryError):
+        raise ConfigError(f"filter {text[:200]!r}: nested too deeply; {_EXAMPLE}") from None
 
 
 def _expression(node: ast.expr) -> pc.Expression:
     if isinstance(node, ast.BoolOp):
-        parts = [_expression(value) for value in node.values]
-        joined = parts[0]
-        for part in parts[1:]:
-            joined = joined & part if isinstance(node.op, ast.And) else joined | part
-        return joined
+        join = operator.and_ if isinstance(node.op, ast.And) else operator.or_
+        return _joined([_expression(value) for value in node.values], join)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return ~_expression(node.operand)
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
-        return _COMPARE[type(node.ops[0])](_field(node.left), _literal(node.comparators[0]))
+        return _comparison(node.left, node.ops[0], node.comparators[0])
     if isinstance(node, ast.Name | ast.Attribute):
         return _field(node)
-    raise ConfigError(f"filter: {ast.unparse(node)!r} is not a comparison of a column with a value")
+    raise ConfigError(f"filter: {_shown(node)} is not a comparison of a column with a value; {_EXAMPLE}")
+
+
+def _joined(
+    parts: Sequence[pc.Expression], join: Callable[[pc.Expression, pc.Expression], pc.Expression]
+) -> pc.Expression:
+    """In halves: Arrow descends into an expression recursively, and a long chain would exhaust its stack."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    return join(_joined(parts[:middle], join), _joined(parts[middle:], join))
+
+
+def _comparison(left: ast.expr, compare: ast.cmpop, right: ast.expr) -> pc.Expression:
+    field, value = _field(left), _literal(right)
+    if isinstance(compare, ast.In | ast.NotIn) and not isinstance(value, list | tuple | set):
+        raise ConfigError(
+            f"filter: {_shown(right)} is not a list of values; write for example: country in ('DE', 'FR')"
+        )
+    try:
+        return _COMPARE[type(compare)](field, value)
+    except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+        raise ConfigError(f"filter: {_shown(right)} is not a value to compare with: {error}") from None
 
 
 def _field(node: ast.expr) -> pc.Expression:
@@ -57,12 +83,16 @@ def _field(node: ast.expr) -> pc.Expression:
         names.insert(0, node.attr)
         node = node.value
     if not isinstance(node, ast.Name):
-        raise ConfigError(f"filter: {ast.unparse(node)!r} is not a column; the column stands on the left")
+        raise ConfigError(f"filter: {_shown(node)} is not a column; the column stands on the left")
     return pc.field(node.id, *names)
 
 
 def _literal(node: ast.expr) -> object:
     try:
         return ast.literal_eval(node)
-    except ValueError:
-        raise ConfigError(f"filter: {ast.unparse(node)!r} is not a value; write texts in quotes") from None
+    except (ValueError, TypeError):
+        raise ConfigError(f"filter: {_shown(node)} is not a value; write texts in quotes") from None
+
+
+def _shown(node: ast.expr) -> str:
+    return repr(ast.unparse(node)[:200])

@@ -14,11 +14,10 @@ from pyspark.sql import functions as F
 
 from streaming_lsm import config, errors
 from streaming_lsm.errors import LsmError
-from streaming_lsm.format.commit import WriteStat
 from streaming_lsm.format.names import WriteToken
 from streaming_lsm.table import LsmTable
 from streaming_lsm.write import control
-from streaming_lsm.write.partition_writer import write_partition
+from streaming_lsm.write.partition_writer import Written, write_partition
 from streaming_lsm.write.plan import WritePlan
 from streaming_lsm.write.routing import Router
 
@@ -26,13 +25,10 @@ _TASK = "_lsm_task"
 _OURS = re.compile(r"streaming_lsm\.errors\.(\w+): (.*?)(?=\n\n|\nDuring handling|\n\tat |\Z)", re.DOTALL)
 
 
-def write_batch(batch: DataFrame, table: LsmTable, plan: WritePlan) -> list[WriteStat]:
+def write_batch(batch: DataFrame, table: LsmTable, plan: WritePlan) -> Written:
     """Send every row to the task that writes its bucket, and write.
 
     Only the key and partition columns go to Python before the shuffle; whole rows go there once.
-
-    Returns:
-        One stat per file.
 
     Raises:
         LsmError: as the task that failed raised it.
@@ -44,13 +40,13 @@ def write_batch(batch: DataFrame, table: LsmTable, plan: WritePlan) -> list[Writ
     routed = rows.withColumn(_TASK, _task_of(rows, table.router(tasks)))
     shuffled = routed.repartitionById(tasks, _TASK).drop(_TASK)
     try:
-        written = shuffled.mapInArrow(_writer(plan), "stats binary").collect()
+        written = shuffled.mapInArrow(_writer(plan), "written binary").collect()
     except PySparkException as error:
         ours = _error_of_ours(error)
         if ours is None:
             raise
         raise ours from None
-    return [stat for row in written for stat in pickle.loads(row.stats)]
+    return Written.joined(pickle.loads(row.written) for row in written)
 
 
 def _tasks(batch: DataFrame, table: LsmTable) -> int:
@@ -76,8 +72,8 @@ def _writer(plan: WritePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa
         task = TaskContext.get()
         assert task is not None
         token = WriteToken(task.partitionId(), task.stageId(), task.taskAttemptId())
-        stats = write_partition(plan, batches, token)
-        yield pa.record_batch({"stats": pa.array([pickle.dumps(stats)], pa.binary())})
+        written = write_partition(plan, batches, token)
+        yield pa.record_batch({"written": pa.array([pickle.dumps(written)], pa.binary())})
 
     return write
 

@@ -179,6 +179,6 @@ def trust_store_advice(java: Java, output: str) -> str:
     stores = [store for store in _SYSTEM_TRUST_STORES if Path(store).exists()]
     store = stores[0] if stores else "<the system's Java cacerts>"
     return (
-        f" The Java of {java.found} does not trust the server's certificate. Behind a private certificate authority set "
-        f"JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore={store} (verification stays on)."
+        f" The Java of {java.found} does not trust the server's certificate. Behind a private certificate "
+        f"authority set JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore={store} (verification stays on)."
     )

@@ -16,7 +16,7 @@ from streaming_lsm.errors import ConfigError, TableNotFound
 from streaming_lsm.spark.batch_writer import write_batch
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.table import LsmTable
-from streaming_lsm.timeline.replay import ReplayIdentity
+from streaming_lsm.timeline.replay import ReplayIdentity, WriterLedger
 from streaming_lsm.write.control import CONTROL_COLUMNS, ROW
 from streaming_lsm.write.plan import DeadLetters
 
@@ -66,23 +66,23 @@ class LsmSink:
         with table.transaction(identity) as tx:
             # 2. Spark replays a batch when it cannot know that it was committed.
             if tx.already_committed:
-                _LOG.info("batch %d of %s was committed before, nothing is written", batch_id, identity.writer_id)
+                _report_replay(tx.ledger, identity)
                 return
+            _report_stranger(tx.ledger, identity)
             table.check_batch(_arrow_schema(batch), tx.timeline, self._operation)
             # 3. Begin the deltacommit.
             plan = table.plan(
-                tx.timeline,
-                tx.begin(),
+                tx,
                 self._operation,
                 arrival_fields=(ROW,),
                 dead_letters=self._dead_letters_of(identity),
             )
             # 4. Bucket, repartition, sort, dedup and write, in one Spark action.
-            stats = write_batch(batch, table, plan)
+            written = write_batch(batch, table, plan)
             # 5. Remove what failed, retried or speculative attempts wrote.
-            tx.reconcile(stats)
+            tx.reconcile(written.stats)
             # 6. Complete: from here on every reader sees the batch.
-            table.commit(tx, plan, stats)
+            table.commit(tx, plan, written)
 
     @property
     def _operation(self) -> str:
@@ -118,6 +118,27 @@ class LsmSink:
         folder = f"{identity.writer_id}/batch-{identity.batch_id}"
         storage.delete_folder(folder)
         return DeadLetters(storage, folder)
+
+
+def _report_replay(ledger: WriterLedger, identity: ReplayIdentity) -> None:
+    last = ledger.writers[identity.writer_id].batch_id
+    if identity.batch_id == last:
+        _LOG.info("batch %d of %s was committed before, nothing is written", last, identity.writer_id)
+        return
+    _LOG.warning(
+        "batch %d of %s is not written, as batch %d was committed before: if the query has a new checkpoint, "
+        "give it a new %s",
+        *(identity.batch_id, identity.writer_id, last, config.WRITER_ID.key),
+    )
+
+
+def _report_stranger(ledger: WriterLedger, identity: ReplayIdentity) -> None:
+    if ledger.writers and identity.writer_id not in ledger.writers:
+        _LOG.warning(
+            "%s writes to this table for the first time, which %s wrote before: if its checkpoint was lost, events "
+            "are written again, and rows stay right by key",
+            *(identity.writer_id, ", ".join(sorted(ledger.writers))),
+        )
 
 
 def _dead_letter_path(options: Options) -> str | None:

@@ -30,10 +30,33 @@ class ReplayIdentity:
 
 @dataclass(frozen=True, slots=True)
 class LastBatch:
-    """A writer's last committed batch, and when it was committed (milliseconds since the epoch)."""
+    """A writer's last committed batch.
+
+    Attributes:
+        batch_id: its number.
+        committed_ms: when it was committed, milliseconds since the epoch.
+        open_deletes: per source of events the key of the delete that came last, whose tombstone may follow.
+    """
 
     batch_id: int
     committed_ms: int
+    open_deletes: Mapping[str, str] = field(default_factory=dict)
+
+    def fields(self) -> list[object]:
+        """As stored; most writers have no open deletes."""
+        return [self.batch_id, self.committed_ms, *([dict(self.open_deletes)] if self.open_deletes else [])]
+
+    @classmethod
+    def of_fields(cls, batch_id: object, committed_ms: object, open_deletes: object = None) -> LastBatch:
+        """Read back `fields`.
+
+        Raises:
+            ValueError, TypeError: they are something else.
+        """
+        if open_deletes is not None and not isinstance(open_deletes, dict):
+            raise TypeError("open deletes are not an object")
+        deletes = {str(source): str(key) for source, key in (open_deletes or {}).items()}
+        return cls(int(str(batch_id)), int(str(committed_ms)), deletes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +80,20 @@ class WriterLedger:
 
     @classmethod
     def decode(cls, text: str, source: str) -> WriterLedger:
-        """Read ``{writer id: [batch id, committed ms]}``.
+        """Read ``{writer id: [batch id, committed ms, open deletes if any]}``.
 
         Raises:
             CorruptFileError: `text`, from the file `source`, is something else.
         """
         try:
             fields = json.loads(text)
-            return cls({str(writer): LastBatch(int(batch), int(ms)) for writer, (batch, ms) in fields.items()})
+            return cls({str(writer): LastBatch.of_fields(*last) for writer, last in fields.items()})
         except (ValueError, TypeError, AttributeError) as error:
             raise CorruptFileError(f"{source}: {LEDGER_KEY}={text:.200}: {error}; restore the file") from None
 
     def encode(self) -> str:
         """The ledger as JSON."""
-        fields = {writer: [last.batch_id, last.committed_ms] for writer, last in self.writers.items()}
+        fields = {writer: last.fields() for writer, last in self.writers.items()}
         return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     def has(self, identity: ReplayIdentity) -> bool:
@@ -79,7 +102,12 @@ class WriterLedger:
         return last is not None and identity.batch_id <= last.batch_id
 
     def advanced(
-        self, identity: ReplayIdentity | None, now_ms: int, idle_days: int, maximum: int
+        self,
+        identity: ReplayIdentity | None,
+        now_ms: int,
+        idle_days: int,
+        maximum: int,
+        open_deletes: Mapping[str, str] | None = None,
     ) -> tuple[WriterLedger, tuple[str, ...]]:
         """The ledger of the next commit.
 
@@ -87,6 +115,7 @@ class WriterLedger:
             identity: the batch that is committed; None when the write has no identity.
             now_ms: the time of the commit, milliseconds since the epoch.
             idle_days: writers without a commit for longer are forgotten.
+            open_deletes: what the committing writer's next batch has to know.
             maximum: of more writers than this, those whose last commit is oldest are forgotten.
 
         Returns:
@@ -96,7 +125,7 @@ class WriterLedger:
         own: dict[str, LastBatch] = {}
         if identity is not None:
             writers.pop(identity.writer_id, None)
-            own[identity.writer_id] = LastBatch(identity.batch_id, now_ms)
+            own[identity.writer_id] = LastBatch(identity.batch_id, now_ms, open_deletes or {})
         newest_first = sorted(writers, key=lambda writer: (-writers[writer].committed_ms, writer))
         recent = [w for w in newest_first if now_ms - writers[w].committed_ms <= idle_days * _DAY_MS]
         kept = recent[: max(0, maximum - len(own))]

@@ -113,6 +113,17 @@ class Transaction:
         """Whether this batch, or a later one of the same writer, took effect before."""
         return self._identity is not None and self._ledger.has(self._identity)
 
+    @property
+    def ledger(self) -> WriterLedger:
+        """The last batch of each writer, as the newest commit remembers it."""
+        return self._ledger
+
+    @property
+    def open_deletes(self) -> Mapping[str, str]:
+        """What the writer's last batch left for this one, see `LastBatch`."""
+        last = self._ledger.writers.get(self._identity.writer_id) if self._identity else None
+        return last.open_deletes if last else {}
+
     def begin(self, action: str = "deltacommit") -> str:
         """Put the write on the timeline, requested and then inflight; tasks may create files of it from now on.
 
@@ -157,6 +168,8 @@ class Transaction:
         operation_type: str,
         schema_json: str,
         extra: Mapping[str, str] | None = None,
+        *,
+        open_deletes: Mapping[str, str] | None = None,
     ) -> Instant:
         """Publish the write: one file, created if absent, makes all its data files visible.
 
@@ -165,6 +178,7 @@ class Transaction:
             operation_type: Hudi's name of the operation, such as ``UPSERT``.
             schema_json: Avro JSON of the table's schema without meta columns.
             extra: further keys for the commit's metadata.
+            open_deletes: what the writer's next batch has to know, see `LastBatch`.
 
         Raises:
             Fenced: another writer took the lock; nothing was published.
@@ -174,7 +188,7 @@ class Transaction:
         running = self._running()
         if self._reconciled != frozenset(stat.path for stat in stats):
             raise RuntimeError("reconcile the very stats that are to be completed")
-        metadata = CommitMetadata(tuple(stats), operation_type, self._extra(schema_json, extra or {}))
+        metadata = CommitMetadata(tuple(stats), operation_type, self._extra(schema_json, extra or {}, open_deletes))
         self._lock.verify()
         completed = running.completed_at(self._times.next())
         self._publish(completed, metadata.encode())
@@ -215,9 +229,15 @@ class Transaction:
         except Exception:
             _log.warning("%s is committed, but its markers remain for now", completed.path, exc_info=True)
 
-    def _extra(self, schema_json: str, extra: Mapping[str, str]) -> dict[str, str]:
+    def _extra(
+        self, schema_json: str, extra: Mapping[str, str], open_deletes: Mapping[str, str] | None
+    ) -> dict[str, str]:
         ledger, dropped = self._ledger.advanced(
-            self._identity, self._runtime.clock(), self._options[WRITER_IDLE_DAYS], self._options[WRITER_MAX]
+            self._identity,
+            self._runtime.clock(),
+            self._options[WRITER_IDLE_DAYS],
+            self._options[WRITER_MAX],
+            open_deletes,
         )
         for writer in dropped:
             last = self._ledger.writers[writer]

@@ -37,7 +37,6 @@ class GroupWriter:
 
         Wipes come in a version of their own, before the rows and deletes that survive them (format 10, rule 2).
         """
-        self._announce_partition(group_rows.group[0])
         has_deletes = group_rows.deletes.num_rows or group_rows.wipes.num_rows
         if self._plan.operation == BULK_INSERT and self._plan.starts_group(group_rows.group) and not has_deletes:
             yield self._base(group_rows)
@@ -101,6 +100,7 @@ class GroupWriter:
 
     def _write(self, partition: str, name: str, rows: pa.Table, footer: Mapping[str, str]) -> int:
         create_marker(self._plan.storage, self._plan.instant, partition, name)
+        self._announce_partition(partition)
         self._paths.append(file_path(partition, name))
         return write_sorted(self._plan.storage, self._paths[-1], rows, footer, self._plan.files)
 

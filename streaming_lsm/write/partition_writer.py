@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -14,18 +15,36 @@ from streaming_lsm.write.dead_letters import DeadLetterBox
 from streaming_lsm.write.group_writer import GroupWriter
 from streaming_lsm.write.plan import WritePlan
 from streaming_lsm.write.record_buffer import RecordBuffer
+from streaming_lsm.write.tombstones import LastEvents
 
 
-def write_partition(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToken) -> list[WriteStat]:
+@dataclass(frozen=True)
+class Written:
+    """What one task, or a whole batch, has written.
+
+    Attributes:
+        stats: one per file.
+        last_events: the last event of each topic partition, as each task saw it.
+    """
+
+    stats: tuple[WriteStat, ...]
+    last_events: tuple[LastEvents, ...] = ()
+
+    @staticmethod
+    def joined(parts: Iterable[Written]) -> Written:
+        """What several tasks have written."""
+        found = list(parts)
+        stats = tuple(stat for part in found for stat in part.stats)
+        return Written(stats, tuple(events for part in found for events in part.last_events))
+
+
+def write_partition(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToken) -> Written:
     """Write all rows of some buckets.
 
     Args:
         plan: the batch being written.
         batches: rows of any number of buckets; no other task has rows of the same ones.
         token: the attempt of the task.
-
-    Returns:
-        One stat per file.
 
     Raises:
         RecordError, SchemaError: see `RecordBuffer.append`; nothing was written.
@@ -36,10 +55,10 @@ def write_partition(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: W
         buffer.append(letters.divert(batch))
     writer = GroupWriter(plan, token)
     try:
-        stats = [stat for group_rows in buffer.drain() for stat in writer.write(group_rows)]
+        stats = tuple(stat for group_rows in buffer.drain() for stat in writer.write(group_rows))
         letters.post()
         check_still_inflight(plan.storage, plan.instant)
     except Fenced:
         writer.discard()
         raise
-    return stats
+    return Written(stats, tuple(buffer.last_events))

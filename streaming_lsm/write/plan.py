@@ -14,6 +14,7 @@ from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import delete_log_schema
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.write.tombstones import OpenDeletes
 
 FileGroup = tuple[str, int]
 """Partition path and bucket number."""
@@ -66,7 +67,7 @@ class WritePlan:
         files: Parquet settings.
         file_ids: live file groups by partition path and bucket.
         dead_letters: where unreadable events go; None fails the batch.
-        expected_tombstones: record keys whose Debezium delete ended the batch before, by topic and partition.
+        open_deletes: deletes at the end of the batch before whose tombstone may come now.
     """
 
     storage: Storage
@@ -81,7 +82,7 @@ class WritePlan:
     files: FileOptions
     file_ids: Mapping[FileGroup, str]
     dead_letters: DeadLetters | None = None
-    expected_tombstones: Mapping[str, str] = field(default_factory=dict)
+    open_deletes: OpenDeletes = field(default_factory=dict)
 
     @property
     def delete_schema(self) -> pa.Schema:

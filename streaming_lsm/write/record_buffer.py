@@ -20,6 +20,7 @@ from streaming_lsm.merge.fold import fold
 from streaming_lsm.schema import fit
 from streaming_lsm.write import control
 from streaming_lsm.write.plan import DELETE, FileGroup, WritePlan
+from streaming_lsm.write.tombstones import LastEvents, answered, last_events
 
 Positions = Int64s
 
@@ -52,6 +53,7 @@ class _Part:
     buckets: npt.NDArray[np.int32]
     deleted: Flags
     tombstone: Flags
+    answered: Flags
     arrival: tuple[Int64s, ...]
     rows: pa.RecordBatch
 
@@ -66,6 +68,7 @@ class RecordBuffer:
         """An empty buffer for one task of `plan`."""
         self._plan = plan
         self._parts: list[_Part] = []
+        self._seen: list[LastEvents] = []
         self._row_schema = pa.schema([field.with_nullable(True) for field in plan.schema])
 
     def append(self, batch: pa.RecordBatch) -> None:
@@ -82,6 +85,7 @@ class RecordBuffer:
         keys = plan.keys.record_keys(batch)
         rows = self._fit(batch)
         self._check_values(rows, keys, deleted)
+        self._seen.append(last_events(batch, keys, deleted, tombstone))
         self._parts.append(
             _Part(
                 keys,
@@ -89,10 +93,16 @@ class RecordBuffer:
                 bucket_ids(keys, plan.config.record_key_fields, plan.config.hash_fields, plan.config.num_buckets),
                 deleted,
                 tombstone,
+                answered(batch, keys, tombstone, plan.open_deletes),
                 tuple(_arrival(batch, name) for name in plan.arrival_fields),
                 rows,
             )
         )
+
+    @property
+    def last_events(self) -> list[LastEvents]:
+        """The last event of each topic partition, batch by batch."""
+        return self._seen
 
     def _deleted(self, batch: pa.RecordBatch) -> Flags:
         if self._plan.operation == DELETE:
@@ -140,9 +150,11 @@ class RecordBuffer:
         buckets = self._plan.config.num_buckets
         code = partition.astype(np.int64) * buckets + np.concatenate([part.buckets for part in parts])
         sorted_rows = _sort(keys, code, parts)
+        if not len(sorted_rows.order):
+            return
         deleted = np.concatenate([part.deleted for part in parts])
         kept = self._keep(sorted_rows, rows, deleted)
-        for group_code in np.unique(code):
+        for group_code in np.unique(code[sorted_rows.order]):
             group = (paths[int(group_code) // buckets].as_py(), int(group_code) % buckets)
             yield self._gather(group, kept.of(code, group_code), rows, keys, deleted)
 
@@ -210,21 +222,16 @@ def _sort(keys: pa.StringArray, code: Int64s, parts: list[_Part]) -> _Sorted:
     order, key_number = by_key.order[regroup], np.cumsum(key_number)[regroup]
     differs = _differs(key_number) | _differs(code[order])
     stays = ~_answered_tombstones(differs, order, parts)
-    return _Sorted(order[stays], _starts(differs, stays))
+    return _Sorted(order[stays], np.flatnonzero(_differs(np.cumsum(differs, dtype=np.int64)[stays])))
 
 
 def _answered_tombstones(differs: Flags, order: Positions, parts: list[_Part]) -> Flags:
-    """Tombstones that come right after the delete of their key: they say nothing new and have no ordering."""
+    """Tombstones that come right after the delete of their key, in this batch or at the end of the one before."""
     tombstone = np.concatenate([part.tombstone for part in parts])[order]
     deletes = np.concatenate([part.deleted for part in parts])[order] & ~tombstone
-    answered = np.zeros(len(order), np.bool_)
-    answered[1:] = tombstone[1:] & deletes[:-1] & ~differs[1:]
-    return answered
-
-
-def _starts(differs: Flags, stays: Flags) -> Positions:
-    """Starts after dropping rows; the first row of a key always stays."""
-    return np.flatnonzero(differs[stays])
+    repeats: Flags = differs & np.concatenate([part.answered for part in parts])[order]
+    repeats[1:] |= tombstone[1:] & deletes[:-1] & ~differs[1:]
+    return repeats
 
 
 def _differs(values: Int64s) -> Flags:

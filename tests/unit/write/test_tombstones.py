@@ -1,0 +1,73 @@
+"""A tombstone behind its Debezium delete is no delete of its own, wherever the batches are cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.write.tombstones import LastEvent, open_deletes
+from tests.oracle.reader import read_snapshot
+
+SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
+EVENTS = pa.schema(
+    [
+        *SCHEMA,
+        ("_lsm_delete", pa.bool_()),
+        ("_lsm_tombstone", pa.bool_()),
+        ("_lsm_topic", pa.string()),
+        ("_lsm_partition", pa.int32()),
+        ("_lsm_offset", pa.int64()),
+    ]
+)
+# (key, ordering value, kind) at offsets 0, 1, 2, …: the delete with ts 3 is older than the row with ts 9.
+LATE_DELETE = [("a", 9, "row"), ("b", 1, "row"), ("a", 3, "delete"), ("a", None, "tombstone"), ("b", 2, "row")]
+LONE_TOMBSTONE = [("a", 9, "row"), ("b", 5, "delete"), ("a", None, "tombstone"), ("b", 4, "row")]
+TWO_TOMBSTONES = [("a", 9, "row"), ("a", 3, "delete"), ("a", None, "tombstone"), ("a", None, "tombstone")]
+
+
+def events(found: list[tuple[str, int | None, str]], first: int) -> pa.Table:
+    return pa.table(
+        {
+            "id": [key for key, _, _ in found],
+            "ts": [ts for _, ts, _ in found],
+            "_lsm_delete": [kind != "row" for *_, kind in found],
+            "_lsm_tombstone": [kind == "tombstone" for *_, kind in found],
+            "_lsm_topic": ["orders"] * len(found),
+            "_lsm_partition": [0] * len(found),
+            "_lsm_offset": list(range(first, first + len(found))),
+        },
+        schema=EVENTS,
+    )
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [2], [3], [4], [3, 4], [1, 2, 3, 4]], ids=str)
+@pytest.mark.parametrize(
+    ("stream", "expected"),
+    [(LATE_DELETE, {"a": 9, "b": 2}), (LONE_TOMBSTONE, {}), (TWO_TOMBSTONES, {})],
+    ids=["late-delete", "lone-tombstone", "two-tombstones"],
+)
+def test_the_rows_do_not_depend_on_where_batches_are_cut(
+    stream: list[tuple[str, int | None, str]], expected: dict[str, int], cuts: list[int], tmp_path: Path
+) -> None:
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.table.ordering.fields": "ts",
+        "hoodie.bucket.index.num.buckets": 2,
+        "lsm.write.arrival.fields": "_lsm_partition,_lsm_offset",
+        "lsm.writer.id": "query",
+    }
+    table = LsmTable.create(tmp_path / "t", SCHEMA, options)
+    bounds = [0, *cuts, len(stream)]
+    for batch_id, (begin, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        table.upsert(events(stream[begin:end], begin), batch_id=batch_id)
+    for rows in (table.scan().to_arrow(), read_snapshot(tmp_path / "t")):
+        assert {row["id"]: row["ts"] for row in rows.to_pylist()} == expected
+
+
+def test_the_last_event_of_a_source_is_the_one_with_the_largest_offset_over_all_tasks() -> None:
+    tasks = [{"t/0": LastEvent(7, "a"), "t/1": LastEvent(3, "b")}, {"t/0": LastEvent(9, None)}]
+    assert open_deletes({"t/0": "old", "t/2": "kept"}, tasks) == {"t/1": "b", "t/2": "kept"}
