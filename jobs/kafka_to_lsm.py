@@ -1,0 +1,80 @@
+"""Stream change events from Kafka into an LSM table.
+
+    python jobs/kafka_to_lsm.py --properties conf/kafka_demo.properties --bootstrap-servers host:9092 \\
+        lsm.table.path=/lake/orders checkpointLocation=/lake/_checkpoints/orders
+
+Options: properties file < LSM_CONF_ environment < KEY=VALUE arguments; docs/configuration.md lists them.
+Keys under ``kafka.`` (such as kafka.security.protocol) go to the Kafka client.
+Exit status: 0 all read (availableNow) or stopped, 1 the stream failed, 2 the options are wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+
+from streaming_lsm import config
+from streaming_lsm.errors import ConfigError, LsmError
+from streaming_lsm.kafka.packaged import connector_jars
+from streaming_lsm.kafka.settings import JobSettings
+from streaming_lsm.kafka.stream import StreamWatcher, start_stream
+from streaming_lsm.spark.session import local_session
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job; returns its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--properties", type=Path, help="Java properties file with options")
+    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT,…", help="short for kafka.bootstrap.servers=")
+    parser.add_argument("--cores", type=int, default=2, help="cores of the local Spark session (default 2)")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop and fail when it runs longer")
+    parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help="options that override the file")
+    given = parser.parse_args(arguments)
+    try:
+        overrides = dict(_key_value(text) for text in given.options)
+        if given.bootstrap_servers:
+            overrides[config.KAFKA_SERVERS.key] = given.bootstrap_servers
+        settings = JobSettings.load(given.properties, overrides)
+        return _run(settings, given.cores, given.timeout)
+    except ConfigError as error:
+        print(f"kafka_to_lsm: {error}", file=sys.stderr)
+        return 2
+    except (LsmError, PySparkException, TimeoutError) as error:
+        print(f"kafka_to_lsm: the stream failed: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(settings: JobSettings, cores: int, timeout_seconds: float | None) -> int:
+    # Whatever is missing is said before Spark starts, which takes seconds.
+    settings.source()
+    path, _ = settings.need(config.TABLE_PATH), settings.need(config.CHECKPOINT)
+    spark = local_session("kafka_to_lsm", cores=cores, jars=connector_jars(), settings={"spark.log.level": "ERROR"})
+    try:
+        query = start_stream(spark, settings)
+        watcher = StreamWatcher(query, path)
+        signal.signal(signal.SIGTERM, lambda *_: watcher.stop())
+        events = batches = 0
+        for report in watcher.reports(timeout_seconds):
+            batches, events = batches + 1, events + report.events
+            print(report, flush=True)
+        print(f"stream ended: {events:,} events in {batches} batches, table at {path}", flush=True)
+        return 0
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        spark.stop()
+
+
+def _key_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"{text!r} is no KEY=VALUE")
+    return key.strip(), value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""Send realistic change events of an orders table to a Kafka topic.
+
+    python jobs/produce_events.py --bootstrap-servers host:9092 --topic orders --events 20000
+
+The events follow from the seed; --model FILE writes what a table must hold after them, as JSON lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from streaming_lsm.kafka.envelopes import EventFormat
+from streaming_lsm.kafka.orders import OrderEvents
+from streaming_lsm.kafka.producing import send
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job; returns its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
+    parser.add_argument("--topic", default="orders", help="an existing topic (default orders)")
+    parser.add_argument("--events", type=int, default=20_000, help="how many to send (default 20000)")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--format", type=EventFormat, choices=list(EventFormat), default=EventFormat.JSON)
+    parser.add_argument("--model", type=Path, help="write the rows that the table must hold to this file")
+    given = parser.parse_args(arguments)
+    source = OrderEvents(given.seed, given.format)
+    sent = send(given.bootstrap_servers, given.topic, source.take(given.events))
+    print(f"{sent.messages:,} events sent to {given.topic}, {len(sent.poison)} of them poison")
+    if given.model:
+        rows = [json.dumps(row.as_json(), ensure_ascii=False) for row in source.model.rows().values()]
+        given.model.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,262 @@
+"""The whole way, on this machine: broker, events, stream, restart, and the table compared with what was sent.
+
+    DEMO_EVENTS=20000 DEMO_FORMAT=json python jobs/run_kafka_demo.py
+
+Starts a real Kafka broker, sends change events of an orders table (updates, late ones, deletes, poison), runs
+jobs/kafka_to_lsm.py on them in its own process, sends the rest, runs the job again from its checkpoint, and shows
+and checks the table. Exit status 0 only if the table holds exactly what the events say and every poison event is
+in the dead letters. On failure the folder with all logs stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from streaming_lsm import LsmTable, config
+from streaming_lsm.format.names import bucket_of
+from streaming_lsm.kafka.broker import KafkaBroker, create_topic
+from streaming_lsm.kafka.envelopes import EventFormat
+from streaming_lsm.kafka.orders import Order, OrderEvents
+from streaming_lsm.kafka.packaged import broker_jars, connector_jars
+from streaming_lsm.kafka.producing import Sent, send
+from streaming_lsm.spark.java import find_java
+
+TOPIC, PARTITIONS = "orders", 4
+HERE = Path(__file__).resolve().parent
+
+
+class DemoFailed(Exception):
+    """The demo did not show what it should; the message says what."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the demo; returns its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=int(os.environ.get("DEMO_EVENTS", "20000")))
+    parser.add_argument("--seed", type=int, default=7)
+    kinds = list(EventFormat)
+    parser.add_argument("--format", type=EventFormat, choices=kinds, default=os.environ.get("DEMO_FORMAT", "json"))
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for each run of the job")
+    parser.add_argument("--keep", action="store_true", help="keep the folder with table and logs")
+    given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder = Path(tempfile.mkdtemp(prefix="lsm-kafka-demo-"))
+    demo = Demo(folder, OrderEvents(given.seed, given.format), given.format, given.timeout)
+    try:
+        demo.run(given.events)
+    except DemoFailed as error:
+        print(f"\nFAILED: {error}\n{demo.log_tails()}\nEverything is kept in {folder}", file=sys.stderr)
+        return 1
+    except Exception:
+        traceback.print_exc()
+        print(f"\nFAILED\n{demo.log_tails()}\nEverything is kept in {folder}", file=sys.stderr)
+        return 1
+    except BaseException:
+        print(f"\nstopped; everything is kept in {folder}", file=sys.stderr)
+        raise
+    if given.keep:
+        print(f"kept: {folder}")
+    else:
+        shutil.rmtree(folder)
+    return 0
+
+
+class Demo:
+    """One run of the demo in one folder."""
+
+    def __init__(self, folder: Path, events: OrderEvents, kind: EventFormat, timeout_seconds: float) -> None:
+        """Nothing is started yet."""
+        self.folder = folder
+        self.table_path, self.dead_letters = folder / "table", folder / "dead-letters"
+        self._events, self._kind, self._timeout = events, kind, timeout_seconds
+        self._began = time.monotonic()
+
+    def run(self, count: int) -> None:
+        """The demo, step by step.
+
+        Raises:
+            DemoFailed: the table or the dead letters are not what they must be.
+        """
+        java = find_java()
+        with self._step("jars (fetched once, then cached)"):
+            jars = broker_jars(java)
+            connector_jars(java)
+        with KafkaBroker(self.folder / "broker", jars, java) as broker:
+            self._say(f"broker ready at {broker.bootstrap_servers} (Java {java.version} from {java.found})")
+            create_topic(broker.bootstrap_servers, TOPIC, PARTITIONS)
+            first = self._send(broker, count * 2 // 3)
+            self._stream(broker, "first run")
+            second = self._send(broker, count - first.messages)
+            self._stream(broker, "second run, from the checkpoint")
+        table = LsmTable(self.table_path)
+        self._show(table)
+        compare_dead_letters(self.dead_letters, sorted([*first.poison, *second.poison]))
+        compare_rows(table.scan().to_arrow(), self._events.model.rows())
+        self._say("done")
+
+    def log_tails(self) -> str:
+        """The end of each log."""
+        tails = []
+        for path in sorted([*self.folder.glob("*.log"), *self.folder.glob("broker/broker.*")]):
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-25:]
+            tails.append("\n".join([f"--- {path.name}", *lines]))
+        return "\n".join(tails)
+
+    def _say(self, text: str) -> None:
+        print(f"[{time.monotonic() - self._began:5.1f} s] {text}", flush=True)
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        begin = time.monotonic()
+        yield
+        self._say(f"{name}: {time.monotonic() - begin:.1f} s")
+
+    def _send(self, broker: KafkaBroker, count: int) -> Sent:
+        begin = time.monotonic()
+        sent = send(broker.bootstrap_servers, TOPIC, self._events.take(count))
+        seconds = time.monotonic() - begin
+        self._say(f"sent {sent.messages:,} events, {len(sent.poison)} of them poison, in {seconds:.1f} s")
+        return sent
+
+    def _stream(self, broker: KafkaBroker, name: str) -> None:
+        """Run the job as a user would, in its own process, showing its lines as they come."""
+        command = [
+            sys.executable, str(HERE / "kafka_to_lsm.py"), "--timeout", str(self._timeout),
+            "--properties", str(HERE.parent / "conf" / "kafka_demo.properties"),
+            "--bootstrap-servers", broker.bootstrap_servers, f"{config.KAFKA_TOPICS.key}={TOPIC}",
+            f"{config.KAFKA_FORMAT.key}={self._kind}", f"{config.TABLE_PATH.key}={self.table_path}",
+            f"{config.CHECKPOINT.key}={self.folder / 'checkpoint'}",
+            f"{config.DEAD_LETTER_PATH.key}={self.dead_letters}",
+        ]  # fmt: skip
+        self._say(f"{name}: jobs/kafka_to_lsm.py")
+        paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
+        with (self.folder / "job.log").open("ab") as log:
+            job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+            # The job has a time limit of its own; this one is for a job that no longer answers.
+            watchdog = threading.Timer(self._timeout + 60, job.kill)
+            watchdog.start()
+            try:
+                for line in job.stdout or ():
+                    self._say("  " + line.rstrip())
+                status = job.wait()
+            finally:
+                watchdog.cancel()
+                job.kill()
+                job.wait()
+        if status:
+            raise DemoFailed(f"jobs/kafka_to_lsm.py ended with status {status}")
+
+    def _show(self, table: LsmTable) -> None:
+        rows = table.scan().to_arrow()
+        print(f"\nThe table has {rows.num_rows:,} rows. Five of them:")
+        print_table(rows.slice(0, 5))
+        print("\nTimeline:")
+        for instant in table.timeline.completed_writes:
+            stats = table.timeline.read_commit(instant).stats
+            written, deleted = sum(stat.num_writes for stat in stats), sum(stat.num_deletes for stat in stats)
+            print(
+                f"  {instant.requested} {instant.action:<12} completed {instant.completed}  "
+                f"{len(stats):3} files, {written:6,} rows, {deleted:5,} deletes"
+            )
+        print("\nFiles per bucket:")
+        slices = table.file_slices()
+        for partition in sorted({found.partition_path for found in slices}):
+            mine = sorted(
+                (bucket_of(found.file_id), len(found.paths)) for found in slices if found.partition_path == partition
+            )
+            print(
+                f"  {partition or '(unpartitioned)'}: "
+                + "  ".join(f"bucket {bucket}: {files}" for bucket, files in mine)
+            )
+        self._show_key(table)
+        self._show_log_file(table)
+
+    def _show_key(self, table: LsmTable) -> None:
+        """The key of the widest history among some rows of the table."""
+        keys = [str(key) for key in table.scan(columns=["order_id"]).to_arrow()["order_id"].slice(0, 4).to_pylist()]
+        histories = {key: table.history(key) for key in keys}
+        key = max(histories, key=lambda name: histories[name].num_rows)
+        print(f"\nVersions of {key} in the files, the oldest first:")
+        print_table(histories[key].select(["_hoodie_commit_time", "status", "qty", "updated_at", "deleted"]))
+
+    def _show_log_file(self, table: LsmTable) -> None:
+        """Any Parquet tool reads a log file as it is."""
+        path = next(path for found in table.file_slices() for path in found.paths if path.endswith(".log.parquet"))
+        file = str(self.table_path / path).replace("'", "''")
+        query = f"SELECT count(*), min(_hoodie_record_key), max(_hoodie_record_key), sum(amount) FROM '{file}'"
+        with duckdb.connect() as connection:
+            [(count, first, last, amount)] = connection.execute(query).fetchall()
+        print(f"\nduckdb on one log file ({path}): {count:,} rows, keys {first} to {last}, amounts {amount:,}")
+
+
+def print_table(rows: pa.Table) -> None:
+    """Print a few rows in columns."""
+    cells = [[str(name) for name in rows.column_names]]
+    cells += [["" if value is None else str(value) for value in row.values()] for row in rows.to_pylist()]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    for row in cells:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def compare_dead_letters(folder: Path, expected: list[tuple[int, int, str]]) -> None:
+    """Check that exactly the poison events were set aside, and show why.
+
+    Raises:
+        DemoFailed: one is missing, or a good event is among them.
+    """
+    letters = ds.dataset(folder, format="parquet").to_table().to_pylist() if folder.exists() else []
+    found = Counter((int(letter["partition"] or 0), int(letter["offset"] or 0)) for letter in letters)
+    wanted = Counter((partition, offset) for partition, offset, _ in expected)
+    if found != wanted:
+        missing, extra = sorted(wanted - found), sorted(found - wanted)
+        raise DemoFailed(f"dead letters (partition, offset): missing {missing[:5]}, not expected {extra[:5]}")
+    print(f"\ndead letters: equal ({len(expected)} poison events, each with topic, partition, offset and reason)")
+    for reason, count in Counter(str(letter["reason"]) for letter in letters).most_common():
+        print(f"  {count:4}  {reason[:110]}")
+
+
+def compare_rows(rows: pa.Table, expected: dict[str, Order]) -> None:
+    """Compare the snapshot with the model, row by row.
+
+    Raises:
+        DemoFailed: they differ; the first differences are named.
+    """
+    columns = list(Order.__dataclass_fields__)
+    utc = rows.set_column(
+        rows.schema.get_field_index("updated_at"), "updated_at", pc.cast(rows["updated_at"], pa.timestamp("us", "UTC"))
+    )
+    found = {row["order_id"]: tuple(row[name] for name in columns) for row in utc.select(columns).to_pylist()}
+    wanted = {key: tuple(getattr(order, name) for name in columns) for key, order in expected.items()}
+    differences = [
+        f"{key}: table has {found.get(key)}, events say {wanted.get(key)}"
+        for key in sorted(found.keys() | wanted.keys())
+        if found.get(key) != wanted.get(key)
+    ]
+    if len(found) != rows.num_rows:
+        differences.append(f"{rows.num_rows - len(found)} keys are in the snapshot twice")
+    if differences:
+        raise DemoFailed("comparison: different\n  " + "\n  ".join(differences[:10]))
+    print(f"\ncomparison: equal ({len(found):,} rows)")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

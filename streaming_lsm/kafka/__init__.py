@@ -1,0 +1,1 @@
+"""Kafka: change-event envelopes become rows for the sink; a broker and events for the demo."""

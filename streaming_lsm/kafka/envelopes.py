@@ -1,0 +1,337 @@
+"""Kafka messages → rows for the sink: flat JSON rows, Debezium envelopes and tombstones.
+
+`Envelope.rows` is a projection: Spark column expressions only, no Python per row, no action of its
+own. It never fails on an event. One that cannot be read becomes a row whose ``_lsm_bad`` says why,
+and the sink decides (``lsm.on.bad.event``).
+
+What an event does:
+
+* A *flat row* is an upsert; with ``_hoodie_is_deleted`` (or ``__deleted``, as Debezium's
+  ExtractNewRecordState writes it) true it is a delete.
+* A *Debezium envelope* with op c, r or u upserts ``after``; op d deletes the row in ``before``. Other
+  operations are bad events. A partition column that changes leaves the row in its old partition, as
+  with Hudi's bucket index: choose one that does not change.
+* A *tombstone* (null value) deletes the key that the message's key states, whatever the stored
+  row's ordering value. So its partition must follow from the key. A tombstone behind the Debezium
+  delete of the same key says nothing new and is dropped: by the sink, or here where the key does not
+  give its partition.
+
+The ordering value of a delete: that of its row. For Debezium an ordering column of the table itself
+comes from ``before`` and so holds the deleted version's value; a tie goes to the later event, so the
+delete wins over exactly that version and those before it. Better is a column of the log's own order,
+such as ``_event_lsn``, see `ENVELOPE_COLUMNS`. Where the ordering value is missing (Postgres without
+``REPLICA IDENTITY FULL``) the delete removes whatever was stored before it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from streaming_lsm.errors import ConfigError
+from streaming_lsm.kafka.documents import (
+    ENVELOPE_COLUMNS,
+    UNAVAILABLE,
+    DebeziumDocuments,
+    Documents,
+    FlatDocuments,
+    shown,
+)
+from streaming_lsm.kafka.keys import MessageKey
+from streaming_lsm.kafka.values import raw_type, time_unit, typed
+
+PAYLOAD_BYTES = 65_536
+"""How much of a bad event's value is kept."""
+
+_NESTED = (T.ArrayType, T.MapType, T.StructType)
+
+
+class EventFormat(StrEnum):
+    """What the value of a message holds."""
+
+    JSON = "json"
+    DEBEZIUM = "debezium-json"
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """How messages become rows of a table.
+
+    Attributes:
+        columns: the table's columns without Hudi's meta columns.
+        record_key: record key columns.
+        partition: partition columns; none for an unpartitioned table.
+        ordering: ordering columns that an upsert must have; none when the later event wins.
+        format: what the values hold.
+    """
+
+    columns: T.StructType
+    record_key: tuple[str, ...]
+    partition: tuple[str, ...] = ()
+    ordering: tuple[str, ...] = ()
+    format: EventFormat = EventFormat.JSON
+
+    def __post_init__(self) -> None:
+        """Check the columns.
+
+        Raises:
+            ConfigError: no columns, a name twice or reserved, a type that JSON cannot carry, or a
+                key, partition or ordering column that is not among them.
+        """
+        names = self.columns.names
+        if not names or not self.record_key:
+            raise ConfigError("lsm.kafka.schema and hoodie.datasource.write.recordkey.field must both name columns")
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(f"lsm.kafka.schema: column {name!r} is declared twice")
+        for name in names:
+            if name.startswith("_lsm_"):
+                raise ConfigError(f"lsm.kafka.schema: column {name!r}: names with _lsm_ are reserved")
+        for field in self.columns.fields:
+            raw_type(field)
+            time_unit(field)
+        for name in (*self.record_key, *self.partition, *self.ordering):
+            self._check_role(name)
+
+    def _check_role(self, name: str) -> None:
+        names = self.columns.names
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            raise ConfigError(
+                f"lsm.kafka.schema has no column {name!r}, which is a key, partition or ordering column"
+                + (f"; did you mean {near[0]!r}?" if near else "")
+            )
+        if isinstance(self.columns[name].dataType, _NESTED):
+            raise ConfigError(f"column {name!r} is nested: it can be no key, partition or ordering column")
+
+    def rows(self, events: DataFrame) -> DataFrame:
+        """Rows for the sink from rows of Spark's Kafka source.
+
+        Args:
+            events: columns ``key``, ``value`` (binary), ``topic``, ``partition``, ``offset``. For Debezium with a
+                partition column outside the record key it must be a batch (in ``foreachBatch``), as whether a
+                tombstone follows its delete is asked of the event before it.
+
+        Returns:
+            One row an event, but for tombstones that are dropped: the table's columns, then ``_lsm_delete`` and
+            ``_lsm_tombstone`` (boolean), ``_lsm_bad`` (reason, null for a good event), ``_lsm_topic``,
+            ``_lsm_partition``, ``_lsm_offset`` and ``_lsm_payload`` (the first `PAYLOAD_BYTES` of a bad event's
+            value). The table's columns are null in bad events; a delete has only key, partition and ordering
+            values.
+
+        Raises:
+            ConfigError: a stream where a batch is needed.
+        """
+        return self.converter()(events)
+
+    def converter(self) -> Callable[[DataFrame], DataFrame]:
+        """`rows` for many batches: its expressions are built once, which takes longer than a small batch."""
+        return _Reader(self).convert
+
+
+class _Reader:
+    """The expressions of one envelope, over the intermediate columns that `Envelope.rows` adds."""
+
+    def __init__(self, envelope: Envelope) -> None:
+        self.envelope = envelope
+        self.fields = envelope.columns.fields
+        flat = envelope.format is EventFormat.JSON
+        kind: type[FlatDocuments] | type[DebeziumDocuments] = FlatDocuments if flat else DebeziumDocuments
+        self.documents: Documents = kind(envelope.columns)
+        self.in_key = [name for name in envelope.columns.names if name in (*envelope.record_key, *envelope.partition)]
+        self.key = MessageKey(T.StructType([envelope.columns[name] for name in self.in_key]), envelope.record_key)
+        self.identity = {*envelope.record_key, *envelope.partition, *envelope.ordering}
+        by_key = F.col("_lsm_value").isNull() | ~self.documents.has_row()
+        self._steps = [
+            *self.documents.steps(),
+            {"_lsm_by_key": by_key},
+            *self.key.steps(F.col("_lsm_by_key")),
+            {"_lsm_delete": self.is_delete(), "_lsm_raw": self.raw_row()},
+            {"_lsm_typed": self.typed_row()},
+            {"_lsm_bad": self.reason()},
+        ]
+        self._followers = self.follows() if self.drops_tombstones else None
+        self._output = [*self.table_columns(), *self.control_columns()]
+
+    def convert(self, events: DataFrame) -> DataFrame:
+        """See `Envelope.rows`."""
+        if self._followers is not None and events.isStreaming:
+            raise ConfigError("a partitioned table takes Debezium events batch by batch: call this in foreachBatch")
+        found = events.select(
+            F.col("topic").alias("_lsm_topic"),
+            F.col("partition").alias("_lsm_partition"),
+            F.col("offset").alias("_lsm_offset"),
+            F.col("value").alias("_lsm_value"),
+            F.col("value").cast("string").alias("_lsm_text"),
+            F.col("key").cast("string").alias("_lsm_key"),
+        )
+        for step in self._steps:
+            found = found.withColumns(step)
+        if self._followers is not None:
+            found = found.withColumn("_lsm_follows", self._followers).where(~F.col("_lsm_follows"))
+        return found.select(*self._output)
+
+    def is_delete(self) -> Column:
+        by_value = F.coalesce(self.documents.is_delete(), F.lit(False))
+        return F.col("_lsm_value").isNull() | by_value
+
+    def _raw(self, name: str) -> Column:
+        by_value = self.documents.raw(name)
+        if self.envelope.format is EventFormat.DEBEZIUM and name in ENVELOPE_COLUMNS:
+            return by_value
+        by_key = self.key.raw(name) if name in self.in_key else F.lit(None)
+        return F.when(F.col("_lsm_by_key"), by_key).otherwise(by_value)
+
+    def raw_row(self) -> Column:
+        """Struct of the raw values."""
+        return F.struct(*[self._raw(name).alias(name) for name in self.envelope.columns.names])
+
+    def typed_row(self) -> Column:
+        """Struct of the values, null where a raw value does not fit."""
+        return F.struct(
+            *[
+                typed(F.col("_lsm_raw")[field.name], field, self.documents.semantic(field.name)).alias(field.name)
+                for field in self.fields
+            ]
+        )
+
+    def as_text(self, name: str) -> Column:
+        by_key = self.key.as_text(name) if name in self.in_key else F.lit(None)
+        return F.when(F.col("_lsm_by_key"), by_key).otherwise(self.documents.as_text(name))
+
+    def reason(self) -> Column:
+        by_key = F.col("_lsm_by_key")
+        text = F.col("_lsm_text")
+        return F.coalesce(
+            F.when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8")),
+            F.when(F.trim(text) == "", F.lit("the value is empty")),
+            F.when(text.isNotNull(), self.documents.reason()),
+            F.when(by_key, self.key.reason()),
+            *[F.when(self._counts(field), self._wrong_type(field)) for field in self.fields],
+            self._null_key(),
+            *[self._unplaced(name) for name in self.envelope.partition if name not in self.envelope.record_key],
+            F.when(~F.col("_lsm_delete"), F.coalesce(*self._missing(), self._unexplained())),
+        )
+
+    def _counts(self, field: T.StructField) -> Column:
+        """Of a delete only the columns that say which row, and how new, need be right."""
+        return F.lit(True) if field.name in self.identity else ~F.col("_lsm_delete")
+
+    def _wrong_type(self, field: T.StructField) -> Column:
+        raw, value = F.col("_lsm_raw")[field.name], F.col("_lsm_typed")[field.name]
+        begin = F.lit(f"column '{field.name}' holds '")
+        end = F.lit(f"', which is not {field.dataType.simpleString().upper()}")
+        said = F.concat(begin, shown(self.as_text(field.name)), end)
+        unsent = F.lit(f"column '{field.name}' was not sent (unchanged large value): set REPLICA IDENTITY FULL")
+        if isinstance(raw_type(field), T.StringType):
+            said = F.concat(begin, shown(raw), end)
+            wrong = F.when(raw.isNotNull() & value.isNull(), said)
+            debezium = self.envelope.format is EventFormat.DEBEZIUM
+            return F.coalesce(F.when(raw.isin(*UNAVAILABLE), unsent), wrong) if debezium else wrong
+        misfit = raw.isNotNull() if isinstance(field.dataType, T.DecimalType) else F.lit(False)
+        complained = F.coalesce(self.documents.complaint() | self.key.complaint(), F.lit(False))
+        # The parse gave nothing: either the field is null or absent, or its text is of another type.
+        unread = raw.isNull() & complained & self.as_text(field.name).isNotNull()
+        return F.when(value.isNull() & (misfit | unread), said)
+
+    def _null_key(self) -> Column:
+        names = self.envelope.record_key
+        empty = [F.coalesce(F.col("_lsm_typed")[name].cast("string") == "", F.lit(True)) for name in names]
+        if len(names) == 1:
+            return F.when(empty[0], F.lit(f"record key column '{names[0]}' is null or empty"))
+        every = empty[0]
+        for one in empty[1:]:
+            every = every & one
+        return F.when(every, F.lit(f"record key columns {', '.join(names)} are all null or empty"))
+
+    def _unplaced(self, name: str) -> Column:
+        unknown = F.col("_lsm_typed")[name].isNull()
+        from_key = F.lit(
+            f"a delete without a value is placed by its key, and the key has no partition column '{name}': "
+            "only a table whose partition follows from the key, or without partitions, can take it"
+        )
+        told = F.coalesce(*[F.when(F.col("_lsm_raw")[other].isNotNull(), F.lit(True)) for other in self._facts(name)],
+                          F.lit(False))  # fmt: skip
+        bare = F.lit(f"the deleted row ('before') has nothing but its key, so partition column '{name}' is not known: "
+                     "set REPLICA IDENTITY FULL")  # fmt: skip
+        by_value = F.when(F.col("_lsm_delete") & unknown & ~told, bare)
+        if self.envelope.format is EventFormat.JSON:
+            unsaid = F.lit(f"the delete has no partition column '{name}'")
+            by_value = F.when(F.col("_lsm_delete") & unknown & ~told, unsaid)
+        return F.when(F.col("_lsm_by_key"), F.when(unknown, from_key)).otherwise(by_value)
+
+    def _facts(self, name: str) -> list[str]:
+        """Columns whose presence shows that a deleted row came whole, so that a null in column `name` is its value."""
+        debezium = self.envelope.format is EventFormat.DEBEZIUM
+        passed_over = {*self.envelope.record_key, name, *(ENVELOPE_COLUMNS if debezium else ())}
+        return [field.name for field in self.fields if field.name not in passed_over]
+
+    def _unexplained(self) -> Column:
+        """The parse complained about something inside a nested column, which reads as null there."""
+        return F.when(self.documents.complaint(), F.lit("a value inside a nested field has not the declared type"))
+
+    def _missing(self) -> list[Column]:
+        value = F.col("_lsm_typed")
+        reasons = {name: f"ordering column '{name}' is null" for name in self.envelope.ordering}
+        for field in self.fields:
+            if not field.nullable:
+                reasons.setdefault(field.name, f"column '{field.name}' is null, declared NOT NULL")
+        return [F.when(value[name].isNull(), F.lit(reason)) for name, reason in reasons.items()]
+
+    @property
+    def drops_tombstones(self) -> bool:
+        """Whether there can be tombstones after a delete that their key does not place."""
+        outside = set(self.envelope.partition) - set(self.envelope.record_key)
+        return self.envelope.format is EventFormat.DEBEZIUM and bool(outside)
+
+    def follows(self) -> Column:
+        """Whether an event is a tombstone that cannot be placed and need not be: it repeats the delete before it.
+
+        The first event of a batch from a topic partition has its predecessor in another batch. Such a
+        tombstone is taken to follow its delete, as Debezium sends no other.
+        """
+        value, names = F.col("_lsm_typed"), self.envelope.record_key
+        key = F.struct(*[value[name].alias(name) for name in names])
+        is_delete = F.col("_lsm_delete") & F.col("_lsm_value").isNotNull() & F.col("_lsm_bad").isNull()
+        in_order = Window.partitionBy("_lsm_topic", "_lsm_partition").orderBy("_lsm_offset")
+        before = F.lag(F.struct(is_delete.alias("deletes"), key.alias("key"))).over(in_order)
+        readable = F.lit(True)
+        for name in names:
+            readable = readable & value[name].isNotNull()
+        unplaced = F.col("_lsm_value").isNull() & F.col("_lsm_bad").isNotNull() & readable
+        return unplaced & (before.isNull() | (before["deletes"] & before["key"].eqNullSafe(key)))
+
+    def table_columns(self) -> list[Column]:
+        value, delete = F.col("_lsm_typed"), F.col("_lsm_delete")
+        good = F.col("_lsm_bad").isNull()
+        ordered = F.lit(True)
+        for name in self.envelope.ordering:
+            ordered = ordered & value[name].isNotNull()
+        kept = {*self.envelope.record_key, *self.envelope.partition, "_hoodie_is_deleted"}
+        columns = []
+        for field in self.fields:
+            stays = good & ~delete
+            if field.name in kept:
+                stays = good
+            elif field.name in self.envelope.ordering:
+                # All ordering values of a delete or none: a partly null tuple has no place in the order.
+                stays = good & (~delete | ordered)
+            columns.append(F.when(stays, value[field.name]).alias(field.name))
+        return columns
+
+    def control_columns(self) -> list[Column]:
+        bad = F.col("_lsm_bad").isNotNull()
+        return [
+            (F.col("_lsm_delete") & ~bad).alias("_lsm_delete"),
+            (F.col("_lsm_value").isNull() & ~bad).alias("_lsm_tombstone"),
+            F.col("_lsm_bad"),
+            F.col("_lsm_topic"),
+            F.col("_lsm_partition"),
+            F.col("_lsm_offset"),
+            F.when(bad, F.substring(F.col("_lsm_value"), 1, PAYLOAD_BYTES)).alias("_lsm_payload"),
+        ]

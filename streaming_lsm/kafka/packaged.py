@@ -1,0 +1,34 @@
+"""The jar lists of this package: Spark's Kafka source, and the demo's broker."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from streaming_lsm.spark.jars import parse_jar_list, resolve_jars
+from streaming_lsm.spark.java import Java
+
+
+def connector_jars(java: Java | None = None) -> list[Path]:
+    """Jars that Spark's Kafka source needs, fetched on first use (see `resolve_jars`)."""
+    return _resolve("connector_jars.txt", java)
+
+
+def broker_jars(java: Java | None = None) -> list[Path]:
+    """Jars of a whole Kafka broker, fetched on first use (see `resolve_jars`)."""
+    return _resolve("broker_jars.txt", java)
+
+
+def _resolve(name: str, java: Java | None) -> list[Path]:
+    text = files("streaming_lsm.kafka").joinpath(name).read_text(encoding="utf-8")
+    return resolve_jars(parse_jar_list(text, name), java=java)
+
+
+def main() -> None:
+    """Fetch both lists, so that nothing is left to fetch later: ``python -m streaming_lsm.kafka.packaged``."""
+    for jars in (connector_jars(), broker_jars()):
+        print(f"{len(jars)} jars in {jars[0].parent}")
+
+
+if __name__ == "__main__":
+    main()

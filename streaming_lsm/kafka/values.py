@@ -1,0 +1,205 @@
+"""Texts and numbers of a JSON document → values of a table's columns, as Spark column expressions.
+
+JSON knows fewer types than a table, so each column is first read as its *raw* type (a text, for
+most) and then converted. A raw value that is present and converts to null is a value of the wrong
+type; `typed` never rounds, truncates or guesses to avoid that.
+
+======================  ==========================================================================
+column type             accepted
+======================  ==========================================================================
+STRING                  a string as it is; numbers and booleans as JSON prints them; objects and
+                        arrays as JSON text
+TINYINT … BIGINT        a whole number in range, or a string that holds one
+FLOAT, DOUBLE           a finite number, or a string that holds one
+DECIMAL(p, s)           a number or a string that fits without rounding (Debezium:
+                        ``decimal.handling.mode=string`` or ``double``; ``precise`` is refused)
+BOOLEAN                 true, false, or these words as strings
+DATE                    ``YYYY-MM-DD``, or days since 1970-01-01 (Debezium, Kafka Connect)
+TIMESTAMP               ISO 8601 text (without a zone: the session's), or a whole number since
+                        1970-01-01 UTC in a known unit, see `TimeUnit`
+TIMESTAMP_NTZ           ISO 8601 text
+BINARY                  base64 text
+ARRAY, MAP, STRUCT      as Spark's ``from_json`` reads them; of the types marked here only STRING,
+                        BOOLEAN, SMALLINT to BIGINT, FLOAT, DOUBLE, BINARY and DATE inside
+======================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from enum import StrEnum
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from streaming_lsm.errors import ConfigError
+
+_WHOLE_TYPES = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_TEXT_TYPES = (*_WHOLE_TYPES, T.StringType, T.BooleanType, T.FloatType, T.DoubleType, T.DateType, T.TimestampType,
+               T.TimestampNTZType, T.BinaryType)  # fmt: skip
+_NESTED_LEAVES = (T.StringType, T.BooleanType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType,
+                  T.BinaryType, T.DateType)  # fmt: skip
+_WHOLE = r"^[+-]?[0-9]{1,19}$"
+_NUMBER = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+_ISO_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_ISO_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}.*)?$"
+# Years 1 to 9999, the range of Hudi's, Spark's and Python's timestamps alike.
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+_FIRST_DAY, _LAST_DAY = _FIRST_SECOND // 86_400, _LAST_SECOND // 86_400
+
+
+class TimeUnit(StrEnum):
+    """Unit of a timestamp that is a whole number.
+
+    It is known in two ways: the column's comment in the schema names it (``updated_at TIMESTAMP
+    COMMENT 'micros'``), or the event carries Debezium's or Kafka Connect's schema. Without either
+    a whole number is refused, since milliseconds and microseconds cannot be told apart by their size.
+    """
+
+    MILLIS = "millis"
+    MICROS = "micros"
+    NANOS = "nanos"
+
+    @property
+    def per_second(self) -> int:
+        """Units in a second."""
+        return {TimeUnit.MILLIS: 10**3, TimeUnit.MICROS: 10**6, TimeUnit.NANOS: 10**9}[self]
+
+
+SEMANTIC_UNITS = {
+    "io.debezium.time.Timestamp": TimeUnit.MILLIS,
+    "io.debezium.time.MicroTimestamp": TimeUnit.MICROS,
+    "io.debezium.time.NanoTimestamp": TimeUnit.NANOS,
+    "org.apache.kafka.connect.data.Timestamp": TimeUnit.MILLIS,
+}
+"""Schema names under which Debezium and Kafka Connect send timestamps as whole numbers."""
+
+CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+"""Schema name of a decimal sent as base64 of its unscaled bytes."""
+
+
+def raw_type(field: T.StructField) -> T.DataType:
+    """The type as which a column is read from JSON.
+
+    Raises:
+        ConfigError: the column's type cannot be read from JSON without guessing.
+    """
+    kind = field.dataType
+    if isinstance(kind, T.DecimalType):
+        # Every digit right of the point that 38 digits leave room for, so that `typed` sees what rounding would drop.
+        return T.DecimalType(38, 38 - (kind.precision - kind.scale))
+    if isinstance(kind, T.ArrayType | T.MapType | T.StructType):
+        _check_nested(field.name, kind)
+        return kind
+    if isinstance(kind, _TEXT_TYPES):
+        return T.StringType()
+    raise ConfigError(f"lsm.kafka.schema: column {field.name!r} is {kind.simpleString()}, which is not read from JSON")
+
+
+def _check_nested(path: str, kind: T.DataType) -> None:
+    if isinstance(kind, T.ArrayType):
+        _check_nested(f"{path}.element", kind.elementType)
+    elif isinstance(kind, T.MapType):
+        _check_nested(f"{path}.key", kind.keyType)
+        _check_nested(f"{path}.value", kind.valueType)
+    elif isinstance(kind, T.StructType):
+        for field in kind.fields:
+            _check_nested(f"{path}.{field.name}", field.dataType)
+    elif not isinstance(kind, _NESTED_LEAVES):
+        raise ConfigError(
+            f"lsm.kafka.schema: {path} is {kind.simpleString()}, which inside another column would be "
+            "rounded or guessed at: declare it STRING or BIGINT"
+        )
+
+
+def time_unit(field: T.StructField) -> TimeUnit | None:
+    """The unit that a column's comment names; None without a comment, or when the column is no TIMESTAMP.
+
+    Raises:
+        ConfigError: the comment of a TIMESTAMP column is none of the units.
+    """
+    comment = field.metadata.get("comment")
+    if comment is None or not isinstance(field.dataType, T.TimestampType):
+        return None
+    try:
+        return TimeUnit(comment.strip().lower())
+    except ValueError:
+        raise ConfigError(
+            f"lsm.kafka.schema: comment {comment!r} of TIMESTAMP column {field.name!r} names no unit: "
+            f"write one of {', '.join(TimeUnit)}, or no comment"
+        ) from None
+
+
+def raw_from_text(text: Column, field: T.StructField) -> Column:
+    """A plain text, such as a message key, as the raw value of a column."""
+    if isinstance(field.dataType, T.DecimalType):
+        return F.when(text.rlike(_NUMBER), text).try_cast(raw_type(field))
+    return text
+
+
+def typed(raw: Column, field: T.StructField, semantic: Column | None = None) -> Column:
+    """The value of a column, null where the raw value does not fit.
+
+    Args:
+        raw: the value as `raw_type`.
+        field: the column.
+        semantic: name of the value's schema where the event carries one (`SEMANTIC_UNITS`).
+    """
+    kind = field.dataType
+    if isinstance(kind, _WHOLE_TYPES):
+        return F.when(raw.rlike(_WHOLE), raw).try_cast(kind)
+    if isinstance(kind, T.FloatType | T.DoubleType):
+        number = F.when(raw.rlike(_NUMBER), raw).try_cast(kind)
+        return F.when(F.abs(number) < F.lit(float("inf")).cast(kind), number)
+    if isinstance(kind, T.BooleanType):
+        return F.when(raw.isin("true", "false"), raw == "true")
+    if isinstance(kind, T.DecimalType):
+        return _decimal(raw, kind, semantic)
+    if isinstance(kind, T.DateType):
+        return _date(raw)
+    if isinstance(kind, T.TimestampType):
+        return _timestamp(raw, time_unit(field), semantic)
+    if isinstance(kind, T.TimestampNTZType):
+        return F.when(raw.rlike(_ISO_TIME), raw).try_cast(kind)
+    if isinstance(kind, T.BinaryType):
+        return F.try_to_binary(raw, F.lit("base64"))
+    return raw
+
+
+def _decimal(raw: Column, kind: T.DecimalType, semantic: Column | None) -> Column:
+    value = raw.try_cast(kind)
+    exact = value == raw
+    if semantic is not None:
+        exact = exact & ~semantic.eqNullSafe(CONNECT_DECIMAL)
+    return F.when(exact, value)
+
+
+def _date(raw: Column) -> Column:
+    days = F.when(raw.rlike(r"^-?[0-9]{1,7}$"), raw).try_cast("int")
+    return F.coalesce(
+        F.when(raw.rlike(_ISO_DATE), raw).try_cast("date"),
+        F.when(days.between(_FIRST_DAY, _LAST_DAY), F.date_add(F.lit(date(1970, 1, 1)), days)),
+    )
+
+
+def _timestamp(raw: Column, unit: TimeUnit | None, semantic: Column | None) -> Column:
+    written = F.when(raw.rlike(_ISO_TIME), raw).try_cast("timestamp")
+    number = F.when(raw.rlike(_WHOLE), raw).try_cast("bigint")
+    if unit is not None:
+        return F.coalesce(written, _since_epoch(number, unit))
+    if semantic is None:
+        return written
+    by_schema = [F.when(semantic == name, _since_epoch(number, unit)) for name, unit in SEMANTIC_UNITS.items()]
+    return F.coalesce(written, *by_schema)
+
+
+def _since_epoch(number: Column, unit: TimeUnit) -> Column:
+    first, last = _FIRST_SECOND * unit.per_second, (_LAST_SECOND + 1) * unit.per_second - 1
+    inside = F.when(number.between(max(first, -(2**63)), min(last, 2**63 - 1)), number)
+    if unit is TimeUnit.MILLIS:
+        return F.timestamp_millis(inside)
+    if unit is TimeUnit.MICROS:
+        return F.timestamp_micros(inside)
+    # Floor, not truncation: a nanosecond before 1970 belongs to the microsecond before it.
+    return F.timestamp_micros(F.call_function("div", inside - F.pmod(inside, F.lit(1000)), F.lit(1000)))

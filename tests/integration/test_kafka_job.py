@@ -1,0 +1,135 @@
+"""A real broker, and the job that streams from it in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+
+from streaming_lsm import LsmTable
+from streaming_lsm.kafka.broker import KafkaBroker, create_topic
+from streaming_lsm.kafka.envelopes import EventFormat
+from streaming_lsm.kafka.orders import Message, Order, OrderEvents
+from streaming_lsm.kafka.packaged import broker_jars
+from streaming_lsm.kafka.producing import send
+from streaming_lsm.spark.java import find_java
+from tests.oracle.reader import read_snapshot
+from tests.oracle.validator import validate
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    java = find_java()
+    with KafkaBroker(tmp_path_factory.mktemp("broker"), broker_jars(java), java) as running:
+        yield running
+
+
+def job_command(broker: KafkaBroker, folder: Path, topic: str, *options: str) -> list[str]:
+    return [
+        sys.executable, "jobs/kafka_to_lsm.py", "--properties", "conf/kafka_demo.properties", "--timeout", "150",
+        "--bootstrap-servers", broker.bootstrap_servers, f"subscribe={topic}", f"lsm.table.path={folder / 'table'}",
+        f"checkpointLocation={folder / 'checkpoint'}", f"lsm.dead.letter.path={folder / 'dead'}", *options,
+    ]  # fmt: skip
+
+
+def run_job(broker: KafkaBroker, folder: Path, topic: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = job_command(broker, folder, topic, *options)
+    return subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)
+
+
+def rows_by_key(table: pa.Table) -> dict[str, Order]:
+    found = {}
+    for row in table.select(list(Order.__dataclass_fields__)).to_pylist():
+        at = row.pop("updated_at")
+        row["updated_at"] = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+        found[row["order_id"]] = Order(**row)
+    assert len(found) == table.num_rows
+    return found
+
+
+@pytest.mark.parametrize(("kind", "runs"), [(EventFormat.JSON, 2), (EventFormat.DEBEZIUM, 1)])
+def test_job_writes_what_the_events_say_and_goes_on_from_its_checkpoint(
+    broker: KafkaBroker, tmp_path: Path, kind: EventFormat, runs: int
+) -> None:
+    topic, events, poison = f"orders-{kind}", OrderEvents(11, kind), []
+    create_topic(broker.bootstrap_servers, topic, 3)
+    for _ in range(runs):
+        sent = send(broker.bootstrap_servers, topic, events.take(1200))
+        poison += [(partition, offset) for partition, offset, _ in sent.poison]
+        done = run_job(broker, tmp_path, topic, f"lsm.kafka.format={kind}", "maxOffsetsPerTrigger=700")
+        assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+        assert f"stream ended: {sent.messages:,} events in 2 batches" in done.stdout
+
+    path = tmp_path / "table"
+    expected = events.model.rows()
+    assert rows_by_key(LsmTable(path).scan().to_arrow()) == expected
+    assert rows_by_key(read_snapshot(path)) == expected
+    assert validate(path) == []
+    letters = ds.dataset(tmp_path / "dead", format="parquet").to_table()
+    assert sorted(zip(letters["partition"].to_pylist(), letters["offset"].to_pylist(), strict=True)) == sorted(poison)
+    assert letters["reason"].null_count == 0
+    assert set(letters["topic"].to_pylist()) == {topic}
+
+
+def test_bad_event_stops_the_job_by_name_and_what_was_committed_stays(broker: KafkaBroker, tmp_path: Path) -> None:
+    create_topic(broker.bootstrap_servers, "strict", 1)
+    row = {"order_id": "o-1", "country": "DE", "updated_at": "2026-01-01T00:00:00Z"}
+    send(broker.bootstrap_servers, "strict", [Message(b"k", json.dumps(row).encode())])
+    assert run_job(broker, tmp_path, "strict", "lsm.on.bad.event=fail").returncode == 0
+    send(broker.bootstrap_servers, "strict", [Message(b"k", json.dumps({**row, "qty": "many"}).encode())])
+    failed = run_job(broker, tmp_path, "strict", "lsm.on.bad.event=fail")
+    assert failed.returncode == 1
+    assert "topic 'strict', partition 0, offset 1: column 'qty' holds 'many', which is not INT" in failed.stderr
+    assert LsmTable(tmp_path / "table").scan().to_arrow().num_rows == 1
+    committed = [path.name for path in (tmp_path / "checkpoint" / "commits").iterdir() if path.name.isdigit()]
+    assert committed == ["0"], "the checkpoint advanced over a bad event"
+
+
+def test_job_that_goes_on_for_ever_ends_in_order_on_sigterm(broker: KafkaBroker, tmp_path: Path) -> None:
+    create_topic(broker.bootstrap_servers, "endless", 1)
+    row = {"order_id": "o-1", "country": "DE", "updated_at": "2026-01-01T00:00:00Z"}
+    send(broker.bootstrap_servers, "endless", [Message(b"k", json.dumps(row).encode())])
+    command = job_command(broker, tmp_path, "endless", "lsm.trigger=1 second")
+    with (tmp_path / "job.err").open("wb") as errors:
+        job = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=errors, text=True)
+    assert job.stdout is not None
+    with job.stdout as lines:
+        assert lines.readline().startswith("batch 0: 1 events -> 1 rows"), (tmp_path / "job.err").read_text()[-4000:]
+        job.terminate()
+        assert lines.read().startswith("stream ended: 1 events in 1 batches")
+    assert job.wait(timeout=60) == 0
+    assert LsmTable(tmp_path / "table").scan().to_arrow().num_rows == 1
+
+
+def test_broker_keeps_address_and_events_over_stop_and_crash(broker: KafkaBroker) -> None:
+    create_topic(broker.bootstrap_servers, "kept", 1)
+    address = broker.bootstrap_servers
+    for restart in (broker.stop, broker.kill):
+        producer = KafkaProducer(bootstrap_servers=address)
+        producer.send("kept", b"event").get(timeout=30)
+        producer.close(timeout=10)
+        restart()
+        broker.start()
+        assert broker.bootstrap_servers == address
+    consumer = KafkaConsumer("kept", bootstrap_servers=address, auto_offset_reset="earliest", consumer_timeout_ms=5000)
+    assert [message.value for message in consumer] == [b"event", b"event"]
+    consumer.close()
+
+
+def test_wrong_options_end_the_job_before_spark_starts() -> None:
+    command = [sys.executable, "jobs/kafka_to_lsm.py", "lsm.kafka.shema=x"]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "did you mean 'lsm.kafka.schema'" in done.stderr

@@ -1,0 +1,74 @@
+"""The Kafka job's options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streaming_lsm import config
+from streaming_lsm.errors import ConfigError
+from streaming_lsm.kafka.envelopes import EventFormat
+from streaming_lsm.kafka.orders import SCHEMA
+from streaming_lsm.kafka.settings import JobSettings
+
+DEMO = Path(__file__).parents[3] / "conf" / "kafka_demo.properties"
+NEEDED = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
+
+
+def test_arguments_override_the_file_and_client_keys_pass_through(tmp_path: Path) -> None:
+    file = tmp_path / "job.properties"
+    file.write_text("subscribe=one\nkafka.bootstrap.servers=a:1\nkafka.ssl.key=x\nmaxOffsetsPerTrigger=10\n")
+    settings = JobSettings.load(file, {"subscribe": "two", "kafka.security.protocol": "SSL", "kafka.ssl.key": "y"})
+    assert settings.source() == {
+        "kafka.bootstrap.servers": "a:1", "subscribe": "two", "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "10", "kafka.ssl.key": "y", "kafka.security.protocol": "SSL",
+    }  # fmt: skip
+
+
+def test_unknown_option_is_refused_with_its_source_and_the_nearest_one(tmp_path: Path) -> None:
+    file = tmp_path / "job.properties"
+    file.write_text("lsm.kafka.shema=id INT\n")
+    with pytest.raises(ConfigError, match=r"job\.properties.*did you mean 'lsm\.kafka\.schema'"):
+        JobSettings.load(file, {})
+    with pytest.raises(ConfigError, match=r"absent\.properties cannot be read"):
+        JobSettings.load(tmp_path / "absent.properties", {})
+
+
+def test_missing_option_is_named() -> None:
+    with pytest.raises(ConfigError, match="subscribe is not set"):
+        JobSettings.load(None, {"kafka.bootstrap.servers": "a:1"}).source()
+    with pytest.raises(ConfigError, match=r"lsm\.table\.path is not set"):
+        JobSettings.load(None, NEEDED).need(config.TABLE_PATH)
+
+
+def test_demo_properties_describe_the_demo_events(spark: SparkSession) -> None:
+    settings = JobSettings.load(DEMO, NEEDED)
+    assert settings.options[config.KAFKA_SCHEMA] == SCHEMA
+    envelope = settings.envelope()
+    assert (envelope.record_key, envelope.partition, envelope.ordering) == (
+        ("order_id",),
+        ("country",),
+        ("updated_at",),
+    )
+    assert envelope.format is EventFormat.JSON
+
+
+@pytest.mark.parametrize("ddl", ["id NUMBER(1)", "id INT name STRING", "map<string,int>"])
+def test_malformed_schema_is_refused(spark: SparkSession, ddl: str) -> None:
+    options = {**NEEDED, "lsm.kafka.schema": ddl, "hoodie.datasource.write.recordkey.field": "id"}
+    with pytest.raises(ConfigError, match=r"lsm\.kafka\.schema=.*(is not Spark DDL|names no columns)"):
+        JobSettings.load(None, options).envelope()
+
+
+def test_commit_time_tables_need_no_ordering_values_and_partition_kinds_are_no_names(spark: SparkSession) -> None:
+    options = {
+        "lsm.kafka.schema": "id INT, day STRING, at INT",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "day:SIMPLE",
+        "hoodie.table.ordering.fields": "at",
+        "hoodie.record.merge.mode": "COMMIT_TIME_ORDERING",
+    }
+    envelope = JobSettings.load(None, {**NEEDED, **options}).envelope()
+    assert (envelope.partition, envelope.ordering) == (("day",), ())
