@@ -93,4 +93,4 @@ def _escape(text: str, spaces: int) -> str:
 
 def _unicode_escape(match: re.Match[str]) -> str:
     units = match.group().encode("utf-16-be", "surrogatepass").hex().upper()
-    return "".join(f"\\u{units[i:i + 4]}" for i in range(0, len(units), 4))
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))

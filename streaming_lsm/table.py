@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.engine import LocalEngine
-from streaming_lsm.errors import ConfigError, SchemaError, TableNotFound, UnsupportedTable
+from streaming_lsm.errors import CommitConflict, ConfigError, SchemaError, TableNotFound, UnsupportedTable
 from streaming_lsm.format.names import WriteToken
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.index.bucket_index import BucketIndex
@@ -122,7 +122,7 @@ class LsmTable:
         storage = open_storage(path)
         try:
             create_table_files(storage, new.to_properties())
-        except FileExistsError:
+        except CommitConflict:
             raise ConfigError(f"there is a table at {storage.uri} already; open it with LsmTable(path)") from None
         return cls(path, chosen)
 

@@ -135,9 +135,7 @@ class BloomFilter:
         return cls(kind, hashes, bits, rows, keys_per_row, last_row_keys)
 
 
-def _row_of(
-    index: NDArray[np.int64], entries: int, rows: int, most: int
-) -> NDArray[np.int64]:
+def _row_of(index: NDArray[np.int64], entries: int, rows: int, most: int) -> NDArray[np.int64]:
     """Row of a dynamic filter that the key number `index` goes to.
 
     Past the last row Hudi begins again with row 0, which it serves twice before it goes on to row 1.

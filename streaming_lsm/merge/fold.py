@@ -39,12 +39,12 @@ def fold(starts: Positions, wipes: Flags, ranks: Int64s | None) -> Folded:
         ranks: int64 (records,) ordering values as numbers; None when the latest record wins.
     """
     count = len(wipes)
+    if len(starts) == count:
+        return Folded(starts, np.full(count, _NONE))
     ends = np.append(starts[1:], count)
     last = ends - 1
     if ranks is None:
         return Folded(last, np.full(len(starts), _NONE))
-    if len(starts) == count:
-        return Folded(starts, np.full(len(starts), _NONE))
     wipe = _last_marked(starts, wipes)
     position = np.arange(count, dtype=np.int64)
     counted = position > np.repeat(wipe, ends - starts)

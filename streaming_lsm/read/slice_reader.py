@@ -102,11 +102,15 @@ def _batches(file: pq.ParquetFile, schema: pa.Schema, path: str) -> Iterator[pa.
     present = [name for name in schema.names if name in file.schema_arrow.names]
     if RECORD_KEY not in present:
         raise CorruptFileError(f"{path}: no column {RECORD_KEY}")
+    found, expected = 0, file.metadata.num_rows
     try:
         for batch in file.iter_batches(BATCH_ROWS, columns=present):
+            found += batch.num_rows
             yield _conform(batch, schema, path)
     except (pa.ArrowInvalid, OSError) as error:
         raise CorruptFileError(f"{path}: damaged: {error}") from error
+    if found != expected:  # the footer has no checksum, and Arrow ends quietly where it leads nowhere
+        raise CorruptFileError(f"{path}: damaged: {found} of {expected} rows can be read; restore the file")
 
 
 def _conform(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:

@@ -67,7 +67,7 @@ def _joined(
 
 def _comparison(left: ast.expr, compare: ast.cmpop, right: ast.expr) -> pc.Expression:
     field, value = _field(left), _literal(right)
-    if isinstance(compare, ast.In | ast.NotIn) and not isinstance(value, list | tuple | set):
+    if isinstance(compare, ast.In | ast.NotIn) and not (value and isinstance(value, list | tuple | set)):
         raise ConfigError(
             f"filter: {_shown(right)} is not a list of values; write for example: country in ('DE', 'FR')"
         )

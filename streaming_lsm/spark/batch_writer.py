@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from streaming_lsm import config, errors
 from streaming_lsm.errors import LsmError
 from streaming_lsm.format.names import WriteToken
+from streaming_lsm.schema import fit_known
 from streaming_lsm.table import LsmTable
 from streaming_lsm.write import control
 from streaming_lsm.write.partition_writer import Written, write_partition
@@ -37,7 +38,7 @@ def write_batch(batch: DataFrame, table: LsmTable, plan: WritePlan) -> Written:
     rows = (
         batch.withColumn(control.ROW, F.monotonically_increasing_id()) if control.ROW in plan.arrival_fields else batch
     )
-    routed = rows.withColumn(_TASK, _task_of(rows, table.router(tasks)))
+    routed = rows.withColumn(_TASK, _task_of(rows, table.router(tasks), plan.schema))
     shuffled = routed.repartitionById(tasks, _TASK).drop(_TASK)
     try:
         written = shuffled.mapInArrow(_writer(plan), "written binary").collect()
@@ -57,7 +58,7 @@ def _tasks(batch: DataFrame, table: LsmTable) -> int:
     return cores if table.config.partition_fields else min(cores, table.config.num_buckets)
 
 
-def _task_of(rows: DataFrame, router: Router) -> Column:
+def _task_of(rows: DataFrame, router: Router, schema: pa.Schema) -> Column:
     columns = [name for name in dict.fromkeys([*router.columns, control.BAD]) if name in rows.columns]
 
     def task_of(*values: pa.Array) -> pa.Array:  # type: ignore[type-arg]  # Spark looks for these very hints
@@ -72,7 +73,7 @@ def _writer(plan: WritePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa
         task = TaskContext.get()
         assert task is not None
         token = WriteToken(task.partitionId(), task.stageId(), task.taskAttemptId())
-        written = write_partition(plan, batches, token)
+        written = write_partition(plan, (fit_known(batch, plan.schema) for batch in batches), token)
         yield pa.record_batch({"written": pa.array([pickle.dumps(written)], pa.binary())})
 
     return write

@@ -43,7 +43,7 @@ def write_partition(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: W
 
     Args:
         plan: the batch being written.
-        batches: rows of any number of buckets; no other task has rows of the same ones.
+        batches: rows of any number of buckets, in the table's types; no other task has rows of the same buckets.
         token: the attempt of the task.
 
     Raises:

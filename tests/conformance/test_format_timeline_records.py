@@ -92,8 +92,10 @@ def test_a_rollback_plan_of_hudi_is_read_through_its_own_schema() -> None:
     assert (plan.instant, plan.action, len(plan.requests)) == ("20261121033703765", "deltacommit", 4)
     assert plan.requests[0].partition_path == "north"
     assert plan.requests[0].latest_base_instant == plan.instant
-    assert plan.requests[0].files[0].endswith(
-        "/north/.00000001-0d4c-4af6-b76d-d3d144ba042d-0_20261121033703765.log.1_3-12-22"
+    assert (
+        plan.requests[0]
+        .files[0]
+        .endswith("/north/.00000001-0d4c-4af6-b76d-d3d144ba042d-0_20261121033703765.log.1_3-12-22")
     )
     assert RollbackPlan.decode(plan.encode(), "ours") == plan
 

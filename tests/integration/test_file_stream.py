@@ -141,7 +141,12 @@ def test_what_does_not_fit_the_table_is_refused_by_name(lake: Lake) -> None:
     with pytest.raises(SchemaError, match="'colour' is not in the table"):
         sink(batch.withColumn("colour", F.lit("red")), 1)
     with pytest.raises(RecordError, match="ordering field 'updated_at' is null"):
-        sink(batch.withColumn("updated_at", F.lit(None).cast("timestamp")).withColumn("_hoodie_is_deleted", F.lit(False)), 1)
+        sink(
+            batch.withColumn("updated_at", F.lit(None).cast("timestamp")).withColumn(
+                "_hoodie_is_deleted", F.lit(False)
+            ),
+            1,
+        )
     with pytest.raises(RecordError, match=r"country.*\.\."):
         sink(batch.withColumn("country", F.lit("../elsewhere")), 1)
     with pytest.raises(ConfigError, match=r"num\.buckets=8 but the table .* 4"):
@@ -181,7 +186,9 @@ def test_spark_reads_as_of_an_instant_and_with_meta_columns(lake: Lake) -> None:
     lake.run()
     first = LsmTable(lake.path).timeline.completed_writes[0]
     reader = lake.spark.read.format("streaming_lsm")
-    assert rows_of(reader.option("as.of.instant", first.requested).load(lake.path).toArrow()) == final_rows(lake.orders[:200])
+    assert rows_of(reader.option("as.of.instant", first.requested).load(lake.path).toArrow()) == final_rows(
+        lake.orders[:200]
+    )
     with_meta = reader.option("lsm.read.meta", "true").load(lake.path)
     assert with_meta.columns[:5] == list(read_snapshot(lake.path, with_meta=True).schema.names[:5])
     slices = len(LsmTable(lake.path).file_slices())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import duckdb
@@ -75,7 +76,7 @@ def test_statistics_of_row_groups_do_not_overlap(table: LsmTable) -> None:
         metadata = pq.ParquetFile(file).metadata
         key = metadata.schema.names.index("_hoodie_record_key")
         bounds = [metadata.row_group(number).column(key).statistics for number in range(metadata.num_row_groups)]
-        for before, after in zip(bounds, bounds[1:], strict=False):
+        for before, after in itertools.pairwise(bounds):
             assert before.max.encode() <= after.min.encode()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ def batch(part: list[Event]) -> pa.Table:
 
 def cut(stream: list[Event], places: list[int]) -> list[list[Event]]:
     bounds = [0, *sorted(place for place in places if place < len(stream)), len(stream)]
-    return [stream[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
+    return [stream[begin:end] for begin, end in itertools.pairwise(bounds)]
 
 
 def shown(table: pa.Table) -> dict[str, tuple[int | None, int]]:

@@ -49,7 +49,7 @@ def make_orders(count: int, seed: int, keys: int = 300) -> list[Order]:
         key = chance.randrange(keys)
         late = chance.random() < 0.1
         moment = EPOCH + datetime.timedelta(seconds=number - (500 if late else 0), microseconds=seed * 10_000 + number)
-        orders.append(Order(f"o{key:06d}", "DE FR JP".split()[key % 3], number, moment, chance.random() < 0.1))
+        orders.append(Order(f"o{key:06d}", ["DE", "FR", "JP"][key % 3], number, moment, chance.random() < 0.1))
     return orders
 
 

@@ -46,9 +46,7 @@ def test_properties_are_read_as_java_reads_them(text: bytes, values: dict[str, s
 
 def test_text_beyond_ascii_and_separators_are_escaped() -> None:
     printed = print_properties({"a b": " c=d:e#!", "é": "😀\x7f"}, ["first", "two\nlines"])
-    assert printed == (
-        b"#first\n#two\n#lines\na\\ b=\\ c\\=d\\:e\\#\\!\n\\u00E9=\\uD83D\\uDE00\\u007F\n"
-    )
+    assert printed == (b"#first\n#two\n#lines\na\\ b=\\ c\\=d\\:e\\#\\!\n\\u00E9=\\uD83D\\uDE00\\u007F\n")
 
 
 def test_a_malformed_escape_names_the_file() -> None:

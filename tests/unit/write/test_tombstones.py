@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pyarrow as pa
@@ -62,7 +63,7 @@ def test_the_rows_do_not_depend_on_where_batches_are_cut(
     }
     table = LsmTable.create(tmp_path / "t", SCHEMA, options)
     bounds = [0, *cuts, len(stream)]
-    for batch_id, (begin, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for batch_id, (begin, end) in enumerate(itertools.pairwise(bounds)):
         table.upsert(events(stream[begin:end], begin), batch_id=batch_id)
     for rows in (table.scan().to_arrow(), read_snapshot(tmp_path / "t")):
         assert {row["id"]: row["ts"] for row in rows.to_pylist()} == expected

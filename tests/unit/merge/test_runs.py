@@ -1,0 +1,191 @@
+"""`merge_runs` against a record-by-record loser tree and a dict, with batches of a few rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.merge.runs import Run, merge_runs
+from tests.support.loser_tree import LoserTree, Record, merge
+
+KEY = "_hoodie_record_key"
+DATA = pa.schema([(KEY, pa.string()), ("ts", pa.int64()), ("_hoodie_is_deleted", pa.bool_()), ("value", pa.int64())])
+DELETES = pa.schema([(KEY, pa.string()), ("ts", pa.int64())])
+KEYS = [
+    "a",
+    "a\0",
+    "a\0b",
+    "ab",
+    "b",
+    "é",
+    "\ue000",
+    "\U00020000",
+    "key-0000000000000000000001",
+    "key-00000000000000000",
+]
+
+key_places = st.integers(0, len(KEYS) - 1)
+rows = st.lists(st.tuples(key_places, st.integers(-2, 2), st.integers(0, 5)), max_size=14)
+runs = st.lists(st.tuples(st.booleans(), rows, st.integers(1, 3)), min_size=1, max_size=6)
+
+
+def records(is_delete_run: bool, drawn: list[tuple[int, int, int]], number: int) -> list[Record]:
+    """One run, ascending by key, records of one key as drawn; about one row in six is flagged as a delete."""
+    found = []
+    for place, (key, ordering, chance) in enumerate(drawn):
+        delete = is_delete_run or chance == 0
+        wipe = is_delete_run and chance < 2
+        found.append(Record(KEYS[key].encode(), ordering, delete, wipe, 1000 * number + place))
+    return sorted(found, key=lambda record: record.key)
+
+
+def batches(run: list[Record], *, deletes: bool, size: int) -> Iterator[pa.RecordBatch]:
+    for begin in range(0, len(run), size):
+        part = run[begin : begin + size]
+        columns: list[list[object]] = [[record.key.decode() for record in part]]
+        columns.append([None if record.wipe else record.ordering for record in part])
+        if not deletes:
+            columns += [[record.delete for record in part], [record.value for record in part]]
+        yield pa.record_batch(columns, schema=DELETES if deletes else DATA)
+
+
+def merged(found: list[Run], rule: MergeRule) -> list[tuple[bytes, int]]:
+    tables = list(merge_runs(found, rule))
+    assert all(table.num_rows for table in tables)
+    return [
+        (key.encode(), value)
+        for table in tables
+        for key, value in zip(table.column(KEY).to_pylist(), table.column("value").to_pylist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("event_time", [True, False], ids=["event-time", "commit-time"])
+@pytest.mark.parametrize("base", [True, False], ids=["with-base", "logs-only"])
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(drawn=runs)
+def test_blocks_merge_as_the_loser_tree_does_record_by_record(
+    event_time: bool, base: bool, drawn: list[tuple[bool, list[tuple[int, int, int]], int]]
+) -> None:
+    kinds = [is_delete and not (base and place == 0) for place, (is_delete, _, _) in enumerate(drawn)]
+    sources = [records(kinds[place], found, place) for place, (_, found, _) in enumerate(drawn)]
+    rule = MergeRule(True, ("ts",)) if event_time else MergeRule(False)
+    found = [
+        Run(
+            f"run {place}",
+            batches(source, deletes=kinds[place], size=drawn[place][2]),
+            kinds[place],
+            base and not place,
+        )
+        for place, source in enumerate(sources)
+    ]
+    expected = [(record.key, record.value) for record in merge(sources, event_time=event_time, base=base)]
+    assert merged(found, rule) == expected
+
+
+def test_the_loser_tree_pops_by_key_and_then_by_run() -> None:
+    sources = [
+        [Record(key.encode(), 0, False, False, run) for key in keys] for run, keys in enumerate(["bd", "", "abb"])
+    ]
+    tree = LoserTree(sources)
+    popped = iter(tree.pop, None)
+    assert [(record.key, record.value) for record in popped] == [
+        (b"a", 2),
+        (b"b", 0),
+        (b"b", 2),
+        (b"b", 2),
+        (b"d", 0),
+    ]
+    assert LoserTree([]).pop() is None
+
+
+def run(keys: list[str], size: int, *, first_value: int = 0, name: str = "log", base: bool = False) -> Run:
+    source = [Record(key.encode(), 1, False, False, first_value + place) for place, key in enumerate(keys)]
+    return Run(name, batches(source, deletes=False, size=size), base=base)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_key_that_fills_several_batches_gives_its_last_row(size: int) -> None:
+    keys = ["a", *["k"] * 10, "z"]
+    found = merged([run(keys, size), run(["k"] * 7, size, first_value=100)], MergeRule(True, ("ts",)))
+    assert found == [(b"a", 0), (b"k", 106), (b"z", 11)]
+
+
+def test_the_same_one_key_in_all_runs_ends() -> None:
+    found = merged([run(["k"] * 5, 1, first_value=100 * number) for number in range(5)], MergeRule(False))
+    assert found == [(b"k", 404)]
+
+
+def test_many_runs_and_keys_equal_a_dict() -> None:
+    model: dict[str, int] = {}
+    sources = []
+    for number in range(9):
+        keys = sorted(f"{(place * 7 + number) % 50:03d}" for place in range(0, 40, number % 3 + 1))
+        sources.append(run(keys, number % 3 + 1, first_value=1000 * number))
+        model.update({key: 1000 * number + place for place, key in enumerate(keys)})
+    assert merged(sources, MergeRule(False)) == [(key.encode(), model[key]) for key in sorted(model)]
+
+
+def test_repeated_keys_of_a_lone_base_file_are_folded() -> None:
+    assert merged([run(["a", "b", "b", "c"], 2, base=True)], MergeRule(True, ("ts",))) == [
+        (b"a", 0),
+        (b"b", 2),
+        (b"c", 3),
+    ]
+
+
+@pytest.mark.parametrize("base", [True, False], ids=["base", "log"])
+def test_a_flagged_row_is_shown_only_when_it_is_the_base_files_alone(base: bool) -> None:
+    source = [Record(b"a", 1, True, False, 0), Record(b"b", 1, False, False, 1)]
+    found = merged([Run("file", batches(source, deletes=False, size=1), base=base)], MergeRule(True, ("ts",)))
+    assert found == ([(b"a", 0)] if base else []) + [(b"b", 1)]
+
+
+def test_nothing_comes_of_no_runs_and_of_empty_ones() -> None:
+    empty = Run("empty", iter([]))
+    assert list(merge_runs([], MergeRule(False))) == []
+    assert list(merge_runs([empty, Run("deletes", batches([], deletes=True, size=1), True)], MergeRule(False))) == []
+    only_deletes = [Record(b"a", 0, True, True, 0)]
+    assert list(merge_runs([Run("d", batches(only_deletes, deletes=True, size=1), True)], MergeRule(False))) == []
+
+
+def test_empty_batches_between_full_ones_are_passed_over() -> None:
+    full = list(batches([Record(b"a", 0, False, False, 1), Record(b"b", 0, False, False, 2)], deletes=False, size=1))
+    empty = pa.record_batch([[]] * 4, schema=DATA)
+    assert merged([Run("log", iter([empty, full[0], empty, empty, full[1], empty]))], MergeRule(False)) == [
+        (b"a", 1),
+        (b"b", 2),
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10])
+@pytest.mark.parametrize("keys", [["b", "a"], ["a", "c", "b", "d"], ["\U00020000", "\ue000"]], ids=str)
+def test_a_run_that_descends_names_the_file(size: int, keys: list[str]) -> None:
+    with pytest.raises(CorruptFileError, match=r"part/file\.parquet.*ascend"):
+        merged([run(["a", "z"], 1), run(keys, size, name="part/file.parquet")], MergeRule(False))
+
+
+def test_a_record_without_key_names_the_file() -> None:
+    broken = pa.record_batch([[None], [1], [False], [1]], schema=DATA)
+    with pytest.raises(CorruptFileError, match=r"part/file\.parquet.*_hoodie_record_key"):
+        list(merge_runs([Run("part/file.parquet", iter([broken]))], MergeRule(False)))
+
+
+def test_only_what_is_needed_of_a_run_is_loaded() -> None:
+    taken: list[int] = []
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(
+            batches([Record(b"%03d" % n, 0, False, False, n) for n in range(100)], deletes=False, size=1)
+        ):
+            taken.append(number)
+            yield batch
+
+    blocks = merge_runs([Run("long", counted()), run(["000", "001"], 1)], MergeRule(False))
+    next(blocks)
+    assert len(taken) < 5

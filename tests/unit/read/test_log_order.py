@@ -1,0 +1,65 @@
+"""Merge order of logs, with log compactions in place of what they stand for (format 10, rule 3)."""
+
+from __future__ import annotations
+
+from streaming_lsm.format.log_header import LogHeader
+from streaming_lsm.format.names import LogFileName, LogKind, WriteToken
+from streaming_lsm.read.file_view import LogFile
+from streaming_lsm.read.log_order import merge_order
+
+GROUP = "00000000-0000-0000-0000-000000000000-0"
+
+
+def log(instant: int, version: int = 1, kind: LogKind = LogKind.DATA, task: int = 0) -> LogFile:
+    name = LogFileName(GROUP, WriteToken(task, 0, 0), f"{instant:017d}", version, kind)
+    return LogFile(str(name), name, 1)
+
+
+def order(logs: list[LogFile], **compacted: list[int]) -> list[tuple[int, int, str]]:
+    """The merge order as (instant, version, kind); `compacted` says by ``t<instant>`` what an instant's logs cover."""
+    headers = {}
+    for found in logs:
+        covers = tuple(f"{instant:017d}" for instant in compacted.get(f"t{int(found.name.instant)}", []))
+        headers[found.path] = LogHeader(found.name.instant, "{}", compacted=covers)
+    merged = merge_order(logs, headers)
+    return [(int(found.name.instant), found.name.version, str(found.name.kind)) for found in merged]
+
+
+def test_logs_go_by_instant_version_and_kind() -> None:
+    logs = [log(2), log(1, 2), log(1, 1, LogKind.DELETES), log(1, 1), log(1, 10)]
+    assert order(logs) == [(1, 1, "log"), (1, 1, "deletes"), (1, 2, "log"), (1, 10, "log"), (2, 1, "log")]
+
+
+def test_a_compaction_takes_the_place_of_the_newest_it_stands_for() -> None:
+    assert order([log(1), log(2), log(3), log(4), log(9)], t9=[1, 2, 3]) == [(9, 1, "log"), (4, 1, "log")]
+
+
+def test_files_of_covered_instants_are_left_out_of_every_kind() -> None:
+    logs = [log(1), log(1, 1, LogKind.DELETES), log(2), log(9), log(9, 2)]
+    assert order(logs, t9=[1]) == [(9, 1, "log"), (9, 2, "log"), (2, 1, "log")]
+
+
+def test_a_chain_is_resolved_down_to_uncompacted_instants() -> None:
+    logs = [log(1), log(2), log(3), log(4), log(8), log(9)]
+    assert order(logs, t8=[1, 2], t9=[3, 8]) == [(9, 1, "log"), (4, 1, "log")]
+
+
+def test_a_chain_holds_when_the_covered_files_are_gone() -> None:
+    assert order([log(4), log(9)], t9=[1, 3]) == [(9, 1, "log"), (4, 1, "log")]
+
+
+def test_two_compactions_stand_each_in_its_place() -> None:
+    logs = [log(1), log(2), log(3), log(4), log(8), log(9)]
+    assert order(logs, t8=[3, 4], t9=[1, 2]) == [(9, 1, "log"), (8, 1, "log")]
+
+
+def test_a_compaction_that_lists_itself_does_not_hang() -> None:
+    assert order([log(1), log(2)], t2=[1, 2]) == []
+
+
+def test_two_that_list_each_other_do_not_hang() -> None:
+    assert order([log(1), log(2), log(3)], t1=[2], t2=[1]) == [(3, 1, "log")]
+
+
+def test_no_logs_have_no_order() -> None:
+    assert order([]) == []

@@ -1,0 +1,117 @@
+"""The sort of record keys is the order of their UTF-8 bytes (format 03, Sort order)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streaming_lsm.keys.words import KeyWords, sort_keys
+
+HOSTILE = [
+    "",
+    "\0",
+    "\0\0",
+    "a",
+    "a\0",
+    "a\0\0\0\0\0\0\0",
+    "a\0\0\0\0\0\0\0\0",
+    "ab",
+    "b",
+    "12345678",
+    "123456789",
+    "1234567\0",
+    "1234567",
+    "\x7f",
+    "\x80",
+    "\u07ff",
+    "\ud7ff",
+    "\ue000",
+    "\uffff",
+    "\U00010000",
+    "\U00020000",
+    "\U0010ffff",
+    "k" * 200,
+    "k" * 200 + "\0",
+    "k" * 199 + "l",
+]
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=24)
+keys_of = st.lists(st.one_of(st.sampled_from(HOSTILE), text), max_size=40)
+
+
+def check(keys: list[str], array: pa.StringArray, *, runs: bool = False) -> None:
+    found = sort_keys(KeyWords.of(array), runs=runs)
+    expected = sorted(range(len(keys)), key=lambda row: (keys[row].encode(), row))
+    assert found.order.tolist() == expected
+    ordered = [keys[row] for row in expected]
+    starts = [place for place, key in enumerate(ordered) if place == 0 or ordered[place - 1] != key]
+    assert found.starts.tolist() == starts
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(keys=keys_of, prefix=st.sampled_from(["", "x", "id:", "customer-0000-"]), runs=st.booleans())
+def test_keys_sort_by_their_bytes_and_then_by_row(keys: list[str], prefix: str, runs: bool) -> None:
+    keys = [prefix + key for key in keys]
+    check(keys, pa.array(keys, pa.string()), runs=runs)
+
+
+def test_every_hostile_key_has_its_place() -> None:
+    check(HOSTILE[::-1] * 3, pa.array(HOSTILE[::-1] * 3))
+
+
+def test_a_private_use_character_comes_before_a_supplementary_one() -> None:
+    keys = ["\U00020000", "\ue000"]
+    assert sort_keys(KeyWords.of(pa.array(keys))).order.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 16, 1000])
+def test_keys_that_differ_in_the_last_byte_only(length: int) -> None:
+    keys = ["k" * (length - 1) + last for last in "zamz\0"]
+    check(keys, pa.array(keys))
+
+
+def test_a_slice_sorts_as_if_it_were_alone() -> None:
+    whole = pa.array(["zzz", *HOSTILE[::-1], "AAA"])
+    check(HOSTILE[::-1], whole.slice(1, len(HOSTILE)))
+    check([], whole.slice(3, 0))
+
+
+def test_no_keys_and_one_key() -> None:
+    check([], pa.array([], pa.string()))
+    check([""], pa.array([""]))
+    check(["", ""], pa.array(["", ""]))
+
+
+def test_ties_go_by_the_first_breaker_then_the_next_then_the_row() -> None:
+    keys = pa.array(["b", "a", "a", "a", "a", "b"])
+    offset = np.array([1, 2, 1, 1, 2, 1])
+    moment = np.array([0, 7, 9, 8, 7, 0])
+    found = sort_keys(KeyWords.of(keys), [offset, moment])
+    assert found.order.tolist() == [3, 2, 1, 4, 0, 5]
+    assert found.starts.tolist() == [0, 4]
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(rows=st.lists(st.tuples(st.sampled_from(HOSTILE), st.integers(-3, 3), st.integers(-3, 3)), max_size=60))
+def test_ties_sort_as_tuples_do(rows: list[tuple[str, int, int]]) -> None:
+    keys = pa.array([key for key, _, _ in rows], pa.string())
+    ties = [np.array([row[place] for row in rows], np.int64) for place in (1, 2)]
+    expected = sorted(range(len(rows)), key=lambda n: (rows[n][0].encode(), rows[n][1], rows[n][2], n))
+    assert sort_keys(KeyWords.of(keys), ties).order.tolist() == expected
+
+
+def test_words_are_the_bytes_after_the_shared_prefix() -> None:
+    words = KeyWords.of(pa.array(["key-AAAAAAAAB", "key-AAAAAAAA", "key-C"]))
+    assert words.count == 2
+    assert [int(word).to_bytes(8, "big") for word in words.word(0)] == [b"AAAAAAAA", b"AAAAAAAA", b"C\0\0\0\0\0\0\0"]
+    assert [int(word).to_bytes(8, "big") for word in words.word(1)] == [b"B" + b"\0" * 7, b"\0" * 8, b"\0" * 8]
+    assert not words.same_length
+    assert len(words) == 3
+
+
+def test_sorting_many_random_keys_is_right() -> None:
+    random = np.random.default_rng(7)
+    keys = [f"order-{number:08d}-{'x' * (number % 11)}" for number in random.integers(0, 3000, 5000)]
+    check(keys, pa.array(keys))

@@ -1,0 +1,93 @@
+"""Events that could not be read fail the batch or go to their folder, never to the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_lsm.errors import RecordError
+from streaming_lsm.format.names import WriteToken
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.write.partition_writer import write_partition
+from streaming_lsm.write.plan import DeadLetters, WritePlan
+from tests.support.plans import SCHEMA, make_plan, open_instant
+from tests.support.writers import files_below
+
+REASON = "not JSON"
+
+
+def events(*, bad: list[bool]) -> pa.RecordBatch:
+    count = len(bad)
+    rows = pa.record_batch(
+        [
+            [None if is_bad else f"k{place}" for place, is_bad in enumerate(bad)],
+            ["p"] * count,
+            [None if is_bad else 1 for is_bad in bad],
+            [1] * count,
+            [False] * count,
+        ],
+        schema=SCHEMA,
+    )
+    control = {
+        "_lsm_bad": pa.array([REASON if is_bad else None for is_bad in bad], pa.string()),
+        "_lsm_topic": pa.array(["orders"] * count),
+        "_lsm_partition": pa.array([4] * count, pa.int32()),
+        "_lsm_offset": pa.array([100 + place for place in range(count)]),
+        "_lsm_payload": pa.array([b"\xff{"] * count),
+    }
+    for name, values in control.items():
+        rows = rows.append_column(name, values)
+    return rows
+
+
+def plan_with_folder(tmp_path: Path) -> tuple[WritePlan, Path]:
+    folder = tmp_path / "letters"
+    folder.mkdir()
+    letters = DeadLetters(LocalStorage(folder), "query/batch-7")
+    return open_instant(make_plan(tmp_path / "table", dead_letters=letters)), folder
+
+
+def test_a_bad_event_fails_the_batch_and_names_where_it_is(tmp_path: Path) -> None:
+    plan = open_instant(make_plan(tmp_path))
+    before = files_below(tmp_path)
+    with pytest.raises(RecordError, match=r"'orders', partition 4, offset 101: not JSON; payload b'\\xff{'"):
+        write_partition(plan, [events(bad=[False, True])], WriteToken(0, 0, 0))
+    assert files_below(tmp_path) == before
+
+
+def test_bad_events_go_to_the_folder_and_the_others_to_the_table(tmp_path: Path) -> None:
+    plan, folder = plan_with_folder(tmp_path)
+    (stat,) = write_partition(plan, [events(bad=[False, True, False]), events(bad=[True])], WriteToken(5, 0, 0)).stats
+    rows = pq.read_table(tmp_path / "table" / stat.path)
+    assert rows["_hoodie_record_key"].to_pylist() == ["k0", "k2"]
+    assert not [name for name in rows.schema.names if name.startswith("_lsm_")]
+    letters = pq.read_table(folder / "query/batch-7/part-00005.parquet").to_pylist()
+    assert letters == [
+        {"topic": "orders", "partition": 4, "offset": offset, "reason": REASON, "payload": b"\xff{"}
+        for offset in (101, 100)
+    ]
+
+
+def test_a_second_attempt_replaces_the_letters_of_the_first(tmp_path: Path) -> None:
+    plan, folder = plan_with_folder(tmp_path)
+    for attempt in range(2):
+        assert write_partition(plan, [events(bad=[True])], WriteToken(0, 0, attempt)).stats == ()
+    assert files_below(folder) == {"query/batch-7/part-00000.parquet"}
+    assert pq.read_table(folder / "query/batch-7").num_rows == 1
+
+
+def test_without_bad_events_there_is_no_folder(tmp_path: Path) -> None:
+    plan, folder = plan_with_folder(tmp_path)
+    assert len(write_partition(plan, [events(bad=[False])], WriteToken(0, 0, 0)).stats) == 1
+    assert files_below(folder) == set()
+
+
+def test_events_without_position_are_kept_all_the_same(tmp_path: Path) -> None:
+    plan, folder = plan_with_folder(tmp_path)
+    bare = events(bad=[True]).select([*SCHEMA.names, "_lsm_bad"])
+    write_partition(plan, [bare], WriteToken(0, 0, 0))
+    (letter,) = pq.read_table(folder / "query/batch-7").to_pylist()
+    assert letter == {"topic": None, "partition": None, "offset": None, "reason": REASON, "payload": None}

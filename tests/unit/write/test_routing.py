@@ -1,0 +1,62 @@
+"""Every row of a file group goes to one task."""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+
+import pyarrow as pa
+import pytest
+
+from streaming_lsm.errors import RecordError
+from streaming_lsm.keys.bucket import bucket_ids
+from streaming_lsm.keys.generator import KeyGenerator
+from streaming_lsm.write.routing import Router
+
+
+def router(tasks: int) -> Router:
+    return Router(KeyGenerator("SIMPLE", ("id",), (("part", "SIMPLE"),)), ("id",), ("id",), 5, tasks)
+
+
+def rows(count: int = 200) -> pa.RecordBatch:
+    return pa.record_batch({"id": [f"k{n}" for n in range(count)], "part": [f"p{n % 3}" for n in range(count)]})
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 7, 100])
+def test_a_file_group_has_one_task(tasks: int) -> None:
+    batch = rows()
+    numbers = router(tasks).route(batch).tolist()
+    buckets = bucket_ids(batch["id"], ("id",), ("id",), 5).tolist()
+    found = defaultdict(set)
+    for part, bucket, task in zip(batch["part"].to_pylist(), buckets, numbers, strict=True):
+        found[part, bucket].add(task)
+    assert all(len(tasks_of) == 1 for tasks_of in found.values())
+    assert set(numbers) <= set(range(tasks))
+    assert len(set(numbers)) > 1 or tasks == 1
+
+
+def test_the_task_does_not_depend_on_the_batch() -> None:
+    batch = rows()
+    whole = router(4).route(batch).tolist()
+    pieces = [router(4).route(batch.slice(begin, 33)).tolist() for begin in range(0, 200, 33)]
+    assert [number for piece in pieces for number in piece] == whole
+    assert pickle.loads(pickle.dumps(router(4))).route(batch).tolist() == whole
+
+
+def test_unreadable_events_go_to_the_first_task() -> None:
+    batch = rows(4).append_column("_lsm_bad", pa.array([None, "broken", None, "broken"]))
+    batch = batch.set_column(0, "id", pa.array(["k0", None, "k2", ""]))
+    numbers = router(4).route(batch).tolist()
+    assert numbers[1] == numbers[3] == 0
+    assert [numbers[0], numbers[2]] == router(4).route(rows(3)).tolist()[::2]
+
+
+def test_a_readable_row_without_key_is_refused() -> None:
+    with pytest.raises(RecordError, match="'id'"):
+        router(4).route(rows(2).set_column(0, "id", pa.array(["a", None])))
+
+
+def test_the_columns_that_decide_are_the_outermost_ones() -> None:
+    nested = Router(KeyGenerator("SIMPLE", ("at.id",), (("at.part", "SIMPLE"),)), ("at.id",), ("at.id",), 5, 2)
+    assert nested.columns == ("at",)
+    assert router(2).columns == ("id", "part")
