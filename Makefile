@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -q
 DEMO_EVENTS ?= 20000
+# Tests that flush thousands of small files use memory for a disk where there is one; integration tests never do.
+FAST := TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo /tmp)
 
 .DEFAULT_GOAL := help
 .PHONY: help install constraints run-kafka-demo docs lint format test unit property conformance oracle integration clean
@@ -39,16 +41,16 @@ lint: install  ## Style, types, and which room may import which
 	$(call group,lint,$(BIN)/ruff check --quiet --config conf/ruff.toml . && $(BIN)/ruff format --check --quiet --config conf/ruff.toml . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache)
 
 unit: install  ## One module at a time
-	$(call group,unit,$(PYTEST) tests/unit)
+	$(call group,unit,$(FAST) $(PYTEST) tests/unit)
 
 property: install  ## Random batches against a model
-	$(call group,property,$(PYTEST) tests/property)
+	$(call group,property,$(FAST) $(PYTEST) tests/property)
 
 conformance: install  ## Against files and rows of real Hudi
-	$(call group,conformance,$(PYTEST) tests/conformance)
+	$(call group,conformance,$(FAST) $(PYTEST) tests/conformance)
 
 oracle: install  ## The independent reader, and ours against its tables
-	$(call group,oracle,$(PYTEST) tests/oracle)
+	$(call group,oracle,$(FAST) $(PYTEST) tests/oracle)
 
 integration: install  ## Spark, Kafka, killed processes, the README's own snippets
 	$(call group,integration,$(PYTEST) tests/integration)
