@@ -23,7 +23,7 @@ def test_arguments_override_the_file_and_client_keys_pass_through(tmp_path: Path
     settings = JobSettings.load(file, {"subscribe": "two", "kafka.security.protocol": "SSL", "kafka.ssl.key": "y"})
     assert settings.source() == {
         "kafka.bootstrap.servers": "a:1", "subscribe": "two", "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": "10", "kafka.ssl.key": "y", "kafka.security.protocol": "SSL",
+        "maxOffsetsPerTrigger": "10", "failOnDataLoss": "true", "kafka.ssl.key": "y", "kafka.security.protocol": "SSL",
     }  # fmt: skip
 
 
