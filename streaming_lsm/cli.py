@@ -18,7 +18,7 @@ from streaming_lsm.format.commit import CommitMetadata
 from streaming_lsm.options_page import options_page
 from streaming_lsm.read.json_lines import json_lines
 from streaming_lsm.read.where import parse_where
-from streaming_lsm.schema import PARTITION_PATH, RECORD_KEY
+from streaming_lsm.schema import PARTITION_PATH, RECORD_KEY, with_meta
 from streaming_lsm.table import LsmTable
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -69,8 +69,8 @@ def _read_arguments(read: argparse.ArgumentParser) -> None:
 
 def _read(arguments: argparse.Namespace) -> None:
     columns = arguments.columns.split(",") if arguments.columns else None
-    where = parse_where(arguments.where) if arguments.where else None
     table = LsmTable(arguments.table)
+    where = parse_where(arguments.where, with_meta(table.schema)) if arguments.where else None
     if arguments.format == "jsonl":
         _write_lines(_sorted_lines(table, columns, where, arguments), arguments.output)
         return

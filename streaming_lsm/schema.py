@@ -7,6 +7,7 @@ Timestamps are microseconds: ``timestamp[us, UTC]`` (Avro ``timestamp-micros``) 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,9 @@ META_COLUMNS = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME
 OPERATION = "_hoodie_operation"
 IS_DELETED = "_hoodie_is_deleted"
 DELETE_LOG_RECORD = "hudi_delete_log_record"
+
+_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NOT_IN_AVRO_NAMES = re.compile(r"^[^A-Za-z_]|[^A-Za-z0-9_]")
 
 Avro = str | dict[str, object] | list[object]
 
@@ -67,6 +71,9 @@ def table_schema(schema: pa.Schema) -> pa.Schema:
         SchemaError: a type that Hudi tables cannot hold, or a column name that is used twice.
     """
     names = [name for name in schema.names if name not in META_COLUMNS]
+    for name in names:
+        if not _AVRO_NAME.fullmatch(name):
+            raise SchemaError(f"column {name!r}: a name has letters, digits and _ and no digit first; rename it")
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise SchemaError(f"column {repeated[0]!r} appears more than once; rename one of them")
@@ -137,7 +144,11 @@ def delete_log_avro(schema: pa.Schema, ordering_fields: Sequence[str]) -> str:
 
 
 def to_avro(schema: pa.Schema, table: str) -> str:
-    """Avro JSON of `schema` as Hudi names it: record ``<table>_record`` in namespace ``hoodie.<table>``."""
+    """Avro JSON of `schema` as Hudi names it: record ``<table>_record`` in namespace ``hoodie.<table>``.
+
+    Characters of the table's name that an Avro name cannot hold become ``__``, as in Hudi.
+    """
+    table = _NOT_IN_AVRO_NAMES.sub("__", table)
     namespace, name = f"hoodie.{table}", f"{table}_record"
     fields = [_avro_field(field, f"{namespace}.{name}") for field in schema]
     record = {"type": "record", "name": name, "namespace": namespace, "fields": fields}

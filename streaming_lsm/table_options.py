@@ -13,6 +13,7 @@ from streaming_lsm.format.names import MAX_BUCKETS
 from streaming_lsm.format.table_config import PARTITION_KINDS, TABLE_VERSION, PartitionField, TableConfig
 from streaming_lsm.merge.rule import COMMIT_TIME, EVENT_TIME
 from streaming_lsm.schema import to_avro
+from streaming_lsm.write.control import CONTROL_COLUMNS
 
 _TIMESTAMP_OPTIONS = (
     config.TIMESTAMP_TYPE,
@@ -42,6 +43,9 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
         raise ConfigError("hoodie.table.name is not set; a new table needs a name")
     if not keys:
         raise ConfigError("hoodie.datasource.write.recordkey.field is not set; a new table needs a record key")
+    reserved = [column for column in schema.names if column in CONTROL_COLUMNS]
+    if reserved:
+        raise SchemaError(f"column {reserved[0]!r} is a name that controls a write and cannot be stored; rename it")
     partitions = partition_fields(options)
     ordering = options[config.ORDERING_FIELDS]
     _check_columns(schema, config.RECORD_KEY_FIELDS, keys)

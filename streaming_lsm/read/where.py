@@ -26,30 +26,35 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], pc.Expression]] = {
 _EXAMPLE = "write for example: qty > 5 and country == 'DE'"
 
 
-def parse_where(text: str) -> pc.Expression:
+def parse_where(text: str, schema: pa.Schema) -> pc.Expression:
     """The filter that `text` describes: columns compared with literals, joined by and, or, not.
 
-    Comparisons are ``== != < <= > >= in not in``; ``== None`` asks for nulls.
+    Comparisons are ``== != < <= > >= in not in``; ``== None`` asks for nulls. Dates, times and decimals are
+    written in quotes; a time without a zone is UTC.
+
+    Args:
+        text: the filter.
+        schema: the columns that it may name; their types decide what a text in quotes means.
 
     Raises:
         ConfigError: anything else; the message shows the part that is not understood.
     """
     try:
-        return _expression(ast.parse(text.strip(), mode="eval").body)
+        return _expression(ast.parse(text.strip(), mode="eval").body, schema)
     except SyntaxError as error:
         raise ConfigError(f"filter {text[:200]!r}: {error.msg}; {_EXAMPLE}") from None
     except (RecursionError, MemoryError):
         raise ConfigError(f"filter {text[:200]!r}: nested too deeply; {_EXAMPLE}") from None
 
 
-def _expression(node: ast.expr) -> pc.Expression:
+def _expression(node: ast.expr, schema: pa.Schema) -> pc.Expression:
     if isinstance(node, ast.BoolOp):
         join = operator.and_ if isinstance(node.op, ast.And) else operator.or_
-        return _joined([_expression(value) for value in node.values], join)
+        return _joined([_expression(value, schema) for value in node.values], join)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return ~_expression(node.operand)
+        return ~_expression(node.operand, schema)
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
-        return _comparison(node.left, node.ops[0], node.comparators[0])
+        return _comparison(node.left, node.ops[0], node.comparators[0], schema)
     if isinstance(node, ast.Name | ast.Attribute):
         return _field(node)
     raise ConfigError(f"filter: {_shown(node)} is not a comparison of a column with a value; {_EXAMPLE}")
@@ -65,14 +70,14 @@ def _joined(
     return join(_joined(parts[:middle], join), _joined(parts[middle:], join))
 
 
-def _comparison(left: ast.expr, compare: ast.cmpop, right: ast.expr) -> pc.Expression:
+def _comparison(left: ast.expr, compare: ast.cmpop, right: ast.expr, schema: pa.Schema) -> pc.Expression:
     field, value = _field(left), _literal(right)
     if isinstance(compare, ast.In | ast.NotIn) and not (value and isinstance(value, list | tuple | set)):
         raise ConfigError(
             f"filter: {_shown(right)} is not a list of values; write for example: country in ('DE', 'FR')"
         )
     try:
-        return _COMPARE[type(compare)](field, value)
+        return _COMPARE[type(compare)](field, _typed(value, left, schema))
     except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
         raise ConfigError(f"filter: {_shown(right)} is not a value to compare with: {error}") from None
 
@@ -92,6 +97,29 @@ def _literal(node: ast.expr) -> object:
         return ast.literal_eval(node)
     except (ValueError, TypeError):
         raise ConfigError(f"filter: {_shown(node)} is not a value; write texts in quotes") from None
+
+
+def _typed(value: object, column: ast.expr, schema: pa.Schema) -> object:
+    """A text compared with a date, time or decimal column means such a value."""
+    kind = schema.field(column.id).type if isinstance(column, ast.Name) and column.id in schema.names else None
+    if kind is None or not (pa.types.is_temporal(kind) or pa.types.is_decimal(kind)):
+        return value
+    if isinstance(value, list | tuple | set):
+        return pa.array([_of_text(item, kind) for item in value], kind)
+    return _of_text(value, kind)
+
+
+def _of_text(value: object, kind: pa.DataType) -> Any:
+    if not isinstance(value, str):
+        return value
+    scalar = pa.scalar(value)
+    if pa.types.is_timestamp(kind) and kind.tz and not _has_zone(value):
+        scalar = pc.cast(scalar, pa.timestamp(kind.unit))
+    return pc.cast(scalar, kind).as_py()
+
+
+def _has_zone(text: str) -> bool:
+    return text.endswith("Z") or "+" in text or "-" in text[10:]
 
 
 def _shown(node: ast.expr) -> str:

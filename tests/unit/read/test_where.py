@@ -61,7 +61,7 @@ ROWS = pa.table(
 )
 def test_a_filter_keeps_its_rows(text: str, rows: list[int]) -> None:
     numbered = ROWS.append_column("row", pa.array(range(4)))
-    assert numbered.filter(parse_where(text))["row"].to_pylist() == rows
+    assert numbered.filter(parse_where(text, SCHEMA))["row"].to_pylist() == rows
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ def test_a_filter_keeps_its_rows(text: str, rows: list[int]) -> None:
 )
 def test_anything_else_is_refused_in_a_short_message(text: str) -> None:
     with pytest.raises(ConfigError, match="filter") as refused:
-        parse_where(text)
+        parse_where(text, SCHEMA)
     assert len(str(refused.value)) < 2000
 
 
 def test_a_dunder_name_is_a_column_name_and_nothing_more() -> None:
     with pytest.raises(SchemaError, match="__class__"):
-        filter_columns(parse_where("qty.__class__ == 1"), SCHEMA)
+        filter_columns(parse_where("qty.__class__ == 1", SCHEMA), SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_dunder_name_is_a_column_name_and_nothing_more() -> None:
     ],
 )
 def test_filter_columns_are_those_that_are_mentioned(text: str, columns: tuple[str, ...]) -> None:
-    assert filter_columns(parse_where(text), SCHEMA) == columns
+    assert filter_columns(parse_where(text, SCHEMA), SCHEMA) == columns
 
 
 def test_no_filter_mentions_nothing() -> None:
@@ -164,4 +164,35 @@ def test_no_filter_mentions_nothing() -> None:
 )
 def test_a_filter_that_does_not_fit_the_columns_is_refused(text: str, named: str) -> None:
     with pytest.raises(SchemaError, match=named):
-        filter_columns(parse_where(text), SCHEMA)
+        filter_columns(parse_where(text, SCHEMA), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("day == '2026-01-02'", [1]),
+        ("day in ('2026-01-01', '2026-01-02')", [0, 1]),
+        ("at >= '2026-01-02 10:00'", [1]),
+        ("at < '2026-01-02T12:00:00+02:00'", [0]),
+        ("naive == '2026-01-01 10:00:00'", [0]),
+        ("price == '1.50'", [0]),
+        ("price > 1.555", [1]),
+    ],
+    ids=str,
+)
+def test_a_text_in_quotes_means_a_value_of_the_column(text: str, rows: list[int]) -> None:
+    table = pa.table(
+        {
+            "day": pa.array(["2026-01-01", "2026-01-02"]).cast(pa.date32()),
+            "at": pa.array(["2026-01-01T10:00:00Z", "2026-01-02T10:00:00Z"]).cast(pa.timestamp("us", "UTC")),
+            "naive": pa.array(["2026-01-01T10:00:00", "2026-01-02T10:00:00"]).cast(pa.timestamp("us")),
+            "price": pa.array([Decimal("1.50"), Decimal("2.50")], pa.decimal128(10, 2)),
+            "row": [0, 1],
+        }
+    )
+    assert table.filter(parse_where(text, table.schema))["row"].to_pylist() == rows
+
+
+def test_a_text_that_is_no_value_of_the_column_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'yesterday'"):
+        parse_where("day == 'yesterday'", pa.schema([("day", pa.date32())]))
