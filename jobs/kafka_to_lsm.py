@@ -55,7 +55,7 @@ def _run(settings: JobSettings, cores: int, timeout_seconds: float | None) -> in
     spark = local_session("kafka_to_lsm", cores=cores, jars=connector_jars(), settings={"spark.log.level": "ERROR"})
     try:
         query = start_stream(spark, settings)
-        watcher = StreamWatcher(query, path)
+        watcher = StreamWatcher(query, settings.options)
         signal.signal(signal.SIGTERM, lambda *_: watcher.stop())
         events = batches = 0
         for report in watcher.reports(timeout_seconds):

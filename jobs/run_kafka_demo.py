@@ -196,7 +196,7 @@ class Demo:
         histories = {key: table.history(key) for key in keys}
         key = max(histories, key=lambda name: histories[name].num_rows)
         print(f"\nVersions of {key} in the files, the oldest first:")
-        print_table(histories[key].select(["_hoodie_commit_time", "status", "qty", "updated_at", "deleted"]))
+        print_table(histories[key].select(["_hoodie_commit_time", "status", "qty", "updated_at", "_lsm_deleted"]))
 
     def _show_log_file(self, table: LsmTable) -> None:
         """Any Parquet tool reads a log file as it is."""

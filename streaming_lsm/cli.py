@@ -41,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"lsm: {error.filename or 'input or output'}: {error.strerror or error}", file=sys.stderr)
         return 2
+    except pa.ArrowInvalid as error:
+        print(f"lsm: the rows cannot be written in this format: {error}; use jsonl or parquet", file=sys.stderr)
+        return 2
     return 0
 
 
@@ -68,7 +71,7 @@ def _read_arguments(read: argparse.ArgumentParser) -> None:
 
 
 def _read(arguments: argparse.Namespace) -> None:
-    columns = arguments.columns.split(",") if arguments.columns else None
+    columns = [name.strip() for name in arguments.columns.split(",")] if arguments.columns else None
     table = LsmTable(arguments.table)
     where = parse_where(arguments.where, with_meta(table.schema)) if arguments.where else None
     if arguments.format == "jsonl":

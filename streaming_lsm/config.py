@@ -194,6 +194,8 @@ BLOOM_MAX_ENTRIES = integer("hoodie.bloom.index.filter.dynamic.max.entries", 100
 
 _READ = "Read"
 READ_THREADS = integer("lsm.read.threads", 0, _READ, "Threads that read file slices; 0: one per core.")
+AS_OF = text("as.of.instant", None, _READ, "Read the snapshot as of this instant or time (`spark.read`; elsewhere it is an argument).")
+READ_META = boolean("lsm.read.meta", False, _READ, "Put the five meta columns first (`spark.read`; elsewhere it is an argument).")
 READ_LEGACY_NAMES = boolean("lsm.read.rfc103.names", False, _READ, "Also read log files under the names of RFC-103's first text.")
 
 _KAFKA = "Kafka job"
@@ -221,12 +223,17 @@ class Options(Mapping[str, object]):
         """Check every key and value.
 
         Raises:
-            ConfigError: unknown key (the nearest known one is named) or malformed value.
+            ConfigError: unknown key (the nearest known one is named), malformed value, or one option given twice,
+                under two spellings, with different values.
         """
         self._values: dict[str, object] = {}
+        spellings: dict[str, str] = {}
         for key, value in (values or {}).items():
             option = _known(key, source)
-            self._values[option.key] = _parse(option, value, source)
+            parsed = _parse(option, value, source)
+            other = spellings.setdefault(option.key, key)
+            if self._values.setdefault(option.key, parsed) != parsed:
+                raise ConfigError(f"{source}: {other!r} and {key!r} are one option with two values; leave one out")
 
     @overload
     def __getitem__(self, option: Option[T]) -> T: ...
@@ -274,12 +281,17 @@ def resolve(
     variables = os.environ if environment is None else environment
     options = Options()
     if properties is not None:
-        options = Options(_read_properties(Path(properties)), source=str(properties))
+        options = Options(read_properties(Path(properties)), source=str(properties))
     options = options.merged(Options(_from_environment(variables), source="environment"))
     return options.merged(Options(arguments, source="arguments"))
 
 
-def _read_properties(path: Path) -> dict[str, str]:
+def read_properties(path: Path) -> dict[str, str]:
+    """Keys and values of a Java properties file, not checked against the options.
+
+    Raises:
+        ConfigError: it cannot be read; the file is named.
+    """
     try:
         return parse_properties(path.read_bytes(), str(path))
     except OSError as error:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -42,14 +41,13 @@ from streaming_lsm.timeline.replay import ReplayIdentity
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.timeline.transaction import Transaction
 from streaming_lsm.write.control import CONTROL_COLUMNS
-from streaming_lsm.write.partition_writer import Written, write_partition
+from streaming_lsm.write.partition_writer import Collected, Written, collect, write_collected
 from streaming_lsm.write.plan import BULK_INSERT, DELETE, INSERT, UPSERT, DeadLetters, FileOptions, WritePlan
 from streaming_lsm.write.routing import Router
 from streaming_lsm.write.tombstones import open_deletes
 
 OptionValues = Mapping[str, object]
 Path = str | os.PathLike[str]
-RoutedBatch = tuple[pa.RecordBatch, npt.NDArray[np.int32]]
 
 _COMBINE = {
     UPSERT: config.COMBINE_UPSERT,
@@ -118,6 +116,8 @@ class LsmTable:
         """
         chosen = options if isinstance(options, Options) else resolve(options, properties)
         new = new_table_config(chosen, table_schema(schema))
+        if TableConfig.from_properties(new.to_properties(), "new table") != new:
+            raise ConfigError(f"the settings of table {new.name!r} do not survive being stored; use plainer names")
         _key_generator(new)  # refuses what it could not work with before there is a table
         storage = open_storage(path)
         try:
@@ -197,7 +197,7 @@ class LsmTable:
             key: the record key as in ``_hoodie_record_key``.
 
         Returns:
-            The table's columns with the meta columns, and ``file`` and ``deleted``, which say where a version
+            The table's columns with the meta columns, and ``_lsm_file`` and ``_lsm_deleted``, which say where a version
             is stored and whether it deletes the key.
         """
         timeline = self.timeline
@@ -270,12 +270,16 @@ class LsmTable:
         arrival_fields: tuple[str, ...] = (),
         dead_letters: DeadLetters | None = None,
     ) -> WritePlan:
-        """Begin the instant, and say what the tasks of the batch need to know."""
-        file_ids = self._file_groups(tx.timeline).file_ids
+        """What the tasks of a batch need to know, before it has begun.
+
+        Raises:
+            ConfigError: the table's settings were changed since it was opened.
+            TableNotFound: it was removed.
+        """
+        self._check_unchanged()
         return WritePlan(
             storage=self.storage,
             config=self.config,
-            instant=tx.begin(),
             schema=self._schema_at(tx.timeline),
             keys=self.key_generator,
             rule=self.rule,
@@ -283,15 +287,16 @@ class LsmTable:
             combine=self.options[_COMBINE[operation]],
             arrival_fields=self.options[config.ARRIVAL_FIELDS] or arrival_fields,
             files=self._file_options(),
-            file_ids=file_ids,
+            file_ids=self._file_groups(tx.timeline).file_ids,
             dead_letters=dead_letters,
             open_deletes=tx.open_deletes,
         )
 
-    def router(self, tasks: int) -> Router:
-        """Spreads rows over `tasks` so that every file group is written by one."""
+    def router(self, tasks: int, *, tolerant: bool = False) -> Router:
+        """Spreads rows over `tasks` so that every file group is written by one; see `Router` for `tolerant`."""
         table = self.config
-        return Router(self.key_generator, table.record_key_fields, table.hash_fields, table.num_buckets, tasks)
+        keys, fields = self.key_generator, table.record_key_fields
+        return Router(keys, fields, table.hash_fields, table.num_buckets, tasks, tolerant)
 
     def check_batch(self, batch: pa.Schema, timeline: Timeline, operation: str) -> None:
         """Check the columns of a batch before anything is written.
@@ -318,29 +323,26 @@ class LsmTable:
             if tx.already_committed:
                 return None
             self.check_batch(data.schema, tx.timeline, operation)
-            # In the table's types before anything else: a key's text depends on its type.
-            schema = self._schema_at(tx.timeline)
-            routed = self._routed(fit_known(batch, schema) for batch in data.to_batches())
             plan = self.plan(tx, operation)
-            written = self._run_tasks(plan, routed)
+            tasks = self._collect(plan, data)  # finds bad rows before anything begins
+            plan = plan.at(tx.begin())
+            written = Written.joined(self._engine.map(lambda task: write_collected(plan, *task), tasks))
             tx.reconcile(written.stats)
             return self.commit(tx, plan, written)
 
-    @property
-    def _tasks(self) -> int:
-        return min(self._engine.width, self.config.num_buckets)
+    def _collect(self, plan: WritePlan, data: pa.Table) -> list[tuple[Collected, WriteToken]]:
+        """The rows of each task, in the table's types: a key's text depends on its type."""
+        tasks = min(self._engine.width, self.config.num_buckets)
+        router = self.router(tasks)
+        batches = [fit_known(batch, plan.schema) for batch in data.to_batches()]
+        routed = [(batch, router.route(batch)) for batch in batches]
 
-    def _routed(self, batches: Iterable[pa.RecordBatch]) -> list[RoutedBatch]:
-        """Batches with the task of every row; refuses rows without a key or partition (RecordError)."""
-        router = self.router(self._tasks)
-        return [(batch, router.route(batch)) for batch in batches]
-
-    def _run_tasks(self, plan: WritePlan, routed: Sequence[RoutedBatch]) -> Written:
-        def run(task: int) -> Written:
+        def collect_task(task: int) -> tuple[Collected, WriteToken]:
             mine = (batch.filter(pa.array(numbers == np.int32(task))) for batch, numbers in routed)
-            return write_partition(plan, mine, WriteToken(task, 0, 0))
+            token = WriteToken(task, 0, 0)
+            return collect(plan, mine, token), token
 
-        return Written.joined(self._engine.map(run, range(self._tasks)))
+        return list(self._engine.map(collect_task, range(tasks)))
 
     def _identity(self, batch_id: int | None) -> ReplayIdentity | None:
         if batch_id is None:
@@ -350,17 +352,23 @@ class LsmTable:
             raise ConfigError(f"a batch_id needs the option {config.WRITER_ID.key}, which names who counts the batches")
         return ReplayIdentity(writer, batch_id)
 
+    def _check_unchanged(self) -> None:
+        """A writer may hold a table open for months; what it knows of it must still be so."""
+        source = f"{self.path}/{PROPERTIES_PATH}"
+        if TableConfig.from_properties(load_properties(self.storage), source) != self.config:
+            raise ConfigError(f"{source} was changed since the table was opened; open it again")
+
     def _file_groups(self, timeline: Timeline) -> BucketIndex:
         """The live file groups; listed once, then kept up to date from the commits."""
-        if self._index is None:
+        unseen = [write for write in timeline.completed_writes if write not in self._indexed]
+        if self._index is None or any(write.action == "replacecommit" for write in unseen):
             index = BucketIndex(self.config.num_buckets)
             index.add((found.partition_path, found.file_id) for found in self._view(timeline).slices())
             self._index = index
         else:
-            for write in timeline.completed_writes:
-                if write not in self._indexed:
-                    stats = timeline.read_commit(write).stats
-                    self._index.add((stat.partition_path, stat.file_id) for stat in stats)
+            for write in unseen:
+                stats = timeline.read_commit(write).stats
+                self._index.add((stat.partition_path, stat.file_id) for stat in stats)
         self._indexed = set(timeline.completed_writes)
         return self._index
 

@@ -13,7 +13,7 @@ from streaming_lsm.format.names import MAX_BUCKETS
 from streaming_lsm.format.table_config import PARTITION_KINDS, TABLE_VERSION, PartitionField, TableConfig
 from streaming_lsm.merge.rule import COMMIT_TIME, EVENT_TIME
 from streaming_lsm.schema import to_avro
-from streaming_lsm.write.control import CONTROL_COLUMNS
+from streaming_lsm.write.control import CONTROL_PREFIX
 
 _TIMESTAMP_OPTIONS = (
     config.TIMESTAMP_TYPE,
@@ -39,11 +39,11 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
         SchemaError: an option names a column that the schema lacks.
     """
     name, keys = options[config.TABLE_NAME], options[config.RECORD_KEY_FIELDS]
-    if not name:
+    if not name or not name.strip():
         raise ConfigError("hoodie.table.name is not set; a new table needs a name")
     if not keys:
         raise ConfigError("hoodie.datasource.write.recordkey.field is not set; a new table needs a record key")
-    reserved = [column for column in schema.names if column in CONTROL_COLUMNS]
+    reserved = [column for column in schema.names if column.startswith(CONTROL_PREFIX)]
     if reserved:
         raise SchemaError(f"column {reserved[0]!r} is a name that controls a write and cannot be stored; rename it")
     partitions = partition_fields(options)
@@ -148,6 +148,7 @@ def _check_numbers(options: Options) -> None:
 
 
 def _check_ordering(schema: pa.Schema, names: tuple[str, ...]) -> None:
+    _check_columns(schema, config.ORDERING_FIELDS, names)
     for name in names:
         if name not in schema.names:
             raise SchemaError(

@@ -67,7 +67,26 @@ class LogHeader:
             )
         compacted = tuple(filter(None, (time.strip() for time in values.get("COMPACTED_BLOCK_TIMES", "").split(","))))
         is_partial = values.get("IS_PARTIAL", "").lower() == "true"
-        return cls(instant, _schema(values.get("SCHEMA"), source), is_partial, compacted, version)
+        schema = values.get("SCHEMA")
+        if schema is None:
+            raise CorruptFileError(f"{source}: footer has no SCHEMA entry; restore the file")
+        schema_columns(schema, source)
+        return cls(instant, schema, is_partial, compacted, version)
+
+
+def schema_columns(schema: str, source: str, entry: str = "SCHEMA") -> tuple[str, ...]:
+    """Names of the columns of the Avro record in an entry of a footer.
+
+    Raises:
+        CorruptFileError: it is no record; `source` is the file.
+    """
+    try:
+        record = json.loads(schema)
+        if record["type"] == "record":
+            return tuple(str(field["name"]) for field in record["fields"])
+    except (ValueError, RecursionError, KeyError, TypeError):
+        pass
+    raise CorruptFileError(f"{source}: footer {entry} is not the JSON of an Avro record; restore the file")
 
 
 def _values(metadata: Mapping[bytes, bytes], source: str) -> dict[str, str]:
@@ -99,15 +118,3 @@ def _version(text: str | None, source: str) -> int:
             "the newest that this release reads; use a newer release"
         )
     return int(text)
-
-
-def _schema(text: str | None, source: str) -> str:
-    if text is None:
-        raise CorruptFileError(f"{source}: footer has no SCHEMA entry; restore the file")
-    try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError):
-        schema = None
-    if not isinstance(schema, dict) or schema.get("type") != "record" or not isinstance(schema.get("fields"), list):
-        raise CorruptFileError(f"{source}: footer SCHEMA is not the JSON of an Avro record; restore the file")
-    return text

@@ -14,7 +14,8 @@ What an event does:
 * A *tombstone* (null value) deletes the key that the message's key states, whatever the stored
   row's ordering value. So its partition must follow from the key. A tombstone behind the Debezium
   delete of the same key says nothing new and is dropped: by the sink, or here where the key does not
-  give its partition.
+  give its partition. The one that begins a batch goes to the sink, bad as it is, with its record key: the
+  sink knows whether its delete ended the batch before.
 
 The ordering value of a delete: that of its row. For Debezium an ordering column of the table itself
 comes from ``before`` and so holds the deleted version's value; a tie goes to the later event, so the
@@ -122,7 +123,8 @@ class Envelope:
             ``_lsm_tombstone`` (boolean), ``_lsm_bad`` (reason, null for a good event), ``_lsm_topic``,
             ``_lsm_partition``, ``_lsm_offset`` and ``_lsm_payload`` (the first `PAYLOAD_BYTES` of a bad event's
             value). The table's columns are null in bad events; a delete has only key, partition and ordering
-            values.
+            values. A bad event with ``_lsm_tombstone`` true has its record key, and is bad only if the last event
+            before the batch was not a delete of that key.
 
         Raises:
             ConfigError: a stream where a batch is needed.
@@ -155,12 +157,12 @@ class _Reader:
             {"_lsm_typed": self.typed_row()},
             {"_lsm_bad": self.reason()},
         ]
-        self._followers = self.follows() if self.drops_tombstones else None
+        self._unplaced_tombstones = self.unplaced_tombstones() if self.drops_tombstones else None
         self._output = [*self.table_columns(), *self.control_columns()]
 
     def convert(self, events: DataFrame) -> DataFrame:
         """See `Envelope.rows`."""
-        if self._followers is not None and events.isStreaming:
+        if self._unplaced_tombstones is not None and events.isStreaming:
             raise ConfigError("a partitioned table takes Debezium events batch by batch: call this in foreachBatch")
         found = events.select(
             F.col("topic").alias("_lsm_topic"),
@@ -172,8 +174,8 @@ class _Reader:
         )
         for step in self._steps:
             found = found.withColumns(step)
-        if self._followers is not None:
-            found = found.withColumn("_lsm_follows", self._followers).where(~F.col("_lsm_follows"))
+        if self._unplaced_tombstones is not None:
+            found = found.withColumns(self._unplaced_tombstones).where(~F.col("_lsm_follows"))
         return found.select(*self._output)
 
     def is_delete(self) -> Column:
@@ -289,22 +291,27 @@ class _Reader:
         outside = set(self.envelope.partition) - set(self.envelope.record_key)
         return self.envelope.format is EventFormat.DEBEZIUM and bool(outside)
 
-    def follows(self) -> Column:
-        """Whether an event is a tombstone that cannot be placed and need not be: it repeats the delete before it.
+    def unplaced_tombstones(self) -> dict[str, Column]:
+        """Columns that say of a tombstone that cannot be placed whether it need not be.
 
-        The first event of a batch from a topic partition has its predecessor in another batch. Such a
-        tombstone is taken to follow its delete, as Debezium sends no other.
+        ``_lsm_follows``: it repeats the delete right before it. ``_lsm_first``: it is the first event of its topic
+        partition here, so that the event before it is known to the sink alone.
         """
         value, names = F.col("_lsm_typed"), self.envelope.record_key
         key = F.struct(*[value[name].alias(name) for name in names])
         is_delete = F.col("_lsm_delete") & F.col("_lsm_value").isNotNull() & F.col("_lsm_bad").isNull()
         in_order = Window.partitionBy("_lsm_topic", "_lsm_partition").orderBy("_lsm_offset")
         before = F.lag(F.struct(is_delete.alias("deletes"), key.alias("key"))).over(in_order)
-        readable = F.lit(True)
+        unplaced = F.col("_lsm_value").isNull() & F.col("_lsm_bad").isNotNull()
         for name in names:
-            readable = readable & value[name].isNotNull()
-        unplaced = F.col("_lsm_value").isNull() & F.col("_lsm_bad").isNotNull() & readable
-        return unplaced & (before.isNull() | (before["deletes"] & before["key"].eqNullSafe(key)))
+            unplaced = unplaced & F.coalesce(value[name].cast("string") != "", F.lit(False))
+        repeats = F.coalesce(before["deletes"] & before["key"].eqNullSafe(key), F.lit(False))
+        return {"_lsm_follows": unplaced & repeats, "_lsm_first": unplaced & before.isNull()}
+
+    @property
+    def _asks_sink(self) -> Column:
+        """Whether a bad event is a tombstone that may repeat the delete at the end of the batch before."""
+        return F.col("_lsm_first") if self.drops_tombstones else F.lit(False)
 
     def table_columns(self) -> list[Column]:
         value, delete = F.col("_lsm_typed"), F.col("_lsm_delete")
@@ -312,11 +319,13 @@ class _Reader:
         ordered = F.lit(True)
         for name in self.envelope.ordering:
             ordered = ordered & value[name].isNotNull()
-        kept = {*self.envelope.record_key, *self.envelope.partition, "_hoodie_is_deleted"}
+        kept = {*self.envelope.partition, "_hoodie_is_deleted"}
         columns = []
         for field in self.fields:
             stays = good & ~delete
-            if field.name in kept:
+            if field.name in self.envelope.record_key:
+                stays = good | self._asks_sink
+            elif field.name in kept:
                 stays = good
             elif field.name in self.envelope.ordering:
                 # All ordering values of a delete or none: a partly null tuple has no place in the order.
@@ -328,7 +337,7 @@ class _Reader:
         bad = F.col("_lsm_bad").isNotNull()
         return [
             (F.col("_lsm_delete") & ~bad).alias("_lsm_delete"),
-            (F.col("_lsm_value").isNull() & ~bad).alias("_lsm_tombstone"),
+            ((F.col("_lsm_value").isNull() & ~bad) | self._asks_sink).alias("_lsm_tombstone"),
             F.col("_lsm_bad"),
             F.col("_lsm_topic"),
             F.col("_lsm_partition"),

@@ -10,9 +10,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from streaming_lsm import config
-from streaming_lsm.config import OPTIONS, Option, Options, resolve
+from streaming_lsm.config import OPTIONS, Option, Options, read_properties, resolve
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.java_properties import parse_properties
 from streaming_lsm.kafka.envelopes import Envelope, EventFormat
 
 _CLIENT = "kafka."
@@ -35,13 +34,9 @@ class JobSettings:
         """Settings by precedence: properties file < environment < arguments.
 
         Raises:
-            ConfigError: an unreadable file, an unknown key or a malformed value.
+            ConfigError: an unreadable or malformed file, an unknown key or a malformed value.
         """
-        try:
-            written = parse_properties(properties.read_bytes()) if properties else {}
-        except OSError as error:
-            raise ConfigError(f"properties file {properties} cannot be read: {error.strerror}") from error
-        ours, client = _split(written)
+        ours, client = _split(read_properties(properties) if properties else {})
         our_arguments, client_arguments = _split(arguments)
         options = Options(ours, source=str(properties)).merged(resolve(our_arguments))
         return cls(options, {**client, **client_arguments})

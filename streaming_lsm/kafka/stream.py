@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -17,10 +18,11 @@ from streaming_lsm.kafka.settings import JobSettings
 from streaming_lsm.spark.sink import LsmSink
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.replay import LEDGER_KEY, LastBatch, WriterLedger
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.write.control import OFFSET, TOPIC_PARTITION
-
-Sink = Callable[[DataFrame, int], None]
+from streaming_lsm.write.dead_letters import batch_folder, count_letters
+from streaming_lsm.write.plan import DeadLetters
 
 
 def start_stream(spark: SparkSession, settings: JobSettings) -> StreamingQuery:
@@ -57,10 +59,12 @@ class BatchReport:
     Attributes:
         batch_id: of the query.
         events: read from Kafka.
-        rows, deletes, files, size: written; size in bytes.
+        rows, deletes, files, size: what the batch's commit wrote; size in bytes.
+        dead_letters: events that were set aside; 0 where there is no folder for them.
         seconds: the batch as a whole, and `write_seconds` of it in the sink.
         behind: events on the brokers that the query has not read; None when Spark does not say.
-        instant: of the commit; None when nothing was committed.
+        instant: of the commit; None when the batch has none.
+        replayed: the commit was there before: Spark ran the batch again, and nothing was written.
     """
 
     batch_id: int
@@ -69,31 +73,46 @@ class BatchReport:
     deletes: int
     files: int
     size: int
+    dead_letters: int
     seconds: float
     write_seconds: float
     behind: int | None
     instant: str | None
+    replayed: bool
 
     def __str__(self) -> str:
         behind = "" if self.behind is None else f", {self.behind:,} behind"
         rate = self.events / self.seconds if self.seconds else 0.0
+        letters = f", {self.dead_letters:,} dead letters" if self.dead_letters else ""
+        commit = f"{self.instant}{', committed before' if self.replayed else ''}" if self.instant else "no commit"
         return (
             f"batch {self.batch_id}: {self.events:,} events -> {self.rows:,} rows and {self.deletes:,} deletes "
-            f"in {self.files} files ({self.size / 1024:,.0f} KiB), {self.seconds:.1f} s of which "
-            f"{self.write_seconds:.1f} in the sink ({rate:,.0f} events/s{behind}), {self.instant or 'no commit'}"
+            f"in {self.files} files ({self.size / 1024:,.0f} KiB){letters}, {self.seconds:.1f} s of which "
+            f"{self.write_seconds:.1f} in the sink ({rate:,.0f} events/s{behind}), {commit}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """The commit of a batch, and what its ledger says of the query."""
+
+    instant: Instant
+    batch: LastBatch
 
 
 class StreamWatcher:
     """Reports the batches of a query as they complete, until it ends."""
 
-    def __init__(self, query: StreamingQuery, path: str) -> None:
-        """Watch `query`, which writes the table at `path`."""
+    def __init__(self, query: StreamingQuery, options: Options) -> None:
+        """Watch `query`, which `start_stream` started with `options`."""
         self._query = query
-        self._path = path
+        self._storage = open_storage(str(options[config.TABLE_PATH]))
+        self._writer = options[config.WRITER_ID] or str(query.id)
+        letters = options[config.DEAD_LETTER_PATH] if options[config.ON_BAD_EVENT] == "dead_letter" else None
+        self._letters = None if letters is None else open_storage(letters)
         self._seen = -1
         self._asked_to_stop = False
-        self._commits = set(self._writes()[1])
+        self._ledgers: dict[Instant, LastBatch | None] = {}
 
     def stop(self) -> None:
         """Stop the query at the next look. Safe in a signal handler, where talking to Spark is not."""
@@ -129,33 +148,63 @@ class StreamWatcher:
             yield self._report(each)
 
     def _report(self, progress: dict[str, object]) -> BatchReport:
-        timeline, writes = self._writes()
-        new = [write for write in writes if write not in self._commits]
-        # Several batches may have ended since the last look; each made at most one commit, in order.
-        commit = new[0] if new else None
-        self._commits.update(new[:1])
-        stats = timeline.read_commit(commit).stats if commit and timeline else ()
+        batch_id = int(str(progress["batchId"]))
+        timeline = self._timeline()
+        commit = self._commit_of(batch_id, timeline) if timeline else None
+        stats = timeline.read_commit(commit.instant).stats if commit and timeline else ()
         took = progress["durationMs"]
         assert isinstance(took, dict)
         return BatchReport(
-            batch_id=int(str(progress["batchId"])),
+            batch_id=batch_id,
             events=int(str(progress["numInputRows"])),
             rows=sum(stat.num_inserts + stat.num_updates for stat in stats),
             deletes=sum(stat.num_deletes for stat in stats),
             files=len(stats),
             size=sum(stat.total_bytes for stat in stats),
+            dead_letters=self._count_letters(batch_id),
             seconds=took.get("triggerExecution", 0) / 1000,
             write_seconds=took.get("addBatch", 0) / 1000,
             behind=_behind(progress),
-            instant=commit.requested if commit else None,
+            instant=commit.instant.requested if commit else None,
+            replayed=commit is not None and commit.batch.committed_ms < _epoch_ms(str(progress["timestamp"])),
         )
 
-    def _writes(self) -> tuple[Timeline | None, tuple[Instant, ...]]:
+    def _timeline(self) -> Timeline | None:
         try:
-            timeline = Timeline.load(open_storage(self._path))
+            return Timeline.load(self._storage)
         except LsmError:
-            return None, ()
-        return timeline, timeline.completed_writes
+            return None
+
+    def _commit_of(self, batch_id: int, timeline: Timeline) -> _Commit | None:
+        """The commit of a batch: the first whose ledger has it, as later ones carry the ledger on."""
+        found = None
+        for instant in reversed(timeline.completed_writes):
+            batch = self._ledger_of(instant, timeline)
+            if batch is None:
+                continue
+            if batch.batch_id < batch_id:
+                break
+            if batch.batch_id == batch_id:
+                found = _Commit(instant, batch)
+        return found
+
+    def _ledger_of(self, instant: Instant, timeline: Timeline) -> LastBatch | None:
+        """The query's last batch as of a commit; None in those of other programs and before its first one."""
+        if instant not in self._ledgers:
+            text = timeline.read_commit(instant).extra.get(LEDGER_KEY)
+            ledger = WriterLedger() if text is None else WriterLedger.decode(text, instant.path)
+            self._ledgers[instant] = ledger.writers.get(self._writer)
+        return self._ledgers[instant]
+
+    def _count_letters(self, batch_id: int) -> int:
+        if self._letters is None:
+            return 0
+        return count_letters(DeadLetters(self._letters, batch_folder(self._writer, batch_id)))
+
+
+def _epoch_ms(moment: str) -> int:
+    """Milliseconds since the epoch of the time at which Spark began a batch, ``2026-01-02T03:04:05.678Z``."""
+    return int(datetime.fromisoformat(moment).timestamp() * 1000)
 
 
 def _behind(progress: dict[str, object]) -> int | None:

@@ -12,6 +12,10 @@ DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = [*map(chr, range(0x20)), "\x7f", *"\"#%'*/:=?\\{[]^"]
 _ESCAPES = str.maketrans({character: f"%{ord(character):02X}" for character in _ESCAPED})
 _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
+_SEGMENT_BYTES = 255
+"""The longest name that file systems take."""
+_PATH_BYTES = 3072
+"""Of the 4,096 bytes that Linux takes; the rest is for the table's own folder and the names of files."""
 _RESERVED = {".hoodie", ".hoodie_partition_metadata"}
 
 
@@ -39,5 +43,9 @@ def path_fault(path: str) -> str | None:
         return "its segment '..' leaves the table's folder"
     if "." in segments or "" in segments:
         return "it has an empty segment or the segment '.'"
+    if max(len(segment.encode()) for segment in segments) > _SEGMENT_BYTES:
+        return f"it has a segment of more than {_SEGMENT_BYTES} bytes"
+    if len(path.encode()) > _PATH_BYTES:
+        return f"it has more than {_PATH_BYTES} bytes"
     reserved = sorted(_RESERVED.intersection(segments))
     return f"{reserved[0]} is the table's own" if reserved else None

@@ -13,6 +13,8 @@ from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.timeline import Timeline
 
+METADATA_FOLDER = ".hoodie"
+
 
 @dataclass(frozen=True, slots=True)
 class BaseFile:
@@ -74,10 +76,9 @@ class FileView:
 
     def _partitions_below(self, folder: str) -> Iterator[str]:
         for entry in self.storage.list(folder):
-            name = entry.path.rpartition("/")[2]
-            if entry.is_dir and not name.startswith("."):
+            if entry.is_dir and entry.path != METADATA_FOLDER:
                 yield from self._partitions_below(entry.path)
-            elif name == PARTITION_METADATA_NAME:
+            elif entry.name == PARTITION_METADATA_NAME:
                 yield folder
 
     def slices(self) -> list[FileSlice]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from streaming_lsm.columns import Column
-from streaming_lsm.errors import CorruptFileError
-from streaming_lsm.format.names import LogKind
 from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.read.data_file import DataFile, open_slice
 from streaming_lsm.read.file_view import FileSlice
-from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, with_meta
+from streaming_lsm.schema import COMMIT_TIME, OPERATION, RECORD_KEY, delete_log_schema, with_meta
 from streaming_lsm.storage.base import Storage
 
-FILE, DELETED = "file", "deleted"
+FILE, DELETED = "_lsm_file", "_lsm_deleted"
+"""Columns of a history; no column of a table may begin with ``_lsm_``."""
 
 
 def read_history(
@@ -25,48 +25,50 @@ def read_history(
     """Versions of `key`, the oldest file first within a slice.
 
     Args:
-        slices: where to look.
+        slices: where to look: those of the key's bucket in all partitions are enough.
         schema: the table's columns.
         rule: tells which rows of data files are deletes.
         key: the record key.
 
     Returns:
-        Meta columns and `schema`'s, then ``file`` (relative path) and ``deleted``.
+        Meta columns and `schema`'s, then ``_lsm_file`` (relative path) and ``_lsm_deleted``. Files that a log
+        compaction stands for take no part, as in a snapshot.
 
     Raises:
-        CorruptFileError: a file is missing or damaged.
+        CorruptFileError: a file is missing, damaged, or not what its name says.
+        UnsupportedTable: a file has a feature that is not supported.
     """
-    output = pa.schema([*with_meta(schema), pa.field(FILE, pa.string()), pa.field(DELETED, pa.bool_())])
-    output = pa.schema([field.with_nullable(True) for field in output])
-    found = [_versions(storage, path, output, rule, key) for found in slices for path in _files(found)]
-    return pa.concat_tables([output.empty_table(), *found])
+    stored = pa.schema([field.with_nullable(True) for field in with_meta(schema)])
+    output = pa.schema([*stored, pa.field(FILE, pa.string()), pa.field(DELETED, pa.bool_())])
+    found = [output.empty_table()]
+    for file_slice in slices:
+        with ExitStack() as files:
+            for file in open_slice(storage, file_slice, rule, files):
+                wanted = _schema_of(file, stored, rule)
+                found += [_versions(file, rows, output, rule) for rows in _rows(file, wanted, key) if rows.num_rows]
+    return pa.concat_tables(found)
 
 
-def _files(file_slice: FileSlice) -> list[tuple[str, str | None]]:
-    """Paths, with the instant for delete logs, which do not store it."""
-    base = [(file_slice.base.path, None)] if file_slice.base else []
-    return base + [
-        (log.path, log.name.instant if log.name.kind is LogKind.DELETES else None) for log in file_slice.logs
-    ]
+def _schema_of(file: DataFile, stored: pa.Schema, rule: MergeRule) -> pa.Schema:
+    if file.is_delete:
+        return delete_log_schema(stored, rule.ordering_fields)
+    return stored.append(pa.field(OPERATION, pa.string())) if OPERATION in file.columns else stored
 
 
-def _versions(storage: Storage, file: tuple[str, str | None], output: pa.Schema, rule: MergeRule, key: str) -> pa.Table:
-    path, delete_instant = file
-    try:
-        with storage.open_input(path) as source:
-            rows = pq.read_table(source, filters=pc.field(RECORD_KEY) == key, page_checksum_verification=True)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise CorruptFileError(f"{path}: missing or not a readable Parquet file: {error}; restore it") from error
-    deleted = pa.array(rule.deletes(rows)) if delete_instant is None else pa.array([True] * rows.num_rows, pa.bool_())
-    constants: dict[str, Column] = {FILE: pa.array([path] * rows.num_rows, pa.string()), DELETED: deleted}
-    if delete_instant is not None:
-        constants[COMMIT_TIME] = pa.array([delete_instant] * rows.num_rows, pa.string())
-    columns: list[Column] = [
-        constants[field.name]
-        if field.name in constants
-        else rows.column(field.name)
-        if field.name in rows.schema.names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in output
-    ]
-    return pa.table(columns, schema=output)
+def _rows(file: DataFile, schema: pa.Schema, key: str) -> Iterator[pa.RecordBatch]:
+    matches = pc.field(RECORD_KEY) == key
+    # Most files do not hold the key: its column alone tells. (pyarrow's statistics end the process on some damage.)
+    keys = pa.schema([schema.field(RECORD_KEY)])
+    if any(batch.filter(matches).num_rows for batch in file.batches(keys)):
+        for batch in file.batches(schema):
+            yield batch.filter(matches)
+
+
+def _versions(file: DataFile, rows: pa.RecordBatch, output: pa.Schema, rule: MergeRule) -> pa.Table:
+    count = rows.num_rows
+    deleted = pa.repeat(True, count) if file.is_delete else pa.array(rule.deletes(rows))
+    columns: dict[str, Column] = dict(zip(rows.schema.names, rows.columns, strict=True))
+    columns |= {FILE: pa.repeat(file.path, count), DELETED: deleted}
+    if file.is_delete:  # which does not store it
+        columns[COMMIT_TIME] = pa.repeat(file.instant, count)
+    return pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in output], schema=output)

@@ -105,14 +105,14 @@ def _typed(value: object, column: ast.expr, schema: pa.Schema) -> object:
     if kind is None or not (pa.types.is_temporal(kind) or pa.types.is_decimal(kind)):
         return value
     if isinstance(value, list | tuple | set):
-        return pa.array([_of_text(item, kind) for item in value], kind)
+        return [_of_text(item, kind) for item in value]
     return _of_text(value, kind)
 
 
 def _of_text(value: object, kind: pa.DataType) -> Any:
     if not isinstance(value, str):
         return value
-    scalar = pa.scalar(value)
+    scalar: Any = pa.scalar(value)
     if pa.types.is_timestamp(kind) and kind.tz and not _has_zone(value):
         scalar = pc.cast(scalar, pa.timestamp(kind.unit))
     return pc.cast(scalar, kind).as_py()

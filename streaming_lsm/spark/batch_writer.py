@@ -38,7 +38,9 @@ def write_batch(batch: DataFrame, table: LsmTable, plan: WritePlan) -> Written:
     rows = (
         batch.withColumn(control.ROW, F.monotonically_increasing_id()) if control.ROW in plan.arrival_fields else batch
     )
-    routed = rows.withColumn(_TASK, _task_of(rows, table.router(tasks), plan.schema))
+    # A task says more of a row without a place than the router could: where it came from.
+    router = table.router(tasks, tolerant=plan.dead_letters is not None or control.BAD in batch.columns)
+    routed = rows.withColumn(_TASK, _task_of(rows, router, plan.schema))
     shuffled = routed.repartitionById(tasks, _TASK).drop(_TASK)
     try:
         written = shuffled.mapInArrow(_writer(plan), "written binary").collect()
@@ -62,7 +64,8 @@ def _task_of(rows: DataFrame, router: Router, schema: pa.Schema) -> Column:
     columns = [name for name in dict.fromkeys([*router.columns, control.BAD]) if name in rows.columns]
 
     def task_of(*values: pa.Array) -> pa.Array:  # type: ignore[type-arg]  # Spark looks for these very hints
-        return pa.array(router.route(pa.RecordBatch.from_arrays(list(values), names=columns)), pa.int32())
+        batch = pa.RecordBatch.from_arrays(list(values), names=columns)
+        return pa.array(router.route(fit_known(batch, schema)), pa.int32())
 
     routed: Column = F.arrow_udf(task_of, "int")(*(F.col(f"`{name}`") for name in columns))  # type: ignore[attr-defined]
     return routed

@@ -11,14 +11,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from streaming_lsm import config
+from streaming_lsm.config import Options
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.read.file_view import FileSlice
 from streaming_lsm.read.scan import Scan
 from streaming_lsm.table import LsmTable
 
 FORMAT = "streaming_lsm"
-AS_OF = "as.of.instant"
-META = "lsm.read.meta"
 
 
 def register(spark: SparkSession) -> None:
@@ -29,8 +29,7 @@ def register(spark: SparkSession) -> None:
 class LsmDataSource(DataSource):
     """Reads the snapshot of the table at ``load(path)``.
 
-    Options: ``as.of.instant`` (an instant or a date and time), ``lsm.read.meta`` (``true`` puts the meta
-    columns first).
+    Options are those under "Read" in docs/configuration.md, such as ``as.of.instant``.
     """
 
     @classmethod
@@ -42,14 +41,17 @@ class LsmDataSource(DataSource):
         return from_arrow_schema(schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return LsmReader(self._scan())
+        scan = self._scan()
+        if schema != from_arrow_schema(scan.schema):
+            raise ConfigError("a schema cannot be given to spark.read, the table has its own; select and cast instead")
+        return LsmReader(scan)
 
     def _scan(self) -> Scan:
         path = self.options.get("path")
         if not path:
             raise ConfigError('no table path; write spark.read.format("streaming_lsm").load("/path/of/table")')
-        meta = (self.options.get(META) or "false").lower() == "true"
-        return LsmTable(path).scan(as_of=self.options.get(AS_OF), meta=meta)
+        options = Options({key: value for key, value in self.options.items() if key != "path"}, "spark.read")
+        return LsmTable(path, options).scan(as_of=options[config.AS_OF], meta=options[config.READ_META])
 
 
 @dataclass
@@ -70,5 +72,5 @@ class LsmReader(DataSourceReader):
         return [SlicePartition(file_slice) for file_slice in self._scan.slices]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, SlicePartition)
-        yield from self._scan.read_slice(partition.file_slice)
+        if isinstance(partition, SlicePartition):  # Spark makes one of its own where there is no slice
+            yield from self._scan.read_slice(partition.file_slice)

@@ -18,6 +18,7 @@ from streaming_lsm.storage.local import open_storage
 from streaming_lsm.table import LsmTable
 from streaming_lsm.timeline.replay import ReplayIdentity, WriterLedger
 from streaming_lsm.write.control import CONTROL_COLUMNS, ROW
+from streaming_lsm.write.dead_letters import batch_folder
 from streaming_lsm.write.plan import DeadLetters
 
 _LOG = logging.getLogger(__name__)
@@ -71,12 +72,8 @@ class LsmSink:
             _report_stranger(tx.ledger, identity)
             table.check_batch(_arrow_schema(batch), tx.timeline, self._operation)
             # 3. Begin the deltacommit.
-            plan = table.plan(
-                tx,
-                self._operation,
-                arrival_fields=(ROW,),
-                dead_letters=self._dead_letters_of(identity),
-            )
+            letters = self._dead_letters_of(identity)
+            plan = table.plan(tx, self._operation, arrival_fields=(ROW,), dead_letters=letters).at(tx.begin())
             # 4. Bucket, repartition, sort, dedup and write, in one Spark action.
             written = write_batch(batch, table, plan)
             # 5. Remove what failed, retried or speculative attempts wrote.
@@ -115,7 +112,7 @@ class LsmSink:
         if self._dead_letters is None:
             return None
         storage = open_storage(self._dead_letters)
-        folder = f"{identity.writer_id}/batch-{identity.batch_id}"
+        folder = batch_folder(identity.writer_id, identity.batch_id)
         storage.delete_folder(folder)
         return DeadLetters(storage, folder)
 

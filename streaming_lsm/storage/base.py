@@ -46,7 +46,7 @@ class Storage(Protocol):
 
     @property
     def uri(self) -> str:
-        """The root as an absolute URI without a slash at its end."""
+        """The root as an absolute URI, escaped with ``%XX``, without a slash at its end."""
         ...
 
     def read(self, path: str) -> bytes:
@@ -74,6 +74,7 @@ class Storage(Protocol):
 
         Raises:
             FileExistsError: the file is there already; it was not changed.
+            NotADirectoryError: a parent is a file; so too in the other methods that make folders.
         """
         ...
 

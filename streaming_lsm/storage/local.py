@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
@@ -17,7 +21,7 @@ from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.storage.base import FileEntry, Listing, Storage
 
 _TEMPORARY = re.compile(r"^\.[0-9a-f]{32}\.lsm-tmp$")
-_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/")
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/|^(?i:(file)):")
 
 
 class LocalStorage:
@@ -36,7 +40,7 @@ class LocalStorage:
 
     @property
     def uri(self) -> str:
-        return "file://" + self._root
+        return Path(self._root).as_uri()
 
     def read(self, path: str) -> bytes:
         with open(self._inside(path), "rb") as file:
@@ -173,19 +177,28 @@ class LocalStorage:
 def open_storage(uri: str | os.PathLike[str]) -> Storage:
     """The storage at a path or URI: ``/x``, ``x``, ``file:/x``, ``file:///x``.
 
+    A URI's ``%XX`` are decoded, a path is taken as it is.
+
     Raises:
-        ConfigError: a scheme, or a host, for which there is no storage.
+        ConfigError: a scheme, or a host, for which there is no storage, or a path that no file can have.
     """
     text = os.fspath(uri)
     scheme = _SCHEME.match(text)
-    if scheme is None:
-        return LocalStorage(text)
-    if scheme[1].lower() != "file":
-        raise ConfigError(f"{text!r}: no storage for scheme {scheme[1]!r}; use a local path or file:///path")
-    path = text[len("file:") :]
+    path = text if scheme is None else _path_of_uri(text, scheme[1] or scheme[2])
+    if "\0" in path:
+        raise ConfigError(f"{text!r}: a path holds no NUL character")
+    return LocalStorage(path)
+
+
+def _path_of_uri(uri: str, scheme: str) -> str:
+    if scheme.lower() != "file":
+        raise ConfigError(f"{uri!r}: no storage for scheme {scheme!r}; use a local path or file:///path")
+    path = uri[len("file:") :]
+    if not path.startswith("/"):
+        raise ConfigError(f"{uri!r}: a file URI has an absolute path; write file:///path, or the path without file:")
     if path.startswith("//") and not path.startswith("///"):
-        raise ConfigError(f"{text!r}: a file URI names no host; write file:///path")
-    return LocalStorage("/" + path.lstrip("/"))
+        raise ConfigError(f"{uri!r}: a file URI names no host; write file:///path")
+    return "/" + os.fsdecode(unquote_to_bytes(os.fsencode(path))).lstrip("/")
 
 
 def _checked_parts(path: str) -> str:
@@ -208,9 +221,18 @@ def _make_folder(full: str) -> None:
         missing.append(full)
         full = os.path.dirname(full)
     for folder in reversed(missing):
-        with suppress(FileExistsError):
+        try:
             os.mkdir(folder)
+        except FileExistsError:
+            _refuse_file(folder)
         _sync(os.path.dirname(folder))
+
+
+def _refuse_file(folder: str) -> None:
+    # One look decides: somebody else may remove the folder at any moment, which is no error here.
+    with suppress(FileNotFoundError):
+        if not stat.S_ISDIR(os.stat(folder).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "a file is where a folder is needed", folder)
 
 
 def _sync(path: str) -> None:

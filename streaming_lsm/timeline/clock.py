@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TypeAlias
 
 from streaming_lsm.errors import ConfigError
@@ -16,6 +16,7 @@ Sleep: TypeAlias = Callable[[float], None]
 """Waits for so many seconds."""
 
 DIGITS = 17
+SHORT_DIGITS = 14
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -47,7 +48,7 @@ def instant_ms(text: str, zone: str) -> int:
 
 def full_digits(text: str) -> str:
     """An instant time with 17 digits: 14 digits mean the end of that second, further digits are dropped."""
-    return text + "999" if len(text) == 14 else text[:DIGITS]
+    return text + "999" if len(text) == SHORT_DIGITS else text[:DIGITS]
 
 
 def next_time(epoch_ms: int, last: str, zone: str) -> str:
@@ -63,27 +64,35 @@ def next_time(epoch_ms: int, last: str, zone: str) -> str:
     return text if text > full_digits(last) else _print(_naive(last) + _MILLISECOND)
 
 
-def moment_text(value: str, zone: str) -> str:
+def instant_digits(value: object) -> str | None:
+    """An instant time as a user writes it, without the digits beyond the 17th; None when it is something else."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) >= SHORT_DIGITS:
+        return value[:DIGITS]
+    return None
+
+
+def moment_text(value: str | date, zone: str) -> str:
     """The instant time that a user means.
 
     Args:
-        value: an instant time, or an ISO date with or without time, such as ``2026-11-20 10:00``. A date without
-            a zone is in the table's zone.
+        value: an instant time, or a date with or without time, as Python's or as ISO text such as
+            ``2026-11-20 10:00``. A date without a zone is in the table's zone.
         zone: ``UTC`` or ``LOCAL``, the table's zone.
 
     Raises:
         ConfigError: the value is neither.
     """
-    if value.isdigit() and len(value) >= 14:
-        return full_digits(value)
+    digits = instant_digits(value)
+    if digits is not None:
+        return full_digits(digits)
     try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
+        moment = datetime.fromisoformat(value.isoformat() if isinstance(value, date) else value)
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC if zone == "UTC" else None)
+    except (ValueError, OverflowError, TypeError):
         raise ConfigError(
             f"{value!r} is no point in time: give an instant such as 20261120100000000 or a date like 2026-11-20 10:00"
         ) from None
-    if moment.tzinfo is not None:
-        moment = moment.astimezone(UTC if zone == "UTC" else None)
     return _print(moment)
 
 
@@ -116,9 +125,9 @@ class InstantSource:
 
 def _naive(text: str) -> datetime:
     digits = full_digits(text)
-    moment = datetime.strptime(digits[:14], "%Y%m%d%H%M%S")
-    return moment + timedelta(milliseconds=int(digits[14:DIGITS]))
+    moment = datetime.strptime(digits[:SHORT_DIGITS], "%Y%m%d%H%M%S")
+    return moment + timedelta(milliseconds=int(digits[SHORT_DIGITS:DIGITS]))
 
 
 def _print(moment: datetime) -> str:
-    return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
+    return f"{moment.year:04d}{moment:%m%d%H%M%S}{moment.microsecond // 1000:03d}"

@@ -18,7 +18,7 @@ from streaming_lsm.timeline.owner import Owner
 
 HEARTBEAT_FOLDER = ".hoodie/.heartbeat"
 
-_log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 
 def heartbeat_path(instant: str) -> str:
@@ -87,7 +87,7 @@ class Heartbeat:
             try:
                 self.beat()
             except Fenced as error:
-                _log.warning("heartbeat stops: %s", error)
+                _LOG.warning("heartbeat stops: %s", error)
                 return
             except Exception:
-                _log.warning("a heartbeat in %s failed; the next one may succeed", self._storage.uri, exc_info=True)
+                _LOG.warning("a heartbeat in %s failed; the next one may succeed", self._storage.uri, exc_info=True)

@@ -19,7 +19,7 @@ _CLAIM = ".claim"
 _ATTEMPTS = 16
 _MAX_CLAIMS = 1000
 
-_log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 
 class TableLock:
@@ -59,7 +59,7 @@ class TableLock:
             if self._claim_path is not None:
                 self._storage.delete(self._claim_path)
         except Exception:
-            _log.warning("%s in %s could not be removed", LOCK_FILE, self._storage.uri, exc_info=True)
+            _LOG.warning("%s in %s could not be removed", LOCK_FILE, self._storage.uri, exc_info=True)
         finally:
             self._runtime.process_locks.release(self._storage.uri, self.owner)
 
@@ -106,7 +106,7 @@ class TableLock:
         if self._current_holder() != dead:
             self._storage.delete(self._claim_path)
             return False
-        _log.warning("taking %s in %s over from %s, which is dead", LOCK_FILE, self._storage.uri, dead)
+        _LOG.warning("taking %s in %s over from %s, which is dead", LOCK_FILE, self._storage.uri, dead)
         self._storage.replace(LOCK_FILE, self.owner.encode())
         return True
 

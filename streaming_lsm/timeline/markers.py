@@ -92,11 +92,12 @@ def _fenced(storage: Storage, instant: str) -> Fenced:
 def _named_files(storage: Storage, folder: str, entry: FileEntry) -> Iterator[str]:
     relative = entry.path.removeprefix(folder)
     if relative.startswith(_LINES) and relative.removeprefix(_LINES).isdigit():
-        lines = storage.read(entry.path).decode("utf-8", "replace").splitlines()
+        # Only a line feed ends a line: a partition's name may begin and end with any other white space.
+        lines = storage.read(entry.path).decode("utf-8", "replace").split("\n")
     else:
         lines = [relative]
     for line in lines:
-        path, marker, _ = line.strip().rpartition(_MARKER)
+        path, marker, _ = line.rpartition(_MARKER)
         if marker:
             yield _inside(path, entry.path)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from streaming_lsm.errors import CommitConflict, CorruptFileError, TableNotFound
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, TableNotFound
 from streaming_lsm.format.table_config import table_checksum
 from streaming_lsm.java_properties import parse_properties, print_properties
 from streaming_lsm.storage.base import Storage
@@ -31,9 +31,15 @@ def create_table_files(storage: Storage, properties: Mapping[str, str], clock: C
 
     Raises:
         CommitConflict: there is a table already, perhaps made by another process this moment.
+        ConfigError: a file is where the table's folder, or one above it, would be.
     """
-    for folder in _FOLDERS:
-        storage.make_folder(folder)
+    try:
+        for folder in _FOLDERS:
+            storage.make_folder(folder)
+    except NotADirectoryError as error:
+        raise ConfigError(
+            f"{storage.uri} cannot be a table: {error.filename or 'it'} is a file; give another path, or move the file"
+        ) from None
     try:
         if storage.exists(BACKUP_PATH):
             raise FileExistsError(BACKUP_PATH)

@@ -16,7 +16,7 @@ from streaming_lsm.timeline.rollback import clear_rolled_back, read_plan, resume
 from streaming_lsm.timeline.runtime import Runtime
 from streaming_lsm.timeline.timeline import Timeline
 
-_log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 
 def recover(storage: Storage, timeline: Timeline, times: InstantSource, runtime: Runtime, lease_ms: int) -> Timeline:
@@ -64,7 +64,7 @@ def _resume_rollbacks(storage: Storage, timeline: Timeline, times: InstantSource
     """Carry out what is pending; the requested times of the writes that this undid."""
     plans = [(rollback, _checked_plan(storage, timeline, rollback)) for rollback in _pending_rollbacks(timeline)]
     for rollback, plan in plans:
-        _log.warning("resuming the rollback %s of %s in %s", rollback.requested, plan.instant, storage.uri)
+        _LOG.warning("resuming the rollback %s of %s in %s", rollback.requested, plan.instant, storage.uri)
         resume_rollback(storage, rollback, plan, times)
     return {plan.instant for _, plan in plans}
 
@@ -79,7 +79,7 @@ def _roll_back_writes(storage: Storage, timeline: Timeline, times: InstantSource
             close_instant(storage, write.requested)
             clear_rolled_back(storage, write)
         else:
-            _log.warning("rolling back %s in %s, whose writer is dead", write.path, storage.uri)
+            _LOG.warning("rolling back %s in %s, whose writer is dead", write.path, storage.uri)
             roll_back(storage, write, times)
 
 
@@ -97,7 +97,7 @@ def _reap(storage: Storage, timeline: Timeline, instant: str) -> None:
     if written is not None:
         marked -= {stat.path for stat in timeline.read_commit(written).stats}
     elif timeline.completion_time(instant) is not None:
-        _log.warning("%s/%s in %s: its instant is archived, so it stays", TEMP_FOLDER, instant, storage.uri)
+        _LOG.warning("%s/%s in %s: its instant is archived, so it stays", TEMP_FOLDER, instant, storage.uri)
         return
     close_instant(storage, instant)
     delete_files(storage, marked)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import groupby
+from urllib.parse import unquote
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.names import parse_file_name
@@ -90,8 +91,10 @@ def clear_rolled_back(storage: Storage, target: Instant) -> None:
 
 
 def _plan(storage: Storage, target: Instant) -> RollbackPlan:
+    # Hadoop's paths are URIs without escapes.
+    root = unquote(storage.uri)
     requests = tuple(
-        RollbackRequest(partition, _file_id(path), target.requested, (f"{storage.uri}/{path}",))
+        RollbackRequest(partition, _file_id(path), target.requested, (f"{root}/{path}",))
         for partition, paths in _by_partition(list_marked_files(storage, target.requested))
         for path in paths
     )

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 
 from streaming_lsm.errors import CorruptFileError
@@ -13,7 +14,7 @@ from streaming_lsm.format.commit import CommitMetadata
 from streaming_lsm.format.rollback import RollbackMetadata
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.archive import archived_completions
-from streaming_lsm.timeline.clock import moment_text
+from streaming_lsm.timeline.clock import instant_digits, moment_text
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
 
 
@@ -93,23 +94,28 @@ class Timeline:
             ) from None
         return CommitMetadata.decode(data, instant.path)
 
-    def as_of(self, value: str, zone: str = "UTC") -> Timeline:
+    def as_of(self, value: str | date, zone: str = "UTC") -> Timeline:
         """The timeline with only the writes that count at a point in time (format 10, rule 7).
 
         Args:
             value: the requested time of a completed write: that write and those requested before it count. Any
-                other instant time or ISO date: the writes that were completed by then count.
+                other instant time or date: the writes that were completed by then count.
             zone: the table's zone, ``UTC`` or ``LOCAL``; matters for dates that carry a zone of their own.
 
         Raises:
             ConfigError: the value is no point in time.
         """
-        exact = any(write.requested == value for write in self.completed_writes) or value in self._archived
-        limit = value if exact else moment_text(value, zone)
+        requested = instant_digits(value)
+        exact = requested is not None and self._is_request(requested)
+        limit = requested if requested is not None and exact else moment_text(value, zone)
         kept = [write for write in self.completed_writes if _time(write, by_request=exact) <= limit]
         others = [instant for instant in self.instants if not instant.is_write and instant.is_completed]
         merged = sorted(kept + others, key=lambda instant: (instant.requested, instant.action))
         return Timeline(self.storage, tuple(merged), self.first, limit, exact)
+
+    def _is_request(self, time: str) -> bool:
+        """Whether a completed write was requested at this very time."""
+        return any(write.requested == time for write in self.completed_writes) or time in self._archived
 
     @cached_property
     def _archived(self) -> dict[str, str]:

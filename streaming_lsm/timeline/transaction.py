@@ -30,7 +30,7 @@ from streaming_lsm.timeline.rollback import roll_back
 from streaming_lsm.timeline.runtime import Runtime
 from streaming_lsm.timeline.timeline import Timeline
 
-_log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 
 class Transaction:
@@ -227,7 +227,7 @@ class Transaction:
             delete_files(self._storage, late)
             delete_markers(self._storage, completed.requested)
         except Exception:
-            _log.warning("%s is committed, but its markers remain for now", completed.path, exc_info=True)
+            _LOG.warning("%s is committed, but its markers remain for now", completed.path, exc_info=True)
 
     def _extra(
         self, schema_json: str, extra: Mapping[str, str], open_deletes: Mapping[str, str] | None
@@ -241,7 +241,7 @@ class Transaction:
         )
         for writer in dropped:
             last = self._ledger.writers[writer]
-            _log.warning(
+            _LOG.warning(
                 "forgetting writer %r of %s: last batch %d; a replay of it would be written again",
                 *(writer, self._storage.uri, last.batch_id),
             )
@@ -264,10 +264,10 @@ class Transaction:
             else:
                 roll_back(self._storage, pending, self._instant_source(timeline))
         except Fenced as error:
-            _log.warning("%s is left to the writer that took over: %s", begun.path, error)
+            _LOG.warning("%s is left to the writer that took over: %s", begun.path, error)
         except Exception:
             uri = self._storage.uri
-            _log.warning("%s in %s could not be rolled back; the next write does it", begun.path, uri, exc_info=True)
+            _LOG.warning("%s in %s could not be rolled back; the next write does it", begun.path, uri, exc_info=True)
 
     def _let_go(self) -> None:
         self._heartbeat.stop()

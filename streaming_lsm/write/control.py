@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+CONTROL_PREFIX = "_lsm_"
+"""No column of a table may begin with it."""
+
 DELETE = "_lsm_delete"
 """boolean: the event deletes its key."""
 TOMBSTONE = "_lsm_tombstone"

@@ -1,15 +1,21 @@
-"""Events that could not be read: out of the batch, into a folder of their own or into an error."""
+"""Events that the table cannot take: out of the batch, into a folder of their own or into an error."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from streaming_lsm.columns import Flags, flags, pc
 from streaming_lsm.errors import RecordError
 from streaming_lsm.format.names import WriteToken
 from streaming_lsm.write import control
-from streaming_lsm.write.plan import WritePlan
+from streaming_lsm.write.plan import DeadLetters, WritePlan
+from streaming_lsm.write.screening import unplaced_rows
+from streaming_lsm.write.tombstones import answered
 
 _TYPES: dict[str, pa.DataType] = {
     "topic": pa.string(),
@@ -22,8 +28,23 @@ SCHEMA = pa.schema(_TYPES)
 _COLUMNS = (control.TOPIC, control.TOPIC_PARTITION, control.OFFSET, control.BAD, control.PAYLOAD)
 
 
+def batch_folder(writer_id: str, batch_id: int) -> str:
+    """Where the dead letters of one batch lie, below the folder of all."""
+    return f"{writer_id}/batch-{batch_id}"
+
+
+def count_letters(letters: DeadLetters) -> int:
+    """How many events of a batch were set aside; reads no more than the files' footers."""
+    count = 0
+    for entry in letters.storage.list(letters.folder):
+        if entry.name.endswith(".parquet"):
+            with letters.storage.open_input(entry.path) as file:
+                count += pq.read_metadata(file).num_rows
+    return count
+
+
 class DeadLetterBox:
-    """Keeps one task's unreadable events apart."""
+    """Keeps apart the events of one task that the table cannot take."""
 
     def __init__(self, plan: WritePlan, token: WriteToken) -> None:
         """A box for the task attempt that `token` names."""
@@ -32,20 +53,54 @@ class DeadLetterBox:
         self._letters: list[pa.RecordBatch] = []
 
     def divert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """`batch` without its unreadable events, which are kept for `post`.
+        """`batch` without the events that the table cannot take, which are kept for `post`.
+
+        Those are the events that could not be read, and, where events have somewhere to go or say where they come
+        from, those without a usable record key or partition value. A tombstone that could not be placed and only
+        repeats the delete before it is dropped.
 
         Raises:
-            RecordError: there are some, and the plan has no dead-letter folder.
+            RecordError: there are such events, and the plan has no dead-letter folder.
         """
-        index = batch.schema.get_field_index(control.BAD)
-        if index < 0 or batch.column(index).null_count == batch.num_rows:
+        reasons = self._reasons(batch)
+        if reasons.null_count == batch.num_rows:
             return batch
-        bad = pc.is_valid(batch.column(index))
-        letters = _letters(batch.filter(bad))
-        if self._plan.dead_letters is None:
-            raise RecordError(_describe(letters))
-        self._letters.append(letters)
-        return batch.filter(pc.invert(bad))
+        bad = flags(pc.is_valid(reasons))
+        kept = bad & ~self._repeated(batch)
+        if kept.any():
+            letters = _letters(batch.filter(pa.array(kept)), reasons.filter(pa.array(kept)), self._plan.schema)
+            if self._plan.dead_letters is None:
+                raise RecordError(_describe(letters))
+            self._letters.append(letters)
+        return batch.filter(pa.array(~bad))
+
+    def _reasons(self, batch: pa.RecordBatch) -> pa.StringArray:
+        """Why the table cannot take an event; null where it can."""
+        index = batch.schema.get_field_index(control.BAD)
+        unread: pa.StringArray = pa.nulls(batch.num_rows, pa.string())
+        if index >= 0:
+            unread = pc.cast(batch.column(index), pa.string())
+        elif self._plan.dead_letters is None:
+            return unread
+        read = pc.is_null(unread)
+        # A filter copies, so that a batch without unreadable events goes past it.
+        rows = batch if unread.null_count == batch.num_rows else batch.filter(read)
+        unplaced = unplaced_rows(self._plan.keys, rows)
+        reasons: pa.StringArray = unread if unplaced is None else pc.replace_with_mask(unread, read, unplaced)
+        return reasons
+
+    def _repeated(self, batch: pa.RecordBatch) -> Flags:
+        """Unplaced tombstones whose delete ended the batch before, bool (rows,); the envelope left them to us."""
+        repeated = np.zeros(batch.num_rows, np.bool_)
+        unread, tombstone = (batch.schema.get_field_index(name) for name in (control.BAD, control.TOMBSTONE))
+        if min(unread, tombstone) < 0 or not self._plan.open_deletes:
+            return repeated
+        unplaced = flags(pc.is_valid(batch.column(unread))) & flags(batch.column(tombstone))
+        if unplaced.any():
+            rows = batch.filter(pa.array(unplaced))
+            every = np.ones(rows.num_rows, np.bool_)
+            repeated[unplaced] = answered(rows, self._plan.keys.record_keys(rows), every, self._plan.open_deletes)
+        return repeated
 
     def post(self) -> int:
         """Write the kept events as one file that every attempt at this task names alike; returns their number."""
@@ -59,13 +114,29 @@ class DeadLetterBox:
         return table.num_rows
 
 
-def _letters(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _letters(batch: pa.RecordBatch, reasons: pa.StringArray, schema: pa.Schema) -> pa.RecordBatch:
     columns = []
     for name, field in zip(_COLUMNS, SCHEMA, strict=True):
         index = batch.schema.get_field_index(name)
         missing = pa.nulls(batch.num_rows, field.type)
         columns.append(missing if index < 0 else pc.cast(batch.column(index), field.type))
+    columns[SCHEMA.get_field_index("reason")] = reasons
+    payload = SCHEMA.get_field_index("payload")
+    columns[payload] = pc.coalesce(columns[payload], _as_json(batch, schema))
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _as_json(batch: pa.RecordBatch, schema: pa.Schema) -> pa.BinaryArray:
+    """Events that were read, so that their bytes did not come along, as JSON of their values; null for the others."""
+    index = batch.schema.get_field_index(control.BAD)
+    read = [True] * batch.num_rows if index < 0 else pc.is_null(batch.column(index)).to_pylist()
+    rows = batch.select([name for name in schema.names if name in batch.schema.names]).to_pylist()
+    texts = [_json(row) if was_read else None for row, was_read in zip(rows, read, strict=True)]
+    return pa.array(texts, pa.binary())
+
+
+def _json(row: Mapping[str, object]) -> bytes:
+    return json.dumps(row, default=str, ensure_ascii=False).encode()
 
 
 def _describe(letters: pa.RecordBatch) -> str:

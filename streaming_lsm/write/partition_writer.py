@@ -50,13 +50,31 @@ def write_partition(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: W
         RecordError, SchemaError: see `RecordBuffer.append`; nothing was written.
         Fenced: the instant was completed or rolled back meanwhile; the files are removed.
     """
-    letters, buffer = DeadLetterBox(plan, token), RecordBuffer(plan)
+    return write_collected(plan, collect(plan, batches, token), token)
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The rows of one task, checked, and its unreadable events."""
+
+    buffer: RecordBuffer
+    letters: DeadLetterBox
+
+
+def collect(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToken) -> Collected:
+    """The first half of `write_partition`, which finds bad input and writes nothing; the plan needs no instant."""
+    collected = Collected(RecordBuffer(plan), DeadLetterBox(plan, token))
     for batch in batches:
-        buffer.append(letters.divert(batch))
-    writer = GroupWriter(plan, token)
+        collected.buffer.append(collected.letters.divert(batch))
+    return collected
+
+
+def write_collected(plan: WritePlan, collected: Collected, token: WriteToken) -> Written:
+    """The second half of `write_partition`."""
+    buffer, writer = collected.buffer, GroupWriter(plan, token)
     try:
         stats = tuple(stat for group_rows in buffer.drain() for stat in writer.write(group_rows))
-        letters.post()
+        collected.letters.post()
         check_still_inflight(plan.storage, plan.instant)
     except Fenced:
         writer.discard()

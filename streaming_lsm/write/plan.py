@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -57,7 +57,6 @@ class WritePlan:
     Attributes:
         storage: the table's files.
         config: the table.
-        instant: requested time of the deltacommit.
         schema: the table's columns, without meta columns.
         keys: record key and partition path of a row.
         rule: merge semantics, for the dedup before writing.
@@ -68,11 +67,11 @@ class WritePlan:
         file_ids: live file groups by partition path and bucket.
         dead_letters: where unreadable events go; None fails the batch.
         open_deletes: deletes at the end of the batch before whose tombstone may come now.
+        instant: requested time of the deltacommit; empty until it has begun.
     """
 
     storage: Storage
     config: TableConfig
-    instant: str
     schema: pa.Schema
     keys: KeyGenerator
     rule: MergeRule
@@ -83,6 +82,11 @@ class WritePlan:
     file_ids: Mapping[FileGroup, str]
     dead_letters: DeadLetters | None = None
     open_deletes: OpenDeletes = field(default_factory=dict)
+    instant: str = ""
+
+    def at(self, instant: str) -> WritePlan:
+        """The plan once the deltacommit has begun."""
+        return replace(self, instant=instant)
 
     @property
     def delete_schema(self) -> pa.Schema:

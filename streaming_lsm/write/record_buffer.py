@@ -154,24 +154,26 @@ class RecordBuffer:
             return
         deleted = np.concatenate([part.deleted for part in parts])
         kept = self._keep(sorted_rows, rows, deleted)
-        for group_code in np.unique(code[sorted_rows.order]):
-            group = (paths[int(group_code) // buckets].as_py(), int(group_code) % buckets)
-            yield self._gather(group, kept.of(code, group_code), rows, keys, deleted)
+        groups = np.unique(code[sorted_rows.order])
+        parts_of = zip(_by_group(kept.rows, code, groups), _by_group(kept.wipes, code, groups), strict=True)
+        for group_code, (of_group, wipes) in zip(groups.tolist(), parts_of, strict=True):
+            group = (paths[group_code // buckets].as_py(), group_code % buckets)
+            yield self._gather(group, _Kept(of_group, wipes), rows, keys, deleted)
 
     def _keep(self, found: _Sorted, rows: pa.Table, deleted: Flags) -> _Kept:
         """Rows that stay, in key order, after dedup by the merge rule (format 05, Dedup before write)."""
         rule, order = self._plan.rule, found.order
         ranks, wipes = rule.ranks(rows), rule.wipes(rows, deleted)
         folded = fold(found.starts, wipes[order], None if ranks is None else ranks[order])
-        wiped = order[folded.wipe[folded.wipe >= 0]]
         if self._plan.combine:
-            return _Kept(order[folded.winner], wiped)
+            return _Kept(order[folded.winner], order[folded.wipe[folded.wipe >= 0]])
         # Data and delete files of one flush have no order between them: a key with both is reduced all the same.
-        mixed = np.logical_or.reduceat(deleted[order], found.starts)
+        some, every = (ufunc.reduceat(deleted[order], found.starts) for ufunc in (np.logical_or, np.logical_and))
+        mixed = some & ~every
         ends = np.append(found.starts[1:], len(order))
         stays = np.repeat(~mixed, ends - found.starts)
         stays[folded.winner[mixed]] = True
-        return _Kept(order[stays], wiped)
+        return _Kept(order[stays], order[folded.wipe[mixed & (folded.wipe >= 0)]])
 
     def _gather(self, group: FileGroup, kept: _Kept, rows: pa.Table, keys: pa.StringArray, deleted: Flags) -> GroupRows:
         is_delete = deleted[kept.rows]
@@ -203,14 +205,10 @@ class _Kept:
     rows: Positions
     wipes: Positions
 
-    def of(self, code: Int64s, group: int) -> _Kept:
-        """Those of one file group; both lie in the order of the groups."""
-        return _Kept(_within(self.rows, code, group), _within(self.wipes, code, group))
 
-
-def _within(rows: Positions, code: Int64s, group: int) -> Positions:
-    begin, end = np.searchsorted(code[rows], [group, group + 1])
-    return rows[begin:end]
+def _by_group(rows: Positions, code: Int64s, groups: Int64s) -> list[Positions]:
+    """`rows`, which lie in the order of the groups, cut where another group begins."""
+    return np.split(rows, np.searchsorted(code[rows], groups[1:]))
 
 
 def _sort(keys: pa.StringArray, code: Int64s, parts: list[_Part]) -> _Sorted:

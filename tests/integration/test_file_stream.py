@@ -7,8 +7,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -179,6 +180,41 @@ def test_without_ordering_fields_the_last_row_of_a_key_in_arrival_order_stays(la
     sink(batch, 0)
     (row,) = LsmTable(lake.path).scan().to_arrow().to_pylist()
     assert row == {"order_id": "k", "country": "DE", "qty": 0}
+
+
+def test_a_key_is_hashed_as_the_table_stores_it_whatever_type_the_batch_has(lake: Lake) -> None:
+    schema = pa.schema([("k", pa.float64()), ("v", pa.int64())])
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "k",
+        "hoodie.bucket.index.num.buckets": 8,
+    }
+    LsmTable.create(lake.path, schema, options)
+    narrow = lake.spark.range(200).selectExpr("cast(id * 0.1 as float) k", "id v")
+    LsmSink(lake.path, {"lsm.writer.id": "w", "hoodie.datasource.write.operation": "bulk_insert"})(narrow, 0)
+    assert LsmTable(lake.path).scan().to_arrow().num_rows == 200
+    assert validate(lake.path) == []
+
+
+def test_an_empty_table_reads_as_no_rows(lake: Lake) -> None:
+    LsmTable.create(
+        lake.path,
+        pa.schema([("k", pa.string())]),
+        {"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "k"},
+    )
+    assert lake.spark.read.format("streaming_lsm").load(lake.path).count() == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [(("as.of.instnat", "x"), "did you mean"), (("lsm.read.meta", "yes"), "true or false")]
+)
+def test_a_misspelt_read_option_is_refused(lake: Lake, change: tuple[str, str], words: str) -> None:
+    lake.produce(0, count=5)
+    lake.run()
+    with pytest.raises(AnalysisException, match=words):
+        lake.spark.read.format("streaming_lsm").option(*change).load(lake.path)
+    with pytest.raises(AnalysisException, match="the table has its own"):
+        lake.spark.read.format("streaming_lsm").schema("k INT").load(lake.path).count()
 
 
 def test_spark_reads_as_of_an_instant_and_with_meta_columns(lake: Lake) -> None:

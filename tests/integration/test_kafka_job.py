@@ -97,18 +97,23 @@ def test_bad_event_stops_the_job_by_name_and_what_was_committed_stays(broker: Ka
     assert committed == ["0"], "the checkpoint advanced over a bad event"
 
 
-def test_job_that_goes_on_for_ever_ends_in_order_on_sigterm(broker: KafkaBroker, tmp_path: Path) -> None:
+def test_job_that_goes_on_for_ever_sets_aside_what_has_no_place_and_ends_in_order_on_sigterm(
+    broker: KafkaBroker, tmp_path: Path
+) -> None:
     create_topic(broker.bootstrap_servers, "endless", 1)
     row = {"order_id": "o-1", "country": "DE", "updated_at": "2026-01-01T00:00:00Z"}
-    send(broker.bootstrap_servers, "endless", [Message(b"k", json.dumps(row).encode())])
+    astray = [{**row, "order_id": f"o-{n}", "country": country} for n, country in enumerate(["x/../..", "é" * 128], 2)]
+    send(broker.bootstrap_servers, "endless", [Message(b"k", json.dumps(one).encode()) for one in (row, *astray)])
     command = job_command(broker, tmp_path, "endless", "lsm.trigger=1 second")
     with (tmp_path / "job.err").open("wb") as errors:
         job = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert job.stdout is not None
     with job.stdout as lines:
-        assert lines.readline().startswith("batch 0: 1 events -> 1 rows"), (tmp_path / "job.err").read_text()[-4000:]
+        line = lines.readline()
+        assert line.startswith("batch 0: 3 events -> 1 rows"), (tmp_path / "job.err").read_text()[-4000:]
+        assert ", 2 dead letters, " in line
         job.terminate()
-        assert lines.read().startswith("stream ended: 1 events in 1 batches")
+        assert lines.read().startswith("stream ended: 3 events in 1 batches")
     assert job.wait(timeout=60) == 0
     assert LsmTable(tmp_path / "table").scan().to_arrow().num_rows == 1
 

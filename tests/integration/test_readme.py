@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
@@ -25,13 +26,19 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 
 
-def test_the_snippets_run_and_show_the_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_snippets_run_and_show_the_rows(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     lake = tmp_path / "lake"
     (lake / "events").mkdir(parents=True)
     (lake / "events" / "part-0.json").write_text("\n".join(json.dumps(event) for event in EVENTS))
     names: dict[str, object] = {}
     for snippet in blocks("python"):
         exec(compile(snippet.replace("/lake", str(lake)), "README.md", "exec"), names)
+    shown = capfd.readouterr().out
+    assert re.search(r"o1 *\| *DE *\| *9", shown), "Spark shows the newer version of o1"
+    assert re.search(r"DE .*9", shown), "duckdb sums quantities"
+    names["query"].stop()  # type: ignore[attr-defined]
     rows = names["table"].scan().to_arrow().to_pylist()  # type: ignore[attr-defined]
     assert {(row["order_id"], row["qty"]) for row in rows} == {("o1", 9), ("o2", 7)}
     assert names["readings"].scan().to_arrow().column("sensor").to_pylist() == ["a"]  # type: ignore[attr-defined]

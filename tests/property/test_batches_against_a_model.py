@@ -41,6 +41,8 @@ def events(draw: st.DrawFn) -> list[Event]:
 
 streams = st.lists(events(), min_size=1, max_size=40).map(lambda found: [event for part in found for event in part])
 cuts = st.lists(st.integers(0, 40), max_size=4)
+operations = st.lists(st.sampled_from(["upsert", "insert", "bulk_insert"]), min_size=5, max_size=5)
+PARTITIONS = ["p0", ".hidden", " p0", "ä/ö"]
 
 
 def fold(stream: list[Event], *, event_time: bool) -> dict[str, tuple[int | None, int]]:
@@ -62,6 +64,7 @@ def create(folder: Path, *, event_time: bool, combine: bool, buckets: int = 3) -
         "hoodie.datasource.write.partitionpath.field": "part",
         "hoodie.bucket.index.num.buckets": buckets,
         "hoodie.combine.before.upsert": combine,
+        "hoodie.combine.before.insert": combine,
         "lsm.read.threads": 1,
         **ordering,
     }
@@ -71,7 +74,7 @@ def create(folder: Path, *, event_time: bool, combine: bool, buckets: int = 3) -
 def batch(part: list[Event]) -> pa.Table:
     rows = {
         "id": [event.key for event in part],
-        "part": [f"p{len(event.key) % 2}" for event in part],
+        "part": [PARTITIONS[KEYS.index(event.key) % len(PARTITIONS)] for event in part],
         "ts": [event.ts for event in part],
         "value": [event.value for event in part],
         "_lsm_delete": [event.delete for event in part],
@@ -94,15 +97,15 @@ def shown(table: pa.Table) -> dict[str, tuple[int | None, int]]:
 @pytest.mark.parametrize("event_time", [True, False], ids=["event-time", "commit-time"])
 @pytest.mark.parametrize("combine", [True, False], ids=["combined", "repeated-keys"])
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-@given(stream=streams, places=cuts)
+@given(stream=streams, places=cuts, ways=operations)
 def test_a_snapshot_is_the_fold_of_all_events_however_they_are_cut(
-    event_time: bool, combine: bool, stream: list[Event], places: list[int]
+    event_time: bool, combine: bool, stream: list[Event], places: list[int], ways: list[str]
 ) -> None:
     expected = fold(stream, event_time=event_time)
     with tempfile.TemporaryDirectory() as folder:
         table = create(Path(folder), event_time=event_time, combine=combine)
-        for part in cut(stream, places):
-            table.upsert(batch(part))
+        for part, way in zip(cut(stream, places), ways, strict=False):
+            getattr(table, way)(batch(part))
         assert shown(table.scan().to_arrow()) == expected
         path = str(Path(folder) / "table")
         assert shown(read_snapshot(path)) == expected

@@ -1,22 +1,26 @@
 """A streaming job to be killed: ``python -m tests.support.stream_job SOURCE TABLE CHECKPOINT [POINT FLAG]``.
 
 With a POINT it stops there during the second batch, creates FLAG and waits to be killed. Points: ``begun`` (the
-instant is inflight, nothing written), ``written`` (all files are there, not committed), ``completed`` (committed, and
-Spark does not know it yet).
+instant is inflight, nothing written), ``writing`` (a task has written some files and is in the middle of one),
+``written`` (all files are there, not committed), ``completed`` (committed, and Spark does not know it yet).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from streaming_lsm import LsmSink
 from streaming_lsm.spark import sink as sink_module
 from streaming_lsm.spark.session import local_session
+from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.table import LsmTable
+from streaming_lsm.write.plan import WritePlan
 from tests.support.orders import OPTIONS, SPARK_SCHEMA
 
 
@@ -32,6 +36,25 @@ def run(source: str, table: str, checkpoint: str) -> None:
     )
     query.awaitTermination()
     spark.stop()
+
+
+class Stalling(LocalStorage):
+    """Lets each task create two files and hang in the middle of the third."""
+
+    def __init__(self, root: str, flag: str) -> None:
+        super().__init__(root)
+        self.flag, self.created = flag, 0
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        self.created += 1
+        with super().create(path) as sink:
+            if self.created == 3:
+                sink.write(b"PAR1, and then no more")
+                sink.flush()
+                Path(self.flag).touch()
+                time.sleep(600)
+            yield sink
 
 
 def stop_at(point: str, flag: Path) -> None:
@@ -53,6 +76,14 @@ def stop_at(point: str, flag: Path) -> None:
         second(wait)
         return write_batch(*arguments)
 
+    def writing(batch: Any, table: LsmTable, plan: WritePlan) -> Any:
+        def stall() -> None:
+            root = table.path.removeprefix("file://")
+            write_batch(batch, table, dataclasses.replace(plan, storage=Stalling(root, str(flag))))
+
+        second(stall)
+        return write_batch(batch, table, plan)
+
     def written(*arguments: Any) -> Any:
         stats = write_batch(*arguments)
         second(wait)
@@ -66,7 +97,7 @@ def stop_at(point: str, flag: Path) -> None:
     if point == "completed":
         LsmTable.commit = completed  # type: ignore[method-assign]
     else:
-        sink_module.write_batch = {"begun": begun, "written": written}[point]
+        sink_module.write_batch = {"begun": begun, "writing": writing, "written": written}[point]
 
 
 if __name__ == "__main__":

@@ -192,13 +192,13 @@ def test_history_shows_every_version_of_a_key(tmp_path: Path) -> None:
     second = done(table.upsert(SECOND))
     third = done(table.delete(rows(("a", "DE", 3, 0)).select(["id", "country", "ts"])))
     found = table.history("a")
-    versions = [(row["_hoodie_commit_time"], row["ts"], row["qty"], row["deleted"]) for row in found.to_pylist()]
+    versions = [(row["_hoodie_commit_time"], row["ts"], row["qty"], row["_lsm_deleted"]) for row in found.to_pylist()]
     assert versions == [
         (first.requested, 1, 10, False),
         (second.requested, 2, 11, False),
         (third.requested, 3, None, True),
     ]
-    assert set(found["file"].to_pylist()) <= data_files(tmp_path)
+    assert set(found["_lsm_file"].to_pylist()) <= data_files(tmp_path)
     assert table.history("nope").num_rows == 0
 
 

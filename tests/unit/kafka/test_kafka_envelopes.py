@@ -359,7 +359,7 @@ def test_decimal_sent_as_bytes_is_refused_even_when_it_looks_like_a_number(spark
 
 def test_tombstone_behind_its_debezium_delete_is_dropped_where_the_key_does_not_place_it(spark: SparkSession) -> None:
     messages: list[Message] = [
-        (b'{"id":9}', None),  # its delete was in the batch before
+        (b'{"id":9}', None),  # the sink knows what was before it
         (b'{"id":1}', dump(op="d", before=GOOD)),
         (b'{"id":1}', None),
         (b'{"id":1}', dump(op="c", after=GOOD)),
@@ -368,9 +368,21 @@ def test_tombstone_behind_its_debezium_delete_is_dropped_where_the_key_does_not_
         (b'{"id":2}', None),  # of another key
     ]
     found = rows(spark, envelope(EventFormat.DEBEZIUM), messages)
-    assert [(row["_lsm_offset"], row["_lsm_bad"] is None) for row in found] == [
-        (101, True), (103, True), (104, False), (105, True), (106, False),
+    assert [(row["_lsm_offset"], row["_lsm_bad"] is None, row["_lsm_tombstone"]) for row in found] == [
+        (100, False, True), (101, True, False), (103, True, False), (104, False, False), (105, True, False),
+        (106, False, False),
     ]  # fmt: skip
+    assert (found[0]["id"], found[0]["country"], found[0]["_lsm_delete"]) == (9, None, False)
+    assert found[0]["_lsm_bad"].startswith("a delete without a value is placed by its key")
+
+
+@pytest.mark.parametrize("key", [None, b'{"id":null}', b'{"id":"x"}'])
+def test_tombstone_without_a_readable_key_is_bad_also_where_a_batch_begins(
+    spark: SparkSession, key: bytes | None
+) -> None:
+    [row] = rows(spark, envelope(EventFormat.DEBEZIUM), [(key, None)])
+    assert row["_lsm_bad"]
+    assert (row["id"], row["_lsm_tombstone"]) == (None, False)
 
 
 def test_partitioned_debezium_table_refuses_to_be_read_outside_of_batches(spark: SparkSession) -> None:

@@ -36,6 +36,13 @@ def test_unknown_option_is_refused_with_its_source_and_the_nearest_one(tmp_path:
         JobSettings.load(tmp_path / "absent.properties", {})
 
 
+def test_malformed_properties_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "job.properties"
+    file.write_text("subscribe=\\u12\n")
+    with pytest.raises(ConfigError, match=r"job\.properties.*u12"):
+        JobSettings.load(file, {})
+
+
 def test_missing_option_is_named() -> None:
     with pytest.raises(ConfigError, match="subscribe is not set"):
         JobSettings.load(None, {"kafka.bootstrap.servers": "a:1"}).source()

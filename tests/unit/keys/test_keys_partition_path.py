@@ -47,6 +47,9 @@ def test_the_escaped_characters_are_those_of_hive() -> None:
         "a\nb",
         ".hoodie",
         "a/.hoodie",
+        "x" * 256,
+        "a/" + "é" * 128,
+        "a/" * 1600 + "a",
     ],
 )
 def test_paths_that_leave_or_harm_the_table_have_a_fault(path: str) -> None:
@@ -54,7 +57,22 @@ def test_paths_that_leave_or_harm_the_table_have_a_fault(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["a", "2020/01/02", "a b", "a..b", "...", ".a", "x=..", "日本", ".hoodiex", "a\\b", "%2E"]
+    "path",
+    [
+        "a",
+        "2020/01/02",
+        "a b",
+        "a..b",
+        "...",
+        ".a",
+        "x=..",
+        "日本",
+        ".hoodiex",
+        "a\\b",
+        "%2E",
+        "x" * 255,
+        "é" * 127 + "/b",
+    ],
 )
 def test_paths_inside_the_table_have_no_fault(path: str) -> None:
     assert path_fault(path) is None

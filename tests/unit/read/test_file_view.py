@@ -27,7 +27,8 @@ def test_partitions_are_the_folders_with_partition_metadata_at_any_depth(tmp_pat
     (tmp_path / "z/not_a_partition").mkdir()
     (tmp_path / ".hidden").mkdir()
     (tmp_path / ".hidden/.hoodie_partition_metadata").touch()
-    assert view(tmp_path).partitions() == ["x/y", "x/y/deep", "z"]
+    (tmp_path / ".hoodie/.hoodie_partition_metadata").touch()
+    assert view(tmp_path).partitions() == [".hidden", "x/y", "x/y/deep", "z"]
     assert [found.partition_path for found in view(tmp_path).slices()] == ["x/y", "x/y/deep", "z"]
 
 

@@ -267,8 +267,52 @@ def test_open_storage_takes_relative_paths(tmp_path: Path, monkeypatch: pytest.M
     assert open_storage("lake/orders").uri == f"file://{os.path.realpath(tmp_path)}/lake/orders"
 
 
+ODD_NAMES = ["sp ace", "per%cent", "%20", "a#b?c", "dt=1", "gr\u00f6\u00dfe", " ", "a:b", "\udcff"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_storages_uri_leads_back_to_it(tmp_path: Path, name: str) -> None:
+    storage = open_storage(tmp_path / name)
+    storage.put_if_absent("f", b"bytes")
+    assert (tmp_path / name / "f").read_bytes() == b"bytes"
+    assert storage.uri == (tmp_path / name).resolve().as_uri()
+    assert open_storage(storage.uri).read("f") == b"bytes"
+    assert open_storage(storage.uri.removeprefix("file://").join(["file:", ""])).uri == storage.uri
+
+
+def test_escapes_count_in_uris_only(tmp_path: Path) -> None:
+    (tmp_path / "sp ace").mkdir()
+    (tmp_path / "sp ace/f").write_bytes(b"decoded")
+    (tmp_path / "sp%20ace").mkdir()
+    (tmp_path / "sp%20ace/f").write_bytes(b"literal")
+    assert open_storage(f"file://{tmp_path}/sp%20ace").read("f") == b"decoded"
+    assert open_storage(f"file://{tmp_path}/sp ace").read("f") == b"decoded"
+    assert open_storage(f"{tmp_path}/sp%20ace").read("f") == b"literal"
+
+
+def test_a_file_in_the_way_of_a_folder_is_an_error_of_its_own(storage: LocalStorage) -> None:
+    storage.put_if_absent("a", b"file")
+    with pytest.raises(NotADirectoryError):
+        storage.make_folder("a")
+    with pytest.raises(NotADirectoryError):
+        storage.put_if_absent("a/b", b"")
+    with pytest.raises(NotADirectoryError), storage.create("a/b"):
+        pass
+    assert storage.read("a") == b"file"
+
+
 @pytest.mark.parametrize(
-    ("uri", "named"), [("s3://bucket/t", "'s3'"), ("hdfs:/t", "'hdfs'"), ("file://host/t", "host")]
+    ("uri", "named"),
+    [
+        ("s3://bucket/t", "'s3'"),
+        ("hdfs:/t", "'hdfs'"),
+        ("file://host/t", "host"),
+        ("file:lake/orders", "absolute"),
+        ("FILE:orders", "absolute"),
+        ("file:", "absolute"),
+        ("file:///lake/%00", "NUL"),
+        ("/lake/\0", "NUL"),
+    ],
 )
 def test_open_storage_names_what_it_cannot_open(uri: str, named: str) -> None:
     with pytest.raises(ConfigError, match=named):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from datetime import date, datetime, timedelta, timezone
 from itertools import pairwise
 
 import pytest
@@ -98,15 +100,25 @@ def test_fourteen_digits_mean_the_end_of_their_second() -> None:
         ("2026-11-20 10:00", "20261120100000000"),
         ("2026-11-20T10:00:01.5", "20261120100001500"),
         ("2026-11-20 10:00+02:00", "20261120080000000"),
+        ("20261121120000123456", "20261121120000123"),
+        (datetime(2026, 11, 20, 10, 0, 1, 500_000), "20261120100001500"),
+        (datetime(2026, 11, 20, 10, tzinfo=timezone(timedelta(hours=2))), "20261120080000000"),
+        (date(2026, 11, 20), "20261120000000000"),
+        ("0999-01-01", "09990101000000000"),
     ],
 )
-def test_users_may_give_instants_or_dates(value: str, expected: str) -> None:
+def test_users_may_give_instants_or_dates(value: str | date, expected: str) -> None:
     assert moment_text(value, "UTC") == expected
 
 
-@pytest.mark.parametrize("value", ["yesterday", "", "2026-13-01", "123"])
+FULL_WIDTH = "".join(chr(0xFF10 + int(digit)) for digit in "20261121120000123")
+
+
+@pytest.mark.parametrize(
+    "value", ["yesterday", "", "2026-13-01", "123", FULL_WIDTH, "0001-01-01T00:00+05:00", 20261121120000123, None]
+)
 def test_a_value_that_is_no_time_is_named(value: str) -> None:
-    with pytest.raises(ConfigError, match=f"'{value}'"):
+    with pytest.raises(ConfigError, match=re.escape(repr(value))):
         moment_text(value, "UTC")
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from streaming_lsm.errors import CorruptFileError, Fenced
+from streaming_lsm.keys.partition_path import path_fault
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.heartbeat import close_instant, open_instant
 from streaming_lsm.timeline.markers import (
@@ -18,7 +23,8 @@ from streaming_lsm.timeline.markers import (
     marker_path,
 )
 from streaming_lsm.timeline.owner import Owner, Process
-from tests.support.writers import DataFile, files_below, make_table
+from tests.support.faulty_storage import FaultyStorage, Killed
+from tests.support.writers import DataFile, files_below, make_table, new_process, transaction, write_file
 
 INSTANT, OTHER = "20261121120000000", "20261121110000000"
 OWNER = Owner(Process("h", "m", 1, 1), "query", "token", 0, 0)
@@ -93,6 +99,41 @@ def test_a_marker_that_leaves_the_table_is_refused_by_name(storage: LocalStorage
     storage.put_if_absent(f"{marker_folder(INSTANT)}/MARKERS0", f"{path}.marker.CREATE".encode())
     with pytest.raises(CorruptFileError, match="MARKERS0"):
         list_marked_files(storage, INSTANT)
+
+
+# White space at either end, what ends a line elsewhere, and what looks like an escape, a marker or a hidden file.
+WHITE = [" ", " DE", "DE ", "\u2028", "\x85", "\x0b", "a\x1cb"]
+ODD = [*WHITE, ".de", "..x", "%20", "%2F", "=", "a.marker.b", "MARKERS0"]
+odd_partitions = (
+    st.lists(st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(ODD), min_size=1, max_size=3)
+    .map("/".join)
+    .filter(lambda path: path_fault(path) is None)
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(partitions=st.lists(odd_partitions, min_size=1, max_size=3, unique=True))
+def test_a_dead_writers_files_are_removed_from_partitions_of_any_legal_name(partitions: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        storage = make_table(root)
+        faulty = FaultyStorage(storage)
+        with suppress(Killed), transaction(faulty, new_process()) as dying:
+            instant = dying.begin()
+            paths = [write_file(faulty, instant, DataFile(partition, 0)).path for partition in partitions]
+            faulty.kill()
+        assert list_marked_files(storage, instant) == tuple(sorted(paths))
+        with transaction(storage, new_process()) as entered:
+            assert entered.timeline.pending == ()
+        assert not [path for path in files_below(root) if path.endswith((".parquet", ".CREATE"))]
+
+
+@pytest.mark.parametrize("partition", [*WHITE, "a\rb"])
+def test_a_line_of_collected_markers_is_taken_as_it_is(storage: LocalStorage, partition: str) -> None:
+    other = str(DataFile("nl", 1).name(INSTANT))
+    lines = f"{partition}/{NAME}.marker.CREATE\n\nnl/{other}.marker.CREATE"
+    storage.put_if_absent(f"{marker_folder(INSTANT)}/MARKERS0", lines.encode())
+    assert list_marked_files(storage, INSTANT) == tuple(sorted([f"{partition}/{NAME}", f"nl/{other}"]))
 
 
 def test_deleting_files_also_removes_what_was_left_half_made_beside_them(storage: LocalStorage, tmp_path: Path) -> None:

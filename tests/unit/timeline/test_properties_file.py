@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_lsm.errors import CommitConflict, TableNotFound
+from streaming_lsm.errors import CommitConflict, ConfigError, TableNotFound
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.properties_file import (
@@ -39,6 +39,15 @@ def test_a_table_is_created_once(tmp_path: Path) -> None:
     with pytest.raises(CommitConflict, match="is a table already"):
         create_table_files(storage, {"hoodie.table.name": "other"})
     assert load_properties(storage) == CONFIG.to_properties()
+
+
+@pytest.mark.parametrize("below", ["", "/orders", "/lake/orders"])
+def test_a_file_in_the_way_of_a_new_table_is_named(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "place"
+    file.write_text("no table")
+    with pytest.raises(ConfigError, match=r"place.* is a file"):
+        create_table_files(LocalStorage(f"{file}{below}"), CONFIG.to_properties())
+    assert file.read_text() == "no table"
 
 
 def test_a_table_whose_properties_are_being_changed_is_not_created_anew(tmp_path: Path) -> None:

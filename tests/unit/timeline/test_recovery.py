@@ -78,6 +78,15 @@ def test_a_dead_writers_write_is_rolled_back_as_hudi_records_it(storage: LocalSt
     assert not storage.exists(marker_folder(DEAD))
 
 
+def test_a_plan_names_files_as_hadoop_does_without_escapes(tmp_path: Path) -> None:
+    storage = make_table(tmp_path / "sp ace%20")
+    put_dead_write(storage)
+    (rollback,) = enter(storage).instants
+    requested = rollback.at(State.REQUESTED).path
+    (request,) = RollbackPlan.decode(storage.read(requested), requested).requests
+    assert request.files == (f"file://{tmp_path.resolve()}/sp ace%20/{PATH}",)
+
+
 def test_both_names_of_an_inflight_commit_are_removed(storage: LocalStorage, tmp_path: Path) -> None:
     put_dead_write(storage, "commit")
     storage.put_if_absent(f".hoodie/timeline/{DEAD}.commit.inflight", b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,23 @@ def test_as_of_a_requested_time_counts_the_writes_requested_until_then(storage: 
     put_write(storage, at(2), at(3))
     put_write(storage, at(4), at(5))
     assert requested(Timeline.load(storage).as_of(at(2))) == [at(1), at(2)]
+
+
+@pytest.mark.parametrize("digits", ["1", "000", "9" * 20])
+def test_digits_beyond_the_seventeenth_do_not_count(storage: LocalStorage, digits: str) -> None:
+    put_write(storage, at(1), at(9))
+    put_write(storage, at(2), at(3))
+    timeline = Timeline.load(storage)
+    assert requested(timeline.as_of(at(2) + digits)) == [at(1), at(2)]
+    assert requested(timeline.as_of(at(3) + digits)) == [at(2)]
+
+
+def test_as_of_takes_pythons_own_dates(storage: LocalStorage) -> None:
+    put_write(storage, at(2), at(3))
+    timeline = Timeline.load(storage)
+    assert requested(timeline.as_of(datetime(2026, 11, 21, 12, 0, 3))) == [at(2)]
+    assert requested(timeline.as_of(datetime(2026, 11, 21, 12, 0, 3, tzinfo=UTC))) == [at(2)]
+    assert requested(timeline.as_of(date(2026, 11, 21))) == []
 
 
 def test_as_of_any_other_time_counts_the_writes_completed_until_then(storage: LocalStorage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from streaming_lsm.errors import RecordError
 from streaming_lsm.format.names import WriteToken
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.write.dead_letters import batch_folder, count_letters
 from streaming_lsm.write.partition_writer import write_partition
 from streaming_lsm.write.plan import DeadLetters, WritePlan
 from tests.support.plans import SCHEMA, make_plan, open_instant
@@ -43,11 +45,26 @@ def events(*, bad: list[bool]) -> pa.RecordBatch:
     return rows
 
 
-def plan_with_folder(tmp_path: Path) -> tuple[WritePlan, Path]:
+def plan_with_folder(
+    tmp_path: Path, *, partitioned: bool = False, open_deletes: Mapping[str, str] | None = None
+) -> tuple[WritePlan, Path]:
     folder = tmp_path / "letters"
     folder.mkdir()
-    letters = DeadLetters(LocalStorage(folder), "query/batch-7")
-    return open_instant(make_plan(tmp_path / "table", dead_letters=letters)), folder
+    letters = DeadLetters(LocalStorage(folder), batch_folder("query", 7))
+    others = {"dead_letters": letters, "open_deletes": open_deletes or {}}
+    return open_instant(make_plan(tmp_path / "table", partitioned=partitioned, **others)), folder
+
+
+def with_values(batch: pa.RecordBatch, **columns: list[object]) -> pa.RecordBatch:
+    for name, values in columns.items():
+        place = batch.schema.get_field_index(name)
+        batch = batch.set_column(place, batch.schema.field(place), pa.array(values, batch.schema.field(place).type))
+    return batch
+
+
+def unplaced_tombstone(key: str, offset: int) -> pa.RecordBatch:
+    batch = with_values(events(bad=[True]), id=[key], _lsm_offset=[offset], _lsm_payload=[None])
+    return batch.append_column("_lsm_tombstone", pa.array([True]))
 
 
 def test_a_bad_event_fails_the_batch_and_names_where_it_is(tmp_path: Path) -> None:
@@ -91,3 +108,58 @@ def test_events_without_position_are_kept_all_the_same(tmp_path: Path) -> None:
     write_partition(plan, [bare], WriteToken(0, 0, 0))
     (letter,) = pq.read_table(folder / "query/batch-7").to_pylist()
     assert letter == {"topic": None, "partition": None, "offset": None, "reason": REASON, "payload": None}
+
+
+def test_rows_whose_key_or_partition_has_no_place_are_set_aside_with_their_values(tmp_path: Path) -> None:
+    plan, folder = plan_with_folder(tmp_path, partitioned=True)
+    batch = with_values(
+        events(bad=[False] * 5),
+        id=["k0", "", "k2", "k3", "k4"], part=["p", "p", "../x", "p", "y" * 256], _lsm_payload=[None] * 5,
+    )  # fmt: skip
+    (stat,) = write_partition(plan, [batch], WriteToken(0, 0, 0)).stats
+    assert pq.read_table(tmp_path / "table" / stat.path)["_hoodie_record_key"].to_pylist() == ["k0", "k3"]
+    letters = {row["offset"]: row for row in pq.read_table(folder / "query/batch-7").to_pylist()}
+    assert letters.keys() == {101, 102, 104}
+    assert letters[101]["reason"].startswith("no record key: column 'id' is ''")
+    assert letters[102]["reason"].startswith("partition column 'part': '../x' cannot be a partition path: its segment")
+    assert "a segment of more than 255 bytes" in letters[104]["reason"]
+    assert letters[102]["payload"] == b'{"id": "k2", "part": "../x", "ts": 1, "value": 1, "gone": false}'
+    assert count_letters(DeadLetters(LocalStorage(folder), batch_folder("query", 7))) == 3
+
+
+def test_a_row_without_a_place_fails_the_batch_by_the_name_of_its_event(tmp_path: Path) -> None:
+    plan = open_instant(make_plan(tmp_path, partitioned=True))
+    batch = with_values(events(bad=[False] * 2), part=["p", ".hoodie"])
+    with pytest.raises(RecordError, match=r"'orders', partition 4, offset 101: partition column 'part': '\.hoodie'"):
+        write_partition(plan, [batch], WriteToken(0, 0, 0))
+
+
+def test_an_unplaced_tombstone_of_the_last_deleted_key_is_dropped(tmp_path: Path) -> None:
+    plan, folder = plan_with_folder(tmp_path, partitioned=True, open_deletes={"orders/4": "k9"})
+    assert write_partition(plan, [unplaced_tombstone("k9", 100)], WriteToken(0, 0, 0)).stats == ()
+    assert files_below(folder) == set()
+
+
+@pytest.mark.parametrize("before", [{}, {"orders/4": "other"}, {"orders/3": "k9"}])
+def test_an_unplaced_tombstone_on_its_own_is_a_dead_letter(tmp_path: Path, before: dict[str, str]) -> None:
+    plan, folder = plan_with_folder(tmp_path, partitioned=True, open_deletes=before)
+    write_partition(plan, [unplaced_tombstone("k9", 100)], WriteToken(0, 0, 0))
+    (letter,) = pq.read_table(folder / "query/batch-7").to_pylist()
+    assert (letter["offset"], letter["reason"]) == (100, REASON)
+
+
+def test_a_tombstone_that_was_read_and_has_no_key_is_a_dead_letter(tmp_path: Path) -> None:
+    plan, folder = plan_with_folder(tmp_path, open_deletes={"orders/4": "k9"})
+    batch = with_values(unplaced_tombstone("k9", 100), id=[None], _lsm_bad=[None])
+    write_partition(plan, [batch], WriteToken(0, 0, 0))
+    assert pq.read_table(folder / "query/batch-7").num_rows == 1
+
+
+def test_an_unplaced_tombstone_on_its_own_fails_a_batch_without_a_folder(tmp_path: Path) -> None:
+    plan = open_instant(make_plan(tmp_path, partitioned=True, open_deletes={"orders/4": "other"}))
+    with pytest.raises(RecordError, match=f"offset 100: {REASON}"):
+        write_partition(plan, [unplaced_tombstone("k9", 100)], WriteToken(0, 0, 0))
+
+
+def test_no_letters_are_counted_where_there_is_no_folder(tmp_path: Path) -> None:
+    assert count_letters(DeadLetters(LocalStorage(tmp_path), batch_folder("query", 7))) == 0

@@ -1,0 +1,111 @@
+"""Reports pair a batch with its own commit, whatever was replayed or written by others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streaming_lsm import LsmTable
+from streaming_lsm.config import Options
+from streaming_lsm.kafka.stream import BatchReport, StreamWatcher
+from tests.support.small_tables import OPTIONS, create, rows
+
+FUTURE, PAST = datetime(2100, 1, 1, tzinfo=UTC), datetime(2020, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Progress:
+    json: str
+
+
+@dataclass
+class EndedQuery:
+    """What the watcher asks of a query that has ended."""
+
+    id: str
+    recentProgress: list[Progress]
+
+    def awaitTermination(self, timeout: float) -> bool:
+        return True
+
+
+def progress(batch_id: int, *, events: int = 10, begun: datetime = PAST) -> Progress:
+    document: dict[str, Any] = {
+        "batchId": batch_id,
+        "numInputRows": events,
+        "timestamp": begun.strftime("%Y-%m-%dT%H:%M:%S.000Z"),
+        "durationMs": {"triggerExecution": 2000, "addBatch": 1500},
+        "sources": [{"latestOffset": '{"t":{"0":15}}', "endOffset": {"t": {"0": 10}}}],
+    }
+    return Progress(json.dumps(document))
+
+
+def commit(path: Path, writer: str, batch_id: int, count: int) -> str:
+    data = rows(*((f"{writer}{n}", "DE", 1, batch_id) for n in range(count)))
+    instant = LsmTable(path, {**OPTIONS, "lsm.writer.id": writer}).upsert(data, batch_id=batch_id)
+    assert instant is not None
+    return instant.requested
+
+
+def reports(path: Path, query: str, *batches: Progress, **options: object) -> list[BatchReport]:
+    watched = cast(StreamingQuery, EndedQuery(query, list(batches)))
+    return list(StreamWatcher(watched, Options({"lsm.table.path": str(path), **options})).reports())
+
+
+def test_each_batch_has_the_numbers_of_its_own_commit(tmp_path: Path) -> None:
+    create(tmp_path)
+    first = commit(tmp_path, "q", 0, 3)
+    commit(tmp_path, "other", 0, 50)
+    last = commit(tmp_path, "q", 2, 5)
+    commit(tmp_path, "other", 1, 50)
+    # Batch 1 has no commit: the numbers of batch 2 must not slip to it.
+    found = reports(tmp_path, "q", progress(0), progress(1), progress(2), progress(3, events=0))
+    assert [(report.batch_id, report.rows, report.instant) for report in found] == [
+        (0, 3, first),
+        (1, 0, None),
+        (2, 5, last),
+    ]
+    assert not any(report.replayed for report in found)
+    assert str(found[0]).endswith(f"(5 events/s, 5 behind), {first}")
+    assert str(found[1]).endswith("no commit")
+
+
+def test_a_replayed_batch_is_told_from_one_that_was_written(tmp_path: Path) -> None:
+    create(tmp_path)
+    instant = commit(tmp_path, "q", 0, 3)
+    (report,) = reports(tmp_path, "q", progress(0, begun=FUTURE))
+    assert (report.instant, report.replayed) == (instant, True)
+    assert str(report).endswith(f"{instant}, committed before")
+
+
+def test_the_writer_id_of_the_options_names_the_query(tmp_path: Path) -> None:
+    create(tmp_path)
+    commit(tmp_path, "mine", 0, 3)
+    (report,) = reports(tmp_path, "q", progress(0), **{"lsm.writer.id": "mine"})
+    assert report.rows == 3
+
+
+def test_dead_letters_of_the_batch_are_counted(tmp_path: Path) -> None:
+    create(tmp_path / "table")
+    commit(tmp_path / "table", "q", 1, 3)
+    for part in range(2):
+        folder = tmp_path / "dead/q/batch-1"
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"reason": ["x", "y"]}), folder / f"part-{part:05d}.parquet")
+    options = {"lsm.dead.letter.path": str(tmp_path / "dead"), "lsm.on.bad.event": "dead_letter"}
+    before, own = reports(tmp_path / "table", "q", progress(0), progress(1), **options)
+    assert (before.dead_letters, own.dead_letters) == (0, 4)
+    assert ", 4 dead letters, " in str(own)
+    assert "dead letters" not in str(before)
+
+
+def test_a_table_that_is_not_there_yet_has_no_commits(tmp_path: Path) -> None:
+    (report,) = reports(tmp_path / "absent", "q", progress(0))
+    assert (report.rows, report.instant, report.behind) == (0, None, 5)
