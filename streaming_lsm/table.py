@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from datetime import date
 from functools import cached_property
 
 import numpy as np
@@ -14,9 +15,10 @@ from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import CommitConflict, ConfigError, SchemaError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.names import WriteToken
+from streaming_lsm.format.names import WriteToken, bucket_of
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.index.bucket_index import BucketIndex
+from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.read.file_view import FileSlice, FileView
@@ -158,7 +160,7 @@ class LsmTable:
         self,
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,
-        as_of: str | None = None,
+        as_of: str | date | None = None,
         *,
         meta: bool = False,
     ) -> Scan:
@@ -186,7 +188,7 @@ class LsmTable:
         reader = SliceReader(self.storage, schema, self.rule, needed)
         return Scan(self._view(timeline).slices(), reader, wanted, filter, self._engine.map)
 
-    def file_slices(self, as_of: str | None = None) -> list[FileSlice]:
+    def file_slices(self, as_of: str | date | None = None) -> list[FileSlice]:
         """The latest slice of every file group, by partition and file id."""
         return self._view(self._timeline_at(as_of)).slices()
 
@@ -201,9 +203,12 @@ class LsmTable:
             is stored and whether it deletes the key.
         """
         timeline = self.timeline
-        return read_history(self.storage, self._view(timeline).slices(), self._schema_at(timeline), self.rule, key)
+        table = self.config
+        (bucket,) = bucket_ids(pa.array([key]), table.record_key_fields, table.hash_fields, table.num_buckets)
+        slices = [found for found in self._view(timeline).slices() if bucket_of(found.file_id) == bucket]
+        return read_history(self.storage, slices, self._schema_at(timeline), self.rule, key)
 
-    def _timeline_at(self, as_of: str | None) -> Timeline:
+    def _timeline_at(self, as_of: str | date | None) -> Timeline:
         timeline = self.timeline
         return timeline if as_of is None else timeline.as_of(as_of, self.config.timeline_zone)
 
