@@ -36,7 +36,7 @@ from streaming_lsm.schema import (
     with_meta,
 )
 from streaming_lsm.storage.local import open_storage
-from streaming_lsm.table_options import check_options, new_table_config
+from streaming_lsm.table_options import check_options, key_generator, new_table_config
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, create_table_files, load_properties
 from streaming_lsm.timeline.replay import ReplayIdentity
@@ -120,7 +120,7 @@ class LsmTable:
         new = new_table_config(chosen, table_schema(schema))
         if TableConfig.from_properties(new.to_properties(), "new table") != new:
             raise ConfigError(f"the settings of table {new.name!r} do not survive being stored; use plainer names")
-        _key_generator(new)  # refuses what it could not work with before there is a table
+        key_generator(new)  # refuses what it could not work with before there is a table
         storage = open_storage(path)
         try:
             create_table_files(storage, new.to_properties())
@@ -152,7 +152,7 @@ class LsmTable:
     @cached_property
     def key_generator(self) -> KeyGenerator:
         """Makes record keys and partition paths."""
-        return _key_generator(self.config)
+        return key_generator(self.config)
 
     # --- read -------------------------------------------------------------------------------------------------
 
@@ -291,7 +291,7 @@ class LsmTable:
             operation=operation,
             combine=self.options[_COMBINE[operation]],
             arrival_fields=self.options[config.ARRIVAL_FIELDS] or arrival_fields,
-            files=self._file_options(),
+            files=FileOptions.of(self.options),
             file_ids=self._file_groups(tx.timeline).file_ids,
             dead_letters=dead_letters,
             open_deletes=tx.open_deletes,
@@ -376,27 +376,3 @@ class LsmTable:
                 self._index.add((stat.partition_path, stat.file_id) for stat in stats)
         self._indexed = set(timeline.completed_writes)
         return self._index
-
-    def _file_options(self) -> FileOptions:
-        options = self.options
-        return FileOptions(
-            codec=options[config.COMPRESSION] or "zstd",
-            row_group_rows=options[config.ROW_GROUP_ROWS],
-            page_bytes=options[config.PAGE_BYTES],
-            bloom_kind=options[config.BLOOM_TYPE] or "DYNAMIC_V0",
-            bloom_entries=options[config.BLOOM_ENTRIES],
-            bloom_fpp=options[config.BLOOM_FPP],
-            bloom_max_entries=options[config.BLOOM_MAX_ENTRIES],
-        )
-
-
-def _key_generator(table: TableConfig) -> KeyGenerator:
-    return KeyGenerator.from_config(
-        table.key_generator,
-        table.record_key_fields,
-        [(part.name, part.kind) for part in table.partition_fields],
-        hive_style=table.hive_style,
-        url_encode=table.url_encode,
-        timestamp_options=table.timestamp_options,
-        logical_timestamp=table.logical_timestamp,
-    )

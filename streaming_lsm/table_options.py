@@ -11,6 +11,7 @@ from streaming_lsm.config import Option, Options
 from streaming_lsm.errors import ConfigError, SchemaError
 from streaming_lsm.format.names import MAX_BUCKETS
 from streaming_lsm.format.table_config import PARTITION_KINDS, TABLE_VERSION, PartitionField, TableConfig
+from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.merge.rule import COMMIT_TIME, EVENT_TIME
 from streaming_lsm.schema import to_avro
 from streaming_lsm.write.control import CONTROL_PREFIX
@@ -168,6 +169,23 @@ def _check_columns(schema: pa.Schema, option: Option[Any], names: tuple[str, ...
     for name in names:
         if name not in schema.names and name.partition(".")[0] not in schema.names:
             raise SchemaError(f"{option.key}: no column {name!r}; the columns are {', '.join(schema.names)}")
+
+
+def key_generator(table: TableConfig) -> KeyGenerator:
+    """The table's key generator.
+
+    Raises:
+        ConfigError: settings that it cannot work with.
+    """
+    return KeyGenerator.from_config(
+        table.key_generator,
+        table.record_key_fields,
+        [(part.name, part.kind) for part in table.partition_fields],
+        hive_style=table.hive_style,
+        url_encode=table.url_encode,
+        timestamp_options=table.timestamp_options,
+        logical_timestamp=table.logical_timestamp,
+    )
 
 
 def check_options(options: Options, table: TableConfig, path: str) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from streaming_lsm import config
+from streaming_lsm.config import Options
 from streaming_lsm.format.names import bucket_file_id
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.keys.generator import KeyGenerator
@@ -40,6 +42,19 @@ class FileOptions:
     bloom_entries: int
     bloom_fpp: float
     bloom_max_entries: int
+
+    @staticmethod
+    def of(options: Options) -> FileOptions:
+        """The settings that the options ask for."""
+        return FileOptions(
+            codec=options[config.COMPRESSION] or "zstd",
+            row_group_rows=options[config.ROW_GROUP_ROWS],
+            page_bytes=options[config.PAGE_BYTES],
+            bloom_kind=options[config.BLOOM_TYPE] or "DYNAMIC_V0",
+            bloom_entries=options[config.BLOOM_ENTRIES],
+            bloom_fpp=options[config.BLOOM_FPP],
+            bloom_max_entries=options[config.BLOOM_MAX_ENTRIES],
+        )
 
 
 @dataclass(frozen=True)
