@@ -194,8 +194,8 @@ BLOOM_MAX_ENTRIES = integer("hoodie.bloom.index.filter.dynamic.max.entries", 100
 
 _READ = "Read"
 READ_THREADS = integer("lsm.read.threads", 0, _READ, "Threads that read file slices; 0: one per core.")
-AS_OF = text("as.of.instant", None, _READ, "Read the snapshot as of this instant or time (`spark.read`; elsewhere it is an argument).")
-READ_META = boolean("lsm.read.meta", False, _READ, "Put the five meta columns first (`spark.read`; elsewhere it is an argument).")
+AS_OF = text("as.of.instant", None, _READ, "Read the snapshot as of this instant or time, unless the call names another; now when not set.")
+READ_META = boolean("lsm.read.meta", False, _READ, "Put the five meta columns first.")
 READ_LEGACY_NAMES = boolean("lsm.read.rfc103.names", False, _READ, "Also read log files under the names of RFC-103's first text.")
 
 _KAFKA = "Kafka job"

@@ -169,7 +169,8 @@ class LsmTable:
         Args:
             columns: the columns to return, in this order; all of the table's when not given.
             filter: keeps the rows for which this expression is true.
-            as_of: an instant, or a date and time such as ``2026-11-20 10:00``; now when not given.
+            as_of: an instant, or a date and time such as ``2026-11-20 10:00``; when not given what the option
+                ``as.of.instant`` says, else now.
             meta: put the five meta columns first.
 
         Raises:
@@ -179,7 +180,7 @@ class LsmTable:
         timeline = self._timeline_at(as_of)
         schema = with_meta(self._schema_at(timeline))
         wanted = tuple(columns) if columns is not None else tuple(schema.names[len(META_COLUMNS) :])
-        if meta:
+        if meta or self.options[config.READ_META]:
             wanted = META_COLUMNS + tuple(name for name in wanted if name not in META_COLUMNS)
         for name in wanted:
             if name not in schema.names:
@@ -209,8 +210,8 @@ class LsmTable:
         return read_history(self.storage, slices, self._schema_at(timeline), self.rule, key)
 
     def _timeline_at(self, as_of: str | date | None) -> Timeline:
-        timeline = self.timeline
-        return timeline if as_of is None else timeline.as_of(as_of, self.config.timeline_zone)
+        moment = self.options[config.AS_OF] if as_of is None else as_of
+        return self.timeline if moment is None else self.timeline.as_of(moment, self.config.timeline_zone)
 
     def _view(self, timeline: Timeline) -> FileView:
         return FileView(self.storage, timeline, self.options[config.READ_LEGACY_NAMES])

@@ -302,9 +302,7 @@ class _Reader:
         is_delete = F.col("_lsm_delete") & F.col("_lsm_value").isNotNull() & F.col("_lsm_bad").isNull()
         in_order = Window.partitionBy("_lsm_topic", "_lsm_partition").orderBy("_lsm_offset")
         before = F.lag(F.struct(is_delete.alias("deletes"), key.alias("key"))).over(in_order)
-        unplaced = F.col("_lsm_value").isNull() & F.col("_lsm_bad").isNotNull()
-        for name in names:
-            unplaced = unplaced & F.coalesce(value[name].cast("string") != "", F.lit(False))
+        unplaced = F.col("_lsm_value").isNull() & F.col("_lsm_bad").isNotNull() & self._null_key().isNull()
         repeats = F.coalesce(before["deletes"] & before["key"].eqNullSafe(key), F.lit(False))
         return {"_lsm_follows": unplaced & repeats, "_lsm_first": unplaced & before.isNull()}
 

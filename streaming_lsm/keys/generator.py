@@ -123,10 +123,10 @@ class KeyGenerator:
         return paths
 
     def _text(self, batch: pa.RecordBatch, name: str) -> pa.StringArray:
-        return _java_text(_column(batch, name), name, self.logical_timestamp)
+        return _java_text(_checked_text(_column(batch, name), name), name, self.logical_timestamp)
 
     def _simple_values(self, batch: pa.RecordBatch, name: str) -> pa.DictionaryArray[Any, Any]:
-        column = _column(batch, name)
+        column = _checked_text(_column(batch, name), name)
         if pa.types.is_dictionary(column.type):
             column = pc.cast(column, column.type.value_type)
         if pa.types.is_floating(column.type):
@@ -162,6 +162,16 @@ def _fault(generator: KeyGenerator) -> str | None:
     if "TIMESTAMP" in kinds and generator.timestamp is None:
         return "a TIMESTAMP partition column needs the hoodie.keygen.timebased options"
     return None
+
+
+def _checked_text(column: pa.Array[Any], name: str) -> pa.Array[Any]:
+    """The column; Spark lets any bytes into a string."""
+    if pa.types.is_string(column.type):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            raise RecordError(f"column {name!r} holds bytes that are not UTF-8; decode it first") from None
+    return column
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array[Any]:

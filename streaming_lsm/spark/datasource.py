@@ -11,8 +11,6 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from streaming_lsm import config
-from streaming_lsm.config import Options
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.read.file_view import FileSlice
 from streaming_lsm.read.scan import Scan
@@ -50,8 +48,7 @@ class LsmDataSource(DataSource):
         path = self.options.get("path")
         if not path:
             raise ConfigError('no table path; write spark.read.format("streaming_lsm").load("/path/of/table")')
-        options = Options({key: value for key, value in self.options.items() if key != "path"}, "spark.read")
-        return LsmTable(path, options).scan(as_of=options[config.AS_OF], meta=options[config.READ_META])
+        return LsmTable(path, {key: value for key, value in self.options.items() if key != "path"}).scan()
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -130,9 +131,18 @@ def _as_json(batch: pa.RecordBatch, schema: pa.Schema) -> pa.BinaryArray:
     """Events that were read, so that their bytes did not come along, as JSON of their values; null for the others."""
     index = batch.schema.get_field_index(control.BAD)
     read = [True] * batch.num_rows if index < 0 else pc.is_null(batch.column(index)).to_pylist()
-    rows = batch.select([name for name in schema.names if name in batch.schema.names]).to_pylist()
-    texts = [_json(row) if was_read else None for row, was_read in zip(rows, read, strict=True)]
+    names = [name for name in schema.names if name in batch.schema.names]
+    rows = zip(*(_values(batch.column(name)) for name in names), strict=True)
+    texts = [_json(dict(zip(names, row, strict=True))) if one else None for row, one in zip(rows, read, strict=True)]
     return pa.array(texts, pa.binary())
+
+
+def _values(column: pa.Array[Any]) -> list[object]:
+    """Values for people; a bad event must not fail for what its other columns hold, such as the year 10000."""
+    try:
+        return (pc.cast(column, pa.string()) if pa.types.is_temporal(column.type) else column).to_pylist()
+    except (OverflowError, ValueError, pa.ArrowException):
+        return ["(cannot be shown)"] * len(column)
 
 
 def _json(row: Mapping[str, object]) -> bytes:

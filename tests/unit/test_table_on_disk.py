@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import ConfigError, SchemaError, TableNotFound
+from streaming_lsm.errors import ConfigError, RecordError, SchemaError, TableNotFound
 from streaming_lsm.timeline.properties_file import update_properties
 from tests.oracle.reader import read_snapshot
 from tests.oracle.writer import GOLDEN
@@ -130,3 +130,23 @@ def test_a_table_name_that_is_no_avro_name_is_stored_as_hudi_does(tmp_path: Path
     table.upsert(rows(["a"]))
     assert '"name":"my__table__1_record","namespace":"hoodie.my__table__1"' in (table.timeline.table_schema() or "")
     assert table.scan().to_arrow().num_rows == 1
+
+
+def test_the_moment_and_the_meta_columns_can_be_asked_for_by_option(tmp_path: Path) -> None:
+    table = LsmTable.create(tmp_path / "t", SCHEMA, OPTIONS)
+    table.upsert(rows(["a", "b"]))
+    before = LsmTable(tmp_path / "t", {"as.of.instant": "2001-01-01"})
+    assert before.scan().to_arrow().num_rows == 0
+    assert before.file_slices() == []
+    assert before.scan(as_of="2999-01-01").to_arrow().num_rows == 2
+    assert LsmTable(tmp_path / "t", {"lsm.read.meta": True}).scan().schema.names[0] == "_hoodie_commit_time"
+
+
+def test_bytes_that_are_no_text_are_refused_in_keys_and_partitions(tmp_path: Path) -> None:
+    table = LsmTable.create(tmp_path / "t", SCHEMA, OPTIONS)
+    for column in ("id", "part"):
+        bad = rows(["a"])
+        broken = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff"))
+        bad = bad.set_column(bad.schema.get_field_index(column), column, broken)
+        with pytest.raises(RecordError, match=f"'{column}' holds bytes that are not UTF-8"):
+            table.upsert(bad)

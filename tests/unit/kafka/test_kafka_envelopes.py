@@ -376,6 +376,23 @@ def test_tombstone_behind_its_debezium_delete_is_dropped_where_the_key_does_not_
     assert found[0]["_lsm_bad"].startswith("a delete without a value is placed by its key")
 
 
+def test_a_key_with_an_empty_part_has_its_tombstone_dropped_too(spark: SparkSession) -> None:
+    fields = columns("a STRING, b STRING, p STRING, ts BIGINT")
+    reader = Envelope(fields, ("a", "b"), ("p",), ("ts",), EventFormat.DEBEZIUM)
+    messages: list[Message] = []
+    for part in ("", None):
+        row = {"a": "A", "b": part, "p": "x", "ts": 1}
+        key = dump(a="A", b=part)
+        messages += [(key, dump(op="c", after=row)), (key, dump(op="d", before=row)), (key, None)]
+    found = rows(spark, reader, messages)
+    assert [(row["_lsm_offset"], row["_lsm_bad"]) for row in found] == [
+        (100, None),
+        (101, None),
+        (103, None),
+        (104, None),
+    ]
+
+
 @pytest.mark.parametrize("key", [None, b'{"id":null}', b'{"id":"x"}'])
 def test_tombstone_without_a_readable_key_is_bad_also_where_a_batch_begins(
     spark: SparkSession, key: bytes | None

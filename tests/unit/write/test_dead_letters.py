@@ -12,7 +12,7 @@ import pytest
 from streaming_lsm.errors import RecordError
 from streaming_lsm.format.names import WriteToken
 from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.write.dead_letters import batch_folder, count_letters
+from streaming_lsm.write.dead_letters import _values, batch_folder, count_letters
 from streaming_lsm.write.partition_writer import write_partition
 from streaming_lsm.write.plan import DeadLetters, WritePlan
 from tests.support.plans import SCHEMA, make_plan, open_instant
@@ -163,3 +163,9 @@ def test_an_unplaced_tombstone_on_its_own_fails_a_batch_without_a_folder(tmp_pat
 
 def test_no_letters_are_counted_where_there_is_no_folder(tmp_path: Path) -> None:
     assert count_letters(DeadLetters(LocalStorage(tmp_path), batch_folder("query", 7))) == 0
+
+
+def test_a_row_without_a_place_is_set_aside_whatever_its_other_columns_hold() -> None:
+    far = pa.array([316516204800000000], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    shown = _values(far) + _values(pa.array([10_000_000], pa.int32()).cast(pa.date32()))
+    assert all(isinstance(value, str) for value in shown)
