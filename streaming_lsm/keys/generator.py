@@ -123,10 +123,10 @@ class KeyGenerator:
         return paths
 
     def _text(self, batch: pa.RecordBatch, name: str) -> pa.StringArray:
-        return _java_text(_checked_text(_column(batch, name), name), name, self.logical_timestamp)
+        return _java_text(_checked_text(key_column(batch, name), name), name, self.logical_timestamp)
 
     def _simple_values(self, batch: pa.RecordBatch, name: str) -> pa.DictionaryArray[Any, Any]:
-        column = _checked_text(_column(batch, name), name)
+        column = _checked_text(key_column(batch, name), name)
         if pa.types.is_dictionary(column.type):
             column = pc.cast(column, column.type.value_type)
         if pa.types.is_floating(column.type):
@@ -139,7 +139,7 @@ class KeyGenerator:
 
     def _timestamp_values(self, batch: pa.RecordBatch, name: str) -> pa.DictionaryArray[Any, Any]:
         assert self.timestamp is not None  # __post_init__ sees to it
-        return self.timestamp.partition_values(_column(batch, name), name)
+        return self.timestamp.partition_values(key_column(batch, name), name)
 
     def _folder(self, name: str, value: str) -> str:
         text = escape_partition_value(value) if self.url_encode else value
@@ -174,8 +174,12 @@ def _checked_text(column: pa.Array[Any], name: str) -> pa.Array[Any]:
     return column
 
 
-def _column(batch: pa.RecordBatch, name: str) -> pa.Array[Any]:
-    """Column `name`, or the nested field that the dotted `name` leads to."""
+def key_column(batch: pa.RecordBatch, name: str) -> pa.Array[Any]:
+    """Column `name`, or the nested field that the dotted `name` leads to.
+
+    Raises:
+        SchemaError: there is none, or more than one.
+    """
     whole = batch.schema.get_all_field_indices(name)
     first, *rest = [name] if whole else name.split(".")
     places = batch.schema.get_all_field_indices(first)

@@ -10,7 +10,7 @@ from functools import cached_property
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.names import BaseFileName, InlineLogName, LogFileName, LogKind, parse_file_name
 from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME
-from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.base import Listing, Storage
 from streaming_lsm.timeline.timeline import Timeline
 
 METADATA_FOLDER = ".hoodie"
@@ -72,28 +72,32 @@ class FileView:
 
     def partitions(self) -> list[str]:
         """Paths of all partitions, ascending: the folders that hold partition metadata."""
-        return sorted(self._partitions_below(""))
+        return sorted(self._listings(""))
 
-    def _partitions_below(self, folder: str) -> Iterator[str]:
-        for entry in self.storage.list(folder):
+    def _listings(self, folder: str) -> dict[str, Listing]:
+        """What lies directly in each partition at or below `folder`; every folder is listed once."""
+        entries, found = self.storage.list(folder), {}
+        for entry in entries:
             if entry.is_dir and entry.path != METADATA_FOLDER:
-                yield from self._partitions_below(entry.path)
+                found.update(self._listings(entry.path))
             elif entry.name == PARTITION_METADATA_NAME:
-                yield folder
+                found[folder] = entries
+        return found
 
     def slices(self) -> list[FileSlice]:
-        """The latest slice of every file group, by partition and file id."""
-        return [found for partition in self.partitions() for found in self.partition_slices(partition)]
-
-    def partition_slices(self, partition: str) -> list[FileSlice]:
-        """The latest slice of every file group of one partition, by file id.
+        """The latest slice of every file group, by partition and file id.
 
         Raises:
-            UnsupportedTable: the partition holds inline (version 1) logs, or files of another format than Parquet.
+            UnsupportedTable: a partition holds inline (version 1) logs, or files of another format than Parquet.
         """
+        listings = sorted(self._listings("").items())
+        return [found for partition, entries in listings for found in self._slices(partition, entries)]
+
+    def _slices(self, partition: str, entries: Listing) -> list[FileSlice]:
+        """The latest slice of every file group of one partition, by file id."""
         bases: dict[str, list[BaseFile]] = defaultdict(list)
         logs: dict[str, list[LogFile]] = defaultdict(list)
-        for file in self._visible_files(partition):
+        for file in self._visible_files(entries):
             if isinstance(file, BaseFile):
                 bases[file.name.file_id].append(file)
             else:
@@ -111,11 +115,11 @@ class FileView:
                     replaced[partition] = replaced.get(partition, frozenset()).union(file_ids)
         return replaced
 
-    def _visible_files(self, partition: str) -> Iterator[BaseFile | LogFile]:
-        for entry in self.storage.list(partition):
+    def _visible_files(self, entries: Listing) -> Iterator[BaseFile | LogFile]:
+        for entry in entries:
             if entry.is_dir:
                 continue
-            name = parse_file_name(entry.path.rpartition("/")[2], rfc103_names=self.rfc103_names)
+            name = parse_file_name(entry.name, rfc103_names=self.rfc103_names)
             if isinstance(name, InlineLogName):
                 raise UnsupportedTable(f"{entry.path}: inline (version 1) logs are not read yet")
             if name is None or self.timeline.completion_time(name.instant) is None:

@@ -81,11 +81,16 @@ class Timeline:
         return completed if self.until is None or counted <= self.until else None
 
     def read_commit(self, instant: Instant) -> CommitMetadata:
-        """What a completed write recorded.
+        """What a completed write recorded; read once, as it never changes.
 
         Raises:
             CorruptFileError: the file is gone or cannot be read.
         """
+        if instant not in self._commits:
+            self._commits[instant] = self._read(instant)
+        return self._commits[instant]
+
+    def _read(self, instant: Instant) -> CommitMetadata:
         try:
             data = self.storage.read(instant.path)
         except FileNotFoundError:
@@ -116,6 +121,11 @@ class Timeline:
     def _is_request(self, time: str) -> bool:
         """Whether a completed write was requested at this very time."""
         return any(write.requested == time for write in self.completed_writes) or time in self._archived
+
+    @cached_property
+    def _commits(self) -> dict[Instant, CommitMetadata]:
+        """What was read so far: schema, ledger and file groups of one batch come from the same newest commit."""
+        return {}
 
     @cached_property
     def _archived(self) -> dict[str, str]:

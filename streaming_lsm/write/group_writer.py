@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from streaming_lsm.format.base_footer import base_file_footer
+from streaming_lsm.format.base_footer import AVRO_SCHEMA_KEY, base_file_footer
 from streaming_lsm.format.bloom import BloomFilter
 from streaming_lsm.format.commit import WriteStat, base_file_stat, file_path, log_file_stat
 from streaming_lsm.format.log_header import LogHeader
@@ -86,7 +86,7 @@ class GroupWriter:
     def _log_footer(self, record_schema: str) -> dict[str, str]:
         header = LogHeader(self._plan.instant, self._file_schema).to_footer()
         footer = {key.decode(): value.decode() for key, value in header.items()}
-        return {**footer, "parquet.avro.schema": record_schema}
+        return {**footer, AVRO_SCHEMA_KEY: record_schema}
 
     def _with_meta(self, group_rows: GroupRows, partition: str, file_name: str) -> pa.Table:
         return add_meta_columns(

@@ -16,7 +16,7 @@ import pyarrow as pa
 from streaming_lsm.columns import Int64s, pc
 from streaming_lsm.errors import RecordError
 from streaming_lsm.keys.dictionaries import codes_of
-from streaming_lsm.keys.generator import KeyGenerator
+from streaming_lsm.keys.generator import KeyGenerator, key_column
 
 # Where a row lay among the values that were tried says nothing about the event.
 _ROW = re.compile(r"^row \d+(?:,| has)? |, row \d+(?=:)")
@@ -48,7 +48,7 @@ def _reasons(check: _Check, batch: pa.RecordBatch, names: Sequence[str]) -> pa.S
         pass
     else:
         return None
-    first, of_row = _distinct([_column(batch, name) for name in names])
+    first, of_row = _distinct([key_column(batch, name) for name in names])
     reasons: list[str | None] = [None] * len(first)
     for place, reason in _faults(check, batch.take(pa.array(first, pa.int64())), 0):
         reasons[place] = reason
@@ -67,15 +67,6 @@ def _faults(check: _Check, rows: pa.RecordBatch, begin: int) -> Iterator[tuple[i
         half = rows.num_rows // 2
         yield from _faults(check, rows.slice(0, half), begin)
         yield from _faults(check, rows.slice(half), begin + half)
-
-
-def _column(batch: pa.RecordBatch, name: str) -> pa.Array[Any]:
-    """Column `name`, or the nested field that the dotted `name` leads to; the check has seen that it is there."""
-    if name in batch.schema.names:
-        return batch.column(name)
-    outer, *path = name.split(".")
-    field: pa.Array[Any] = pc.struct_field(batch.column(outer), path)
-    return field
 
 
 def _distinct(columns: Sequence[pa.Array[Any]]) -> tuple[Int64s, Int64s]:
