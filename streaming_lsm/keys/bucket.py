@@ -8,21 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
 
+from streaming_lsm.columns import Flags, Int64s, pc
 from streaming_lsm.errors import ConfigError, RecordError, SchemaError
 
-# The published stubs refuse the plain scalars that every kernel takes.
-pc: Any = pyarrow.compute
-
-Int64s = npt.NDArray[np.int64]
 UInt32s = npt.NDArray[np.uint32]
-Flags = npt.NDArray[np.bool_]
 
 # Units hashed at a time: the tables of powers and the terms stay in the processor's cache.
 _BLOCK_UNITS = 1 << 17

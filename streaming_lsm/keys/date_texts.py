@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
 
+from streaming_lsm.columns import Flags, Int64s, pc
 from streaming_lsm.keys.joda import MONTHS, WEEKDAYS, InputPattern
 from streaming_lsm.keys.zones import offsets_of, to_utc
-
-# The published stubs refuse the plain scalars that every kernel takes.
-pc: Any = pyarrow.compute
-
-Int64s = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 # Local times from 0001-01-02 to 9999-12-30, so that every zone's offset stays within Python's datetime.
 FIRST_MS = -62_135_510_400_000

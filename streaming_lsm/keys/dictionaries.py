@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
 
-# The published stubs refuse the plain scalars that every kernel takes.
-pc: Any = pyarrow.compute
+from streaming_lsm.columns import pc
 
 
 def codes_of(values: pa.DictionaryArray[Any, Any]) -> npt.NDArray[np.int32]:

@@ -8,16 +8,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
+from streaming_lsm.columns import pc
 from streaming_lsm.errors import ConfigError, RecordError, SchemaError
 from streaming_lsm.keys.dictionaries import codes_of, pair_codes, texts_of, unique
 from streaming_lsm.keys.java_text import to_java_text
 from streaming_lsm.keys.partition_path import DEFAULT_PARTITION, escape_partition_value, path_fault
 from streaming_lsm.keys.timestamps import TimestampFormat
-
-# The published stubs refuse the plain scalars that every kernel takes.
-pc: Any = pyarrow.compute
 
 KINDS = ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")
 NULL_PART = "__null__"

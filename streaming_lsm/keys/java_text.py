@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 
+from streaming_lsm.columns import pc
 from streaming_lsm.errors import SchemaError
-
-# The published stubs refuse the plain scalars that every kernel takes.
-pc: Any = pyarrow.compute
 
 # 9999-12-31 in days since 1970; java.time prints a plus sign before longer years.
 _LAST_FOUR_DIGIT_YEAR_DAY = 2_932_896

@@ -13,21 +13,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
 
+from streaming_lsm.columns import Flags, Int64s, pc
 from streaming_lsm.errors import ConfigError, RecordError, SchemaError
 from streaming_lsm.keys.date_texts import FIRST_MS, LAST_MS, points_in_time
 from streaming_lsm.keys.dictionaries import pair_codes, unique
 from streaming_lsm.keys.joda import InputPattern, OutputPattern
 from streaming_lsm.keys.zones import check_zone, offsets_of
-
-# The published stubs refuse the plain scalars that every kernel takes.
-pc: Any = pyarrow.compute
-
-Int64s = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 _PREFIX = "hoodie.keygen.timebased."
 TYPE = _PREFIX + "timestamp.type"

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
 
+from streaming_lsm.columns import Flags, Int64s, pc
 from streaming_lsm.errors import ConfigError
-
-# The published stubs refuse the plain scalars that every kernel takes.
-pc: Any = pyarrow.compute
-
-Int64s = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 _JAVA_OFFSET = re.compile(r"GMT([+-])(\d{1,2})(?::?(\d{2}))?")
 
