@@ -65,25 +65,9 @@ class BloomFilter:
         Raises:
             ConfigError: an unknown kind, or the filter would need more than 2^31 - 1 bits.
         """
-        if kind not in BLOOM_KINDS:
-            raise ConfigError(f"bloom filter type {kind!r}: expected one of {', '.join(BLOOM_KINDS)}")
-        bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
-        if entries < 1 or not 1 <= bits <= _MAX_BITS:
-            raise ConfigError(f"a bloom filter of {entries} entries at {fpp} needs {bits} bits; use fewer entries")
-        hashes = math.ceil(math.log(2) * bits / entries)
-        count = len(keys)
-        # Rows are added until they hold `max_entries` keys together (format 07, DYNAMIC_V0).
-        most = 1 if kind == "SIMPLE" else max(1, -(-max_entries // entries))
-        rows = min(most, max(1, -(-count // entries)))
-        marked = np.zeros(rows * bits, dtype=np.bool_)
-        for start, chunk in _chunks(keys):
-            first_bit = _row_of(np.arange(start, start + chunk.count), entries, rows, most) * bits
-            for index in chunk.bit_indexes(hashes, bits):
-                marked[first_bit + index] = True
-        packed = tuple(np.packbits(row, bitorder="little").tobytes() for row in marked.reshape(rows, bits))
-        if kind == "SIMPLE":
-            return cls(kind, hashes, bits, packed)
-        return cls(kind, hashes, bits, packed, entries, count - entries * (rows - 1))
+        builder = BloomBuilder(entries, fpp, max_entries, kind)
+        builder.add(keys)
+        return builder.finish()
 
     def contains(self, keys: Keys) -> NDArray[np.bool_]:
         """For each key whether the filter may hold it."""
@@ -135,15 +119,55 @@ class BloomFilter:
         return cls(kind, hashes, bits, rows, keys_per_row, last_row_keys)
 
 
-def _row_of(index: NDArray[np.int64], entries: int, rows: int, most: int) -> NDArray[np.int64]:
-    """Row of a dynamic filter that the key number `index` goes to.
+class BloomBuilder:
+    """A filter in the making, for keys that come piece by piece."""
+
+    def __init__(self, entries: int, fpp: float, max_entries: int, kind: str = "DYNAMIC_V0") -> None:
+        """See `BloomFilter.build` for the arguments and errors."""
+        if kind not in BLOOM_KINDS:
+            raise ConfigError(f"bloom filter type {kind!r}: expected one of {', '.join(BLOOM_KINDS)}")
+        bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
+        if entries < 1 or not 1 <= bits <= _MAX_BITS:
+            raise ConfigError(f"a bloom filter of {entries} entries at {fpp} needs {bits} bits; use fewer entries")
+        self._kind, self._entries, self._bits = kind, entries, bits
+        self._hashes = math.ceil(math.log(2) * bits / entries)
+        # Rows are added until they hold `max_entries` keys together (format 07, DYNAMIC_V0).
+        self._most = 1 if kind == "SIMPLE" else max(1, -(-max_entries // entries))
+        self._count = 0
+        self._marked = np.zeros(bits, np.bool_)
+
+    def add(self, keys: Keys) -> None:
+        """Take in keys, without nulls, after those that came before."""
+        for start, chunk in _chunks(keys):
+            row = _row_of(np.arange(self._count + start, self._count + start + chunk.count), self._entries, self._most)
+            self._grow(int(row.max(initial=0)) + 1)
+            first_bit = row * self._bits
+            for index in chunk.bit_indexes(self._hashes, self._bits):
+                self._marked[first_bit + index] = True
+        self._count += len(keys)
+
+    def finish(self) -> BloomFilter:
+        """The filter of all keys so far."""
+        rows = self._marked.reshape(-1, self._bits)
+        packed = tuple(np.packbits(row, bitorder="little").tobytes() for row in rows)
+        if self._kind == "SIMPLE":
+            return BloomFilter(self._kind, self._hashes, self._bits, packed)
+        last = self._count - self._entries * (len(packed) - 1)
+        return BloomFilter(self._kind, self._hashes, self._bits, packed, self._entries, last)
+
+    def _grow(self, rows: int) -> None:
+        missing = rows * self._bits - len(self._marked)
+        if missing > 0:
+            self._marked = np.concatenate([self._marked, np.zeros(missing, np.bool_)])
+
+
+def _row_of(index: NDArray[np.int64], entries: int, most: int) -> NDArray[np.int64]:
+    """Row of a filter that the key number `index` goes to; there are `most` rows in the end.
 
     Past the last row Hudi begins again with row 0, which it serves twice before it goes on to row 1.
     """
-    row = index // entries
     beyond = index - entries * most
-    reused = np.maximum(beyond - 1, 0) % rows
-    return np.where(beyond < 0, row, reused)
+    return np.where(beyond < 0, index // entries, np.maximum(beyond - 1, 0) % most)
 
 
 def _head(data: bytes, at: int, source: str) -> tuple[int, int]:

@@ -1,28 +1,36 @@
 """Record keys as big-endian machine words, and the sort that works on them.
 
-The order is that of the unsigned UTF-8 bytes (format 03, Sort order). A key becomes 8-byte words,
-taken after the bytes that all keys share and padded with zeros; two keys whose words are all equal
-differ at most in length, so the length decides last. Words are made when they are needed and only
-for rows that are still tied, so no key is too long.
+The order is that of the unsigned UTF-8 bytes (format 03, Sort order). A key is a row of 8-byte words, padded with
+zeros; two keys whose words are all equal differ at most in length, so the length counts as one word more, the last.
+
+The sort packs the bits in which keys differ, from the first word on, and the row number into one number per row, and
+sorts plain numbers: bits that all keys share take no room, rows of one key come out in row order, and most keys are
+decided by one pass. Rows that are still tied go through another pass with their next bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from streaming_lsm.columns import text_bytes
+from streaming_lsm.columns import Flags, UInt8s, pc, text_bytes
 
 Rows = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
 _WORD = 8
-_LONGEST = np.iinfo(np.int64).max
+_BITS = 64
+_ALL = (1 << _BITS) - 1
+_FEW_BITS = 8
+_MANY_WORDS = 32
+_DENSE = 3
+_BLOCK = 32768
+_KEPT = np.array([(1 << _BITS) - (1 << _BITS - _WORD * kept) for kept in range(_WORD + 1)], np.uint64)
 
 
 @dataclass(frozen=True)
@@ -30,62 +38,73 @@ class KeyWords:
     """Keys of one array, ready to give any of their words.
 
     Attributes:
-        offsets: int64, where each key's distinguishing bytes begin in `windows`.
-        lengths: int64, how many of them each key has.
-        windows: every 8-byte window of the text, read as one big-endian number.
+        texts: the keys; no nulls.
     """
 
-    offsets: Rows
-    lengths: Rows
-    windows: npt.NDArray[np.uint64]
+    texts: pa.StringArray
 
     @staticmethod
     def of(keys: pa.StringArray) -> KeyWords:
         """Words of `keys`, which must not hold nulls."""
-        offsets, data = text_bytes(keys)
-        text = np.zeros(len(data) + _WORD, np.uint8)
-        text[:-_WORD] = data
-        shared = _shared_prefix(keys)
-        windows: npt.NDArray[np.uint64] = np.ndarray(len(text) - _WORD + 1, ">u8", text.data, strides=(1,))
-        return KeyWords(offsets[:-1] + shared, np.diff(offsets) - shared, windows)
+        return KeyWords(keys)
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self.texts)
 
     @property
     def count(self) -> int:
         """How many words the longest key has."""
         return -(-int(self.lengths.max(initial=0)) // _WORD)
 
-    @property
+    @cached_property
     def same_length(self) -> bool:
         """Whether all keys have the same number of bytes."""
-        return int(self.lengths.min(initial=_LONGEST)) == int(self.lengths.max(initial=0))
+        return len(self) == 0 or int(self.lengths.min()) == int(self.lengths.max())
+
+    @cached_property
+    def lengths(self) -> Rows:
+        """Bytes of each key, int64 (rows,)."""
+        return np.diff(self._text[0])
+
+    @cached_property
+    def _text(self) -> tuple[Rows, UInt8s]:
+        """Where each key begins and ends in the bytes that follow, of which there is at least a word."""
+        offsets, data = text_bytes(self.texts)
+        return offsets, data if len(data) >= _WORD else np.append(data, np.zeros(_WORD, np.uint8))
 
     def word(self, number: int, rows: Rows | None = None) -> Words:
         """Word `number` of the given rows (all when none are given), uint64."""
-        offsets = self.offsets if rows is None else self.offsets[rows]
-        lengths = self.lengths if rows is None else self.lengths[rows]
-        missing = np.clip((number + 1) * _WORD - lengths, 0, _WORD).astype(np.uint64)
-        at = np.minimum(offsets + number * _WORD, len(self.windows) - 1)
-        word = self.windows[at].astype(np.uint64)
-        bits = missing * np.uint64(8)
-        kept = np.where(missing == _WORD, np.uint64(0), ~np.uint64(0) << (bits & np.uint64(63)))
-        return word & kept
+        if rows is not None and len(rows) * _DENSE > len(self):
+            return self.word(number)[rows]  # one way through all texts and one jump a row cost less than jumps alone
+        word = np.empty(len(self) if rows is None else len(rows), np.uint64)
+        fill = self._fill_same_length if self.same_length and self.lengths[0] >= _WORD else self._fill
+        for begin in range(0, len(word), _BLOCK):  # what is computed on the way stays in the processor's cache
+            block = slice(begin, begin + _BLOCK)
+            fill(number, block if rows is None else rows[block], word[block])
+        return word
 
+    def _fill_same_length(self, number: int, rows: Rows | slice, word: Words) -> None:
+        """As `_fill`, for keys that all have one length of at least a word."""
+        width = int(self.lengths[0])
+        begin = min(number * _WORD, width - _WORD)
+        column: Words = np.ndarray(len(self), ">u8", self._text[1], begin, (width,))
+        word[:] = column[rows]
+        if begin < number * _WORD:
+            word <<= np.uint64(_WORD * (number * _WORD - begin))
 
-def _shared_prefix(keys: pa.StringArray) -> int:
-    if len(keys) == 0:
-        return 0
-    extremes = pc.min_max(keys)
-    smallest, largest = (str(extremes[end].as_py()).encode() for end in ("min", "max"))
-    return _common_prefix(smallest, largest)
-
-
-def _common_prefix(left: bytes, right: bytes) -> int:
-    """How many bytes both begin with."""
-    pairs = enumerate(zip(left, right, strict=False))
-    return next((place for place, (one, other) in pairs if one != other), min(len(left), len(right)))
+    def _fill(self, number: int, rows: Rows | slice, word: Words) -> None:
+        """Put word `number` of the rows into `word`."""
+        offsets, data = self._text
+        windows: Words = np.ndarray(len(data) - _WORD + 1, ">u8", data, strides=(1,))
+        begins = offsets[:-1][rows] + number * _WORD
+        beyond = begins[-1] >= len(windows) if isinstance(rows, slice) else begins.max() >= len(windows)
+        word[:] = windows[np.minimum(begins, len(windows) - 1) if beyond else begins]
+        if beyond:
+            late = np.flatnonzero(begins >= len(windows))
+            word[late] <<= (np.minimum(begins[late] - len(windows) + 1, _WORD - 1) * _WORD).astype(np.uint64)
+        kept = self.lengths[rows] - number * _WORD
+        if kept.min() < _WORD:
+            word &= _KEPT[np.maximum(np.minimum(kept, _WORD), 0)]
 
 
 @dataclass(frozen=True)
@@ -107,47 +126,209 @@ def sort_keys(keys: KeyWords, ties: Sequence[npt.NDArray[np.generic]] = (), *, r
     Args:
         keys: the keys.
         ties: arrays that order the rows of one key, the most significant first.
-        runs: whether the rows are a few sorted runs one after the other, which a stable sort exploits.
+        runs: whether the rows are sorted runs one after the other, few or one of them most of all rows: then a sort
+            that looks for runs is faster than one that does not.
     """
-    if len(keys) == 0:
-        return SortedKeys(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    word = keys.word(0)
-    order = np.argsort(word, kind="stable" if runs else "quicksort")
-    word = word[order]
-    differs = np.empty(len(order), np.bool_)
-    differs[0] = True
-    np.not_equal(word[1:], word[:-1], out=differs[1:])
-    for number in range(1, keys.count + (not keys.same_length)):
-        positions = _tied(differs)
-        if len(positions) == 0:
-            break
-        rows = order[positions]
-        _split_ties(order, differs, positions, keys.word(number, rows) if number < keys.count else keys.lengths[rows])
-    if ties or not runs:
+    order = np.arange(len(keys), dtype=np.int64)
+    differs = _ascending(keys.texts)
+    if differs is None:
+        differs = np.zeros(len(keys), np.bool_)
+        differs[0] = True
+        _sort(keys, order, differs, runs=runs)
+    if ties:
         _order_ties(order, differs, ties)
     return SortedKeys(order, np.flatnonzero(differs))
 
 
-def _tied(differs: npt.NDArray[np.bool_]) -> Rows:
+def _ascending(texts: pa.StringArray) -> Flags | None:
+    """Which keys differ from the key before, when no key is smaller than it; None when one is."""
+    differs = np.ones(len(texts), np.bool_)
+    for begin in range(0, len(texts) - 1, _BLOCK):
+        earlier, later = (texts.slice(begin + step, min(_BLOCK, len(texts) - 1 - begin)) for step in (0, 1))
+        greater = pc.greater(later, earlier)
+        if pc.all(greater).as_py():
+            continue
+        if pc.any(pc.less(later, earlier)).as_py():
+            return None
+        differs[begin + 1 : begin + 1 + len(later)] = greater.to_numpy(zero_copy_only=False)
+    return differs
+
+
+def _sort(keys: KeyWords, order: Rows, differs: Flags, *, runs: bool) -> None:
+    """Sort `order` in place, and mark in `differs` where another key begins.
+
+    Each pass sorts the rows that are still tied by their group of ties, as many of their next bits as there is room
+    for, and their place, so that equal rows stay as they are.
+    """
+    bits, begins = _KeyBits(keys), differs.copy()
+    positions: Rows | None = None
+    while True:
+        rows = None if positions is None else order[positions]
+        place_bits = (len(begins) - 1).bit_length()
+        packed = bits.next(rows, begins, _BITS - place_bits)
+        if packed is None:
+            return
+        packed <<= np.uint64(place_bits)
+        packed |= np.arange(len(begins), dtype=np.uint64)
+        packed.sort(kind="stable" if runs and rows is None else "quicksort")
+        place = (packed & np.uint64((1 << place_bits) - 1)).view(np.int64)
+        packed >>= np.uint64(place_bits)
+        np.logical_or(begins[1:], packed[1:] != packed[:-1], out=begins[1:])
+        if positions is None or rows is None:
+            order[:], differs[:] = place, begins
+            positions = _tied(begins)
+        else:
+            order[positions], differs[positions] = rows[place], begins
+            positions = positions[_tied(begins)]
+        positions = _undecided(keys, bits, order, differs, positions)
+        if len(positions) == 0:
+            return
+        begins = differs[positions]
+
+
+class _KeyBits:
+    """The bits that tell keys apart, handed out from the first word to the last, and the length at the end."""
+
+    def __init__(self, keys: KeyWords) -> None:
+        self._keys = keys
+        self._number = 0
+        self._unread = _ALL
+        self._end = keys.count + (not keys.same_length)
+        self._begun: Words | None = None
+
+    @property
+    def words_left(self) -> int:
+        """Words of the longest key that have not been handed out."""
+        return self._keys.count - self._number
+
+    def next(self, rows: Rows | None, begins: Flags, room: int) -> Words | None:
+        """The group of each row and, below it, the group's next distinguishing bits, as many as fit into `room` bits.
+
+        Args:
+            rows: the rows to read, those of one group in a row; None for all in their own order, as one group.
+            begins: where a group begins.
+
+        Returns:
+            uint64 (rows,); None when no two rows of a group differ in what is left.
+        """
+        groups = int(np.count_nonzero(begins))
+        head = np.zeros(len(begins), np.uint64) if groups == 1 else np.cumsum(begins).astype(np.uint64) - np.uint64(1)
+        room -= (groups - 1).bit_length()
+        taken = 0
+        # Another word costs more than the last few bits are worth, except that a pass must get on.
+        while self._number < self._end and (room >= _FEW_BITS or not taken):
+            word = self._word(rows)
+            varying = _varying(word, begins) & self._unread
+            chosen = _highest_bits(varying, room)
+            if chosen:
+                taken += chosen.bit_count()
+                room -= chosen.bit_count()
+                _append_bits(head, word, chosen)
+            self._advance(varying, chosen)
+            self._begun = word if rows is None and self._unread != _ALL else None
+        return head if taken else None
+
+    def _word(self, rows: Rows | None) -> Words:
+        if self._begun is not None and rows is not None:
+            return self._begun[rows]
+        if self._number < self._keys.count:
+            return self._keys.word(self._number, rows)
+        lengths = self._keys.lengths if rows is None else self._keys.lengths[rows]
+        return lengths.astype(np.uint64)
+
+    def _advance(self, varying: int, chosen: int) -> None:
+        if chosen != varying:
+            self._unread = (chosen & -chosen) - 1
+            return
+        self._unread = _ALL
+        self._number += 1
+        if self._number == 1 and not varying and not self._keys.same_length:
+            self._number = max(1, _shared_prefix(self._keys.texts) // _WORD)
+
+
+def _varying(word: Words, begins: Flags) -> int:
+    """The bits in which a row differs from the row before it in its group."""
+    varying = 0
+    for begin in range(1, len(word), _BLOCK):
+        block = slice(begin, begin + _BLOCK)
+        changes = word[block] ^ word[begin - 1 : begin - 1 + len(word[block])]
+        changes[begins[block]] = 0
+        varying |= int(np.bitwise_or.reduce(changes))
+    return varying
+
+
+def _highest_bits(mask: int, count: int) -> int:
+    """The `count` highest bits of those set in `mask`."""
+    while mask.bit_count() > count:
+        mask &= mask - 1
+    return mask
+
+
+def _append_bits(head: Words, word: Words, mask: int) -> None:
+    """Shift `head` to the left and put the bits of `word` that `mask` names below it, without the gaps between.
+
+    Gaps close in steps of 1, 2, 4 ... places, each for all bits that have to go so far
+    (Warren, Hacker's Delight, Generalized Extract).
+    """
+    steps = list(_closing_steps(mask))
+    for begin in range(0, len(word), _BLOCK):
+        bits = word[begin : begin + _BLOCK] & np.uint64(mask)
+        moving = np.empty_like(bits)
+        for moves, places in steps:
+            np.bitwise_and(bits, moves, out=moving)
+            bits ^= moving
+            moving >>= places
+            bits |= moving
+        block = head[begin : begin + _BLOCK]
+        block <<= np.uint64(mask.bit_count())
+        block |= bits
+
+
+def _closing_steps(mask: int) -> Iterator[tuple[np.uint64, np.uint64]]:
+    """Which bits move to the right by how many places, step by step."""
+    gaps = ~mask << 1 & _ALL
+    for step in range(6):
+        odd = gaps
+        for distance in (1, 2, 4, 8, 16, 32):
+            odd ^= odd << distance & _ALL
+        moves = odd & mask
+        if moves:
+            yield np.uint64(moves), np.uint64(1 << step)
+        mask = mask ^ moves | moves >> (1 << step)
+        gaps &= ~odd
+
+
+def _shared_prefix(texts: pa.StringArray) -> int:
+    """How many bytes all texts begin with."""
+    extremes = pc.min_max(texts)
+    smallest, largest = (str(extremes[end].as_py()).encode() for end in ("min", "max"))
+    pairs = enumerate(zip(smallest, largest, strict=False))
+    return next((place for place, (one, other) in pairs if one != other), len(smallest))
+
+
+def _tied(differs: Flags) -> Rows:
     """Positions whose key equals that of a neighbour, as far as is known."""
     alone = differs.copy()
     alone[:-1] &= differs[1:]
     return np.flatnonzero(~alone)
 
 
-def _split_ties(order: Rows, differs: npt.NDArray[np.bool_], positions: Rows, values: npt.NDArray[np.generic]) -> None:
-    group = np.cumsum(differs)[positions]
-    by_value = np.lexsort((values, group))
-    order[positions] = order[positions][by_value]
-    values = values[by_value]
-    differs[positions[1:]] |= values[1:] != values[:-1]
+def _undecided(keys: KeyWords, bits: _KeyBits, order: Rows, differs: Flags, positions: Rows) -> Rows:
+    """The tied positions without those of equal keys, where comparing whole texts is less work than their words."""
+    if len(positions) == 0 or bits.words_left <= _MANY_WORDS:
+        return positions
+    begins = differs[positions]
+    texts = keys.texts.take(pa.array(order[positions], pa.int64()))
+    unequal = ~np.asarray(pc.equal(texts[1:], texts[:-1])) & ~begins[1:]
+    group = np.cumsum(begins) - 1
+    open_groups = np.zeros(group[-1] + 1, np.bool_)
+    open_groups[group[1:][unequal]] = True
+    undecided: Rows = positions[open_groups[group]]
+    return undecided
 
 
-def _order_ties(order: Rows, differs: npt.NDArray[np.bool_], ties: Sequence[npt.NDArray[np.generic]]) -> None:
+def _order_ties(order: Rows, differs: Flags, ties: Sequence[npt.NDArray[np.generic]]) -> None:
     positions = _tied(differs)
     rows = order[positions]
     group = np.cumsum(differs)[positions]
-    if ties:
-        order[positions] = rows[np.lexsort((rows, *(tie[rows] for tie in reversed(ties)), group))]
-    else:  # group and row fit one number, and sorting numbers is faster than sorting positions
-        order[positions] = np.sort(group * len(order) + rows) % len(order)
+    order[positions] = rows[np.lexsort((rows, *(tie[rows] for tie in reversed(ties)), group))]

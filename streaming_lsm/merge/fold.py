@@ -55,6 +55,52 @@ def fold(starts: Positions, wipes: Flags, ranks: Int64s | None) -> Folded:
     return Folded(np.where(ended, wipe, winner), np.where(ended, _NONE, wipe))
 
 
+def survivors(starts: Positions, wipes: Flags, ranks: Int64s | None) -> Flags:
+    """Which records may still decide the fold of their key after records of other runs were put between them.
+
+    Those are a key's last wipe and, after it, every record whose rank is larger than that of all later ones. The
+    others lose to a record of their own run wherever others fall, so that folding what survives of several runs is
+    folding the runs. It holds as long as no record is left out by a rule that looks at its neighbours: runs with
+    tombstones that may turn out to be answered must be kept whole.
+
+    Args:
+        starts, wipes, ranks: one sorted run, as for `fold`.
+
+    Returns:
+        bool (records,).
+    """
+    count = len(wipes)
+    if len(starts) == count:
+        return np.ones(count, np.bool_)
+    lengths = np.diff(np.append(starts, count))
+    last = starts + lengths - 1
+    if ranks is None:
+        stays = np.zeros(count, np.bool_)
+        stays[last] = True
+        return stays
+    position = np.arange(count, dtype=np.int64)
+    wipe = np.repeat(_last_marked(starts, wipes), lengths)
+    stays = (position > wipe) & _larger_than_later(np.repeat(np.arange(len(starts)), lengths), ranks)
+    stays |= position == wipe
+    return stays
+
+
+def _larger_than_later(key: Int64s, ranks: Int64s) -> Flags:
+    """Whether a record's rank is larger than those of all later records of its key; `key` ascends."""
+    larger = np.ones(len(key), np.bool_)
+    shared = np.zeros(len(key), np.bool_)
+    shared[1:] = key[1:] == key[:-1]
+    shared[:-1] |= shared[1:]
+    dense = np.unique(ranks[shared], return_inverse=True)[1]
+    # Seen from the end, every key begins above all that was seen before it, so that one running maximum serves all.
+    height = ((len(key) - key[shared]) * (len(dense) + 1) + dense)[::-1]
+    met = np.maximum.accumulate(height)
+    of_shared = np.ones(len(height), np.bool_)
+    of_shared[1:] = height[1:] > met[:-1]
+    larger[shared] = of_shared[::-1]
+    return larger
+
+
 def _last_marked(starts: Positions, marked: Flags) -> Positions:
     """Position of the last marked record of each key, -1 where none is."""
     position = np.where(marked, np.arange(len(marked), dtype=np.int64), _NONE)

@@ -8,17 +8,18 @@ be folded at once. Memory is bounded by one batch per run (more only where one k
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_lsm.columns import Flags, Int64s, strings
+from streaming_lsm.columns import Flags, Int64s, flags, strings
 from streaming_lsm.errors import CorruptFileError
-from streaming_lsm.keys.words import KeyWords, sort_keys
+from streaming_lsm.keys.words import KeyWords, SortedKeys, sort_keys
 from streaming_lsm.merge.fold import fold
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import RECORD_KEY
@@ -33,21 +34,30 @@ class Run:
         batches: batches ascending by record key. A delete run has the key and ordering columns only.
         deletes: whether every record is a delete.
         base: whether this is the slice's base file.
+        marks: a boolean column of a data run whose true rows are deletes; it is no part of the output, and the
+            columns beside the key and the ordering fields may be null in such rows.
+        trusted: whether this process made the batches, so that their order needs no check.
     """
 
     source: str
     batches: Iterator[pa.RecordBatch]
     deletes: bool = False
     base: bool = False
+    marks: str | None = None
+    trusted: bool = False
+    _repeats: bool = False
     _loaded: list[pa.RecordBatch] = field(default_factory=list)
+    _largest: int = 1
     _exhausted: bool = False
 
     def load(self) -> bool:
         """Load one more batch with rows; False at the end of the file."""
         for batch in self.batches:
             if batch.num_rows:
-                self._check_order(batch)
+                if not self.trusted:
+                    self._check_order(batch)
                 self._loaded.append(batch)
+                self._largest = max(self._largest, batch.num_rows)
                 return True
         self._exhausted = True
         return False
@@ -56,9 +66,29 @@ class Run:
         keys = batch.column(RECORD_KEY)
         if keys.null_count:
             raise CorruptFileError(f"{self.source}: a record without {RECORD_KEY}; restore the file")
-        descends = pc.any(pc.less(keys[1:], keys[:-1])).as_py()
-        if descends or (self._loaded and _key(self._loaded[-1], -1) > _key(batch, 0)):
+        repeats = not pc.all(pc.greater(keys[1:], keys[:-1])).as_py()
+        descends = repeats and pc.any(pc.less(keys[1:], keys[:-1])).as_py()
+        if self._loaded:
+            last, first = _key(self._loaded[-1], -1), _key(batch, 0)
+            repeats, descends = repeats or first == last, descends or first < last
+        if descends:
             raise CorruptFileError(f"{self.source}: record keys do not ascend, as an lsm_tree table needs")
+        self._repeats |= repeats
+
+    @property
+    def distinct(self) -> bool:
+        """Whether no key has come twice so far; False also where nobody looked."""
+        return not self.trusted and not self._repeats
+
+    def fill(self) -> bool:
+        """Load on while less than half a batch is left; False when there is nothing left.
+
+        Runs of like size come near the ends of their batches at about the same key. Without this the bounds would lie
+        close together there, and as many blocks of a few rows would follow each other as there are runs.
+        """
+        while not self._exhausted and 2 * sum(batch.num_rows for batch in self._loaded) < self._largest:
+            self.load()
+        return bool(self._loaded)
 
     @property
     def ready(self) -> bool:
@@ -76,60 +106,148 @@ class Run:
             return taken
         taken, kept = [], []
         for batch in self._loaded:
-            cut = bisect_left(range(batch.num_rows), bound, key=partial(_key, batch))
+            cut = batch.num_rows
+            if _key(batch, -1) >= bound:
+                cut = bisect_left(range(cut), bound, key=partial(_key_at, batch.column(RECORD_KEY)))
             taken.append(batch.slice(0, cut))
             kept.append(batch.slice(cut))
         self._loaded = [batch for batch in kept if batch.num_rows]
         return [batch for batch in taken if batch.num_rows]
 
 
+@dataclass(frozen=True)
+class Block:
+    """The outcome of a merge for all keys of one range.
+
+    Attributes:
+        rows: the live rows, ascending by key; none when all keys of the range are gone.
+        inserts: live keys that the base file does not have.
+        updates: keys of the base file for which a newer record stands.
+        deletes: keys of the base file that are gone.
+    """
+
+    rows: pa.Table
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+
+
 def _key(batch: pa.RecordBatch, row: int) -> bytes:
-    return bytes(batch.column(RECORD_KEY)[row].as_buffer())
+    return _key_at(batch.column(RECORD_KEY), row)
 
 
-def merge_runs(runs: Sequence[Run], rule: MergeRule) -> Iterator[pa.Table]:
-    """Merge the runs of one slice into live records, ascending by key (format 05; format 03, Merge order).
+def _key_at(keys: pa.Array[Any], row: int) -> bytes:
+    return bytes(keys[row].as_buffer())
+
+
+def aligned_blocks(runs: Sequence[Run]) -> Iterator[list[tuple[Run, list[pa.RecordBatch]]]]:
+    """Cut the runs into key ranges that no key spans; each range is complete in all runs.
 
     Args:
-        runs: in merge order, the oldest first; data runs share one schema.
-        rule: the table's merge semantics.
+        runs: runs with a key column; whatever other columns they have is passed through.
 
     Yields:
-        Tables with the data runs' columns. A delete yields no row.
+        The runs that have rows in the range, in the order given, each with its rows.
     """
     alive = [run for run in runs if run.load()]
     while alive:
         bounds = [bound for bound in (run.bound() for run in alive) if bound is not None]
         bound = min(bounds, default=None)
-        parts = [(run, run.take_below(bound)) for run in alive]
-        if any(batches for _, batches in parts):
-            block = _merge_block(parts, rule)
-            if block is not None and block.num_rows:
-                yield block
+        parts = [(run, batches) for run in alive if (batches := run.take_below(bound))]
+        if parts:
+            yield parts
         else:  # one key fills every row that is loaded: read on where it ends
             for run in alive:
                 if run.ready and run.bound() == bound:
                     run.load()
-        alive = [run for run in alive if run.ready or run.load()]
+        alive = [run for run in alive if run.fill()]
 
 
-def _merge_block(parts: Iterable[tuple[Run, list[pa.RecordBatch]]], rule: MergeRule) -> pa.Table | None:
-    chunks = [(run, pa.Table.from_batches(batches)) for run, batches in parts if batches]
-    data = [table for run, table in chunks if not run.deletes]
+def interleave_runs(runs: Sequence[Run]) -> Iterator[pa.Table]:
+    """Every row of the runs, ascending by key; rows of one key in the order of the runs. Nothing is folded.
+
+    Args:
+        runs: data runs of one schema.
+    """
+    for parts in aligned_blocks(runs):
+        rows = pa.Table.from_batches([batch for _, batches in parts for batch in batches])
+        if len(parts) > 1:
+            keys = strings(rows.column(RECORD_KEY))
+            rows = rows.take(pa.array(sort_keys(KeyWords.of(keys), runs=True).order, pa.int64()))
+        yield rows
+
+
+def merge_runs(runs: Sequence[Run], rule: MergeRule) -> Iterator[Block]:
+    """Merge the runs of one slice into live records, ascending by key (format 05; format 03, Merge order).
+
+    Args:
+        runs: in merge order, the oldest first; data runs share one schema, but for their `marks`.
+        rule: the table's merge semantics.
+
+    Yields:
+        Blocks whose rows have the data runs' columns. A delete yields no row.
+    """
+    for parts in aligned_blocks(runs):
+        block = _merge_block([(run, pa.Table.from_batches(batches)) for run, batches in parts], rule)
+        if block is not None and (block.rows.num_rows or block.deletes):
+            yield block
+
+
+def _merge_block(chunks: Sequence[tuple[Run, pa.Table]], rule: MergeRule) -> Block | None:
+    if len(chunks) == 1 and chunks[0][0].base and chunks[0][0].distinct:
+        return Block(chunks[0][1])
+    data = [table.drop_columns(run.marks) if run.marks else table for run, table in chunks if not run.deletes]
     if not data:
         return None
     keys = strings(pa.chunked_array([chunk for _, table in chunks for chunk in table.column(RECORD_KEY).chunks]))
-    ordered = sort_keys(KeyWords.of(keys), runs=True)
-    if len(chunks) == 1 and chunks[0][0].base and len(ordered.starts) == len(keys):
-        return data[0]
+    longest = max(len(table) for _, table in chunks)
+    ordered = sort_keys(KeyWords.of(keys), runs=longest * 4 > len(keys) * 3)
     records = _Records.of(chunks, rule)
-    order = ordered.order
-    folded = fold(ordered.starts, records.wipes[order], None if records.ranks is None else records.ranks[order])
-    winner = order[folded.winner]
-    only_base = np.logical_and.reduceat(records.base[order], ordered.starts)
-    live = winner[only_base | ~records.deleted[winner]]
-    values = pa.concat_tables(data)
-    return values.take(pa.array(records.value_row[live], pa.int64()))
+    winner = _winners(ordered, records)
+    # The base file is the oldest run: a key's first record tells whether it has the key, the last one whether it alone.
+    in_base = records.base[ordered.order[ordered.starts]]
+    only_base = records.base[ordered.order[_ends(ordered) - 1]]
+    live = only_base | ~records.deleted[winner]
+    return Block(
+        _gather(pa.concat_tables(data), records.value_row[winner[live]]),
+        inserts=int(np.count_nonzero(live & ~in_base)),
+        updates=int(np.count_nonzero(live & in_base & ~records.base[winner])),
+        deletes=int(np.count_nonzero(in_base & ~live)),
+    )
+
+
+def _gather(values: pa.Table, rows: Int64s) -> pa.Table:
+    """Rows of a table; where neighbours stay neighbours nothing is copied."""
+    if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all()):
+        return values.slice(int(rows[0]), len(rows))
+    return values.take(pa.array(rows, pa.int64()))
+
+
+def _ends(ordered: SortedKeys) -> Int64s:
+    return np.append(ordered.starts[1:], len(ordered.order))
+
+
+def _winners(ordered: SortedKeys, records: _Records) -> Int64s:
+    """The record that stands at the end for each key.
+
+    Mostly that is a key's last record: only keys with a smaller ordering value after a larger one, or a delete
+    without ordering, are folded.
+    """
+    order, starts, ends = ordered.order, ordered.starts, _ends(ordered)
+    winner = order[ends - 1]
+    if records.ranks is None or len(starts) == len(order):
+        return winner
+    ranks, wipes = records.ranks[order], records.wipes[order]
+    unclear = wipes.copy()
+    unclear[1:] |= ranks[1:] < ranks[:-1]
+    unclear[starts] = wipes[starts]
+    groups = np.unique(np.searchsorted(starts, np.flatnonzero(unclear), "right") - 1)
+    if len(groups):
+        counts = ends[groups] - starts[groups]
+        begins = np.cumsum(counts) - counts
+        places = np.repeat(starts[groups] - begins, counts) + np.arange(counts.sum())
+        winner[groups] = order[places[fold(begins, wipes[places], ranks[places]).winner]]
+    return winner
 
 
 @dataclass(frozen=True)
@@ -144,8 +262,8 @@ class _Records:
 
     @staticmethod
     def of(chunks: Sequence[tuple[Run, pa.Table]], rule: MergeRule) -> _Records:
-        deleted = [np.ones(len(rows), np.bool_) if run.deletes else rule.deletes(rows) for run, rows in chunks]
-        wipes = [rule.wipes(rows, flags) for (_, rows), flags in zip(chunks, deleted, strict=True)]
+        deleted = [_deleted(run, rows, rule) for run, rows in chunks]
+        wipes = [rule.wipes(rows, gone) for (_, rows), gone in zip(chunks, deleted, strict=True)]
         base = [np.full(len(rows), run.base) for run, rows in chunks]
         is_value = np.concatenate([np.full(len(rows), not run.deletes) for run, rows in chunks])
         ordering = pa.concat_tables([rows.select(rule.ordering_fields) for _, rows in chunks])
@@ -156,3 +274,10 @@ class _Records:
             rule.ranks(ordering),
             np.cumsum(is_value, dtype=np.int64) - 1,
         )
+
+
+def _deleted(run: Run, rows: pa.Table, rule: MergeRule) -> Flags:
+    if run.deletes:
+        return np.ones(len(rows), np.bool_)
+    deleted = rule.deletes(rows)
+    return deleted if run.marks is None else deleted | flags(rows.column(run.marks))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,10 @@ from streaming_lsm.read.log_order import merge_order
 from streaming_lsm.schema import META_COLUMNS, RECORD_KEY
 from streaming_lsm.storage.base import Storage
 
-BATCH_ROWS = 65536
+BATCH_ROWS = 131072
+"""Rows of a batch where few files are read at once: as many as a row group of ours has."""
+_SLICE_ROWS = 1 << 20
+_FEWEST_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class DataFile:
         parquet: its content.
         is_base: whether it is the slice's base file.
         is_delete: whether it is a delete log.
+        batch_rows: rows of a batch.
     """
 
     path: str
@@ -41,14 +46,19 @@ class DataFile:
     parquet: pq.ParquetFile
     is_base: bool = False
     is_delete: bool = False
+    batch_rows: int = BATCH_ROWS
 
-    @property
+    @cached_property
     def columns(self) -> list[str]:
         """Names of the Parquet columns."""
         return self.parquet.schema_arrow.names
 
-    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def batches(self, schema: pa.Schema, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
         """Batches as `schema`, in which the record key is; columns that the file lacks are null.
+
+        Args:
+            schema: the columns to read.
+            threads: whether to decode columns side by side, for a caller that has no other use for the cores.
 
         Raises:
             CorruptFileError: the file is damaged.
@@ -57,7 +67,7 @@ class DataFile:
         present = [name for name in schema.names if name in self.columns]
         found, expected = 0, self.parquet.metadata.num_rows
         try:
-            for batch in self.parquet.iter_batches(BATCH_ROWS, columns=present):
+            for batch in self.parquet.iter_batches(self.batch_rows, columns=present, use_threads=threads):
                 found += batch.num_rows
                 yield _conform(batch, schema, self.path)
         except (pa.ArrowInvalid, OSError) as error:
@@ -77,14 +87,14 @@ def open_slice(storage: Storage, file_slice: FileSlice, rule: MergeRule, files: 
         CorruptFileError: a file is missing, damaged, or not what its name says.
         UnsupportedTable: a log of a newer format, or one whose rows carry some columns only.
     """
-    opened = []
+    opened, batch_rows = [], _batch_rows(len(file_slice.paths))
     if file_slice.base is not None:
-        opened.append(_open_base(file_slice.base, _open(storage, file_slice.base.path, files)))
+        opened.append(_open_base(file_slice.base, _open(storage, file_slice.base.path, files), batch_rows))
     logs = {log.path: _open(storage, log.path, files) for log in file_slice.logs}
     headers = {log.path: _header(log, logs[log.path]) for log in file_slice.logs}
     for log in merge_order(file_slice.logs, headers):
         is_delete = log.name.kind is LogKind.DELETES
-        file = DataFile(log.path, log.name.instant, logs[log.path], is_delete=is_delete)
+        file = DataFile(log.path, log.name.instant, logs[log.path], is_delete=is_delete, batch_rows=batch_rows)
         if is_delete:
             _check_delete_log(file, rule.ordering_fields)
         else:
@@ -103,8 +113,13 @@ def _open(storage: Storage, path: str, files: ExitStack) -> pq.ParquetFile:
         raise CorruptFileError(f"{path}: not a readable Parquet file: {error}") from error
 
 
-def _open_base(base: BaseFile, parquet: pq.ParquetFile) -> DataFile:
-    file = DataFile(base.path, base.name.instant, parquet, is_base=True)
+def _batch_rows(files: int) -> int:
+    """Rows of a batch, so that a slice of many files takes no more memory than one of a few."""
+    return max(_FEWEST_ROWS, min(BATCH_ROWS, _SLICE_ROWS // max(1, files)))
+
+
+def _open_base(base: BaseFile, parquet: pq.ParquetFile, batch_rows: int) -> DataFile:
+    file = DataFile(base.path, base.name.instant, parquet, is_base=True, batch_rows=batch_rows)
     # Spark's row writer leaves the schema out (format 10, rule 16); then there is nothing to compare with.
     schema = (parquet.metadata.metadata or {}).get(AVRO_SCHEMA_KEY.encode())
     text = None if schema is None else schema.decode("utf-8", "replace")

@@ -25,12 +25,14 @@ class SliceReader:
         schema: columns of a data file as the reader wants them, meta columns included.
         rule: the table's merge semantics.
         columns: the columns to return, in this order; none gives batches that only have a number of rows.
+        threads: whether a slice has more than one core for itself.
     """
 
     storage: Storage
     schema: pa.Schema
     rule: MergeRule
     columns: tuple[str, ...]
+    threads: bool = False
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -49,14 +51,20 @@ class SliceReader:
         schema = pa.schema([self.schema.field(name) for name in held])
         with ExitStack() as files:
             for block in merge_runs(self._runs(file_slice, files), self.rule):
-                for batch in block.select(held).to_batches():
-                    yield pa.RecordBatch.from_arrays(batch.columns, schema=schema).select(list(self.columns))
+                for batch in block.rows.select(held).to_batches():
+                    if batch.num_rows:
+                        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema).select(list(self.columns))
 
     def _runs(self, file_slice: FileSlice, files: ExitStack) -> list[Run]:
         opened = open_slice(self.storage, file_slice, self.rule, files)
         data, deletes = self._data_schema(opened), delete_log_schema(self.schema, self.rule.ordering_fields)
         return [
-            Run(file.path, file.batches(deletes if file.is_delete else data), deletes=file.is_delete, base=file.is_base)
+            Run(
+                file.path,
+                file.batches(deletes if file.is_delete else data, threads=self.threads),
+                deletes=file.is_delete,
+                base=file.is_base,
+            )
             for file in opened
         ]
 

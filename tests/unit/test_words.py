@@ -102,13 +102,53 @@ def test_ties_sort_as_tuples_do(rows: list[tuple[str, int, int]]) -> None:
     assert sort_keys(KeyWords.of(keys), ties).order.tolist() == expected
 
 
-def test_words_are_the_bytes_after_the_shared_prefix() -> None:
-    words = KeyWords.of(pa.array(["key-AAAAAAAAB", "key-AAAAAAAA", "key-C"]))
+def test_words_are_the_bytes_padded_with_zeros() -> None:
+    words = KeyWords.of(pa.array(["AAAAAAAAB", "AAAAAAAA", "", "C"]))
     assert words.count == 2
-    assert [int(word).to_bytes(8, "big") for word in words.word(0)] == [b"AAAAAAAA", b"AAAAAAAA", b"C\0\0\0\0\0\0\0"]
-    assert [int(word).to_bytes(8, "big") for word in words.word(1)] == [b"B" + b"\0" * 7, b"\0" * 8, b"\0" * 8]
+    assert texts(words.word(0)) == [b"AAAAAAAA", b"AAAAAAAA", b"\0" * 8, b"C" + b"\0" * 7]
+    assert texts(words.word(1)) == [b"B" + b"\0" * 7, b"\0" * 8, b"\0" * 8, b"\0" * 8]
+    assert texts(words.word(1, np.array([3, 0]))) == [b"\0" * 8, b"B" + b"\0" * 7]
     assert not words.same_length
-    assert len(words) == 3
+    assert len(words) == 4
+
+
+def texts(words: np.ndarray[tuple[int, ...], np.dtype[np.uint64]]) -> list[bytes]:
+    return [int(word).to_bytes(8, "big") for word in words]
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 15, 16, 17, 20])
+def test_words_of_keys_of_one_length_hold_their_bytes(length: int) -> None:
+    keys = ["".join(chr(33 + (7 * row + place) % 90) for place in range(length)) for row in range(10)]
+    words = KeyWords.of(pa.array(["before", *keys, "after"]).slice(1, 10))
+    assert words.same_length
+    for rows in (None, np.array([9]), np.arange(9, -1, -1)):
+        chosen = keys if rows is None else [keys[row] for row in rows]
+        found = [texts(words.word(number, rows)) for number in range(words.count)]
+        assert [b"".join(parts).rstrip(b"\0") for parts in zip(*found, strict=True)] == [k.encode() for k in chosen]
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(data=st.data(), alphabet=st.sampled_from(["ab", "\0a", "aé\U00020000", "0123456789abcdef"]))
+def test_long_keys_with_equal_stretches_and_repeats_sort_right(data: st.DataObject, alphabet: str) -> None:
+    parts = st.lists(st.text(alphabet, min_size=1, max_size=3), min_size=1, max_size=3)
+    filling = st.sampled_from(["", "-", "x" * 40, "y" * 300])
+    distinct = data.draw(st.lists(st.builds(str.join, filling, parts), min_size=1, max_size=12))
+    keys = data.draw(st.lists(st.sampled_from(distinct), max_size=60))
+    check(keys, pa.array(keys, pa.string()), runs=data.draw(st.booleans()))
+
+
+@pytest.mark.parametrize("length", [400, 401])
+def test_equal_long_keys_among_others_with_the_same_beginning(length: int) -> None:
+    keys = [f"{row % 7:010d}" + "x" * (length - 20) + f"{row % 5:010d}" for row in range(300)]
+    check(keys, pa.array(keys))
+
+
+@pytest.mark.parametrize("disorder", ["none", "at the start", "at a block's end", "at the end"])
+def test_keys_in_order_stay_and_one_out_of_place_is_found(disorder: str) -> None:
+    keys = [f"{row // 3:09d}" for row in range(33000)]
+    place = {"none": 0, "at the start": 3, "at a block's end": 32768, "at the end": len(keys) - 1}[disorder]
+    keys[place], keys[0] = keys[0], keys[place]
+    check(keys, pa.array(keys))
 
 
 def test_sorting_many_random_keys_is_right() -> None:

@@ -1,4 +1,4 @@
-"""`fold` against the pairwise rule, record by record (format 05)."""
+"""`fold` against the pairwise rule, record by record (format 05), and what it may be spared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming_lsm.merge.fold import fold
+from streaming_lsm.merge.fold import fold, survivors
 
 LOWEST = int(np.iinfo(np.int64).min)
 HIGHEST = int(np.iinfo(np.int64).max)
@@ -77,3 +77,46 @@ def test_no_keys_fold_to_nothing() -> None:
     for ranks in (None, nothing):
         folded = fold(nothing, np.zeros(0, np.bool_), ranks)
         assert (len(folded.winner), len(folded.wipe)) == (0, 0)
+
+
+Record = tuple[bool, int]
+
+
+def outcome(records: list[Record], *, event_time: bool) -> tuple[Record, Record | None]:
+    """Winner of one key and the wipe before it, as records."""
+    wipes, order = np.array([wipe for wipe, _ in records]), np.array([rank for _, rank in records], np.int64)
+    folded = fold(np.zeros(1, np.int64), wipes, order if event_time else None)
+    winner, wipe = int(folded.winner[0]), int(folded.wipe[0])
+    return records[winner], records[wipe] if wipe >= 0 else None
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(
+    runs=st.lists(st.lists(st.tuples(st.booleans(), ranks), min_size=1, max_size=6), min_size=1, max_size=4),
+    turns=st.lists(st.integers(0, 3), max_size=24),
+    event_time=st.booleans(),
+)
+def test_survivors_of_several_runs_fold_as_the_runs_do_however_they_are_interleaved(
+    runs: list[list[Record]], turns: list[int], event_time: bool
+) -> None:
+    starts = np.cumsum([0, *(len(run) for run in runs[:-1])])
+    flat = [record for run in runs for record in run]
+    # Each run is taken for a key of its own, which is what the others are to it.
+    stays = survivors(
+        starts,
+        np.array([wipe for wipe, _ in flat]),
+        np.array([rank for _, rank in flat], np.int64) if event_time else None,
+    )
+    order = [number for number in [*turns, *np.repeat(range(4), 6).tolist()] if number < len(runs)]
+    places = [iter(range(int(start), int(start) + len(run))) for start, run in zip(starts, runs, strict=True)]
+    drawn = (next(places[number], None) for number in order)
+    merged = [place for place in drawn if place is not None]
+    assert len(merged) == len(flat)
+    expected = outcome([flat[place] for place in merged], event_time=event_time)
+    assert outcome([flat[place] for place in merged if stays[place]], event_time=event_time) == expected
+
+
+def test_of_rising_ranks_one_survives_and_of_falling_ones_all() -> None:
+    starts, wipes = np.array([0, 3]), np.zeros(6, np.bool_)
+    stays = survivors(starts, wipes, np.array([1, 2, 3, 3, 2, 1], np.int64))
+    assert stays.tolist() == [False, False, True, True, True, True]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.merge.runs import Run, merge_runs
+from streaming_lsm.merge.runs import Block, Run, aligned_blocks, interleave_runs, merge_runs
 from tests.support.loser_tree import LoserTree, Record, merge
 
 KEY = "_hoodie_record_key"
@@ -56,11 +57,14 @@ def batches(run: list[Record], *, deletes: bool, size: int) -> Iterator[pa.Recor
 
 
 def merged(found: list[Run], rule: MergeRule) -> list[tuple[bytes, int]]:
-    tables = list(merge_runs(found, rule))
-    assert all(table.num_rows for table in tables)
+    return pairs(merge_runs(found, rule))
+
+
+def pairs(blocks: Iterable[Block]) -> list[tuple[bytes, int]]:
+    """Key and value of every row."""
     return [
         (key.encode(), value)
-        for table in tables
+        for table in (block.rows for block in blocks)
         for key, value in zip(table.column(KEY).to_pylist(), table.column("value").to_pylist(), strict=True)
     ]
 
@@ -85,7 +89,88 @@ def test_blocks_merge_as_the_loser_tree_does_record_by_record(
         for place, source in enumerate(sources)
     ]
     expected = [(record.key, record.value) for record in merge(sources, event_time=event_time, base=base)]
-    assert merged(found, rule) == expected
+    blocks = list(merge_runs(found, rule))
+    assert pairs(blocks) == expected
+    counts = tuple(sum(getattr(block, kind) for block in blocks) for kind in ("inserts", "updates", "deletes"))
+    assert counts == counted(expected, {record.key: record.value for record in sources[0]} if base else {}, sources[0])
+
+
+def counted(live: list[tuple[bytes, int]], in_base: dict[bytes, int], base: list[Record]) -> tuple[int, int, int]:
+    """Inserts, updates and deletes that lead from a base file to the live rows."""
+    shown, base_values = dict(live), {record.value for record in base}
+    inserts = len(shown.keys() - in_base.keys())
+    updates = sum(key in in_base and value not in base_values for key, value in shown.items())
+    return inserts, updates, len(in_base.keys() - shown.keys())
+
+
+@pytest.mark.parametrize("event_time", [True, False], ids=["event-time", "commit-time"])
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(drawn=runs)
+def test_deletes_that_a_mark_tells_are_as_those_of_a_flag(
+    event_time: bool, drawn: list[tuple[bool, list[tuple[int, int, int]], int]]
+) -> None:
+    sources = [records(False, found, place) for place, (_, found, _) in enumerate(drawn)]
+    rule = MergeRule(True, ("ts",)) if event_time else MergeRule(False)
+    found = [
+        Run(f"run {place}", map(marked, batches(source, deletes=False, size=drawn[place][2])), marks="gone")
+        for place, source in enumerate(sources)
+    ]
+    expected = [(record.key, record.value) for record in merge(sources, event_time=event_time, base=False)]
+    blocks = list(merge_runs(found, rule))
+    assert pairs(blocks) == expected
+    assert all("gone" not in block.rows.column_names for block in blocks)
+
+
+def marked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with its flags under another name, and nothing but key and ordering in deleted rows."""
+    gone = batch.column("_hoodie_is_deleted")
+    value = pc.if_else(gone, pa.scalar(None, pa.int64()), batch.column("value"))
+    nothing = pa.nulls(len(gone), pa.bool_())
+    columns = {KEY: batch.column(KEY), "ts": batch.column("ts"), "gone": gone, "_hoodie_is_deleted": nothing}
+    return pa.RecordBatch.from_pydict({**columns, "value": value})
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(drawn=runs)
+def test_interleaving_keeps_every_row_by_key_and_then_by_run(
+    drawn: list[tuple[bool, list[tuple[int, int, int]], int]],
+) -> None:
+    sources = [records(False, found, place) for place, (_, found, _) in enumerate(drawn)]
+    found = [
+        Run(f"run {place}", batches(source, deletes=False, size=drawn[place][2]))
+        for place, source in enumerate(sources)
+    ]
+    rows = [record for source in sources for record in source]
+    tables = list(interleave_runs(found))
+    assert [value for table in tables for value in table.column("value").to_pylist()] == [
+        record.value for record in sorted(rows, key=lambda record: record.key)
+    ]
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(drawn=runs)
+def test_no_key_is_in_two_blocks_and_every_row_is_in_one(
+    drawn: list[tuple[bool, list[tuple[int, int, int]], int]],
+) -> None:
+    sources = [records(True, found, place) for place, (_, found, _) in enumerate(drawn)]
+    found = [
+        Run(str(place), batches(source, deletes=True, size=drawn[place][2])) for place, source in enumerate(sources)
+    ]
+    last = b""
+    seen: list[list[bytes]] = [[] for _ in sources]
+    for block in aligned_blocks(found):
+        keys = [
+            (int(run.source), key.encode())
+            for run, parts in block
+            for batch in parts
+            for key in batch.column(KEY).to_pylist()
+        ]
+        assert [place for place, _ in keys] == sorted(place for place, _ in keys)
+        assert not last or min(key for _, key in keys) > last
+        last = max(key for _, key in keys)
+        for place, key in keys:
+            seen[place].append(key)
+    assert seen == [[record.key for record in source] for source in sources]
 
 
 def test_the_loser_tree_pops_by_key_and_then_by_run() -> None:
@@ -176,6 +261,17 @@ def test_a_record_without_key_names_the_file() -> None:
         list(merge_runs([Run("part/file.parquet", iter([broken]))], MergeRule(False)))
 
 
+def test_a_block_whose_keys_are_all_gone_tells_so() -> None:
+    deletes = Run("deletes", batches([Record(b"a", 0, True, True, 0)], deletes=True, size=1), deletes=True)
+    blocks = list(merge_runs([run(["a"], 1, base=True), deletes], MergeRule(False)))
+    assert [(block.rows.num_rows, block.inserts, block.updates, block.deletes) for block in blocks] == [(0, 0, 0, 1)]
+
+
+def test_a_run_of_this_process_is_not_checked_again() -> None:
+    keys = batches([Record(b"b", 0, True, True, 0), Record(b"a", 0, True, True, 0)], deletes=True, size=2)
+    assert len(list(aligned_blocks([Run("own", keys, deletes=True, trusted=True)]))) == 1
+
+
 def test_only_what_is_needed_of_a_run_is_loaded() -> None:
     taken: list[int] = []
 
@@ -189,3 +285,41 @@ def test_only_what_is_needed_of_a_run_is_loaded() -> None:
     blocks = merge_runs([Run("long", counted()), run(["000", "001"], 1)], MergeRule(False))
     next(blocks)
     assert len(taken) < 5
+
+
+def test_two_hundred_runs_hold_a_batch_or_two_each() -> None:
+    runs, rows, size = 200, 60, 4
+    made = handed_over = most = 0
+
+    def counted(number: int) -> Iterator[pa.RecordBatch]:
+        nonlocal made
+        source = [Record(b"%06d" % (place * runs + number), 0, False, False, number) for place in range(rows)]
+        for batch in batches(source, deletes=False, size=size):
+            made += batch.num_rows
+            yield batch
+
+    for block in aligned_blocks([Run(str(number), counted(number)) for number in range(runs)]):
+        most = max(most, made - handed_over)
+        handed_over += sum(batch.num_rows for _, parts in block for batch in parts)
+    assert made == handed_over == runs * rows
+    assert most <= 2 * runs * size
+
+
+def test_what_neither_deletes_nor_updates_is_handed_on_without_a_copy() -> None:
+    keys = pa.array(["a", "b"])
+    batch = pa.record_batch([keys, pa.array([1, 1]), pa.array([False, False]), pa.array([7, 8])], schema=DATA)
+    for base in (True, False):
+        blocks = list(merge_runs([Run("file", iter([batch]), base=base)], MergeRule(True, ("ts",))))
+        chunks = [chunk for block in blocks for chunk in block.rows.column("value").chunks]
+        assert [value for chunk in chunks for value in chunk.to_pylist()] == [7, 8]
+        assert {chunk.buffers()[1].address for chunk in chunks} == {batch.column("value").buffers()[1].address}
+        assert sum(block.inserts for block in blocks) == (0 if base else 2)
+
+
+def test_a_smaller_ordering_value_after_a_larger_one_among_many_keys() -> None:
+    older = [Record(b"%03d" % n, 5, False, False, n) for n in range(100)]
+    newer = [Record(b"%03d" % n, 4 if n % 10 == 3 else 5, False, False, 1000 + n) for n in range(100)]
+    found = [Run(str(n), batches(rows, deletes=False, size=30), base=n == 0) for n, rows in enumerate([older, newer])]
+    blocks = list(merge_runs(found, MergeRule(True, ("ts",))))
+    assert pairs(blocks) == [(b"%03d" % n, n if n % 10 == 3 else 1000 + n) for n in range(100)]
+    assert sum(block.updates for block in blocks) == 90
