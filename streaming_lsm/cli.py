@@ -1,4 +1,4 @@
-"""``lsm``: look at a table from the command line."""
+"""``lsm``: look at a table from the command line, compact it and clean it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
+from streaming_lsm import config
+from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, LsmError
-from streaming_lsm.format.commit import CommitMetadata
+from streaming_lsm.format.clean import CleanMetadata
+from streaming_lsm.format.commit import CommitMetadata, file_path
 from streaming_lsm.options_page import options_page
 from streaming_lsm.read.json_lines import json_lines
 from streaming_lsm.read.where import parse_where
@@ -22,6 +25,7 @@ from streaming_lsm.schema import PARTITION_PATH, RECORD_KEY, with_meta
 from streaming_lsm.table import LsmTable
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.timeline.waiting import CLEAN, pending_cleans, pending_compactions
 
 FORMATS = ("table", "jsonl", "csv", "parquet")
 _SHOWN_ROWS = 50
@@ -48,15 +52,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="lsm", description="Look at a table. Nothing here changes it.")
+    parser = argparse.ArgumentParser(prog="lsm", description="Look at a table, compact it, clean it.")
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _read_arguments(verbs.add_parser("read", help="print the rows of a snapshot"))
     timeline = verbs.add_parser("timeline", help="list the table's actions")
     timeline.add_argument("table", help="path of the table")
     timeline.set_defaults(run=_timeline)
+    compact = verbs.add_parser("compact", help="merge log files into base files")
+    _service_arguments(compact)
+    compact.add_argument("--schedule-only", action="store_true", help="only plan it; the next compaction runs it")
+    compact.set_defaults(run=_compact)
+    clean = verbs.add_parser("clean", help="delete file slices that no retained commit needs")
+    _service_arguments(clean)
+    clean.set_defaults(run=_clean)
     options = verbs.add_parser("options", help="print all options with their defaults as Markdown")
     options.set_defaults(run=lambda _: print(options_page(), end=""))
     return parser
+
+
+def _service_arguments(service: argparse.ArgumentParser) -> None:
+    service.add_argument("table", help="path of the table")
+    service.add_argument(
+        *("-o", "--option"),
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option, see docs/configuration.md; may be given several times",
+    )
+    service.add_argument("--properties", metavar="FILE", help="Java properties file with options")
+    service.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
 
 
 def _read_arguments(read: argparse.ArgumentParser) -> None:
@@ -128,6 +152,71 @@ def _table_lines(rows: pa.Table) -> list[str]:
     return [*lines, f"… and {hidden} more rows; --format jsonl prints all"] if hidden > 0 else lines
 
 
+def _opened(arguments: argparse.Namespace) -> LsmTable:
+    """The table of a service, with the options of the command line."""
+    pairs = [text.partition("=") for text in arguments.option]
+    for key, equals, _ in pairs:
+        if not equals:
+            raise ConfigError(f"{key!r} is no KEY=VALUE")
+    given = {key.strip(): value for key, _, value in pairs}
+    return LsmTable(arguments.table, given, properties=arguments.properties)
+
+
+def _compact(arguments: argparse.Namespace) -> None:
+    table = _opened(arguments)
+    if arguments.dry_run:
+        _write_lines(_compaction_lines(table), None)
+        return
+    if arguments.schedule_only:
+        scheduled, selection = table.services.schedule()
+        print(f"scheduled {scheduled.file_name}" if scheduled else f"nothing to compact: {selection.reasons}")
+        return
+    completed, chosen = table.services.compact(LocalEngine(table.options[config.READ_THREADS]))
+    if completed is None:
+        print(f"nothing to compact: {chosen.reasons}" if chosen else "nothing to compact: another writer did it")
+        return
+    stats = table.timeline.read_commit(completed).stats
+    logs = sum(stat.log_files_compacted for stat in stats)
+    rows, size = sum(stat.num_writes for stat in stats), sum(stat.total_bytes for stat in stats)
+    print(
+        f"{completed.file_name}: {len(stats):,} file groups compacted, {logs:,} log files merged, "
+        f"{rows:,} rows in {size:,} bytes"
+    )
+
+
+def _compaction_lines(table: LsmTable) -> list[str]:
+    waiting = [f"waits to be run: {pending.file_name}" for pending in pending_compactions(table.timeline)]
+    selection = table.services.preview_compaction()
+    if not selection.operations:
+        return [*waiting, f"nothing to schedule: {selection.reasons}"]
+    shown = Table(box=None, pad_edge=False)
+    for heading in ("partition", "file group", "base file"):
+        shown.add_column(heading)
+    for heading in ("log files", "bytes"):
+        shown.add_column(heading, justify="right")
+    for operation in selection.operations:
+        size = f"{operation.metrics['TOTAL_LOG_FILES_SIZE']:,.0f}"
+        base = operation.base_file or ""
+        shown.add_row(operation.partition_path, operation.file_id, base, f"{len(operation.logs):,}", size)
+    return [*waiting, *_rendered(shown), str(selection)]
+
+
+def _clean(arguments: argparse.Namespace) -> None:
+    table = _opened(arguments)
+    if arguments.dry_run:
+        cleaning = table.services.preview_clean()
+        files = [file_path(partition, name) for partition, names in cleaning.files.items() for name in names]
+        waiting = [f"waits to be carried out: {pending.file_name}" for pending in pending_cleans(table.timeline)]
+        _write_lines([*waiting, *files, str(cleaning)], None)
+        return
+    completed = table.clean()
+    if completed is None:
+        print(table.services.preview_clean())
+        return
+    cleaned = CleanMetadata.decode(table.storage.read(completed.path), completed.path)
+    print(f"{completed.file_name}: {sum(map(len, cleaned.files.values())):,} files deleted")
+
+
 def _timeline(arguments: argparse.Namespace) -> None:
     timeline = LsmTable(arguments.table).timeline
     shown = Table(box=None, pad_edge=False)
@@ -142,6 +231,9 @@ def _timeline(arguments: argparse.Namespace) -> None:
 
 
 def _numbers(timeline: Timeline, instant: Instant) -> tuple[str, ...]:
+    if instant.action == CLEAN and instant.is_completed:
+        cleaned = CleanMetadata.decode(timeline.storage.read(instant.path), instant.path)
+        return (cleaned.policy, f"{sum(map(len, cleaned.files.values())):,}", "", "", "")
     if not (instant.is_write and instant.is_completed):
         return ("", "", "", "", "")
     commit: CommitMetadata = timeline.read_commit(instant)

@@ -8,12 +8,14 @@ import pyarrow as pa
 
 from streaming_lsm import config
 from streaming_lsm.config import Option, Options
-from streaming_lsm.errors import ConfigError, SchemaError
+from streaming_lsm.errors import CommitConflict, ConfigError, SchemaError
 from streaming_lsm.format.names import MAX_BUCKETS
-from streaming_lsm.format.table_config import PARTITION_KINDS, TABLE_VERSION, PartitionField, TableConfig
+from streaming_lsm.format.table_config import PARTITION_KINDS, TABLE_TYPES, TABLE_VERSION, PartitionField, TableConfig
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.merge.rule import COMMIT_TIME, EVENT_TIME
 from streaming_lsm.schema import to_avro
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.properties_file import create_table_files
 from streaming_lsm.write.control import CONTROL_PREFIX
 
 _TIMESTAMP_OPTIONS = (
@@ -26,6 +28,26 @@ _TIMESTAMP_OPTIONS = (
     config.TIMESTAMP_OUTPUT_ZONE,
     config.TIMESTAMP_ZONE,
 )
+
+
+def create_table(storage: Storage, options: Options, schema: pa.Schema) -> None:
+    """Make a folder an empty table.
+
+    Args:
+        schema: the columns in the types that a table keeps.
+
+    Raises:
+        ConfigError: options are missing or contradict each other, or there is a table already.
+        SchemaError: a column name that is reserved.
+    """
+    new = new_table_config(options, schema)
+    if TableConfig.from_properties(new.to_properties(), "new table") != new:
+        raise ConfigError(f"the settings of table {new.name!r} do not survive being stored; use plainer names")
+    key_generator(new)  # refuses what it could not work with before there is a table
+    try:
+        create_table_files(storage, new.to_properties())
+    except CommitConflict:
+        raise ConfigError(f"there is a table at {storage.uri} already; open it with LsmTable(path)") from None
 
 
 def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
@@ -74,6 +96,7 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
         timestamp_options={o.key: str(options[o]) for o in _TIMESTAMP_OPTIONS if options.is_set(o)},
         logical_timestamp=options[config.LOGICAL_TIMESTAMP],
         create_schema=to_avro(schema, name),
+        table_type=options[config.TABLE_TYPE] or TABLE_TYPES[0],
     )
 
 

@@ -11,7 +11,7 @@ from streaming_lsm.format.names import MAX_BUCKETS
 
 TABLE_VERSION = 10
 STORAGE_LAYOUT = "lsm_tree"
-TABLE_TYPE = "MERGE_ON_READ"
+TABLE_TYPES = ("MERGE_ON_READ", "COPY_ON_WRITE")
 NUM_BUCKETS_KEY = "lsm.bucket.index.num.buckets"
 HASH_FIELDS_KEY = "lsm.bucket.index.hash.field"
 
@@ -27,7 +27,6 @@ _TIMESTAMP_PREFIXES = ("hoodie.deltastreamer.keygen.timebased.", "hoodie.keygen.
 
 # Keys whose only supported value is the first one; a missing key counts as the second.
 _SUPPORTED = {
-    "hoodie.table.type": (TABLE_TYPE, "COPY_ON_WRITE", "only MERGE_ON_READ tables are supported"),
     "hoodie.table.storage.layout": (STORAGE_LAYOUT, "default", "only the lsm_tree layout is supported"),
     "hoodie.timeline.layout.version": ("2", "2", "only timeline layout 2 is supported"),
     "hoodie.timeline.path": ("timeline", "timeline", "the timeline must be in .hoodie/timeline"),
@@ -68,6 +67,7 @@ class TableConfig:
         delete_field, delete_marker: column, and its value as text, that mark a row as a delete; both or neither.
         timestamp_options: the ``hoodie.keygen.timebased.*`` keys that are set.
         create_schema: Avro JSON given at creation.
+        table_type: one of `TABLE_TYPES`.
         properties: the raw map that this was read from; keys not known here survive in it.
     """
 
@@ -88,7 +88,7 @@ class TableConfig:
     timestamp_options: Mapping[str, str] = field(default_factory=dict)
     logical_timestamp: bool = False
     create_schema: str | None = None
-    table_type: str = TABLE_TYPE
+    table_type: str = TABLE_TYPES[0]
     version: int = TABLE_VERSION
     storage_layout: str = STORAGE_LAYOUT
     properties: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -96,6 +96,11 @@ class TableConfig:
     def __post_init__(self) -> None:
         if not self.hash_fields:
             object.__setattr__(self, "hash_fields", self.record_key_fields)
+
+    @property
+    def is_copy_on_write(self) -> bool:
+        """Whether every write makes new base files, and no logs."""
+        return self.table_type == "COPY_ON_WRITE"
 
     @property
     def metadata_partitions(self) -> tuple[str, ...]:
@@ -138,6 +143,7 @@ class TableConfig:
             timestamp_options=_timestamp_options(properties),
             logical_timestamp=reader.flag(_LOGICAL_TIMESTAMP),
             create_schema=properties.get("hoodie.table.create.schema") or None,
+            table_type=reader.choice("hoodie.table.type", TABLE_TYPES),
             properties=dict(properties),
         )
 
@@ -146,6 +152,7 @@ class TableConfig:
         values = dict(self.properties) | {key: value for key, (value, _, _) in _SUPPORTED.items()}
         values |= {
             "hoodie.table.name": self.name,
+            "hoodie.table.type": self.table_type,
             "hoodie.table.version": str(self.version),
             "hoodie.table.initial.version": self.properties.get("hoodie.table.initial.version", str(self.version)),
             "hoodie.table.checksum": table_checksum(self.database, self.name),

@@ -15,6 +15,7 @@ from streaming_lsm.timeline.owner import Owner
 from streaming_lsm.timeline.rollback import clear_rolled_back, read_plan, resume_rollback, roll_back
 from streaming_lsm.timeline.runtime import Runtime
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.timeline.waiting import pending_compactions, put_back, was_begun
 
 _LOG = logging.getLogger(__name__)
 
@@ -22,7 +23,8 @@ _LOG = logging.getLogger(__name__)
 def recover(storage: Storage, timeline: Timeline, times: InstantSource, runtime: Runtime, lease_ms: int) -> Timeline:
     """Finish begun rollbacks, roll back writes of dead writers, and remove what late tasks of theirs left.
 
-    The table's lock must be held. Compactions and clusterings that wait are left alone.
+    The table's lock must be held. A compaction that a dead process had begun goes back to requested; compactions,
+    cleans and clusterings that wait are left alone.
 
     Args:
         lease_ms: a heartbeat that does not name its owner, as Hudi's, counts as living for so long.
@@ -37,6 +39,7 @@ def recover(storage: Storage, timeline: Timeline, times: InstantSource, runtime:
     if timeline.pending:
         resumed = _resume_rollbacks(storage, timeline, times)
         _roll_back_writes(storage, timeline, times, resumed)
+        _put_compactions_back(storage, timeline)
         timeline = Timeline.load(storage)
     _reap_markers(storage, timeline)
     _reap_heartbeats(storage, timeline)
@@ -47,7 +50,7 @@ def recover(storage: Storage, timeline: Timeline, times: InstantSource, runtime:
 
 def _refuse_living(storage: Storage, timeline: Timeline, runtime: Runtime, lease_ms: int) -> None:
     beats = {entry.path: entry.modified_ms for entry in storage.list(HEARTBEAT_FOLDER)}
-    for write in _pending_writes(timeline):
+    for write in (*_pending_writes(timeline), *pending_compactions(timeline)):
         path = heartbeat_path(write.requested)
         if path not in beats:
             continue
@@ -81,6 +84,13 @@ def _roll_back_writes(storage: Storage, timeline: Timeline, times: InstantSource
         else:
             _LOG.warning("rolling back %s in %s, whose writer is dead", write.path, storage.uri)
             roll_back(storage, write, times)
+
+
+def _put_compactions_back(storage: Storage, timeline: Timeline) -> None:
+    for compaction in pending_compactions(timeline):
+        if was_begun(storage, compaction):
+            _LOG.warning("putting %s in %s back to requested, as its writer is dead", compaction.path, storage.uri)
+            put_back(storage, compaction)
 
 
 def _reap_markers(storage: Storage, timeline: Timeline) -> None:

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.config import WRITER_ID, Options
+from streaming_lsm.errors import ConfigError, CorruptFileError
 from streaming_lsm.timeline.timeline import Timeline
 
 LEDGER_KEY = "lsm.writers"
@@ -26,6 +27,20 @@ class ReplayIdentity:
 
     writer_id: str
     batch_id: int
+
+    @classmethod
+    def of_batch(cls, options: Options, batch_id: int | None) -> ReplayIdentity | None:
+        """The identity of a numbered batch of the writer that the options name; None for one without number.
+
+        Raises:
+            ConfigError: the options name no writer.
+        """
+        if batch_id is None:
+            return None
+        writer = options[WRITER_ID]
+        if writer is None:
+            raise ConfigError(f"a batch_id needs the option {WRITER_ID.key}, which names who counts the batches")
+        return cls(writer, batch_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.errors import ConfigError, CorruptFileError
+from streaming_lsm.format.clean import CleanMetadata
 from streaming_lsm.format.commit import CommitMetadata
 from streaming_lsm.format.rollback import RollbackMetadata
 from streaming_lsm.storage.base import Storage
@@ -108,15 +109,46 @@ class Timeline:
             zone: the table's zone, ``UTC`` or ``LOCAL``; matters for dates that carry a zone of their own.
 
         Raises:
-            ConfigError: the value is no point in time.
+            ConfigError: the value is no point in time, or a clean has deleted what was there then.
         """
         requested = instant_digits(value)
         exact = requested is not None and self._is_request(requested)
         limit = requested if requested is not None and exact else moment_text(value, zone)
+        self._check_retained(value, limit, exact=exact)
         kept = [write for write in self.completed_writes if _time(write, by_request=exact) <= limit]
         others = [instant for instant in self.instants if not instant.is_write and instant.is_completed]
         merged = sorted(kept + others, key=lambda instant: (instant.requested, instant.action))
         return Timeline(self.storage, tuple(merged), self.first, limit, exact)
+
+    def with_completed(self, completed: Instant) -> Timeline:
+        """This timeline and one action that was completed since, without looking at the storage again."""
+        action = (completed.requested, completed.completes_as)
+        others = [instant for instant in self.instants if (instant.requested, instant.completes_as) != action]
+        merged = sorted([*others, completed], key=lambda instant: (instant.requested, instant.action))
+        return Timeline(self.storage, tuple(merged), min(self.first or completed.requested, completed.requested))
+
+    @cached_property
+    def earliest_retained(self) -> str:
+        """Requested time of the earliest write whose state cleans have spared, ``""`` when none was cleaned away."""
+        for instant in reversed(self.instants):
+            if instant.action == "clean" and instant.is_completed:
+                return CleanMetadata.decode(self.storage.read(instant.path), instant.path).earliest
+        return ""
+
+    def _check_retained(self, value: object, limit: str, *, exact: bool) -> None:
+        """A cleaned slice reads as if its rows had never been, so what may miss one must not be read at all."""
+        earliest = self.earliest_retained
+        if not earliest or (exact and self._is_savepoint(limit)):
+            return
+        older = [write.completed or "" for write in self.completed_writes if write.requested < earliest]
+        if limit < (earliest if exact else max(older, default=earliest)):
+            raise ConfigError(
+                f"as of {value}: files of that time were cleaned; the earliest state that can be read is {earliest} "
+                "(hoodie.clean.commits.retained keeps more)"
+            )
+
+    def _is_savepoint(self, time: str) -> bool:
+        return any(i.action == "savepoint" and i.is_completed and i.requested == time for i in self.instants)
 
     def _is_request(self, time: str) -> bool:
         """Whether a completed write was requested at this very time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 
 from streaming_lsm.config import (
@@ -15,7 +16,7 @@ from streaming_lsm.config import (
     WRITER_MAX,
     Options,
 )
-from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
+from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced, UnsupportedTable
 from streaming_lsm.format.commit import CommitMetadata, WriteStat
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.storage.base import Storage
@@ -29,6 +30,7 @@ from streaming_lsm.timeline.replay import LEDGER_KEY, ReplayIdentity, WriterLedg
 from streaming_lsm.timeline.rollback import roll_back
 from streaming_lsm.timeline.runtime import Runtime
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.timeline.waiting import CLEAN, COMPACTION, SERVICES, put_back
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,6 +49,13 @@ class Transaction:
             transaction.complete(stats, "UPSERT", schema)
 
     Entering takes the lock and undoes what dead writers left. Leaving without `complete` rolls the write back.
+
+    Compactions and cleans are planned in one transaction and carried out in the same or another::
+
+        waiting = transaction.schedule("compaction", transaction.new_time(), plan)
+        transaction.start(waiting)      # then as above; a clean ends with `complete_clean`
+
+    Leaving without completion keeps the plan: the compaction goes back to requested, the clean stays as it is.
     """
 
     def __init__(
@@ -65,7 +74,15 @@ class Transaction:
             options: heartbeat, skew and ledger options count here.
             identity: the batch; None for a write that cannot be a replay.
             runtime: clock, ids and processes; the real ones when not given.
+
+        Raises:
+            UnsupportedTable: the table has a metadata table, which would fall behind.
         """
+        if config.metadata_partitions:
+            raise UnsupportedTable(
+                f"the table at {storage.uri} has a metadata table (hoodie.table.metadata.partitions), which this "
+                "release cannot keep up to date: drop it before writing"
+            )
         self._storage = storage
         self._config = config
         self._options = options
@@ -145,6 +162,40 @@ class Transaction:
         self._storage.make_folder(marker_folder(instant.requested))
         return instant.requested
 
+    def new_time(self) -> str:
+        """The requested time of an action that is to be scheduled, greater than all times before."""
+        return self._times.next()
+
+    def now_ms(self) -> int:
+        """The clock as it is, milliseconds since the epoch; for durations, never for instants."""
+        return self._times.now_ms()
+
+    def schedule(self, action: str, requested: str, plan: bytes) -> Instant:
+        """Put a compaction or clean on the timeline, to be carried out at any time by anybody.
+
+        Args:
+            requested: as `new_time` gave it, so that the plan can depend on it.
+            plan: content of the requested file.
+        """
+        self._lock.verify()
+        instant = Instant(requested, _service(action), State.REQUESTED)
+        self._storage.put_if_absent(instant.path, plan)
+        return instant
+
+    def start(self, waiting: Instant) -> None:
+        """Take up an action that waits; tasks may create files of a compaction from now on."""
+        if self._begun is not None:
+            raise RuntimeError("a transaction carries out one instant: begin or start was called before")
+        self._lock.verify()
+        self._begun = waiting
+        if _service(waiting.action) == COMPACTION:
+            open_instant(self._storage, waiting.requested, self._lock.owner)
+            self._heartbeat.follow(waiting.requested)
+            self._storage.make_folder(marker_folder(waiting.requested))
+        # A clean that died is inflight already; deleting its files once more does no harm.
+        with suppress(FileExistsError):
+            self._storage.put_if_absent(waiting.at(State.INFLIGHT).path, b"")
+
     def reconcile(self, stats: Sequence[WriteStat]) -> None:
         """Make the instant's files those of `stats` and no others; tasks that still run are shut out.
 
@@ -188,11 +239,24 @@ class Transaction:
         running = self._running()
         if self._reconciled != frozenset(stat.path for stat in stats):
             raise RuntimeError("reconcile the very stats that are to be completed")
-        metadata = CommitMetadata(tuple(stats), operation_type, self._extra(schema_json, extra or {}, open_deletes))
+        metadata = CommitMetadata(
+            tuple(stats),
+            operation_type,
+            self._extra(schema_json, extra or {}, open_deletes),
+            compacted=running.action == COMPACTION,
+        )
+        completed = self._finish(running, metadata.encode())
+        self._clean_up(completed)
+        return completed
+
+    def complete_clean(self, metadata: bytes) -> Instant:
+        """Record that the files of the clean's plan are gone; raises as `complete`."""
+        return self._finish(self._running(), metadata)
+
+    def _finish(self, running: Instant, data: bytes) -> Instant:
         self._lock.verify()
         completed = running.completed_at(self._times.next())
-        self._publish(completed, metadata.encode())
-        self._clean_up(completed)
+        self._publish(completed, data)
         return completed
 
     def _publish(self, completed: Instant, data: bytes) -> None:
@@ -254,13 +318,17 @@ class Transaction:
         return self._begun
 
     def _give_up(self, begun: Instant) -> None:
-        """Roll back the own instant; where that fails the next transaction does it."""
+        """Roll back the own instant, or put it back; where that fails the next transaction does it."""
+        if begun.action == CLEAN:
+            return
         try:
             self._lock.verify()
             timeline = Timeline.load(self._storage)
             pending = next((instant for instant in timeline.pending if instant.requested == begun.requested), None)
             if pending is None:
                 close_instant(self._storage, begun.requested)
+            elif begun.action == COMPACTION:
+                put_back(self._storage, pending)
             else:
                 roll_back(self._storage, pending, self._instant_source(timeline))
         except Fenced as error:
@@ -276,3 +344,9 @@ class Transaction:
     def _instant_source(self, timeline: Timeline) -> InstantSource:
         zone, skew_ms = self._config.timeline_zone, self._options[CLOCK_SKEW_MS]
         return InstantSource(self._runtime.clock, self._runtime.sleep, zone, skew_ms, timeline.last_time)
+
+
+def _service(action: str) -> str:
+    if action not in SERVICES:
+        raise ValueError(f"{action!r} is not planned first: expected one of {', '.join(sorted(SERVICES))}")
+    return action

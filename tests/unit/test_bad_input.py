@@ -166,7 +166,7 @@ def set_property(root: Path, key: str, value: str | None) -> None:
         ("hoodie.table.version", "11"),
         ("hoodie.table.storage.layout", "default"),
         ("hoodie.table.storage.layout", None),
-        ("hoodie.table.type", "COPY_ON_WRITE"),
+        ("hoodie.table.type", "APPEND_ONLY"),
         ("hoodie.table.base.file.format", "ORC"),
         ("hoodie.table.base.file.format", "HFILE"),
         ("hoodie.table.base.file.format", "LANCE"),

@@ -1,0 +1,210 @@
+"""Cleaning from plan to record: requested, inflight, files deleted, ``clean`` (format 06, Cleaning).
+
+A clean may die at any step. Its plan stays, and whoever comes next deletes the same files again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.format.clean import CleanMetadata, CleanPlan, RetainedInstant, decode_savepoint
+from streaming_lsm.format.commit import file_path
+from streaming_lsm.services.clean_planner import Kept, Retention, doomed_files
+from streaming_lsm.services.context import ServiceContext, planned_slices
+from streaming_lsm.services.doomed_files import checked_files
+from streaming_lsm.services.file_groups import file_group_histories
+from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.markers import delete_files
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.timeline.transaction import Transaction
+from streaming_lsm.timeline.waiting import CLEAN, pending_cleans
+
+_LOG = logging.getLogger(__name__)
+
+Files = Mapping[str, tuple[str, ...]]
+"""Names by partition path."""
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What a clean would delete.
+
+    Attributes:
+        files: names by partition path.
+        earliest: the earliest write whose state stays readable, None when all are.
+        retention: what is kept.
+    """
+
+    files: Files
+    earliest: RetainedInstant | None
+    retention: Retention
+
+    @property
+    def count(self) -> int:
+        """Files to delete."""
+        return sum(len(names) for names in self.files.values())
+
+    def __str__(self) -> str:
+        if self.count:
+            return f"{self.count} files to delete in {len(self.files)} partitions"
+        if not self.retention.by_commits:
+            return f"nothing to clean: no file group has more than the {self.retention.versions} slices that are kept"
+        if self.earliest is None:
+            return f"nothing to clean: there are not more than the {self.retention.commits} commits that are kept"
+        return f"nothing to clean: no file slice is older than what reading as of {self.earliest.requested} needs"
+
+
+class Cleaner:
+    """Cleans one table, and remembers up to where it has found nothing to do."""
+
+    def __init__(self, context: ServiceContext) -> None:
+        """Prepare; nothing is looked at yet."""
+        self._context = context
+        self._retention = Retention.of(context.options)
+        self._examined = ""
+
+    def is_due(self, timeline: Timeline) -> bool:
+        """Whether a clean may find something, by the timeline alone.
+
+        A slice becomes old by a write that makes the next base file (a compaction, a write of a copy-on-write table)
+        or replaces the file group. Without such a write behind the retention no folder is looked at.
+        """
+        if pending_cleans(timeline):
+            return True
+        limit = self._limit(timeline)
+        old = [write.requested for write in timeline.completed_writes if write.action in ("commit", "replacecommit")]
+        unexamined = [time for time in old if self._examined <= time < limit]
+        if not unexamined:
+            return False
+        # Another process may have cleaned; what it left is not looked at again.
+        self._examined = max(self._examined, timeline.earliest_retained)
+        return max(unexamined) >= self._examined
+
+    def preview(self, timeline: Timeline, now: str = "") -> Cleaning:
+        """What a clean would delete; lists every partition.
+
+        Args:
+            now: requested time of the clean.
+        """
+        context, earliest = self._context, self._retention.earliest(timeline)
+        view, kept = context.view(timeline), keepers(context, timeline)
+        groups = (group for partition in view.partitions() for group in file_group_histories(view, partition))
+        doomed = doomed_files(groups, self._retention, earliest.requested if earliest else "", kept)
+        if not self._retention.by_commits and doomed.files:
+            earliest = _first_after(timeline, doomed.superseded_by, now)
+        return Cleaning(doomed.files, _not_before_last_clean(timeline, earliest), self._retention)
+
+    def clean(self) -> Instant | None:
+        """Carry out cleans that wait, then plan and carry out one; None when there was nothing to delete.
+
+        Raises:
+            CommitConflict: another writer is at work.
+            CorruptFileError: the plan of a clean that waits names what no clean may delete; nothing was deleted.
+        """
+        resumed = self._resume()
+        with self._context.new_transaction() as tx:
+            requested = tx.new_time()
+            cleaning = self.preview(tx.timeline, requested)
+            limit = self._limit(tx.timeline)
+            if not cleaning.count:
+                self._examined = limit
+                return resumed
+            plan = self._plan(tx.timeline, cleaning)
+            waiting = tx.schedule(CLEAN, requested, plan.encode())
+            completed = self._carry_out(tx, waiting, plan, cleaning.files)
+        self._examined = limit
+        _LOG.info("%s in %s: %s", completed.path, self._context.storage.uri, cleaning)
+        return completed
+
+    def _resume(self) -> Instant | None:
+        completed = None
+        for pending in pending_cleans(Timeline.load(self._context.storage)):
+            with self._context.new_transaction() as tx:
+                waiting = next((i for i in pending_cleans(tx.timeline) if i.requested == pending.requested), None)
+                if waiting is not None:
+                    plan = _read_plan(self._context, waiting)
+                    view, kept = self._context.view(tx.timeline), keepers(self._context, tx.timeline)
+                    files = checked_files(view, plan, kept, waiting.at(State.REQUESTED).path)
+                    completed = self._carry_out(tx, waiting, plan, files)
+        return completed
+
+    def _carry_out(self, tx: Transaction, waiting: Instant, plan: CleanPlan, files: Files) -> Instant:
+        started_ms = tx.now_ms()
+        tx.start(waiting)
+        paths = [file_path(partition, name) for partition, names in files.items() for name in names]
+        delete_files(self._context.storage, paths)
+        metadata = CleanMetadata(
+            start=waiting.requested,
+            duration_ms=max(0, tx.now_ms() - started_ms),
+            earliest=plan.earliest.requested if plan.earliest else "",
+            last_completed=plan.last_completed,
+            policy=plan.policy,
+            files=files,
+            savepoints=plan.savepoints,
+        )
+        return tx.complete_clean(metadata.encode())
+
+    def _plan(self, timeline: Timeline, cleaning: Cleaning) -> CleanPlan:
+        # Hadoop's paths are URIs without escapes.
+        root = unquote(self._context.storage.uri)
+        return CleanPlan(
+            earliest=cleaning.earliest,
+            last_completed=timeline.completed_writes[-1].requested,
+            policy=self._retention.policy,
+            files={
+                partition: tuple(f"{root}/{file_path(partition, name)}" for name in names)
+                for partition, names in cleaning.files.items()
+            },
+            savepoints=tuple(savepoint.requested for savepoint in _savepoints(timeline)),
+        )
+
+    def _limit(self, timeline: Timeline) -> str:
+        """Writes requested before this time may have made slices old enough to go."""
+        if not self._retention.by_commits:
+            return timeline.last_time
+        earliest = self._retention.earliest(timeline)
+        return earliest.requested if earliest else ""
+
+
+def keepers(context: ServiceContext, timeline: Timeline) -> Kept:
+    """What pending compactions and savepoints keep from every clean.
+
+    Raises:
+        CorruptFileError: a plan or savepoint cannot be read; then nothing may be deleted.
+    """
+    saved: dict[str, set[str]] = {}
+    for savepoint in _savepoints(timeline):
+        for partition, names in decode_savepoint(context.storage.read(savepoint.path), savepoint.path).items():
+            saved.setdefault(partition, set()).update(names)
+    return Kept(planned_slices(context.storage, timeline), saved)
+
+
+def _savepoints(timeline: Timeline) -> list[Instant]:
+    return [instant for instant in timeline.instants if instant.action == "savepoint" and instant.is_completed]
+
+
+def _read_plan(context: ServiceContext, waiting: Instant) -> CleanPlan:
+    path = waiting.at(State.REQUESTED).path
+    try:
+        return CleanPlan.decode(context.storage.read(path), path)
+    except FileNotFoundError:
+        raise CorruptFileError(f"{waiting.path} has no plan {path}: restore the plan or delete the file") from None
+
+
+def _first_after(timeline: Timeline, time: str, now: str) -> RetainedInstant:
+    """The first write after a time; without one only the latest state stays readable, from the clean on."""
+    later = next((write for write in timeline.completed_writes if write.requested > time), None)
+    return RetainedInstant(later.requested if later else now, later.action if later else CLEAN, "COMPLETED")
+
+
+def _not_before_last_clean(timeline: Timeline, earliest: RetainedInstant | None) -> RetainedInstant | None:
+    """What an earlier clean deleted under a shorter retention does not come back under a longer one."""
+    last = timeline.earliest_retained
+    if last <= (earliest.requested if earliest else ""):
+        return earliest
+    write = next((write for write in timeline.completed_writes if write.requested == last), None)
+    return RetainedInstant(last, write.action if write else "commit", "COMPLETED")

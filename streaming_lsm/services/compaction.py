@@ -1,0 +1,120 @@
+"""Compaction from plan to commit: requested, inflight, one base file per operation, ``commit`` (format 06)."""
+
+from __future__ import annotations
+
+import logging
+
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.compaction_plan import PLAN_VERSION
+from streaming_lsm.schema import from_avro, to_avro
+from streaming_lsm.services.compaction_planner import Selection, Strategy, select_slices
+from streaming_lsm.services.context import Engine, ServiceContext, planned_slices, read_compaction_plan
+from streaming_lsm.services.planned_files import planned_file_slices
+from streaming_lsm.services.slice_compactor import SliceCompactor
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.timeline.waiting import COMPACTION, pending_compactions
+from streaming_lsm.write.plan import FileOptions
+
+_LOG = logging.getLogger(__name__)
+_LATEST = "9" * 17
+
+
+def preview_compaction(context: ServiceContext, timeline: Timeline, instant: str = _LATEST) -> Selection:
+    """What a compaction scheduled now would merge.
+
+    Args:
+        instant: requested time of the compaction; any later than all there are when it is not to be scheduled.
+
+    Raises:
+        UnsupportedTable: a clustering is pending, whose file groups must be left alone.
+    """
+    clustering = next((pending for pending in timeline.pending if pending.action == "clustering"), None)
+    if clustering is not None:
+        raise UnsupportedTable(f"{clustering.path} is pending, which this release cannot read: finish it with Hudi")
+    return select_slices(
+        context.view(timeline).slices(),
+        planned_slices(context.storage, timeline),
+        timeline.completion_time,
+        instant,
+        Strategy.of(context.options),
+    )
+
+
+def schedule_compaction(context: ServiceContext) -> tuple[Instant | None, Selection]:
+    """Put a plan on the timeline, if there is anything to merge.
+
+    Returns:
+        The compaction that now waits (None for an empty plan), and what was chosen.
+
+    Raises:
+        CommitConflict: another writer is at work.
+    """
+    with context.new_transaction() as tx:
+        requested = tx.new_time()
+        selection = preview_compaction(context, tx.timeline, requested)
+        if not selection.operations:
+            return None, selection
+        waiting = tx.schedule(COMPACTION, requested, selection.plan.encode())
+    _LOG.info("scheduled %s in %s: %s", waiting.path, context.storage.uri, selection)
+    return waiting, selection
+
+
+def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> Instant | None:
+    """Carry out a pending compaction. One that fails waits again, as if it had not been begun.
+
+    Args:
+        requested: requested time of the compaction.
+        engine: runs the operations, each by itself.
+
+    Returns:
+        The completed commit; None when the compaction is not pending any more.
+
+    Raises:
+        CommitConflict: another writer is at work.
+        CorruptFileError: a file that the plan names is missing or damaged, or the plan is not to be trusted.
+        UnsupportedTable: the plan is of a kind that this release cannot carry out.
+    """
+    with context.new_transaction() as tx:
+        waiting = next((found for found in pending_compactions(tx.timeline) if found.requested == requested), None)
+        if waiting is None:
+            return None
+        plan = read_compaction_plan(context.storage, waiting)
+        if plan.version != PLAN_VERSION:
+            raise UnsupportedTable(f"{waiting.path}: plan version {plan.version}; finish it with the program it is of")
+        slices = planned_file_slices(context.view(tx.timeline), plan, waiting)
+        schema = from_avro(_schema_before(tx.timeline, waiting, context), waiting.path)
+        name = context.config.name
+        task = SliceCompactor(context.storage, requested, name, schema, context.rule, FileOptions.of(context.options))
+        tx.start(waiting)
+        stats = tuple(engine.map(task, enumerate(slices)))
+        tx.reconcile(stats)
+        return tx.complete(stats, "COMPACT", to_avro(schema, name))
+
+
+def compact(context: ServiceContext, engine: Engine) -> tuple[Instant | None, Selection | None]:
+    """Run what is pending, the oldest first; when nothing is, schedule a compaction and run it.
+
+    Returns:
+        The last compaction that was completed, None when there was nothing to do; and what was chosen when nothing
+        was pending.
+    """
+    waiting = pending_compactions(Timeline.load(context.storage))
+    if waiting:
+        completed = [run_compaction(context, pending.requested, engine) for pending in waiting]
+        return next((done for done in reversed(completed) if done is not None), None), None
+    scheduled, selection = schedule_compaction(context)
+    return (run_compaction(context, scheduled.requested, engine) if scheduled else None), selection
+
+
+def _schema_before(timeline: Timeline, waiting: Instant, context: ServiceContext) -> str:
+    """The table's schema when the compaction was planned: no file of the plan has columns beyond it."""
+    for write in reversed(timeline.completed_writes):
+        if (write.completed or "") < waiting.requested:
+            schema = timeline.read_commit(write).schema
+            if schema is not None:
+                return schema
+    schema = timeline.table_schema() or context.config.create_schema
+    if schema is None:
+        raise CorruptFileError(f"{context.storage.uri} has no commit with a schema; restore .hoodie/timeline")
+    return schema

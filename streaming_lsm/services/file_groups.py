@@ -1,0 +1,85 @@
+"""All file slices of every file group, old ones included (format 02, Completion time semantics)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from streaming_lsm.errors import UnsupportedTable
+from streaming_lsm.format.names import BaseFileName, DataFileName, InlineLogName, parse_file_name
+from streaming_lsm.read.file_view import FileView
+
+
+@dataclass(frozen=True, slots=True)
+class OldSlice:
+    """One file slice of a file group, complete.
+
+    Attributes:
+        key: its base instant; without a base file its smallest log instant.
+        files: names of its base file and all its logs, change logs included.
+    """
+
+    key: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroupHistory:
+    """One file group of one partition.
+
+    Attributes:
+        slices: the oldest first; the last one is what readers see, unless the group was replaced.
+        replaced: requested time of the write that replaced the group, None while it is live.
+    """
+
+    partition_path: str
+    file_id: str
+    slices: tuple[OldSlice, ...]
+    replaced: str | None = None
+
+
+def file_group_histories(view: FileView, partition: str) -> list[FileGroupHistory]:
+    """The file groups of one partition, by file id; files of writes that did not complete are left out.
+
+    Raises:
+        UnsupportedTable: the partition holds inline (version 1) logs.
+    """
+    groups: dict[str, list[DataFileName]] = defaultdict(list)
+    for entry in view.storage.list(partition):
+        name = None if entry.is_dir else parse_file_name(entry.name, rfc103_names=view.rfc103_names)
+        if isinstance(name, InlineLogName):
+            raise UnsupportedTable(f"{entry.path}: inline (version 1) logs are not cleaned")
+        if name is not None and view.timeline.completion_time(name.instant) is not None:
+            groups[name.file_id].append(name)
+    replaced = _replaced(view, partition)
+    return [
+        FileGroupHistory(partition, file_id, tuple(_slices(view, names)), replaced.get(file_id))
+        for file_id, names in sorted(groups.items())
+    ]
+
+
+def _slices(view: FileView, names: list[DataFileName]) -> Iterator[OldSlice]:
+    bases = sorted({name.instant for name in names if isinstance(name, BaseFileName)})
+    logs = [name for name in names if not isinstance(name, BaseFileName)]
+    files: dict[str, list[str]] = {base: [] for base in bases}
+    # Logs from before the first base file are one slice, named after the oldest of them.
+    first = min((log.instant for log in logs), default="")
+    for name in names:
+        if isinstance(name, BaseFileName):
+            key = name.instant
+        else:
+            completed = view.timeline.completion_time(name.instant) or ""
+            key = max((base for base in bases if base <= completed), default=first)
+        files.setdefault(key, []).append(str(name))
+    return (OldSlice(key, tuple(sorted(files[key]))) for key in sorted(files))
+
+
+def _replaced(view: FileView, partition: str) -> dict[str, str]:
+    """File groups of the partition that a replacecommit made invisible, with its requested time."""
+    found: dict[str, str] = {}
+    for write in view.timeline.completed_writes:
+        if write.action == "replacecommit":
+            for file_id in (view.timeline.read_commit(write).replaced or {}).get(partition, ()):
+                found.setdefault(file_id, write.requested)
+    return found

@@ -1,0 +1,111 @@
+"""The services of one table, and what of them runs after a write."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from streaming_lsm import config
+from streaming_lsm.errors import LsmError
+from streaming_lsm.services.cleaning import Cleaner, Cleaning
+from streaming_lsm.services.compaction import compact, preview_compaction, run_compaction, schedule_compaction
+from streaming_lsm.services.compaction_planner import Selection
+from streaming_lsm.services.context import Engine, ServiceContext
+from streaming_lsm.services.triggers import Trigger
+from streaming_lsm.timeline.clock import Clock, system_clock
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.timeline.waiting import pending_compactions
+
+_LOG = logging.getLogger(__name__)
+
+
+class TableServices:
+    """Compaction and cleaning of one table."""
+
+    def __init__(self, context: ServiceContext, clock: Clock = system_clock) -> None:
+        """Prepare; nothing is looked at yet.
+
+        Args:
+            clock: tells whether a compaction is due by time.
+        """
+        self._context = context
+        self._clock = clock
+        self._cleaner = Cleaner(context)
+        # Up to here nothing was found to compact: folders are not listed after each write to find that again.
+        self._fruitless = ""
+
+    def compact(self, engine: Engine) -> tuple[Instant | None, Selection | None]:
+        """See `compact`."""
+        return compact(self._context, engine)
+
+    def schedule(self) -> tuple[Instant | None, Selection]:
+        """See `schedule_compaction`."""
+        return schedule_compaction(self._context)
+
+    def preview_compaction(self) -> Selection:
+        """What a compaction would merge now."""
+        return preview_compaction(self._context, Timeline.load(self._context.storage))
+
+    def clean(self) -> Instant | None:
+        """See `Cleaner.clean`."""
+        return self._cleaner.clean()
+
+    def preview_clean(self) -> Cleaning:
+        """What a clean would delete now, and why not more."""
+        return self._cleaner.preview(Timeline.load(self._context.storage))
+
+    def run_inline(self, timeline: Timeline, engine: Engine) -> None:
+        """After a write: compact and clean as the options say, if either is due.
+
+        Never raises for what goes wrong: the write is committed, and the next one, or ``lsm compact`` and
+        ``lsm clean``, finishes what was begun.
+
+        Args:
+            timeline: as it is after the write; while nothing is due no file is looked at.
+            engine: runs the operations of a compaction.
+        """
+        changed = self._guarded("compaction", lambda: self._compact_inline(timeline, engine))
+        if self._context.options[config.CLEAN_AUTOMATIC]:
+            self._guarded("cleaning", lambda: self._clean_inline(timeline, reload=changed))
+
+    def _guarded(self, what: str, run: Callable[[], bool]) -> bool:
+        try:
+            return run()
+        except (LsmError, OSError, pa.ArrowException) as error:
+            _LOG.warning("%s of %s failed and waits for the next write: %s", what, self._context.storage.uri, error)
+        except Exception:
+            uri = self._context.storage.uri
+            _LOG.warning("%s of %s failed and waits for the next write", what, uri, exc_info=True)
+        return True
+
+    def _compact_inline(self, timeline: Timeline, engine: Engine) -> bool:
+        """Whether the timeline was changed."""
+        options = self._context.options
+        inline = options[config.COMPACT_INLINE]
+        waiting = pending_compactions(timeline) if inline else ()
+        for pending in waiting:
+            run_compaction(self._context, pending.requested, engine)
+        if waiting:
+            timeline = Timeline.load(self._context.storage)
+        if not (inline or options[config.COMPACT_SCHEDULE]) or not self._is_due(timeline):
+            return bool(waiting)
+        scheduled, _ = schedule_compaction(self._context)
+        if scheduled is None:
+            self._fruitless = timeline.last_time
+        elif inline:
+            run_compaction(self._context, scheduled.requested, engine)
+        return True
+
+    def _is_due(self, timeline: Timeline) -> bool:
+        trigger = Trigger.of(self._context.options)
+        return trigger.is_due(timeline, self._clock(), self._context.config.timeline_zone, self._fruitless)
+
+    def _clean_inline(self, timeline: Timeline, *, reload: bool) -> bool:
+        current = Timeline.load(self._context.storage) if reload else timeline
+        if not self._cleaner.is_due(current):
+            return False
+        self._cleaner.clean()
+        return True

@@ -1,0 +1,153 @@
+"""One compaction operation, on whatever machine it runs: a file slice becomes one base file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from streaming_lsm.errors import Fenced
+from streaming_lsm.format.commit import WriteStat, base_file_stat
+from streaming_lsm.format.names import BaseFileName, WriteToken
+from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.merge.runs import Block, Run, merge_runs
+from streaming_lsm.read.data_file import DataFile, open_slice
+from streaming_lsm.read.file_view import FileSlice
+from streaming_lsm.schema import OPERATION, delete_log_schema, to_avro, with_meta
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.heartbeat import check_still_inflight
+from streaming_lsm.write.base_writer import BaseFileWriter
+from streaming_lsm.write.plan import FileOptions
+
+
+@dataclass(frozen=True)
+class SliceCompactor:
+    """Merges file slices of one compaction; picklable, so that it travels to executors.
+
+    Memory is bounded by one batch per file of the slice and the open row group of the new file.
+
+    Attributes:
+        storage: the table's files.
+        instant: requested time of the compaction.
+        table_name: names the schema in the new files' footers.
+        schema: the table's columns, without meta columns.
+        rule: the table's merge semantics.
+        files: Parquet settings.
+    """
+
+    storage: Storage
+    instant: str
+    table_name: str
+    schema: pa.Schema
+    rule: MergeRule
+    files: FileOptions
+
+    def __call__(self, operation: tuple[int, FileSlice]) -> WriteStat:
+        """Write the new base file of a slice; one without rows when all records of the slice are deleted.
+
+        Args:
+            operation: its number in the plan, and exactly the files that the plan names.
+
+        Raises:
+            CorruptFileError: a file is missing, damaged, or not what its name says.
+            Fenced: the compaction was completed or put back meanwhile; the file is removed.
+        """
+        number, found = operation
+        with ExitStack() as opened:
+            files = open_slice(self.storage, found, self.rule, opened)
+            merged = _Timed(merge_runs(self._runs(files), self.rule))
+            base = opened.enter_context(self._create(number, found.partition_path, found.file_id))
+            stat = self._write(base, found, merged)
+        self._check_wanted(base)
+        logs = [file for file in files if not file.is_base]
+        return replace(
+            stat,
+            log_records=sum(file.parquet.metadata.num_rows for file in logs),
+            log_blocks=len(logs),
+            updated_records_compacted=stat.num_inserts + stat.num_updates + stat.num_deletes,
+            log_files_compacted=len(found.logs),
+            log_bytes_compacted=sum(log.size for log in found.logs),
+            log_read_ms=merged.waited_ms,
+            scan_ms=merged.waited_ms,
+        )
+
+    def _create(self, number: int, partition: str, file_id: str) -> BaseFileWriter:
+        """A file under a name that no attempt had before, in this run of the compaction or an earlier one.
+
+        The markers of all attempts stay until the compaction completes, so creating one settles who has the name.
+        """
+        avro, attempt = to_avro(with_meta(self.schema), self.table_name), 0
+        while True:
+            name = BaseFileName(file_id, str(WriteToken(number, 0, attempt)), self.instant)
+            try:
+                return BaseFileWriter(self.storage, self.instant, partition, name, avro, self.files)
+            except FileExistsError:
+                attempt += 1
+
+    def _write(self, base: BaseFileWriter, found: FileSlice, merged: _Timed) -> WriteStat:
+        schema = with_meta(self.schema)
+        base.append(schema.empty_table())
+        inserts = updates = deletes = 0
+        for block in merged:
+            base.append(block.rows.select(schema.names).cast(schema))
+            inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
+        stat = base_file_stat(
+            found.partition_path,
+            base.name,
+            total_bytes=base.finish(),
+            num_writes=base.rows,
+            num_inserts=inserts,
+            num_updates=updates,
+            num_deletes=deletes,
+            previous=found.base.name if found.base else None,
+        )
+        # Hudi tells a new file group's first base file from the next one of an older group.
+        return replace(stat, upsert_ms=merged.age_ms) if found.base else replace(stat, create_ms=merged.age_ms)
+
+    def _check_wanted(self, base: BaseFileWriter) -> None:
+        try:
+            check_still_inflight(self.storage, self.instant)
+        except Fenced:
+            self.storage.delete(base.path)
+            raise
+
+    def _runs(self, files: Sequence[DataFile]) -> list[Run]:
+        """The files as runs, with all columns; the changelog column decides what is a delete and is not kept."""
+        fields = [field.with_nullable(True) for field in with_meta(self.schema)]
+        if OPERATION not in self.schema.names and any(OPERATION in file.columns for file in files):
+            fields.append(pa.field(OPERATION, pa.string()))
+        data, deletes = pa.schema(fields), delete_log_schema(self.schema, self.rule.ordering_fields)
+        return [
+            Run(file.path, file.batches(deletes if file.is_delete else data), deletes=file.is_delete, base=file.is_base)
+            for file in files
+        ]
+
+
+class _Timed:
+    """Blocks, and how long they were waited for."""
+
+    def __init__(self, blocks: Iterable[Block]) -> None:
+        self._blocks = blocks
+        self._begun = time.monotonic()
+        self._waited = 0.0
+
+    def __iter__(self) -> Iterator[Block]:
+        asked = time.monotonic()
+        for block in self._blocks:
+            self._waited += time.monotonic() - asked
+            yield block
+            asked = time.monotonic()
+        self._waited += time.monotonic() - asked
+
+    @property
+    def waited_ms(self) -> int:
+        """Milliseconds of reading and merging."""
+        return int(self._waited * 1000)
+
+    @property
+    def age_ms(self) -> int:
+        """Milliseconds since the merge was set up."""
+        return int((time.monotonic() - self._begun) * 1000)

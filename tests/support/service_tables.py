@@ -1,0 +1,88 @@
+"""Tables that have something to compact and to clean, with the rows that they hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from streaming_lsm import LsmTable
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.instant import Instant
+from tests.oracle.reader import read_snapshot
+from tests.oracle.validator import validate
+from tests.support.small_tables import OPTIONS, Row, create, rows, shown
+
+OPTIONS_OF_SERVICES: dict[str, object] = {
+    **OPTIONS,
+    "hoodie.index.bloom.num_entries": 10,
+    "lsm.read.threads": 1,
+    "hoodie.clean.automatic": False,
+}
+Model = dict[str, Row]
+
+
+def grown(root: Path, batches: int = 3, **options: object) -> tuple[LsmTable, Model]:
+    """A table with log files in two file groups, updates and deletes among them, and its rows by key."""
+    table = create(root, **{**OPTIONS_OF_SERVICES, **options})
+    model: Model = {}
+    for batch in range(batches):
+        grow(table, model, batch)
+    return table, model
+
+
+def grow(table: LsmTable, model: Model, batch: int) -> None:
+    """One batch: eight keys written, from the third batch on one of them deleted again."""
+    changed: list[Row] = [(f"k{batch + n}", "nl", batch, batch * 100 + n) for n in range(8)]
+    table.upsert(rows(*changed))
+    model.update({row[0]: row for row in changed})
+    if batch >= 2:
+        key = f"k{batch + 1}"
+        table.delete(pa.table({"id": [key], "country": ["nl"]}))
+        del model[key]
+
+
+def reopened(table: LsmTable, storage: Storage | None = None, **options: object) -> LsmTable:
+    """The table as a new process opens it, on a storage of its own."""
+    values = {**OPTIONS_OF_SERVICES, **options}
+    opened = LsmTable(table.path, {key: value for key, value in values.items() if value is not None})
+    opened.storage = storage or LocalStorage(table.path.removeprefix("file://"))
+    return opened
+
+
+def assert_sound(table: LsmTable, model: Mapping[str, Row]) -> None:
+    """The table's rows are the model's for both readers, and no file is there that should not be."""
+    path = table.path.removeprefix("file://")
+    expected = sorted(model.values())
+    assert shown(table) == expected
+    assert sorted(tuple(row.values()) for row in read_snapshot(path).to_pylist()) == expected
+    assert validate(path) == []
+
+
+def compactions(table: LsmTable) -> list[Instant]:
+    """Completed compactions."""
+    return [write for write in table.timeline.completed_writes if write.action == "commit"]
+
+
+def cleans(table: LsmTable) -> list[Instant]:
+    """Completed cleans."""
+    return [instant for instant in table.timeline.instants if instant.action == "clean" and instant.is_completed]
+
+
+def ledger(table: LsmTable, instant: Instant) -> object:
+    """What a commit remembers of the writers."""
+    return json.loads(table.timeline.read_commit(instant).extra.get("lsm.writers", "null"))
+
+
+@contextmanager
+def storage_of(table: LsmTable, storage: Storage) -> Iterator[LsmTable]:
+    """The table on another storage for a while."""
+    before, table.storage = table.storage, storage
+    try:
+        yield table
+    finally:
+        table.storage = before

@@ -1,0 +1,293 @@
+"""Cleaning real tables: what goes, what stays readable, and plans that are not to be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, UnsupportedTable
+from streaming_lsm.format.avro import encode_record
+from streaming_lsm.format.clean import CleanMetadata, CleanPlan
+from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.waiting import pending_cleans
+from tests.oracle.reader import read_snapshot
+from tests.support.service_tables import Model, assert_sound, cleans, compactions, grow, grown, reopened
+from tests.support.small_tables import data_files, rows, shown
+
+RETAINED = "hoodie.clean.commits.retained"
+VERSIONS = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": 2}
+
+
+def layered(root: Path, compactions: int = 2, **options: object) -> tuple[LsmTable, Model]:
+    """A table of a log-only slice and one slice per compaction, with logs on the last one."""
+    table, model = grown(root, batches=2, **options)
+    for batch in range(2, 2 + compactions):
+        table.compact()
+        grow(table, model, batch)
+    return table, model
+
+
+def record(table: LsmTable, clean: Instant) -> CleanMetadata:
+    return CleanMetadata.decode(table.storage.read(clean.path), clean.path)
+
+
+def test_old_slices_go_and_the_table_stays_as_it_was(tmp_path: Path) -> None:
+    table, model = layered(tmp_path, **{RETAINED: 2})
+    before = data_files(tmp_path)
+    completed = table.clean()
+    assert completed is not None
+    assert_sound(table, model)
+    gone = before - data_files(tmp_path)
+    # The log-only slice of four logs, and the slice of the first compaction: two base files and three logs.
+    assert len(gone) == 9
+    found = record(table, completed)
+    assert {f"nl/{name}" for name in found.files["nl"]} == gone
+    assert found.earliest == table.timeline.completed_writes[-2].requested
+    assert (found.policy, found.start) == ("KEEP_LATEST_COMMITS", completed.requested)
+    inflight = Instant(completed.requested, "clean", State.INFLIGHT)
+    assert table.storage.read(inflight.path) == b""
+
+
+def test_states_of_retained_commits_stay_readable_and_older_ones_are_refused(tmp_path: Path) -> None:
+    table, model = grown(tmp_path, batches=0, **{RETAINED: 4})
+    states: dict[str, list[tuple[str, str, int, int]]] = {}
+    for batch in range(6):
+        grow(table, model, batch)
+        if batch % 2:
+            table.compact()
+        states[table.timeline.completed_writes[-1].requested] = sorted(model.values())
+    table.clean()
+    earliest = table.timeline.earliest_retained
+    assert earliest == table.timeline.completed_writes[-4].requested
+    readable = [time for time in states if time >= earliest]
+    assert len(readable) == 2
+    for time in readable:
+        assert shown(table, as_of=time) == states[time]
+        assert (
+            sorted(tuple(row.values()) for row in read_snapshot(str(tmp_path), as_of=time).to_pylist())
+            == (states[time])
+        )
+    for time in states.keys() - readable:
+        with pytest.raises(ConfigError, match=f"as of {time}.*cleaned.*{earliest}"):
+            table.scan(as_of=time)
+    with pytest.raises(ConfigError, match="cleaned"):
+        table.scan(as_of="2020-01-01")
+    assert shown(table, as_of="2100-01-01") == sorted(model.values())
+
+
+def test_a_time_before_the_last_older_write_was_completed_is_refused(tmp_path: Path) -> None:
+    table, model = grown(tmp_path, batches=2, **{RETAINED: 1})
+    table.services.schedule()
+    grow(table, model, 2)
+    between = table.timeline.last_time
+    table.compact()
+    grow(table, model, 3)
+    # The compaction is older than the retained write, and took effect after `between`.
+    assert table.clean() is not None
+    with pytest.raises(ConfigError, match="cleaned"):
+        table.scan(as_of=between + "9" * (17 - len(between)))
+    assert shown(table, as_of=table.timeline.last_time) == sorted(model.values())
+
+
+def test_nothing_is_cleaned_while_all_commits_are_retained(tmp_path: Path) -> None:
+    table, _ = layered(tmp_path, **{RETAINED: 20})
+    before = table.timeline.instants
+    assert table.clean() is None
+    assert table.timeline.instants == before
+    assert str(table.services.preview_clean()) == (
+        "nothing to clean: there are not more than the 20 commits that are kept"
+    )
+
+
+def test_a_longer_retention_does_not_promise_what_an_earlier_clean_deleted(tmp_path: Path) -> None:
+    table, model = layered(tmp_path, **{RETAINED: 1})
+    table.clean()
+    earliest = table.timeline.earliest_retained
+    longer = reopened(table, **{RETAINED: 3})
+    for batch in (4, 5):
+        longer.compact()
+        grow(longer, model, batch)
+    assert longer.clean() is not None
+    assert longer.timeline.earliest_retained >= earliest
+    assert_sound(longer, model)
+
+
+def test_slices_of_a_pending_compaction_stay(tmp_path: Path) -> None:
+    table, model = layered(tmp_path, **{RETAINED: 1})
+    waiting, _ = table.services.schedule()
+    assert waiting is not None
+    grow(table, model, 9)
+    needed = {path for found in table.file_slices() for path in found.paths}
+    table.clean()
+    assert needed <= data_files(tmp_path)
+    assert table.compact() is not None
+    assert_sound(table, model)
+
+
+def test_old_base_files_of_a_copy_on_write_table_go_as_it_is_written(tmp_path: Path) -> None:
+    written = {"hoodie.table.type": "COPY_ON_WRITE", "hoodie.clean.automatic": True, RETAINED: 2}
+    table, model = grown(tmp_path, batches=0, **written)
+    for batch in range(7):
+        table.upsert(rows(("a", "nl", batch, batch), ("b", "nl", batch, batch), ("c", "nl", batch, batch)))
+    model.update({key: (key, "nl", 6, 6) for key in "abc"})
+    assert len(cleans(table)) == 4
+    # Of each group the two retained base files, and the one before them.
+    assert len(data_files(tmp_path)) == 3 * len(table.file_slices())
+    assert_sound(table, model)
+
+
+def put_savepoint(table: LsmTable, time: str, files: list[str]) -> None:
+    kept = {"partitionPath": "nl", "savepointDataFile": files}
+    fields = {"savepointedBy": "", "savepointedAt": 1, "comments": "", "partitionMetadata": {"nl": kept}, "version": 1}
+    data = encode_record("HoodieSavepointMetadata", fields)
+    table.storage.put_if_absent(f".hoodie/timeline/{time}.savepoint.inflight", b"")
+    table.storage.put_if_absent(f".hoodie/timeline/{time}_20991231000000000.savepoint", data)
+
+
+def test_savepointed_slices_stay_and_can_be_read(tmp_path: Path) -> None:
+    table, model = grown(tmp_path, batches=2, **{RETAINED: 1})
+    saved = sorted(model.values())
+    kept, time = data_files(tmp_path), table.timeline.completed_writes[-1].requested
+    put_savepoint(table, time, [path.removeprefix("nl/") for path in kept])
+    for batch in range(2, 5):
+        table.compact()
+        grow(table, model, batch)
+    completed = table.clean()
+    assert completed is not None
+    assert kept <= data_files(tmp_path)
+    assert record(table, completed).savepoints == (time,)
+    assert shown(table, as_of=time) == saved
+    assert shown(table) == sorted(model.values())
+
+
+def test_by_versions_the_last_slices_of_each_group_stay(tmp_path: Path) -> None:
+    table, model = layered(tmp_path, compactions=3, **VERSIONS)
+    times = [write.requested for write in compactions(table)]
+    assert table.clean() is not None
+    assert {path.rpartition("_")[2].split(".")[0] for path in data_files(tmp_path) if "-0_" in path} >= set(times[-2:])
+    assert not any(times[0] in path for path in data_files(tmp_path))
+    assert_sound(table, model)
+    with pytest.raises(ConfigError, match="cleaned"):
+        table.scan(as_of=times[0])
+    assert shown(table, as_of=table.timeline.earliest_retained)
+    assert table.clean() is None
+    assert "no file group has more than the 2 slices" in str(table.services.preview_clean())
+
+
+def test_another_writer_at_work_is_named(tmp_path: Path) -> None:
+    table, _ = layered(tmp_path, **{RETAINED: 1})
+    with table.transaction(), pytest.raises(CommitConflict, match="being written"):
+        table.clean()
+
+
+def test_files_of_writes_that_did_not_complete_are_not_cleaned(tmp_path: Path) -> None:
+    table, _ = layered(tmp_path, **{RETAINED: 1})
+    name = table.file_slices()[0].logs[0].name
+    stray = tmp_path / "nl" / str(name).replace(name.instant, "20991231000000000")
+    stray.write_bytes(b"of nobody")
+    table.clean()
+    assert stray.exists()
+
+
+def test_inline_logs_are_refused(tmp_path: Path) -> None:
+    table, _ = layered(tmp_path, **{RETAINED: 1})
+    group = table.file_slices()[0].file_id
+    (tmp_path / "nl" / f".{group}_20261121000000000.log.1_0-0-0").write_bytes(b"")
+    with pytest.raises(UnsupportedTable, match="inline"):
+        table.clean()
+
+
+# --- plans that wait ----------------------------------------------------------------------------------------------
+
+
+def put_plan(table: LsmTable, partition: str, *files: str) -> Instant:
+    with table.transaction() as tx:
+        plan = CleanPlan(None, "", "KEEP_LATEST_COMMITS", {partition: files})
+        return tx.schedule("clean", tx.new_time(), plan.encode())
+
+
+def old_file(table: LsmTable) -> str:
+    return table.services.preview_clean().files["nl"][0]
+
+
+@pytest.mark.parametrize("spelling", ["{uri}/nl/{name}", "file:{root}/nl/{name}", "{root}/nl/{name}", "{name}"])
+def test_a_plan_that_waits_is_carried_out_however_its_paths_are_spelt(tmp_path: Path, spelling: str) -> None:
+    table, model = layered(tmp_path, **{RETAINED: 2})
+    name = old_file(table)
+    waiting = put_plan(table, "nl", spelling.format(uri=table.path, root=tmp_path, name=name))
+    table.clean()
+    first, second = cleans(table)
+    assert first.requested == waiting.requested
+    assert record(table, first).files == {"nl": (name,)}
+    assert not (tmp_path / "nl" / name).exists()
+    assert len(record(table, second).files["nl"]) == 8
+    assert_sound(table, model)
+
+
+def test_a_plan_made_before_the_table_was_moved_deletes_where_the_table_is_now(tmp_path: Path) -> None:
+    table, model = layered(tmp_path, **{RETAINED: 2})
+    name = old_file(table)
+    put_plan(table, "nl", f"file:/moved/from/here/nl/{name}")
+    table.clean()
+    assert not (tmp_path / "nl" / name).exists()
+    assert_sound(table, model)
+
+
+def live(table: LsmTable) -> str:
+    base = table.file_slices()[0].base
+    assert base is not None
+    return str(base.name)
+
+
+HOSTILE: dict[str, Callable[[LsmTable], tuple[str, str]]] = {
+    "live base file": lambda table: ("nl", f"{table.path}/nl/{live(table)}"),
+    "live log": lambda table: ("nl", str(table.file_slices()[0].logs[0].name)),
+    "partition outside": lambda table: ("../other", old_file(table)),
+    "metadata folder": lambda table: (".hoodie/timeline", old_file(table)),
+    "no data file": lambda table: ("", "hoodie.properties"),
+    "partition metadata": lambda table: ("nl", ".hoodie_partition_metadata"),
+    "path that climbs": lambda table: ("nl", f"{table.path}/nl/../../other/nl/{old_file(table)}"),
+    "another table's file": lambda table: (
+        "nl",
+        "file:/other/nl/00000009-0000-0000-0000-000000000000-0_0-0-0_20200101000000000.parquet",
+    ),
+    "another partition's file": lambda table: ("nl", f"{table.path}/de/{old_file(table)}"),
+}
+
+
+@pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_plan_is_refused_as_a_whole(tmp_path: Path, make: Callable[[LsmTable], tuple[str, str]]) -> None:
+    other = tmp_path / "other" / "nl"
+    table, model = layered(tmp_path / "table", **{RETAINED: 2})
+    other.mkdir(parents=True)
+    (other / old_file(table)).write_bytes(b"precious")
+    partition, file = make(table)
+    waiting = put_plan(
+        table, partition, *([file] if partition != "nl" else [f"{table.path}/nl/{old_file(table)}", file])
+    )
+    before = data_files(tmp_path)
+    with pytest.raises(CorruptFileError, match=f"{waiting.file_name} would delete"):
+        table.clean()
+    assert data_files(tmp_path) == before
+    assert pending_cleans(table.timeline) == (waiting,)
+    assert shown(table) == sorted(model.values())
+
+
+def test_a_plan_that_names_files_of_a_pending_compaction_is_refused(tmp_path: Path) -> None:
+    table, model = layered(tmp_path, **{RETAINED: 1})
+    table.services.schedule()
+    grow(table, model, 4)
+    needed = table.file_slices()[0].logs[0].name
+    put_plan(table, "nl", str(needed))
+    with pytest.raises(CorruptFileError, match=str(needed)):
+        table.clean()
+
+
+def test_a_clean_whose_plan_is_gone_is_named(tmp_path: Path) -> None:
+    table, _ = layered(tmp_path, **{RETAINED: 1})
+    table.storage.put_if_absent(".hoodie/timeline/20261121000000000.clean.inflight", b"")
+    with pytest.raises(CorruptFileError, match="has no plan"):
+        table.clean()

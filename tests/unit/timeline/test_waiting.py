@@ -1,0 +1,218 @@
+"""Compactions and cleans that are planned, begun, given up and taken over."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm.errors import CommitConflict, Fenced
+from streaming_lsm.format.commit import WriteStat, base_file_stat
+from streaming_lsm.format.names import BaseFileName
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.heartbeat import check_still_inflight, heartbeat_path, open_instant
+from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.markers import create_marker, list_marked_files, marker_folder
+from streaming_lsm.timeline.owner import Owner
+from streaming_lsm.timeline.timeline import Timeline
+from tests.support.faulty_storage import FaultyStorage, Killed
+from tests.support.writers import KEPT, NOON_MS, SCHEMA, make_table, new_process, transaction, write_batch
+
+PLAN = b"plan"
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    found = make_table(tmp_path)
+    write_batch(found, new_process(), 0)
+    return found
+
+
+def schedule(storage: Storage, action: str = "compaction") -> Instant:
+    with transaction(storage, new_process()) as tx:
+        return tx.schedule(action, tx.new_time(), PLAN)
+
+
+def write_base(storage: Storage, instant: str, attempt: int = 0) -> WriteStat:
+    name = BaseFileName(KEPT[0].name(instant).file_id, f"0-0-{attempt}", instant)
+    stat = base_file_stat("nl", name, total_bytes=4, num_writes=1)
+    create_marker(storage, instant, "nl", str(name))
+    with storage.create(stat.path) as output:
+        output.write(b"data")
+    check_still_inflight(storage, instant)
+    return stat
+
+
+def die_running(storage: LocalStorage, waiting: Instant) -> WriteStat:
+    """A process that begins the compaction, writes a file and is killed."""
+    faulty = FaultyStorage(storage)
+    stat = None
+    with suppress(Killed), transaction(faulty, new_process()) as tx:
+        tx.start(waiting)
+        stat = write_base(faulty, waiting.requested)
+        faulty.kill()
+    assert stat is not None
+    return stat
+
+
+def pending(storage: Storage) -> tuple[Instant, ...]:
+    return Timeline.load(storage).pending
+
+
+def test_a_plan_waits_and_outlives_the_writes_after_it(storage: LocalStorage) -> None:
+    waiting = schedule(storage)
+    write_batch(storage, new_process(), 1)
+    assert pending(storage) == (waiting,)
+    assert storage.read(waiting.path) == PLAN
+    assert waiting.requested < Timeline.load(storage).completed_writes[-1].requested
+
+
+def test_a_compaction_completes_as_a_commit_that_says_so(storage: LocalStorage) -> None:
+    waiting = schedule(storage)
+    with transaction(storage, new_process()) as tx:
+        tx.start(waiting)
+        stats = [write_base(storage, waiting.requested)]
+        tx.reconcile(stats)
+        completed = tx.complete(stats, "COMPACT", SCHEMA)
+    assert (completed.action, completed.requested) == ("commit", waiting.requested)
+    timeline = Timeline.load(storage)
+    assert timeline.pending == ()
+    assert timeline.read_commit(completed).compacted
+    assert not timeline.read_commit(timeline.completed_writes[0]).compacted
+    assert not storage.exists(marker_folder(waiting.requested))
+    assert not storage.exists(heartbeat_path(waiting.requested))
+
+
+def test_a_run_that_is_left_waits_again_with_its_markers_and_without_its_files(storage: LocalStorage) -> None:
+    waiting = schedule(storage)
+    with transaction(storage, new_process()) as tx:
+        tx.start(waiting)
+        stat = write_base(storage, waiting.requested)
+    assert pending(storage) == (waiting,)
+    assert not storage.exists(stat.path)
+    assert list_marked_files(storage, waiting.requested) == (stat.path,)
+
+
+def test_the_next_writer_puts_a_dead_run_back(storage: LocalStorage, caplog: pytest.LogCaptureFixture) -> None:
+    waiting = schedule(storage)
+    stat = die_running(storage, waiting)
+    assert storage.exists(stat.path)
+    assert [instant.state for instant in pending(storage)] == [State.INFLIGHT]
+    write_batch(storage, new_process(), 1)
+    assert pending(storage) == (waiting,)
+    assert not storage.exists(stat.path)
+    assert not storage.exists(heartbeat_path(waiting.requested))
+    assert "back to requested" in caplog.text
+
+
+def test_a_run_that_died_before_it_was_inflight_can_be_started_again(storage: LocalStorage) -> None:
+    waiting = schedule(storage)
+    process = new_process()
+    open_instant(storage, waiting.requested, Owner(process.process(), "dead", "t", NOON_MS, 1000))
+    with transaction(storage, new_process()) as tx:
+        tx.start(waiting)
+        tx.reconcile([])
+        tx.complete([], "COMPACT", SCHEMA)
+    assert pending(storage) == ()
+
+
+def test_a_run_whose_death_left_no_heartbeat_is_put_back_too(storage: LocalStorage) -> None:
+    waiting = schedule(storage)
+    stat = die_running(storage, waiting)
+    storage.delete(heartbeat_path(waiting.requested))
+    write_batch(storage, new_process(), 1)
+    assert pending(storage) == (waiting,)
+    assert not storage.exists(stat.path)
+
+
+def test_a_run_of_a_living_writer_is_left_alone(storage: LocalStorage) -> None:
+    waiting = schedule(storage)
+    stat = die_running(storage, waiting)
+    storage.delete(".hoodie/lock")
+    with pytest.raises(CommitConflict, match=waiting.requested):
+        write_batch(storage, new_process(alive=lambda process: True), 1)
+    assert storage.exists(stat.path)
+
+
+def test_a_file_of_a_dead_run_that_appears_in_the_next_run_is_removed(storage: LocalStorage) -> None:
+    # Its task passed the marker before its driver died, and closes its file only now.
+    waiting = schedule(storage)
+    late = die_running(storage, waiting)
+    with transaction(storage, new_process()) as tx:
+        tx.start(waiting)
+        stats = [write_base(storage, waiting.requested, attempt=1)]
+        storage.put_if_absent(late.path, b"late")
+        tx.reconcile(stats)
+        tx.complete(stats, "COMPACT", SCHEMA)
+    assert not storage.exists(late.path)
+    assert storage.exists(stats[0].path)
+
+
+def test_a_file_that_appears_after_the_reconciliation_goes_with_the_markers(storage: LocalStorage) -> None:
+    waiting = schedule(storage)
+    late = die_running(storage, waiting)
+    with transaction(storage, new_process()) as tx:
+        tx.start(waiting)
+        tx.reconcile([])
+        storage.put_if_absent(late.path, b"late")
+        tx.complete([], "COMPACT", SCHEMA)
+    assert not storage.exists(late.path)
+
+
+def test_an_attempt_cannot_take_the_name_of_one_of_a_dead_run(storage: LocalStorage) -> None:
+    waiting = schedule(storage)
+    die_running(storage, waiting)
+    with transaction(storage, new_process()) as tx:
+        tx.start(waiting)
+        with pytest.raises(FileExistsError):
+            write_base(storage, waiting.requested, attempt=0)
+
+
+def test_a_run_whose_lock_was_taken_publishes_nothing(storage: LocalStorage) -> None:
+    waiting = schedule(storage)
+    with transaction(storage, new_process()) as tx:
+        tx.start(waiting)
+        tx.reconcile([])
+        storage.delete(".hoodie/lock")
+        with pytest.raises(Fenced, match="removed"):
+            tx.complete([], "COMPACT", SCHEMA)
+    assert [instant.action for instant in pending(storage)] == ["compaction"]
+
+
+def test_a_clean_that_is_left_stays_to_be_carried_out_again(storage: LocalStorage) -> None:
+    waiting = schedule(storage, "clean")
+    with transaction(storage, new_process()) as tx:
+        tx.start(waiting)
+    (begun,) = pending(storage)
+    assert begun == waiting.at(State.INFLIGHT)
+    with transaction(storage, new_process()) as tx:
+        tx.start(begun)
+        completed = tx.complete_clean(b"done")
+    assert completed.action == "clean"
+    assert storage.read(completed.path) == b"done"
+    assert not storage.exists(heartbeat_path(waiting.requested))
+
+
+def test_a_transaction_carries_out_one_thing(storage: LocalStorage) -> None:
+    waiting = schedule(storage)
+    with transaction(storage, new_process()) as tx:
+        tx.begin()
+        with pytest.raises(RuntimeError, match="one instant"):
+            tx.start(waiting)
+    with transaction(storage, new_process()) as tx, pytest.raises(ValueError, match="not planned first"):
+        tx.schedule("deltacommit", tx.new_time(), PLAN)
+
+
+def test_a_timeline_with_a_completed_action_is_the_one_that_is_loaded(storage: LocalStorage) -> None:
+    schedule(storage)
+    before = Timeline.load(storage)
+    completed = write_batch(storage, new_process(), 1)
+    assert completed is not None
+    assert before.with_completed(completed).instants == Timeline.load(storage).instants
+    assert before.with_completed(completed).first == before.first
+    waiting = before.pending[0]
+    done = waiting.completed_at("20991231000000000")
+    assert before.with_completed(done).pending == ()
+    assert Timeline(storage, (), "").with_completed(completed).first == completed.requested
