@@ -30,7 +30,7 @@ $(INSTALLED): setup.cfg pyproject.toml conf/constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint conf/constraints.txt --editable '.[spark,kafka,cli,bench,dev]'
 	@touch $@
 
-run-kafka-demo: install  ## Broker, change events, stream, table, comparison; DEMO_EVENTS=20000
+run-kafka-demo: install  ## Broker, change events, stream, table, comparison; DEMO_EVENTS=20000 DEMO_KILL=compaction
 	DEMO_EVENTS=$(DEMO_EVENTS) $(BIN)/python jobs/run_kafka_demo.py
 
 ##@ Develop

@@ -1,16 +1,18 @@
 """The whole way, on this machine: broker, events, stream, restart, and the table compared with what was sent.
 
-    DEMO_EVENTS=20000 DEMO_FORMAT=json python jobs/run_kafka_demo.py
+    DEMO_EVENTS=20000 DEMO_FORMAT=json DEMO_KILL=no python jobs/run_kafka_demo.py
 
 Starts a real Kafka broker, sends change events of an orders table (updates, late ones, deletes, poison), runs
 jobs/kafka_to_lsm.py on them in its own process, sends the rest, runs the job again from its checkpoint, and shows
-and checks the table. Exit status 0 only if the table holds exactly what the events say and every poison event is
-in the dead letters. On failure the folder with all logs stays.
+and checks the table. With DEMO_KILL=compaction the first run is killed (SIGKILL) while it compacts. Exit status 0
+only if the table holds exactly what the events say and every poison event is in the dead letters. On failure the
+folder with all logs stays.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shutil
 import signal
@@ -21,7 +23,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,7 +39,9 @@ from streaming_lsm.kafka.envelopes import EventFormat
 from streaming_lsm.kafka.orders import Order, OrderEvents
 from streaming_lsm.kafka.packaged import broker_jars, connector_jars
 from streaming_lsm.kafka.producing import Sent, send
+from streaming_lsm.read.file_view import FileSlice
 from streaming_lsm.spark.java import find_java
+from streaming_lsm.timeline.instant import Instant
 
 TOPIC, PARTITIONS = "orders", 4
 HERE = Path(__file__).resolve().parent
@@ -55,13 +59,14 @@ def main(arguments: list[str] | None = None) -> int:
     kinds = list(EventFormat)
     parser.add_argument("--format", type=EventFormat, choices=kinds, default=os.environ.get("DEMO_FORMAT", "json"))
     parser.add_argument("--timeout", type=float, default=300, help="seconds for each run of the job")
+    parser.add_argument("--kill", choices=("no", "compaction"), default=os.environ.get("DEMO_KILL", "no"))
     parser.add_argument("--keep", action="store_true", help="keep the folder with table and logs")
     given = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="lsm-kafka-demo-"))
     demo = Demo(folder, OrderEvents(given.seed, given.format), given.format, given.timeout)
     try:
-        demo.run(given.events)
+        demo.run(given.events, kill=given.kill == "compaction")
     except DemoFailed as error:
         print(f"\nFAILED: {error}\n{demo.log_tails()}\nEverything is kept in {folder}", file=sys.stderr)
         return 1
@@ -89,8 +94,12 @@ class Demo:
         self._events, self._kind, self._timeout = events, kind, timeout_seconds
         self._began = time.monotonic()
 
-    def run(self, count: int) -> None:
+    def run(self, count: int, *, kill: bool = False) -> None:
         """The demo, step by step.
+
+        Args:
+            count: how many events.
+            kill: whether the first run is killed while it compacts.
 
         Raises:
             DemoFailed: the table or the dead letters are not what they must be.
@@ -103,7 +112,7 @@ class Demo:
             self._say(f"broker ready at {broker.bootstrap_servers} (Java {java.version} from {java.found})")
             create_topic(broker.bootstrap_servers, TOPIC, PARTITIONS)
             first = self._send(broker, count * 2 // 3)
-            self._stream(broker, "first run")
+            self._stream(broker, "first run", kill=kill)
             second = self._send(broker, count - first.messages)
             self._stream(broker, "second run, from the checkpoint")
         table = LsmTable(self.table_path)
@@ -136,7 +145,7 @@ class Demo:
         self._say(f"sent {sent.messages:,} events, {len(sent.poison)} of them poison, in {seconds:.1f} s")
         return sent
 
-    def _stream(self, broker: KafkaBroker, name: str) -> None:
+    def _stream(self, broker: KafkaBroker, name: str, *, kill: bool = False) -> None:
         """Run the job as a user would, in its own process, showing its lines as they come."""
         command = [
             sys.executable, str(HERE / "kafka_to_lsm.py"), "--timeout", str(self._timeout),
@@ -154,6 +163,9 @@ class Demo:
             # The job has a time limit of its own; this one is for a job that no longer answers.
             watchdog = threading.Timer(self._timeout + 60, job.kill)
             watchdog.start()
+            killer = threading.Thread(target=self._kill_at_compaction, args=(job,), daemon=True)
+            if kill:
+                killer.start()
             try:
                 for line in job.stdout or ():
                     self._say("  " + line.rstrip())
@@ -162,8 +174,24 @@ class Demo:
                 watchdog.cancel()
                 job.kill()
                 job.wait()
-        if status:
+        if kill:
+            self._check_killed(status)
+        elif status:
             raise DemoFailed(f"jobs/kafka_to_lsm.py ended with status {status}")
+
+    def _kill_at_compaction(self, job: subprocess.Popen[str]) -> None:
+        """Kill the job as soon as the files of a compaction are being written."""
+        timeline = self.table_path / ".hoodie" / "timeline"
+        while job.poll() is None:
+            if list(timeline.glob("*.compaction.inflight")):
+                job.kill()
+            time.sleep(0.001)
+
+    def _check_killed(self, status: int) -> None:
+        left = [str(instant.file_name) for instant in LsmTable(self.table_path).timeline.pending]
+        if status != -signal.SIGKILL or not any("compaction" in name for name in left):
+            raise DemoFailed(f"the job was to be killed in a compaction; it ended with {status} and left {left}")
+        self._say(f"  killed while it compacted; left on the timeline: {', '.join(left)}")
 
     def _show(self, table: LsmTable) -> None:
         rows = table.scan().to_arrow()
@@ -177,16 +205,13 @@ class Demo:
                 f"  {instant.requested} {instant.action:<12} completed {instant.completed}  "
                 f"{len(stats):3} files, {written:6,} rows, {deleted:5,} deletes"
             )
-        print("\nFiles per bucket:")
-        slices = table.file_slices()
-        for partition in sorted({found.partition_path for found in slices}):
-            mine = sorted(
-                (bucket_of(found.file_id), len(found.paths)) for found in slices if found.partition_path == partition
-            )
-            print(
-                f"  {partition or '(unpartitioned)'}: "
-                + "  ".join(f"bucket {bucket}: {files}" for bucket, files in mine)
-            )
+        for before, compaction in compactions(table):
+            print(f"\nCompaction {compaction.requested}: base and log files per bucket before")
+            print_files(table.file_slices(as_of=before.requested))
+            print("and after")
+            print_files(table.file_slices(as_of=compaction.requested))
+        print("\nBase and log files per bucket now:")
+        print_files(table.file_slices())
         self._show_key(table)
         self._show_log_file(table)
 
@@ -200,12 +225,34 @@ class Demo:
 
     def _show_log_file(self, table: LsmTable) -> None:
         """Any Parquet tool reads a log file as it is."""
-        path = next(path for found in table.file_slices() for path in found.paths if path.endswith(".log.parquet"))
+        paths = [path for found in table.file_slices() for path in found.paths]
+        path = max(paths, key=lambda name: name.endswith(".log.parquet"))
         file = str(self.table_path / path).replace("'", "''")
         query = f"SELECT count(*), min(_hoodie_record_key), max(_hoodie_record_key), sum(amount) FROM '{file}'"
         with duckdb.connect() as connection:
             [(count, first, last, amount)] = connection.execute(query).fetchall()
-        print(f"\nduckdb on one log file ({path}): {count:,} rows, keys {first} to {last}, amounts {amount:,}")
+        print(f"\nduckdb on one file ({path}): {count:,} rows, keys {first} to {last}, amounts {amount:,}")
+
+
+def compactions(table: LsmTable) -> list[tuple[Instant, Instant]]:
+    """Each compaction of the timeline, behind the write that was completed last before it."""
+    timeline = table.timeline
+    writes = sorted(timeline.completed_writes, key=lambda write: write.completed or "")
+    return [
+        (before, write)
+        for before, write in itertools.pairwise(writes)
+        if timeline.read_commit(write).operation_type == "COMPACT"
+    ]
+
+
+def print_files(slices: Sequence[FileSlice]) -> None:
+    """Print for each bucket whether it has a base file, and how many logs."""
+    for partition, found in itertools.groupby(slices, key=lambda file_slice: file_slice.partition_path):
+        counts = [
+            f"bucket {bucket_of(one.file_id)}: {'1 base' if one.base else 'no base'} + {len(one.logs)} logs"
+            for one in found
+        ]
+        print(f"  {partition or '(unpartitioned)'}: {'  '.join(counts)}")
 
 
 def print_table(rows: pa.Table) -> None:

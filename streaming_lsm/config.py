@@ -128,6 +128,16 @@ def fields(key: str, group: str, doc: str, *aliases: str) -> Option[tuple[str, .
     return _register(Option(key, (), _fields, "list of columns", group, doc, aliases))
 
 
+def _strategy_names(*allowed: str) -> Callable[[object], str]:
+    """Names of Hudi's classes, with or without their package."""
+    choose = _choice(*allowed)
+    return lambda value: choose(value.strip().rpartition(".")[2] if isinstance(value, str) else value)
+
+
+def strategy(key: str, default: str, allowed: tuple[str, ...], group: str, doc: str) -> Option[str]:
+    return _register(Option(key, default, _strategy_names(*allowed), " \\| ".join(allowed), group, doc))
+
+
 def choice(
     key: str, default: str | None, allowed: tuple[str, ...], group: str, doc: str, *aliases: str
 ) -> Option[str | None]:
@@ -139,7 +149,7 @@ def choice(
 _TABLE = "Table (fixed at creation, kept in hoodie.properties)"
 TABLE_NAME = text("hoodie.table.name", None, _TABLE, "Name of the table; needed to create one.", "hoodie.datasource.write.table.name")
 DATABASE_NAME = text("hoodie.database.name", None, _TABLE, "Database of the table; part of the properties' checksum.")
-TABLE_TYPE = choice("hoodie.datasource.write.table.type", "MERGE_ON_READ", ("MERGE_ON_READ",), _TABLE, "Kind of table: log files now, base files by compaction.", "hoodie.table.type")
+TABLE_TYPE = choice("hoodie.datasource.write.table.type", "MERGE_ON_READ", ("MERGE_ON_READ", "COPY_ON_WRITE"), _TABLE, "Kind of table. MERGE_ON_READ: a write adds log files, and compaction makes base files. COPY_ON_WRITE: a write makes new base files.", "hoodie.table.type")
 TABLE_VERSION = integer("hoodie.write.table.version", 10, _TABLE, "Table version. 10 is the first with sorted native logs (Hudi 1.3).", minimum=1)
 STORAGE_LAYOUT = choice("hoodie.table.storage.layout", "lsm_tree", ("lsm_tree",), _TABLE, "Layout of the file slices: every file sorted by record key.")
 RECORD_KEY_FIELDS = fields("hoodie.datasource.write.recordkey.field", _TABLE, "Columns that make the record key.", "hoodie.table.recordkey.fields")
@@ -180,6 +190,8 @@ WRITER_IDLE_DAYS = integer("lsm.writer.idle.days", 30, _WRITE, "Days without a c
 WRITER_MAX = integer("lsm.writer.max.remembered", 1000, _WRITE, "Writers whose last batch id each commit carries forward.", minimum=1)
 ARRIVAL_FIELDS = fields("lsm.write.arrival.fields", _WRITE, "Columns that order the events of a batch (for Kafka: topic partition, offset). They are not stored unless the table has them. Not set: the order of the rows in Spark.")
 SHUFFLE_PARTITIONS = integer("lsm.write.shuffle.partitions", 0, _WRITE, "Tasks that write one batch; 0: as many as Spark has cores, at most the number of buckets for an unpartitioned table.")
+BUFFER_BYTES = integer("lsm.write.buffer.bytes", 268435456, _WRITE, "Memory that one task may hold of a batch: rows, what sorting them takes, and open row groups. Beyond it sorted runs go to a local disk.", minimum=1048576)
+SPILL_FOLDER = text("lsm.write.spill.folder", None, _WRITE, "Folder on a local disk for the sorted runs that do not fit into memory; not set: the system's folder for temporary files. Nothing in it outlives the task.")
 DEAD_LETTER_PATH = text("lsm.dead.letter.path", None, _WRITE, "Folder for events that could not be read, with topic, partition, offset and reason; needed for `lsm.on.bad.event=dead_letter`.")
 ON_BAD_EVENT = choice("lsm.on.bad.event", "fail", ("fail", "dead_letter"), _WRITE, "An event that cannot be read fails the batch, or goes to the dead-letter folder.")
 
@@ -187,6 +199,8 @@ _FILES = "Files"
 COMPRESSION = choice("hoodie.parquet.compression.codec", "zstd", ("zstd", "snappy", "gzip", "lz4", "uncompressed"), _FILES, "Parquet codec. Hudi's default is gzip.")
 ROW_GROUP_ROWS = integer("lsm.parquet.row.group.rows", 131072, _FILES, "Rows per Parquet row group.", minimum=1)
 PAGE_BYTES = integer("hoodie.parquet.page.size", 1048576, _FILES, "Uncompressed bytes of a Parquet page.", minimum=1024)
+LOG_MAX_BYTES = integer("hoodie.logfile.max.size", 1073741824, _FILES, "Bytes at which a log file ends and the next version of its instant begins.", minimum=1)
+BASE_MAX_BYTES = integer("hoodie.parquet.max.file.size", 125829120, _FILES, "Bytes of a base file above which a warning asks for more buckets: a simple bucket has one base file.", minimum=1)
 BLOOM_TYPE = choice("hoodie.bloom.index.filter.type", "DYNAMIC_V0", ("DYNAMIC_V0", "SIMPLE"), _FILES, "Kind of the bloom filter in base file footers.")
 BLOOM_ENTRIES = integer("hoodie.index.bloom.num_entries", 60000, _FILES, "Keys for which a bloom filter is sized.", minimum=1)
 BLOOM_FPP = fraction("hoodie.index.bloom.fpp", 1e-9, _FILES, "Probability of a false positive of a bloom filter.")
@@ -197,6 +211,21 @@ READ_THREADS = integer("lsm.read.threads", 0, _READ, "Threads that read file sli
 AS_OF = text("as.of.instant", None, _READ, "Read the snapshot as of this instant or time, unless the call names another; now when not set.")
 READ_META = boolean("lsm.read.meta", False, _READ, "Put the five meta columns first.")
 READ_LEGACY_NAMES = boolean("lsm.read.rfc103.names", False, _READ, "Also read log files under the names of RFC-103's first text.")
+
+_SERVICES = "Compaction and cleaning"
+COMPACT_INLINE = boolean("hoodie.compact.inline", False, _SERVICES, "After a write, run the compactions that wait, and schedule and run one when the trigger says so. A compaction that fails never fails the write.")
+COMPACT_SCHEDULE = boolean("hoodie.compact.schedule.inline", False, _SERVICES, "After a write, only schedule a compaction when the trigger says so; `lsm compact` runs it.")
+COMPACT_TRIGGER = choice("hoodie.compact.inline.trigger.strategy", "NUM_COMMITS", ("NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME"), _SERVICES, "When the next compaction is due: by delta commits since the last completed (or last requested) one, by time, or by both.")
+COMPACT_COMMITS = integer("hoodie.compact.inline.max.delta.commits", 5, _SERVICES, "Delta commits since the last compaction that make the next one due.", minimum=1)
+COMPACT_SECONDS = integer("hoodie.compact.inline.max.delta.seconds", 3600, _SERVICES, "Seconds since the last compaction that make the next one due.", minimum=1)
+COMPACTION_STRATEGY = strategy("hoodie.compaction.strategy", "LogFileSizeBasedCompactionStrategy", ("LogFileSizeBasedCompactionStrategy", "LogFileNumBasedCompactionStrategy", "BoundedIOCompactionStrategy", "UnBoundedCompactionStrategy"), _SERVICES, "Which file groups a compaction takes first. Hudi's full class names are read too.")
+COMPACTION_LOG_BYTES = integer("hoodie.compaction.logfile.size.threshold", 0, _SERVICES, "LogFileSizeBased: bytes of log files below which a file group is left alone.")
+COMPACTION_LOG_FILES = integer("hoodie.compaction.logfile.num.threshold", 0, _SERVICES, "LogFileNumBased: log files below which a file group is left alone.")
+COMPACTION_IO_MB = integer("hoodie.compaction.target.io", 512000, _SERVICES, "MiB to read and write at which a compaction is large enough; UnBounded takes all.", minimum=1)
+CLEAN_AUTOMATIC = boolean("hoodie.clean.automatic", True, _SERVICES, "After a write, delete file slices that no retained commit needs.")
+CLEAN_POLICY = choice("hoodie.clean.policy", "KEEP_LATEST_COMMITS", ("KEEP_LATEST_COMMITS", "KEEP_LATEST_FILE_VERSIONS"), _SERVICES, "Keep what reading as of the last commits needs, or the last slices of each file group.")
+CLEAN_COMMITS = integer("hoodie.clean.commits.retained", 10, _SERVICES, "KEEP_LATEST_COMMITS: commits whose state stays readable.", minimum=1)
+CLEAN_VERSIONS = integer("hoodie.clean.fileversions.retained", 3, _SERVICES, "KEEP_LATEST_FILE_VERSIONS: slices of each file group that stay.", minimum=1)
 
 _KAFKA = "Kafka job"
 KAFKA_SERVERS = text("kafka.bootstrap.servers", None, _KAFKA, "Brokers, `host:port` separated by commas. Every other key under `kafka.` goes to the Kafka client as it is.")

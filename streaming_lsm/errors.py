@@ -29,6 +29,10 @@ class UnsupportedTable(LsmError):
     """The table uses a version, layout or feature that this release does not read or write."""
 
 
+class StorageError(LsmError):
+    """A disk has no room left: free some, or name another folder, and write again."""
+
+
 class CommitConflict(LsmError):
     """Another writer is in the way: retry when it is done."""
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.engine import LocalEngine
-from streaming_lsm.errors import CommitConflict, ConfigError, SchemaError, TableNotFound, UnsupportedTable
+from streaming_lsm.errors import ConfigError, SchemaError, TableNotFound, UnsupportedTable
 from streaming_lsm.format.names import WriteToken, bucket_of
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.index.bucket_index import BucketIndex
@@ -35,10 +35,12 @@ from streaming_lsm.schema import (
     to_avro,
     with_meta,
 )
+from streaming_lsm.services.context import Engine, ServiceContext
+from streaming_lsm.services.inline import TableServices
 from streaming_lsm.storage.local import open_storage
-from streaming_lsm.table_options import check_options, key_generator, new_table_config
+from streaming_lsm.table_options import check_options, create_table, key_generator
 from streaming_lsm.timeline.instant import Instant
-from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, create_table_files, load_properties
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.replay import ReplayIdentity
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.timeline.transaction import Transaction
@@ -92,8 +94,8 @@ class LsmTable:
         self.config = TableConfig.from_properties(properties_found, f"{self.path}/{PROPERTIES_PATH}")
         check_options(self.options, self.config, self.path)
         self._engine = LocalEngine(self.options[config.READ_THREADS])
-        self._index: BucketIndex | None = None
-        self._indexed: set[Instant] = set()
+        self._index = BucketIndex(self.config.num_buckets)
+        self._committed: Timeline | None = None
 
     @classmethod
     def create(
@@ -117,15 +119,7 @@ class LsmTable:
             SchemaError: a column type that a Hudi table cannot hold.
         """
         chosen = options if isinstance(options, Options) else resolve(options, properties)
-        new = new_table_config(chosen, table_schema(schema))
-        if TableConfig.from_properties(new.to_properties(), "new table") != new:
-            raise ConfigError(f"the settings of table {new.name!r} do not survive being stored; use plainer names")
-        key_generator(new)  # refuses what it could not work with before there is a table
-        storage = open_storage(path)
-        try:
-            create_table_files(storage, new.to_properties())
-        except CommitConflict:
-            raise ConfigError(f"there is a table at {storage.uri} already; open it with LsmTable(path)") from None
+        create_table(open_storage(path), chosen, table_schema(schema))
         return cls(path, chosen)
 
     @property
@@ -186,8 +180,9 @@ class LsmTable:
             if name not in schema.names:
                 raise SchemaError(f"column {name!r} is not in the table, which has {', '.join(schema.names)}")
         needed = tuple(dict.fromkeys([*wanted, *filter_columns(filter, schema)]))
-        reader = SliceReader(self.storage, schema, self.rule, needed)
-        return Scan(self._view(timeline).slices(), reader, wanted, filter, self._engine.map)
+        slices = self._view(timeline).slices()
+        reader = SliceReader(self.storage, schema, self.rule, needed, threads=len(slices) < self._engine.width)
+        return Scan(slices, reader, wanted, filter, self._engine.map)
 
     def file_slices(self, as_of: str | date | None = None) -> list[FileSlice]:
         """The latest slice of every file group, by partition and file id."""
@@ -261,11 +256,6 @@ class LsmTable:
 
     def transaction(self, identity: ReplayIdentity | None = None) -> Transaction:
         """A write to be made: hold the lock, see the timeline, begin, complete."""
-        if self.config.metadata_partitions:
-            raise UnsupportedTable(
-                f"the table at {self.path} has a metadata table (hoodie.table.metadata.partitions), which this "
-                "release cannot keep up to date: drop it before writing"
-            )
         return Transaction(self.storage, self.config, self.options, identity=identity)
 
     def plan(
@@ -283,6 +273,12 @@ class LsmTable:
             TableNotFound: it was removed.
         """
         self._check_unchanged()
+        groups = self._file_groups(tx.timeline)
+        if self.config.is_copy_on_write and groups.most_logs:
+            raise UnsupportedTable(
+                f"the table at {self.path} is COPY_ON_WRITE and has log files, which a write would lose: "
+                "set hoodie.table.type back to MERGE_ON_READ"
+            )
         return WritePlan(
             storage=self.storage,
             config=self.config,
@@ -293,9 +289,12 @@ class LsmTable:
             combine=self.options[_COMBINE[operation]],
             arrival_fields=self.options[config.ARRIVAL_FIELDS] or arrival_fields,
             files=FileOptions.of(self.options),
-            file_ids=self._file_groups(tx.timeline).file_ids,
+            file_ids=groups.file_ids,
+            bases=groups.bases if self.config.is_copy_on_write else {},
             dead_letters=dead_letters,
             open_deletes=tx.open_deletes,
+            buffer_bytes=self.options[config.BUFFER_BYTES],
+            spill_folder=self.options[config.SPILL_FOLDER],
         )
 
     def router(self, tasks: int, *, tolerant: bool = False) -> Router:
@@ -321,20 +320,52 @@ class LsmTable:
         """Complete the transaction: from here on every reader sees the batch."""
         still_open = open_deletes(plan.open_deletes, written.last_events)
         schema = to_avro(plan.schema, self.config.name)
-        return tx.complete(written.stats, plan.operation.upper(), schema, open_deletes=still_open)
+        completed = tx.complete(written.stats, plan.operation.upper(), schema, open_deletes=still_open)
+        self._committed = tx.timeline.with_completed(completed)
+        return completed
+
+    def log_files_per_slice(self, timeline: Timeline) -> int:
+        """Log files of the slice that has most of them: what a read has to merge, until a compaction."""
+        return self._file_groups(timeline).most_logs
+
+    # --- services ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def services(self) -> TableServices:
+        """Compaction and cleaning."""
+        return TableServices(ServiceContext(self.storage, self.config, self.options, self.rule, self.transaction))
+
+    def compact(self, engine: Engine | None = None) -> Instant | None:
+        """Run the compactions that wait; when none does, merge all log files there are into base files.
+
+        Returns:
+            The last completed compaction, None when there was nothing to merge.
+        """
+        return self.services.compact(engine or self._engine)[0]
+
+    def clean(self) -> Instant | None:
+        """Delete file slices that no retained commit needs; None when there was none."""
+        return self.services.clean()
+
+    def run_services(self, engine: Engine | None = None) -> None:
+        """After `commit`, its transaction left: compact and clean as the options say. Failures are only logged."""
+        if self._committed is not None:
+            self.services.run_inline(self._committed, engine or self._engine)
 
     def _write(self, operation: str, rows: pa.Table | pa.RecordBatch, batch_id: int | None) -> Instant | None:
         data = pa.table(rows)
-        with self.transaction(self._identity(batch_id)) as tx:
+        with self.transaction(ReplayIdentity.of_batch(self.options, batch_id)) as tx:
             if tx.already_committed:
                 return None
             self.check_batch(data.schema, tx.timeline, operation)
             plan = self.plan(tx, operation)
             tasks = self._collect(plan, data)  # finds bad rows before anything begins
-            plan = plan.at(tx.begin())
+            plan = plan.at(tx.begin(plan.action))
             written = Written.joined(self._engine.map(lambda task: write_collected(plan, *task), tasks))
             tx.reconcile(written.stats)
-            return self.commit(tx, plan, written)
+            completed = self.commit(tx, plan, written)
+        self.run_services()
+        return completed
 
     def _collect(self, plan: WritePlan, data: pa.Table) -> list[tuple[Collected, WriteToken]]:
         """The rows of each task, in the table's types: a key's text depends on its type."""
@@ -350,14 +381,6 @@ class LsmTable:
 
         return list(self._engine.map(collect_task, range(tasks)))
 
-    def _identity(self, batch_id: int | None) -> ReplayIdentity | None:
-        if batch_id is None:
-            return None
-        writer = self.options[config.WRITER_ID]
-        if writer is None:
-            raise ConfigError(f"a batch_id needs the option {config.WRITER_ID.key}, which names who counts the batches")
-        return ReplayIdentity(writer, batch_id)
-
     def _check_unchanged(self) -> None:
         """A writer may hold a table open for months; what it knows of it must still be so."""
         source = f"{self.path}/{PROPERTIES_PATH}"
@@ -365,15 +388,5 @@ class LsmTable:
             raise ConfigError(f"{source} was changed since the table was opened; open it again")
 
     def _file_groups(self, timeline: Timeline) -> BucketIndex:
-        """The live file groups; listed once, then kept up to date from the commits."""
-        unseen = [write for write in timeline.completed_writes if write not in self._indexed]
-        if self._index is None or any(write.action == "replacecommit" for write in unseen):
-            index = BucketIndex(self.config.num_buckets)
-            index.add((found.partition_path, found.file_id) for found in self._view(timeline).slices())
-            self._index = index
-        else:
-            for write in unseen:
-                stats = timeline.read_commit(write).stats
-                self._index.add((stat.partition_path, stat.file_id) for stat in stats)
-        self._indexed = set(timeline.completed_writes)
+        self._index.refresh(self._view(timeline))
         return self._index

@@ -4,86 +4,192 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from streaming_lsm import config, errors
 from streaming_lsm.errors import LsmError
 from streaming_lsm.format.names import WriteToken
 from streaming_lsm.schema import fit_known
+from streaming_lsm.spark.pace import TRANSFER_ROWS, BatchSize, Pace
 from streaming_lsm.table import LsmTable
 from streaming_lsm.write import control
+from streaming_lsm.write.exchange import CELLS, TASK, RunSender, Sent, write_received
+from streaming_lsm.write.numbers import TaskNumbers
 from streaming_lsm.write.partition_writer import Written, write_partition
 from streaming_lsm.write.plan import WritePlan
-from streaming_lsm.write.routing import Router
 
-_TASK = "_lsm_task"
+T = TypeVar("T")
+
+_TRANSFER = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch")
 _OURS = re.compile(r"streaming_lsm\.errors\.(\w+): (.*?)(?=\n\n|\nDuring handling|\n\tat |\Z)", re.DOTALL)
+# Above the position of a row in its partition, as in Spark's monotonically_increasing_id.
+_PARTITION_BIT = 33
 
 
-def write_batch(batch: DataFrame, table: LsmTable, plan: WritePlan) -> Written:
+@dataclass(frozen=True)
+class BatchWritten:
+    """What became of a batch on the executors.
+
+    Attributes:
+        written: files, and numbers of the tasks that wrote them.
+        sent: numbers of the tasks that read the batch, where those were others.
+        size: of the batch.
+    """
+
+    written: Written
+    sent: TaskNumbers
+    size: BatchSize
+
+    @staticmethod
+    def joined(parts: Iterable[tuple[Written, list[Sent], int]]) -> BatchWritten:
+        """From what each task returned: what it wrote, the reports of senders, bytes of rows that it read itself."""
+        found = list(parts)
+        written = Written.joined(part for part, _, _ in found)
+        reports = [report for _, reports, _ in found for report in reports]
+        sent = TaskNumbers.joined(report.numbers for report in reports)
+        rows = sent.rows_in or written.numbers.rows_in
+        size = BatchSize(rows, sum(size for _, _, size in found) + sum(report.size for report in reports))
+        return BatchWritten(written, sent, size)
+
+    @property
+    def numbers(self) -> TaskNumbers:
+        """Both kinds of tasks together; `receive_ms` is that of those that write."""
+        numbers, sent = self.written.numbers, self.sent
+        dropped = sent.rows_in - numbers.rows_in if sent.rows_in else 0
+        return replace(
+            numbers,
+            rows_in=numbers.rows_in + dropped,
+            rows_replaced=numbers.rows_replaced + dropped,
+            peak_bytes=max(numbers.peak_bytes, sent.peak_bytes),
+            sort_ms=numbers.sort_ms + sent.sort_ms,
+        )
+
+
+def write_batch(batch: DataFrame, table: LsmTable, plan: WritePlan, pace: Pace | None = None) -> BatchWritten:
     """Send every row to the task that writes its bucket, and write.
 
-    Only the key and partition columns go to Python before the shuffle; whole rows go there once.
+    Whole rows go to Python once, sorted runs of them through the shuffle. A batch for one task has no shuffle.
+
+    Args:
+        batch: the rows.
+        table: the table.
+        plan: of the batch.
+        pace: what the batches before were like; it is told of this one.
 
     Raises:
         LsmError: as the task that failed raised it.
     """
-    tasks = _tasks(batch, table)
-    rows = (
-        batch.withColumn(control.ROW, F.monotonically_increasing_id()) if control.ROW in plan.arrival_fields else batch
-    )
-    # A task says more of a row without a place than the router could: where it came from.
-    router = table.router(tasks, tolerant=plan.dead_letters is not None or control.BAD in batch.columns)
-    routed = rows.withColumn(_TASK, _task_of(rows, router, plan.schema))
-    shuffled = routed.repartitionById(tasks, _TASK).drop(_TASK)
+    known = pace or Pace()
+    tasks = _tasks(batch, table, known)
+    with _transfer(batch.sparkSession, known), raised_as_ours():
+        rows = _one_stage(batch, plan) if tasks == 1 else _two_stages(batch, plan, tasks)
+        done = BatchWritten.joined(pickle.loads(row.written) for row in rows.collect())
+    known.note(done.size)
+    return done
+
+
+def _tasks(batch: DataFrame, table: LsmTable, pace: Pace) -> int:
+    asked = table.options[config.SHUFFLE_PARTITIONS]
+    if asked:
+        return asked
+    cores = batch.sparkSession.sparkContext.defaultParallelism
+    return pace.tasks(cores if table.config.partition_fields else min(cores, table.config.num_buckets))
+
+
+def _one_stage(batch: DataFrame, plan: WritePlan) -> DataFrame:
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = _Arriving(batches, plan, 0)
+        yield _report((write_partition(plan, rows, _token()), [], rows.bytes))
+
+    return batch.coalesce(1).mapInArrow(write, "written binary")
+
+
+def _two_stages(batch: DataFrame, plan: WritePlan, tasks: int) -> DataFrame:
+    reading = replace(plan, file_ids={}, bases={})
+
+    def send(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        source = _token().task
+        rows = _Arriving(batches, reading, source)
+        return RunSender(reading, tasks, source).send(rows)
+
+    def write(cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield _report((*write_received(plan, cells, _token()), 0))
+
+    sent = batch.mapInArrow(send, from_arrow_schema(CELLS))
+    return sent.repartitionById(tasks, TASK).mapInArrow(write, "written binary")
+
+
+class _Arriving:
+    """Batches from Spark in the table's types, with the position of each row where that orders them.
+
+    Attributes:
+        bytes: of all batches so far.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], plan: WritePlan, partition: int) -> None:
+        self._batches, self._plan = batches, plan
+        self._next = partition << _PARTITION_BIT
+        self.bytes = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        counted = control.ROW in self._plan.arrival_fields
+        for batch in self._batches:
+            self.bytes += batch.nbytes
+            rows = fit_known(batch, self._plan.schema)
+            if counted:
+                position = np.arange(self._next, self._next + batch.num_rows)
+                rows = rows.append_column(control.ROW, pa.array(position))
+                self._next += batch.num_rows
+            yield rows
+
+
+def _token() -> WriteToken:
+    task = TaskContext.get()
+    assert task is not None
+    return WriteToken(task.partitionId(), task.stageId(), task.taskAttemptId())
+
+
+def _report(result: object) -> pa.RecordBatch:
+    return pa.record_batch({"written": pa.array([pickle.dumps(result)], pa.binary())})
+
+
+@contextmanager
+def _transfer(spark: SparkSession, pace: Pace) -> Iterator[None]:
+    """Within the context rows go to Python in pieces that suit them; see `TRANSFER_ROWS`."""
+    before = [spark.conf.get(key) for key in _TRANSFER]
     try:
-        written = shuffled.mapInArrow(_writer(plan), "written binary").collect()
+        for key, value in zip(_TRANSFER, (TRANSFER_ROWS, pace.transfer_bytes), strict=True):
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, old in zip(_TRANSFER, before, strict=True):
+            if old is not None:
+                spark.conf.set(key, old)
+
+
+@contextmanager
+def raised_as_ours() -> Iterator[None]:
+    """Raise an error of ours that a task raised as itself; Spark hands it over as text in the middle of its own."""
+    try:
+        yield
     except PySparkException as error:
         ours = _error_of_ours(error)
         if ours is None:
             raise
         raise ours from None
-    return Written.joined(pickle.loads(row.written) for row in written)
-
-
-def _tasks(batch: DataFrame, table: LsmTable) -> int:
-    asked = table.options[config.SHUFFLE_PARTITIONS]
-    if asked:
-        return asked
-    cores = batch.sparkSession.sparkContext.defaultParallelism
-    return cores if table.config.partition_fields else min(cores, table.config.num_buckets)
-
-
-def _task_of(rows: DataFrame, router: Router, schema: pa.Schema) -> Column:
-    columns = [name for name in dict.fromkeys([*router.columns, control.BAD]) if name in rows.columns]
-
-    def task_of(*values: pa.Array) -> pa.Array:  # type: ignore[type-arg]  # Spark looks for these very hints
-        batch = pa.RecordBatch.from_arrays(list(values), names=columns)
-        return pa.array(router.route(fit_known(batch, schema)), pa.int32())
-
-    routed: Column = F.arrow_udf(task_of, "int")(*(F.col(f"`{name}`") for name in columns))  # type: ignore[attr-defined]
-    return routed
-
-
-def _writer(plan: WritePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        task = TaskContext.get()
-        assert task is not None
-        token = WriteToken(task.partitionId(), task.stageId(), task.taskAttemptId())
-        written = write_partition(plan, (fit_known(batch, plan.schema) for batch in batches), token)
-        yield pa.record_batch({"written": pa.array([pickle.dumps(written)], pa.binary())})
-
-    return write
 
 
 def _error_of_ours(error: PySparkException) -> LsmError | None:
-    """The error that a worker raised, which Spark hands over as text in the middle of its own."""
     found = _OURS.search(str(error))
     kind = getattr(errors, found[1], None) if found else None
     if found and isinstance(kind, type) and issubclass(kind, LsmError):

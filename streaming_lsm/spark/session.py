@@ -20,7 +20,8 @@ DEFAULTS: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # Over TCP each Python task of a small batch waits some 40 ms for an acknowledgement that is held back.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.adaptive.enabled": "false",
     "spark.log.level": "WARN",
 }

@@ -14,6 +14,7 @@ from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.errors import ConfigError, TableNotFound
 from streaming_lsm.spark.batch_writer import write_batch
+from streaming_lsm.spark.pace import Pace
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.table import LsmTable
 from streaming_lsm.timeline.replay import ReplayIdentity, WriterLedger
@@ -53,6 +54,7 @@ class LsmSink:
         self._options = resolve(options, properties)
         self._dead_letters = _dead_letter_path(self._options)
         self._table: LsmTable | None = None
+        self._pace = Pace()
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write one micro-batch; the whole of it becomes visible, or nothing.
@@ -73,13 +75,16 @@ class LsmSink:
             table.check_batch(_arrow_schema(batch), tx.timeline, self._operation)
             # 3. Begin the deltacommit.
             letters = self._dead_letters_of(identity)
-            plan = table.plan(tx, self._operation, arrival_fields=(ROW,), dead_letters=letters).at(tx.begin())
+            plan = table.plan(tx, self._operation, arrival_fields=(ROW,), dead_letters=letters)
+            plan = plan.at(tx.begin(plan.action))
             # 4. Bucket, repartition, sort, dedup and write, in one Spark action.
-            written = write_batch(batch, table, plan)
+            done = write_batch(batch, table, plan, self._pace)
             # 5. Remove what failed, retried or speculative attempts wrote.
-            tx.reconcile(written.stats)
+            tx.reconcile(done.written.stats)
             # 6. Complete: from here on every reader sees the batch.
-            table.commit(tx, plan, written)
+            table.commit(tx, plan, done.written)
+        # 7. Compact and clean where that is due; the batch stands whatever becomes of it.
+        table.run_services()
 
     @property
     def _operation(self) -> str:

@@ -1,110 +1,132 @@
-"""Sorted rows of one file group → log files, or the group's first base file."""
+"""Sorted blocks of one file group → log files, or the group's first base file; one block in memory at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
 
 import pyarrow as pa
 
-from streaming_lsm.format.base_footer import AVRO_SCHEMA_KEY, base_file_footer
-from streaming_lsm.format.bloom import BloomFilter
-from streaming_lsm.format.commit import WriteStat, base_file_stat, file_path, log_file_stat
+from streaming_lsm import config
+from streaming_lsm.format.base_footer import AVRO_SCHEMA_KEY
+from streaming_lsm.format.commit import WriteStat, base_file_stat
 from streaming_lsm.format.log_header import LogHeader
 from streaming_lsm.format.names import BaseFileName, LogFileName, LogKind, WriteToken
-from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
 from streaming_lsm.schema import delete_log_avro, to_avro, with_meta
-from streaming_lsm.timeline.markers import create_marker
-from streaming_lsm.write.parquet import SequenceNumbers, add_meta_columns, write_sorted
+from streaming_lsm.write.announce import announce
+from streaming_lsm.write.base_writer import BaseFileWriter
+from streaming_lsm.write.budget import Meter
+from streaming_lsm.write.log_roll import LogRoll, OpenLog
+from streaming_lsm.write.parquet import SequenceNumbers, add_meta_columns
 from streaming_lsm.write.plan import BULK_INSERT, UPSERT, FileGroup, WritePlan
-from streaming_lsm.write.record_buffer import GroupRows
+from streaming_lsm.write.settle import GroupRows
+from streaming_lsm.write.sorted_file import SortedFile
+
+_log = logging.getLogger(__name__)
 
 
 class GroupWriter:
     """Writes the files of one task; each is announced by a marker before it appears (format 01, Markers)."""
 
-    def __init__(self, plan: WritePlan, token: WriteToken) -> None:
-        """A writer for the task attempt that `token` names."""
+    def __init__(self, plan: WritePlan, token: WriteToken, meter: Meter | None = None) -> None:
+        """A writer for the task attempt that `token` names; `meter` counts what its open files hold."""
         self._plan = plan
         self._token = token
+        self._meter = Meter() if meter is None else meter
         self._sequence = SequenceNumbers(plan.instant, token.task)
         self._file_schema = to_avro(with_meta(plan.schema), plan.config.name)
-        self._partitions: set[str] = set()
+        self._delete_schema = delete_log_avro(plan.schema, plan.rule.ordering_fields)
         self._paths: list[str] = []
 
-    def write(self, group_rows: GroupRows) -> Iterator[WriteStat]:
+    def write(self, group: FileGroup, blocks: Iterable[GroupRows]) -> Iterator[WriteStat]:
         """Write what one batch does to one file group.
 
-        Wipes come in a version of their own, before the rows and deletes that survive them (format 10, rule 2).
+        A bulk insert into a new group makes its base file, unless the first block has deletes. Deletes that turn up
+        later are logs on top of it; wipes are left out then, as there is nothing older that they could act on.
+
+        Args:
+            group: partition path and bucket.
+            blocks: ascending by record key; no two share a key.
         """
-        has_deletes = group_rows.deletes.num_rows or group_rows.wipes.num_rows
-        if self._plan.operation == BULK_INSERT and self._plan.starts_group(group_rows.group) and not has_deletes:
-            yield self._base(group_rows)
-            return
-        version = 1
-        if group_rows.wipes.num_rows:
-            yield self._delete_log(group_rows.group, group_rows.wipes, version)
-            version += 1
-        if group_rows.rows.num_rows:
-            yield self._data_log(group_rows, version)
-        if group_rows.deletes.num_rows:
-            yield self._delete_log(group_rows.group, group_rows.deletes, version)
+        with ExitStack() as files:
+            base: BaseFileWriter | None = None
+            roll: LogRoll | None = None
+            version = 1
+            for block in blocks:
+                rows, deletes, wipes = self._with_meta(block), block.deletes, block.wipes
+                if base is None and roll is None and self._begins_base(block):
+                    base = files.enter_context(self._open_base(group))
+                if base is not None:
+                    base.append(rows)
+                    rows, wipes = rows.slice(0, 0), wipes.slice(0, 0)
+                if roll is not None and not roll.takes(wipes):
+                    yield from roll.finish()
+                    version, roll = roll.next_version, None
+                if roll is None and (rows.num_rows or deletes.num_rows):
+                    roll = files.enter_context(self._begin_roll(group, version, wipes))
+                if roll is not None:
+                    roll.append(rows, deletes, wipes)
+                self._count(base, roll)
+            if base is not None:
+                yield self._finish_base(group, base)
+            if roll is not None:
+                yield from roll.finish()
+        self._count(None, None)
 
-    def _announce_partition(self, partition: str) -> None:
-        path = file_path(partition, PARTITION_METADATA_NAME)
-        if partition not in self._partitions and not self._plan.storage.exists(path):
-            with suppress(FileExistsError):  # another task was first
-                self._plan.storage.put_if_absent(path, print_partition_metadata(self._plan.instant, partition))
-        self._partitions.add(partition)
+    def _begins_base(self, block: GroupRows) -> bool:
+        has_deletes = block.deletes.num_rows or block.wipes.num_rows
+        return self._plan.operation == BULK_INSERT and self._plan.starts_group(block.group) and not has_deletes
 
-    def _data_log(self, group_rows: GroupRows, version: int) -> WriteStat:
-        partition, name = group_rows.group[0], self._log_name(group_rows.group, version, LogKind.DATA)
-        rows = self._with_meta(group_rows, partition, name.file_id)
-        size = self._write(partition, str(name), rows, self._log_footer(self._file_schema))
-        count = rows.num_rows
-        inserts = 0 if self._plan.operation == UPSERT else count
-        return log_file_stat(partition, name, total_bytes=size, num_inserts=inserts, num_updates=count - inserts)
+    def _open_base(self, group: FileGroup) -> BaseFileWriter:
+        plan = self._plan
+        name = BaseFileName(plan.file_id(group), str(self._token), plan.instant)
+        base = BaseFileWriter(plan.storage, plan.instant, group[0], name, self._file_schema, plan.files)
+        self._paths.append(base.path)
+        return base
 
-    def _delete_log(self, group: FileGroup, deletes: pa.Table, version: int) -> WriteStat:
-        partition, name = group[0], self._log_name(group, version, LogKind.DELETES)
-        avro = delete_log_avro(self._plan.schema, self._plan.rule.ordering_fields)
-        size = self._write(partition, str(name), deletes, self._log_footer(avro))
-        return log_file_stat(partition, name, total_bytes=size, num_deletes=deletes.num_rows)
+    def _finish_base(self, group: FileGroup, base: BaseFileWriter) -> WriteStat:
+        size, rows = base.finish(), base.rows
+        if size > self._plan.files.base_bytes:
+            _log.warning(
+                "base file %s has %d bytes, more than %s=%d; a table with more buckets has smaller ones (%s)",
+                base.path, size, config.BASE_MAX_BYTES.key, self._plan.files.base_bytes, config.NUM_BUCKETS.key,
+            )  # fmt: skip
+        return base_file_stat(group[0], base.name, total_bytes=size, num_writes=rows, num_inserts=rows)
 
-    def _base(self, group_rows: GroupRows) -> WriteStat:
-        partition, keys, files = group_rows.group[0], group_rows.keys, self._plan.files
-        name = BaseFileName(self._plan.file_id(group_rows.group), str(self._token), self._plan.instant)
-        rows = self._with_meta(group_rows, partition, str(name))
-        bloom = BloomFilter.build(keys, files.bloom_entries, files.bloom_fpp, files.bloom_max_entries, files.bloom_kind)
-        footer = base_file_footer(self._file_schema, keys[0].as_py(), keys[-1].as_py(), bloom)
-        size = self._write(partition, str(name), rows, footer)
-        return base_file_stat(partition, name, total_bytes=size, num_writes=rows.num_rows, num_inserts=rows.num_rows)
+    def _begin_roll(self, group: FileGroup, version: int, wipes: pa.Table) -> LogRoll:
+        create = partial(self._open_log, group)
+        return LogRoll(create, version, self._plan.files.log_bytes, has_wipes=wipes.num_rows > 0)
 
-    def _log_name(self, group: FileGroup, version: int, kind: LogKind) -> LogFileName:
-        return LogFileName(self._plan.file_id(group), self._token, self._plan.instant, version, kind)
-
-    def _log_footer(self, record_schema: str) -> dict[str, str]:
-        header = LogHeader(self._plan.instant, self._file_schema).to_footer()
+    def _open_log(self, group: FileGroup, version: int, kind: LogKind) -> OpenLog:
+        plan, partition = self._plan, group[0]
+        name = LogFileName(plan.file_id(group), self._token, plan.instant, version, kind)
+        self._paths.append(announce(plan.storage, plan.instant, partition, str(name)))
+        file = SortedFile(plan.storage, self._paths[-1], plan.files)
+        schema = self._file_schema if kind is LogKind.DATA else self._delete_schema
+        header = LogHeader(plan.instant, self._file_schema).to_footer()
         footer = {key.decode(): value.decode() for key, value in header.items()}
-        return {**footer, AVRO_SCHEMA_KEY: record_schema}
+        return OpenLog(partition, name, file, {**footer, AVRO_SCHEMA_KEY: schema}, plan.operation == UPSERT)
 
-    def _with_meta(self, group_rows: GroupRows, partition: str, file_name: str) -> pa.Table:
+    def _with_meta(self, block: GroupRows) -> pa.Table:
+        """The block's rows as a log has them; a base file puts its own name in (format 01, Record columns)."""
         return add_meta_columns(
-            group_rows.rows,
-            group_rows.keys,
+            block.rows,
+            block.keys,
             instant=self._plan.instant,
             sequence=self._sequence,
-            partition=partition,
-            file_name=file_name,
+            partition=block.group[0],
+            file_name=self._plan.file_id(block.group),
         )
 
-    def _write(self, partition: str, name: str, rows: pa.Table, footer: Mapping[str, str]) -> int:
-        create_marker(self._plan.storage, self._plan.instant, partition, name)
-        self._announce_partition(partition)
-        self._paths.append(file_path(partition, name))
-        return write_sorted(self._plan.storage, self._paths[-1], rows, footer, self._plan.files)
+    def _count(self, base: BaseFileWriter | None, roll: LogRoll | None) -> None:
+        held = (0 if base is None else base.held) + (0 if roll is None else roll.held)
+        # A row group's pages come into being while its rows are still there.
+        self._meter.count("files", 2 * held)
 
     def discard(self) -> None:
-        """Delete all files written so far: the instant is no longer this writer's, so nobody else will."""
+        """Delete all files written so far: the task fails, and its files are nobody's."""
         for path in self._paths:
-            self._plan.storage.delete(path)
+            with suppress(FileNotFoundError):
+                self._plan.storage.delete(path)

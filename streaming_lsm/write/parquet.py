@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,10 @@ _CODECS: dict[str, Literal["zstd", "snappy", "gzip", "lz4", "none"]] = {
     "lz4": "lz4",
     "uncompressed": "none",
 }
+
+
+_SAMPLE = 1024
+_FEW_ROWS = 256
 
 
 class SequenceNumbers:
@@ -46,8 +50,8 @@ def add_meta_columns(
 ) -> pa.Table:
     """`rows` behind the five meta columns; those with one value take no room (format 01, Record columns)."""
     count = rows.num_rows
-    meta = [_constant(instant, count), sequence.take(count), keys, _constant(partition, count)]
-    columns: list[Column] = [*meta, _constant(file_name, count), *rows.columns]
+    meta = [constant(instant, count), sequence.take(count), keys, constant(partition, count)]
+    columns: list[Column] = [*meta, constant(file_name, count), *rows.columns]
     fields = [
         pa.field(field.name, column.type, field.nullable)
         for field, column in zip(with_meta(rows.schema), columns, strict=True)
@@ -55,41 +59,60 @@ def add_meta_columns(
     return pa.table(columns, schema=pa.schema(fields))
 
 
-def _constant(value: str, count: int) -> pa.DictionaryArray[Any, Any]:
+def constant(value: str, count: int) -> pa.DictionaryArray[Any, Any]:
+    """A column of `count` times the same text, which takes next to no room and is never gathered."""
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32), pa.int32()), pa.array([value]))
 
 
-def write_sorted(storage: Storage, path: str, rows: pa.Table, footer: Mapping[str, str], options: FileOptions) -> int:
-    """Write `rows`, which ascend by record key, as one new file, and flush it to disk.
+def open_writer(sink: BinaryIO, rows: pa.Table, options: FileOptions) -> pq.ParquetWriter:
+    """A writer of rows that ascend by record key; the Arrow schema is left out, see `SortedFile.finish`.
 
-    The Arrow schema is left out, so that the columns' types are those of Parquet for every reader, and the
-    footer is added by itself: pyarrow drops it together with that schema.
-
-    Returns:
-        The file's size in bytes.
+    Args:
+        rows: the first rows, which decide which columns get a dictionary.
     """
+    schema = rows.schema
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression=_CODECS[options.codec],
+        use_dictionary=list(_dictionary_columns(rows)),  # type: ignore[arg-type]  # the stubs miss the list
+        data_page_size=options.page_bytes,
+        write_page_index=True,
+        write_page_checksum=True,
+        sorting_columns=pq.SortingColumn.from_ordering(schema, [(RECORD_KEY, "ascending")]),
+        store_schema=False,
+    )
+
+
+def write_sorted(storage: Storage, path: str, rows: pa.Table, footer: Mapping[str, str], options: FileOptions) -> int:
+    """Write `rows`, which ascend by record key, as one new file, and flush it to disk; returns its size in bytes."""
     with storage.create(path) as sink:
-        with pq.ParquetWriter(
-            sink,
-            rows.schema,
-            compression=_CODECS[options.codec],
-            use_dictionary=list(_dictionary_columns(rows.schema)),  # type: ignore[arg-type]  # the stubs miss the list
-            data_page_size=options.page_bytes,
-            write_page_index=True,
-            write_page_checksum=True,
-            sorting_columns=pq.SortingColumn.from_ordering(rows.schema, [(RECORD_KEY, "ascending")]),
-            store_schema=False,
-        ) as writer:
+        with open_writer(sink, rows, options) as writer:
             writer.write_table(rows, row_group_size=options.row_group_rows)
             writer.add_key_value_metadata(dict(footer))
         return int(sink.tell())
 
 
-def _dictionary_columns(schema: pa.Schema) -> Iterator[str]:
-    """Leaf columns worth a dictionary: all but those whose values are unique by nature."""
-    for field in schema:
-        if field.name not in (RECORD_KEY, COMMIT_SEQNO):
+def _dictionary_columns(rows: pa.Table) -> Iterator[str]:
+    """Leaf columns worth a dictionary: all but those whose values hardly repeat.
+
+    For them it takes up to half as long again to write a file, which is larger then.
+    """
+    places = np.unique(np.linspace(0, max(0, rows.num_rows - 1), _SAMPLE).astype(np.int64))
+    sample = rows.take(pa.array(places, pa.int64())) if rows.num_rows > _FEW_ROWS else None
+    for field in rows.schema:
+        if field.name in (RECORD_KEY, COMMIT_SEQNO):
+            continue
+        if sample is None or pa.types.is_nested(field.type) or _repeats(sample.column(field.name), rows.num_rows):
             yield from _leaves(field.name, field.type)
+
+
+def _repeats(sample: pa.ChunkedArray[Any], rows: int) -> bool:
+    """Whether about a quarter of `rows` values or fewer are distinct, from how many pairs of a sample are equal."""
+    if pa.types.is_dictionary(sample.type):
+        return True
+    repeated = len(sample) - pc.count_distinct(sample, mode="all").as_py()
+    return len(sample) ** 2 * 4 <= 2 * repeated * rows
 
 
 def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from time import perf_counter
 
 import pyarrow as pa
 
-from streaming_lsm.errors import Fenced
+from streaming_lsm.errors import StorageError
 from streaming_lsm.format.commit import WriteStat
 from streaming_lsm.format.names import WriteToken
 from streaming_lsm.timeline.heartbeat import check_still_inflight
+from streaming_lsm.write.base_merge import BaseMerger
 from streaming_lsm.write.dead_letters import DeadLetterBox
 from streaming_lsm.write.group_writer import GroupWriter
+from streaming_lsm.write.numbers import TaskNumbers, Timed
 from streaming_lsm.write.plan import WritePlan
 from streaming_lsm.write.record_buffer import RecordBuffer
+from streaming_lsm.write.spill import no_room
 from streaming_lsm.write.tombstones import LastEvents
 
 
@@ -25,17 +30,20 @@ class Written:
     Attributes:
         stats: one per file.
         last_events: the last event of each topic partition, as each task saw it.
+        numbers: what was counted and timed.
     """
 
     stats: tuple[WriteStat, ...]
     last_events: tuple[LastEvents, ...] = ()
+    numbers: TaskNumbers = field(default_factory=TaskNumbers)
 
     @staticmethod
     def joined(parts: Iterable[Written]) -> Written:
         """What several tasks have written."""
         found = list(parts)
         stats = tuple(stat for part in found for stat in part.stats)
-        return Written(stats, tuple(events for part in found for events in part.last_events))
+        events = tuple(events for part in found for events in part.last_events)
+        return Written(stats, events, TaskNumbers.joined(part.numbers for part in found))
 
 
 def write_partition(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToken) -> Written:
@@ -48,6 +56,7 @@ def write_partition(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: W
 
     Raises:
         RecordError, SchemaError: see `RecordBuffer.append`; nothing was written.
+        StorageError: a disk is full; what was written is removed.
         Fenced: the instant was completed or rolled back meanwhile; the files are removed.
     """
     return write_collected(plan, collect(plan, batches, token), token)
@@ -55,28 +64,75 @@ def write_partition(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: W
 
 @dataclass(frozen=True)
 class Collected:
-    """The rows of one task, checked, and its unreadable events."""
+    """The rows of one task, checked, and its unreadable events.
+
+    Attributes:
+        buffer: the rows.
+        letters: the events that the table cannot take.
+        receive_seconds: time spent waiting for input.
+        check_seconds: time spent checking and holding it, and spilling what does not fit.
+    """
 
     buffer: RecordBuffer
     letters: DeadLetterBox
+    receive_seconds: float = 0.0
+    check_seconds: float = 0.0
 
 
 def collect(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToken) -> Collected:
     """The first half of `write_partition`, which finds bad input and writes nothing; the plan needs no instant."""
-    collected = Collected(RecordBuffer(plan), DeadLetterBox(plan, token))
-    for batch in batches:
-        collected.buffer.append(collected.letters.divert(batch))
-    return collected
+    buffer, letters, received = RecordBuffer(plan), DeadLetterBox(plan, token), Timed(batches)
+    try:
+        begun = perf_counter()
+        for batch in received:
+            buffer.append(letters.divert(batch))
+        spent = perf_counter() - begun
+    except BaseException:
+        buffer.close()
+        raise
+    return Collected(buffer, letters, received.seconds, spent - received.seconds)
 
 
 def write_collected(plan: WritePlan, collected: Collected, token: WriteToken) -> Written:
     """The second half of `write_partition`."""
-    buffer, writer = collected.buffer, GroupWriter(plan, token)
+    buffer = collected.buffer
+    writer = _writer(plan, token, buffer)
+    begun = perf_counter()
     try:
-        stats = tuple(stat for group_rows in buffer.drain() for stat in writer.write(group_rows))
+        stats = tuple(stat for group, blocks in buffer.drain() for stat in writer.write(group, blocks))
         collected.letters.post()
         check_still_inflight(plan.storage, plan.instant)
-    except Fenced:
-        writer.discard()
+    except BaseException as error:
+        with suppress(OSError):
+            writer.discard()
+        if isinstance(error, OSError) and no_room(error):
+            raise StorageError(
+                f"no room in {plan.storage.uri} for a file of instant {plan.instant} ({error.strerror}): free some; "
+                "the batch is not in the table and can be written again"
+            ) from error
         raise
-    return Written(stats, tuple(buffer.last_events))
+    finally:
+        buffer.close()
+    spent = perf_counter() - begun
+    return Written(stats, (buffer.last_events,), _numbers(collected, spent))
+
+
+def _writer(plan: WritePlan, token: WriteToken, buffer: RecordBuffer) -> GroupWriter | BaseMerger:
+    row_group = min(plan.files.row_group_bytes, buffer.budget.row_group)
+    plan = replace(plan, files=replace(plan.files, row_group_bytes=row_group))
+    return BaseMerger(plan, token) if plan.config.is_copy_on_write else GroupWriter(plan, token, buffer.meter)
+
+
+def _numbers(collected: Collected, write_seconds: float) -> TaskNumbers:
+    buffer = collected.buffer
+    return TaskNumbers(
+        rows_in=buffer.rows_in,
+        rows_kept=buffer.rows_kept,
+        rows_deleted=buffer.rows_deleted,
+        rows_replaced=buffer.rows_in - buffer.rows_kept - buffer.rows_deleted,
+        spilled_bytes=buffer.spilled_bytes,
+        peak_bytes=buffer.meter.peak,
+        receive_ms=round(1000 * collected.receive_seconds),
+        sort_ms=round(1000 * (collected.check_seconds + buffer.drain_seconds)),
+        write_ms=round(1000 * (write_seconds - buffer.drain_seconds)),
+    )

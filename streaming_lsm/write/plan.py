@@ -14,6 +14,7 @@ from streaming_lsm.format.names import bucket_file_id
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.read.file_view import BaseFile
 from streaming_lsm.schema import delete_log_schema
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.tombstones import OpenDeletes
@@ -33,6 +34,9 @@ class FileOptions:
         row_group_rows: rows per row group.
         page_bytes: uncompressed bytes per page.
         bloom_kind, bloom_entries, bloom_fpp, bloom_max_entries: bloom filter of base files (format 07).
+        row_group_bytes: bytes in memory at which a row group ends, however few rows it has.
+        log_bytes: bytes at which a log file ends and the next version begins.
+        base_bytes: bytes above which a base file is worth a warning.
     """
 
     codec: str
@@ -42,6 +46,9 @@ class FileOptions:
     bloom_entries: int
     bloom_fpp: float
     bloom_max_entries: int
+    row_group_bytes: int = 128 << 20
+    log_bytes: int = 1 << 30
+    base_bytes: int = 120 << 20
 
     @staticmethod
     def of(options: Options) -> FileOptions:
@@ -54,6 +61,8 @@ class FileOptions:
             bloom_entries=options[config.BLOOM_ENTRIES],
             bloom_fpp=options[config.BLOOM_FPP],
             bloom_max_entries=options[config.BLOOM_MAX_ENTRIES],
+            log_bytes=options[config.LOG_MAX_BYTES],
+            base_bytes=options[config.BASE_MAX_BYTES],
         )
 
 
@@ -80,9 +89,12 @@ class WritePlan:
         arrival_fields: columns that order the events of the batch.
         files: Parquet settings.
         file_ids: live file groups by partition path and bucket.
+        bases: their newest base files; only a copy-on-write table needs them.
         dead_letters: where unreadable events go; None fails the batch.
         open_deletes: deletes at the end of the batch before whose tombstone may come now.
         instant: requested time of the deltacommit; empty until it has begun.
+        buffer_bytes: memory that one task may hold.
+        spill_folder: where sorted runs go beyond that; None means the system's folder for temporary files.
     """
 
     storage: Storage
@@ -95,13 +107,21 @@ class WritePlan:
     arrival_fields: tuple[str, ...]
     files: FileOptions
     file_ids: Mapping[FileGroup, str]
+    bases: Mapping[FileGroup, BaseFile] = field(default_factory=dict)
     dead_letters: DeadLetters | None = None
     open_deletes: OpenDeletes = field(default_factory=dict)
     instant: str = ""
+    buffer_bytes: int = 256 << 20
+    spill_folder: str | None = None
 
     def at(self, instant: str) -> WritePlan:
         """The plan once the deltacommit has begun."""
         return replace(self, instant=instant)
+
+    @property
+    def action(self) -> str:
+        """What the write is called on the timeline."""
+        return "commit" if self.config.is_copy_on_write else "deltacommit"
 
     @property
     def delete_schema(self) -> pa.Schema:

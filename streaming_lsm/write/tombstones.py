@@ -50,6 +50,12 @@ def open_deletes(before: OpenDeletes, tasks: Iterable[LastEvents]) -> dict[str, 
     return kept | {source: event.deleted_key for source, event in last.items() if event.deleted_key is not None}
 
 
+def newest_events(before: LastEvents, after: LastEvents) -> LastEvents:
+    """The later one of two last events of each source."""
+    none = LastEvent(-1, None)
+    return {**before, **{source: new for source, new in after.items() if new.offset > before.get(source, none).offset}}
+
+
 def last_events(batch: pa.RecordBatch, keys: pa.StringArray, deleted: Flags, tombstone: Flags) -> dict[str, LastEvent]:
     """The last event of each topic partition; nothing for batches that do not come from Kafka."""
     if not has_sources(batch):

@@ -76,13 +76,13 @@ def stop_at(point: str, flag: Path) -> None:
         second(wait)
         return write_batch(*arguments)
 
-    def writing(batch: Any, table: LsmTable, plan: WritePlan) -> Any:
+    def writing(batch: Any, table: LsmTable, plan: WritePlan, *more: Any) -> Any:
         def stall() -> None:
             root = table.path.removeprefix("file://")
             write_batch(batch, table, dataclasses.replace(plan, storage=Stalling(root, str(flag))))
 
         second(stall)
-        return write_batch(batch, table, plan)
+        return write_batch(batch, table, plan, *more)
 
     def written(*arguments: Any) -> Any:
         stats = write_batch(*arguments)

@@ -102,7 +102,7 @@ def test_an_unknown_variable_is_refused_with_the_nearest_known_one() -> None:
         ("hoodie.table.ordering.fields", [1]),
         ("hoodie.record.merge.mode", "CUSTOM"),
         ("hoodie.datasource.write.operation", "merge"),
-        ("hoodie.datasource.write.table.type", "COPY_ON_WRITE"),
+        ("hoodie.datasource.write.table.type", "APPEND_ONLY"),
         ("hoodie.parquet.compression.codec", "brotli"),
     ],
 )

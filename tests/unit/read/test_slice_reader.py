@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError, LsmError, SchemaError, UnsupportedTable
+from streaming_lsm.read.data_file import open_slice
 from tests.support.small_tables import create, data_files, rows, shown
 
 HEADER = "hudi.log.format.metadata"
@@ -66,6 +68,24 @@ def test_the_untouched_table_is_read(table: LsmTable) -> None:
 
 
 @KINDS
+def test_batches_are_smaller_where_a_slice_has_many_files(table: LsmTable) -> None:
+    for ts in range(3, 33):
+        table.upsert(rows(("a", "DE", ts, ts)))
+    held = []
+    for found in table.file_slices():
+        with ExitStack() as files:
+            opened = open_slice(table.storage, found, table.rule, files)
+            held.append((len(opened), sum(file.batch_rows for file in opened)))
+    assert held == [(33, 33 * (2**20 // 33)), (1, 131072)]
+    assert shown(table)[0] == ("a", "DE", 32, 32)
+
+
+@pytest.mark.parametrize("threads", [1, 8], ids=["fewer-threads-than-slices", "more-threads-than-slices"])
+def test_the_rows_do_not_depend_on_the_number_of_threads(table: LsmTable, threads: int) -> None:
+    other = LsmTable(table.path, {"lsm.read.threads": threads})
+    assert shown(other) == shown(table) == [("a", "DE", 2, 10), ("c", "DE", 2, 30), ("x", "FR", 1, 3)]
+
+
 @pytest.mark.parametrize("size", [0, 3, 100, -1, -9])
 def test_a_truncated_file_is_named(table: LsmTable, tmp_path: Path, kind: str, size: int) -> None:
     path = file_of(tmp_path, kind)

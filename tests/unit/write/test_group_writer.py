@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,8 +19,11 @@ from streaming_lsm.format.partition_metadata import parse_partition_metadata
 from streaming_lsm.schema import META_COLUMNS, from_avro, with_meta
 from streaming_lsm.timeline.heartbeat import heartbeat_path
 from streaming_lsm.timeline.markers import list_marked_files
+from streaming_lsm.write.group_writer import GroupWriter
 from streaming_lsm.write.partition_writer import write_partition
 from streaming_lsm.write.plan import FileOptions, WritePlan
+from streaming_lsm.write.record_buffer import RecordBuffer
+from streaming_lsm.write.settle import GroupRows
 from tests.support.plans import INSTANT, SCHEMA, make_plan, open_instant
 from tests.support.writers import files_below
 
@@ -210,6 +215,94 @@ def test_a_new_group_has_its_bucket_in_its_id_and_the_same_id_in_every_attempt(t
     assert [bucket_of(stat.file_id) for stat in first] == [0, 1, 2]
     assert [stat.file_id for stat in first] == [stat.file_id for stat in again]
     assert {stat.path for stat in first}.isdisjoint(stat.path for stat in again)
+
+
+def blocks_of(plan: WritePlan, *rows: list[tuple[str, int | None, int, bool]]) -> list[WriteStat]:
+    """Write blocks of one group as a buffer would hand them over, each from events of its own."""
+    blocks = []
+    for part in rows:
+        buffer = RecordBuffer(plan)
+        buffer.append(events(part))
+        blocks += [block for _, found in buffer.drain() for block in found]
+    return list(GroupWriter(plan, TOKEN).write(("", 0), blocks))
+
+
+def keys_by_log(root: Path, stats: list[WriteStat]) -> list[tuple[int, str, list[str]]]:
+    """Version, kind and keys of each log, in merge order."""
+    found = [
+        (log_name(stat).version, str(log_name(stat).kind), pq.read_table(root / stat.path)["_hoodie_record_key"])
+        for stat in sorted(stats, key=lambda stat: log_name(stat).sort_key)
+    ]
+    return [(version, kind, keys.to_pylist()) for version, kind, keys in found]
+
+
+def test_a_log_that_is_large_enough_ends_with_its_version(tmp_path: Path) -> None:
+    files = replace(SMALL_FILES, row_group_rows=1, log_bytes=1)
+    stats = blocks_of(
+        open_instant(make_plan(tmp_path, files=files)),
+        [("a", 1, 1, False), ("b", 1, 1, True)],
+        [("c", 1, 1, False)],
+        [("d", 1, 1, True)],
+    )
+    assert keys_by_log(tmp_path, stats) == [
+        (1, "log", ["a"]),
+        (1, "deletes", ["b"]),
+        (2, "log", ["c"]),
+        (3, "deletes", ["d"]),
+    ]
+
+
+def test_wipes_that_turn_up_late_begin_a_roll_of_their_own(tmp_path: Path) -> None:
+    wiped = [("c", 9, 1, False), ("c", None, 1, True), ("c", 1, 2, False)]
+    stats = blocks_of(
+        open_instant(make_plan(tmp_path)),
+        [("a", 1, 1, False), ("b", 1, 1, True)],
+        wiped,
+        [("d", 1, 1, False)],
+        [(key.replace("c", "e"), *rest) for key, *rest in wiped],
+    )
+    assert keys_by_log(tmp_path, stats) == [
+        (1, "log", ["a"]),
+        (1, "deletes", ["b"]),
+        (2, "deletes", ["c", "e"]),
+        (3, "log", ["c", "d", "e"]),
+    ]
+
+
+def test_a_bulk_insert_goes_on_with_its_base_file_when_deletes_turn_up(tmp_path: Path) -> None:
+    base, deletes = blocks_of(
+        open_instant(make_plan(tmp_path, operation="bulk_insert")),
+        [("a", 1, 1, False)],
+        [("b", 1, 1, True), ("c", 9, 1, False), ("c", None, 1, True), ("c", 1, 2, False)],
+        [("d", 1, 1, False)],
+    )
+    rows = pq.read_table(tmp_path / base.path)
+    assert rows["_hoodie_record_key"].to_pylist() == ["a", "c", "d"]
+    assert set(rows["_hoodie_file_name"].to_pylist()) == {Path(base.path).name}
+    assert keys_by_log(tmp_path, [deletes]) == [(1, "deletes", ["b"])]
+
+
+def test_a_base_file_that_outgrows_its_limit_asks_for_more_buckets(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = open_instant(make_plan(tmp_path, operation="bulk_insert", files=replace(SMALL_FILES, base_bytes=10)))
+    (stat,) = write(plan, upserts("a"))
+    assert stat.path in caplog.text
+    assert "hoodie.bucket.index.num.buckets" in caplog.text
+
+
+def test_a_failing_input_leaves_no_file_behind(tmp_path: Path) -> None:
+    plan = open_instant(make_plan(tmp_path))
+
+    def blocks() -> Iterator[GroupRows]:
+        buffer = RecordBuffer(plan)
+        buffer.append(upserts("a"))
+        yield from (block for _, found in buffer.drain() for block in found)
+        raise OSError("the spill is gone")
+
+    with pytest.raises(OSError, match="the spill is gone"):
+        list(GroupWriter(plan, TOKEN).write(("", 0), blocks()))
+    assert not [path for path in files_below(tmp_path) if path.endswith(".parquet")]
 
 
 def test_every_file_has_a_marker_and_a_size(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""What the batches so far say about the next one: how many tasks it is worth, and how its rows are best handed over."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+ROWS_A_TASK = 50_000
+BYTES_A_TASK = 16 << 20
+_REMEMBERED = 4
+
+TRANSFER_ROWS = 4096
+"""Rows that Spark hands to a Python worker at a time. More are no faster; fewer keep memory low where rows are wide."""
+TRANSFER_BYTES = 16 << 20
+UNBOUNDED = (1 << 31) - 1
+"""Spark's word for no bound. With any other it adds up the size of all columns after each row, which takes longer than
+writing the row does."""
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """How large a batch was.
+
+    Attributes:
+        rows: of the batch.
+        bytes: that they took as Arrow columns.
+    """
+
+    rows: int
+    bytes: int
+
+
+class Pace:
+    """Remembers the last few batches.
+
+    The next batch may be of any size all the same: too few tasks or too wide rows make it slow, never wrong.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._seen: deque[BatchSize] = deque(maxlen=_REMEMBERED)
+
+    def note(self, size: BatchSize) -> None:
+        """Remember a batch."""
+        self._seen.append(size)
+
+    def tasks(self, most: int) -> int:
+        """How many tasks are to write the next batch: what the largest of the last batches was worth, or `most`."""
+        if not self._seen:
+            return most
+        worth = max(max(-(-size.rows // ROWS_A_TASK), -(-size.bytes // BYTES_A_TASK)) for size in self._seen)
+        return max(1, min(most, worth))
+
+    @property
+    def transfer_bytes(self) -> int:
+        """The bound of the bytes that Spark hands over at a time; none where the rows so far keep far below it."""
+        rows, size = sum(seen.rows for seen in self._seen), sum(seen.bytes for seen in self._seen)
+        return UNBOUNDED if rows and size * TRANSFER_ROWS <= rows * TRANSFER_BYTES else TRANSFER_BYTES

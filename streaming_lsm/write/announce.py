@@ -1,0 +1,24 @@
+"""What comes before a data file: its marker, and its partition's metadata file (format 01, Markers)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from streaming_lsm.format.commit import file_path
+from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.markers import create_marker
+
+
+def announce(storage: Storage, instant: str, partition: str, file_name: str) -> str:
+    """Announce a data file that a task is about to create; returns its path relative to the table.
+
+    Raises:
+        Fenced: the instant takes no more files.
+    """
+    create_marker(storage, instant, partition, file_name)
+    path = file_path(partition, PARTITION_METADATA_NAME)
+    if not storage.exists(path):
+        with suppress(FileExistsError):  # another task was first
+            storage.put_if_absent(path, print_partition_metadata(instant, partition))
+    return file_path(partition, file_name)

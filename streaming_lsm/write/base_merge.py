@@ -1,0 +1,130 @@
+"""Copy on write: what one batch does to one file group, merged into a new base file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from itertools import chain
+
+import pyarrow as pa
+
+from streaming_lsm.columns import strings
+from streaming_lsm.format.commit import WriteStat, base_file_stat
+from streaming_lsm.format.names import BaseFileName, WriteToken
+from streaming_lsm.keys.words import KeyWords, sort_keys
+from streaming_lsm.merge.runs import Block, Run, merge_runs
+from streaming_lsm.read.data_file import BATCH_ROWS, open_slice
+from streaming_lsm.read.file_view import BaseFile, FileSlice
+from streaming_lsm.schema import RECORD_KEY, to_avro, with_meta
+from streaming_lsm.write.base_writer import BaseFileWriter
+from streaming_lsm.write.control import DELETE
+from streaming_lsm.write.parquet import SequenceNumbers, add_meta_columns
+from streaming_lsm.write.plan import FileGroup, WritePlan
+from streaming_lsm.write.settle import GroupRows
+
+
+class BaseMerger:
+    """Writes the base files of one task: the rows of the base file before, changed by those of the batch."""
+
+    def __init__(self, plan: WritePlan, token: WriteToken) -> None:
+        """A merger for the task attempt that `token` names."""
+        self._plan = plan
+        self._token = token
+        self._sequence = SequenceNumbers(plan.instant, token.task)
+        self._file_schema = with_meta(plan.schema)
+        self._avro_schema = to_avro(self._file_schema, plan.config.name)
+        nullable = [field.with_nullable(True) for field in self._file_schema]
+        self._base_schema = pa.schema(nullable)
+        self._batch_schema = pa.schema([*nullable, pa.field(DELETE, pa.bool_())])
+        self._paths: list[str] = []
+
+    def write(self, group: FileGroup, blocks: Iterable[GroupRows]) -> Iterator[WriteStat]:
+        """Write the group's next base file; none where the batch only deletes and there is no base file yet.
+
+        Rows of the base file that the batch does not touch keep their meta columns (format 05, Output).
+
+        Args:
+            group: partition path and bucket.
+            blocks: what the batch does to it, ascending by record key.
+
+        Raises:
+            CorruptFileError: the base file is missing or damaged.
+        """
+        previous = self._plan.bases.get(group)
+        with ExitStack() as files:
+            merged = merge_runs(self._runs(group, previous, blocks, files), self._plan.rule)
+            first = next(merged, None)
+            if first is not None or previous is not None:
+                found = merged if first is None else chain((first,), merged)
+                yield self._write(group, previous, found, files)
+
+    def discard(self) -> None:
+        """Delete all files written so far: the instant is no longer this writer's, so nobody else will."""
+        for path in self._paths:
+            self._plan.storage.delete(path)
+
+    def _write(
+        self, group: FileGroup, previous: BaseFile | None, merged: Iterable[Block], files: ExitStack
+    ) -> WriteStat:
+        plan, partition = self._plan, group[0]
+        name = BaseFileName(plan.file_id(group), str(self._token), plan.instant)
+        base = BaseFileWriter(plan.storage, plan.instant, partition, name, self._avro_schema, plan.files)
+        self._paths.append(base.path)
+        files.enter_context(base)
+        base.append(self._file_schema.empty_table())
+        inserts = updates = deletes = 0
+        for block in merged:
+            base.append(block.rows.cast(self._file_schema))
+            inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
+        return base_file_stat(
+            partition,
+            name,
+            total_bytes=base.finish(),
+            num_writes=base.rows,
+            num_inserts=inserts,
+            num_updates=updates,
+            num_deletes=deletes,
+            previous=None if previous is None else previous.name,
+        )
+
+    def _runs(
+        self, group: FileGroup, previous: BaseFile | None, blocks: Iterable[GroupRows], files: ExitStack
+    ) -> list[Run]:
+        batch = Run(f"the batch at {self._plan.instant}", self._incoming(group, blocks), marks=DELETE)
+        if previous is None:
+            return [batch]
+        before = FileSlice(group[0], previous.name.file_id, previous, ())
+        (file,) = open_slice(self._plan.storage, before, self._plan.rule, files)
+        return [Run(file.path, file.batches(self._base_schema), base=True), batch]
+
+    def _incoming(self, group: FileGroup, blocks: Iterable[GroupRows]) -> Iterator[pa.RecordBatch]:
+        """The batch as one run: per key the delete without ordering, the row, the delete that stands after it."""
+        file_id = self._plan.file_id(group)
+        for block in blocks:
+            rows = add_meta_columns(
+                block.rows,
+                block.keys,
+                instant=self._plan.instant,
+                sequence=self._sequence,
+                partition=group[0],
+                file_name=file_id,
+            )
+            parts = [self._deletes(block.wipes), self._marked(rows, deleted=False), self._deletes(block.deletes)]
+            filled = [part for part in parts if part.num_rows]
+            table = pa.concat_tables(filled or parts)
+            if len(filled) > 1:
+                keys = strings(table.column(RECORD_KEY))
+                table = table.take(pa.array(sort_keys(KeyWords.of(keys), runs=True).order, pa.int64()))
+            yield from table.to_batches(max_chunksize=BATCH_ROWS)
+
+    def _marked(self, rows: pa.Table, *, deleted: bool) -> pa.Table:
+        marks = pa.repeat(pa.scalar(deleted), rows.num_rows)
+        return rows.append_column(DELETE, marks).cast(self._batch_schema)
+
+    def _deletes(self, deletes: pa.Table) -> pa.Table:
+        """Deletes in the shape of rows: key and ordering fields, and nulls."""
+        columns = [
+            deletes.column(field.name) if field.name in deletes.schema.names else pa.nulls(len(deletes), field.type)
+            for field in self._base_schema
+        ]
+        return self._marked(pa.table(columns, schema=self._base_schema), deleted=True)

@@ -1,0 +1,241 @@
+"""Checked events as Arrow batches of one shape: in memory, in a spilled run and between tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming_lsm.columns import Column, Flags, Int64s, flags, int64s, pc, strings
+from streaming_lsm.errors import RecordError, SchemaError
+from streaming_lsm.keys.bucket import bucket_ids
+from streaming_lsm.keys.dictionaries import codes_of, texts_of
+from streaming_lsm.schema import RECORD_KEY, fit
+from streaming_lsm.write import control
+from streaming_lsm.write.plan import DELETE, FileGroup, WritePlan
+from streaming_lsm.write.tombstones import LastEvents, answered, last_events, newest_events
+
+CODE = "_lsm_code"
+"""int64: number of the partition path, times the number of buckets, plus the bucket."""
+FLAGS = "_lsm_flags"
+"""uint8: the bits below."""
+ARRIVAL = "_lsm_arrival_"
+"""int64, numbered from 0: what orders the events of a key, the most significant first."""
+
+DELETED, TOMBSTONE, ANSWERED = np.uint8(1), np.uint8(2), np.uint8(4)
+"""A delete of any kind; a delete that is a tombstone; a tombstone whose delete ended the batch before."""
+
+Bits = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class EventShape:
+    """The columns of checked events: the record key, three kinds of control columns, then the table's own.
+
+    Attributes:
+        schema: columns of the events; those of the table may be null, as in a delete.
+        rows: columns of the table.
+        key_column: the table's column that is the record key itself; it is held once, as the key.
+        arrivals: names of the arrival columns.
+    """
+
+    schema: pa.Schema
+    rows: pa.Schema
+    key_column: str | None
+    arrivals: tuple[str, ...]
+
+    @staticmethod
+    def of(plan: WritePlan) -> EventShape:
+        """The shape of a batch's events."""
+        shared = _key_column(plan)
+        arrivals = tuple(f"{ARRIVAL}{place}" for place in range(len(plan.arrival_fields)))
+        key, code, bits = pa.field(RECORD_KEY, pa.string()), pa.field(CODE, pa.int64()), pa.field(FLAGS, pa.uint8())
+        fields: list[pa.Field[Any]] = [key, code, bits, *(pa.field(name, pa.int64()) for name in arrivals)]
+        fields += [field.with_nullable(True) for field in plan.schema if field.name != shared]
+        return EventShape(pa.schema(fields), plan.schema, shared, arrivals)
+
+    def table_rows(self, events: pa.Table) -> pa.Table:
+        """The table's columns of events that are no deletes."""
+        names = (RECORD_KEY if name == self.key_column else name for name in self.rows.names)
+        return pa.table([events.column(name) for name in names], names=self.rows.names).cast(self.rows)
+
+
+def _key_column(plan: WritePlan) -> str | None:
+    if plan.keys.composite:
+        return None
+    (name,) = plan.keys.record_key_fields
+    # The merge rule looks for its ordering fields by their own names.
+    if name not in plan.schema.names or name in plan.rule.ordering_fields:
+        return None
+    return name if pa.types.is_string(plan.schema.field(name).type) else None
+
+
+def bits_of(events: pa.Table) -> Bits:
+    """The flags of events, uint8 (rows,)."""
+    return np.asarray(events.column(FLAGS), np.uint8)
+
+
+def codes(events: pa.Table | pa.RecordBatch) -> Int64s:
+    """The numbers of the events' file groups, int64 (rows,)."""
+    return np.asarray(events.column(CODE), np.int64)
+
+
+class Intake(Protocol):
+    """Where the events of one task come from."""
+
+    @property
+    def shape(self) -> EventShape:
+        """Their columns."""
+        ...
+
+    @property
+    def sorted_runs(self) -> bool:
+        """Whether each batch is sorted."""
+        ...
+
+    @property
+    def tombstones(self) -> bool:
+        """Whether any batch so far could hold tombstones."""
+        ...
+
+    @property
+    def last_events(self) -> LastEvents:
+        """The last event of each topic partition so far."""
+        ...
+
+    def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The events of a batch."""
+        ...
+
+    def group(self, code: int) -> FileGroup:
+        """The file group that events are numbered for."""
+        ...
+
+
+class EventIntake:
+    """Checks the batches of one task and gives them the shape of events.
+
+    Attributes:
+        shape: the events' columns.
+        sorted_runs: whether each batch is sorted: they come as they are.
+        tombstones: whether any batch could hold tombstones.
+        last_events: the last event of each topic partition so far.
+    """
+
+    def __init__(self, plan: WritePlan) -> None:
+        """An intake for one task of `plan`."""
+        self._plan = plan
+        self._numbers: dict[str, int] = {}
+        self._paths: list[str] = []
+        self._row_schema = pa.schema([field.with_nullable(True) for field in plan.schema])
+        self.shape = EventShape.of(plan)
+        self.sorted_runs = False
+        self.tombstones = False
+        self.last_events: LastEvents = {}
+
+    def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The events of a batch with the table's columns and, optionally, control columns; nothing is copied.
+
+        Raises:
+            RecordError: null or empty record key, null ordering value, unusable partition value.
+            SchemaError: a column is missing or of another type.
+        """
+        plan = self._plan
+        deleted, tombstone = self._deleted(batch), _flags(batch, control.TOMBSTONE)
+        keys = plan.keys.record_keys(batch)
+        rows = self._fit(batch)
+        self._check_values(rows, keys, deleted)
+        closing = answered(batch, keys, tombstone, plan.open_deletes)
+        arrival = [pa.array(_arrival(batch, name)) for name in plan.arrival_fields]
+        code = self._codes(batch, keys)
+        self.tombstones |= batch.schema.get_field_index(control.TOMBSTONE) >= 0
+        self.last_events = newest_events(self.last_events, last_events(batch, keys, deleted, tombstone))
+        bits = deleted * DELETED | tombstone * TOMBSTONE | closing * ANSWERED
+        values = [rows.column(name) for name in self.shape.schema.names[3 + len(arrival) :]]
+        return pa.RecordBatch.from_arrays(
+            [keys, pa.array(code), pa.array(bits), *arrival, *values], schema=self.shape.schema
+        )
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The partition paths so far, by number."""
+        return self._paths
+
+    def group(self, code: int) -> FileGroup:
+        """The file group that events are numbered for."""
+        number, bucket = divmod(code, self._plan.config.num_buckets)
+        return self._paths[number], bucket
+
+    def _codes(self, batch: pa.RecordBatch, keys: pa.StringArray) -> Int64s:
+        table = self._plan.config
+        paths = self._plan.keys.partition_paths(batch)
+        numbers = np.array([self._number(path) for path in texts_of(paths)], np.int64)
+        buckets = bucket_ids(keys, table.record_key_fields, table.hash_fields, table.num_buckets)
+        return numbers[codes_of(paths)] * table.num_buckets + buckets
+
+    def _number(self, path: str) -> int:
+        if path not in self._numbers:
+            self._numbers[path] = len(self._paths)
+            self._paths.append(path)
+        return self._numbers[path]
+
+    def _deleted(self, batch: pa.RecordBatch) -> Flags:
+        if self._plan.operation == DELETE:
+            return np.ones(batch.num_rows, np.bool_)
+        flagged = self._plan.rule.deletes(batch)
+        return flagged | _flags(batch, control.DELETE) | _flags(batch, control.TOMBSTONE)
+
+    def _fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The table's columns; a delete may lack all that neither key nor order needs."""
+        missing = [field for field in self._row_schema if batch.schema.get_field_index(field.name) < 0]
+        if self._plan.operation == DELETE:
+            for field in missing:
+                batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
+        return fit(batch, self._row_schema)
+
+    def _check_values(self, rows: pa.RecordBatch, keys: pa.StringArray, deleted: Flags) -> None:
+        kept = pa.array(~deleted)
+        required = {field.name for field in self._plan.schema if not field.nullable}
+        for name in sorted(required.union(self._plan.rule.ordering_fields)):
+            missing = pc.and_(pc.is_null(rows.column(name)), kept)
+            if pc.any(missing).as_py():
+                key = keys[pc.index(missing, True).as_py()].as_py()
+                what = "ordering field" if name in self._plan.rule.ordering_fields else "required column"
+                raise RecordError(f"{what} {name!r} is null in the row with key {key!r}; every upserted row needs it")
+        self._check_delete_order(rows, keys, deleted)
+
+    def _check_delete_order(self, rows: pa.RecordBatch, keys: pa.StringArray, deleted: Flags) -> None:
+        nulls = [np.asarray(pc.is_null(rows.column(name))) for name in self._plan.rule.ordering_fields]
+        if len(nulls) < 2:
+            return
+        partly = deleted & np.logical_or.reduce(nulls) & ~np.logical_and.reduce(nulls)
+        if partly.any():
+            key = keys[int(np.argmax(partly))].as_py()
+            fields = ", ".join(self._plan.rule.ordering_fields)
+            raise RecordError(f"the delete of key {key!r} has some of the ordering fields {fields}; give all or none")
+
+
+def event_keys(events: pa.Table) -> pa.StringArray:
+    """The record keys of events as one array."""
+    return strings(events.column(RECORD_KEY))
+
+
+def _flags(batch: pa.RecordBatch, name: str) -> Flags:
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        return np.zeros(batch.num_rows, np.bool_)
+    return flags(batch.column(index))
+
+
+def _arrival(batch: pa.RecordBatch, name: str) -> Int64s:
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        raise SchemaError(f"arrival column {name!r} is missing; the batch has {', '.join(batch.schema.names)}")
+    column: Column = batch.column(index)
+    if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type)):
+        raise SchemaError(f"arrival column {name!r} must be a whole number or a timestamp without nulls")
+    return int64s(column)

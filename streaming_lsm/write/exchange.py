@@ -1,0 +1,292 @@
+"""Sorted runs of checked events on their way from the tasks that read a batch to the tasks that write it.
+
+A task that reads checks its rows, sorts them, leaves out what can no longer count, and sends what remains as compressed
+Arrow messages, each of them to one task that writes. A message travels as a row of cells: however many rows Spark puts
+into one transfer to a worker, their number bounds its size.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming_lsm.columns import Int64s
+from streaming_lsm.format.names import WriteToken
+from streaming_lsm.keys.bucket import java_string_hash
+from streaming_lsm.write.budget import Budget, Meter
+from streaming_lsm.write.dead_letters import DeadLetterBox
+from streaming_lsm.write.events import CODE, EventIntake, EventShape, codes
+from streaming_lsm.write.held import HeldEvents
+from streaming_lsm.write.numbers import TaskNumbers, Timed
+from streaming_lsm.write.partition_writer import Collected, Written, write_collected
+from streaming_lsm.write.plan import FileGroup, WritePlan
+from streaming_lsm.write.record_buffer import RecordBuffer
+from streaming_lsm.write.sorting import ORDER_BYTES, Positions, gather, reduced, sort_events
+from streaming_lsm.write.tombstones import LastEvents, newest_events
+
+TASK = "task"
+_TYPES: dict[str, pa.DataType] = {
+    TASK: pa.int32(),
+    "source": pa.int32(),
+    "place": pa.int32(),
+    "left": pa.int32(),
+    "run": pa.bool_(),
+    "data": pa.binary(),
+}
+CELLS = pa.schema(_TYPES)
+"""A cell: which task writes it, which task sends it, its place among the cells that one sends to the other, how many
+cells of its message follow, whether that is part of a run (else a `Sent`), and its bytes."""
+CELL_BYTES = 4096
+
+_MESSAGE_BYTES = 1 << 20
+_PATHS = b"lsm.paths"
+_TOMBSTONES = b"lsm.tombstones"
+_WRITE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_READ = pa.ipc.IpcReadOptions(use_threads=False)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a task that sends has to say in the end.
+
+    Attributes:
+        numbers: rows taken in, memory and times.
+        last_events: the last event of each topic partition.
+        size: bytes of the rows taken in.
+    """
+
+    numbers: TaskNumbers
+    last_events: LastEvents
+    size: int
+
+
+class RunSender:
+    """Sends the rows of one task."""
+
+    def __init__(self, plan: WritePlan, tasks: int, source: int) -> None:
+        """A sender to `tasks` tasks; `source` is its own number."""
+        self._plan, self._tasks, self._source = plan, tasks, source
+        self._intake = EventIntake(plan)
+        self._letters = DeadLetterBox(plan, WriteToken(source, 0, 0))
+        self._held = HeldEvents(self._intake.shape.schema, Budget(plan.buffer_bytes))
+        self._meter = Meter()
+        self._places = [0] * tasks
+        self._rows_in = self._bytes_in = 0
+
+    def send(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Cells of all rows of `batches`, which have the table's types; the last ones hold a `Sent`.
+
+        Raises:
+            RecordError, SchemaError: see `EventIntake.check` and `DeadLetterBox.divert`.
+        """
+        received = Timed(batches)
+        made = Timed(self._runs(received))
+        yield from made
+        numbers = TaskNumbers(
+            rows_in=self._rows_in,
+            peak_bytes=self._meter.peak,
+            receive_ms=round(1000 * received.seconds),
+            sort_ms=round(1000 * (made.seconds - received.seconds)),
+        )
+        last = pickle.dumps(Sent(numbers, self._intake.last_events, self._bytes_in))
+        yield self._cells(self._source % self._tasks, pa.py_buffer(last), run=False)
+
+    def _runs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            placed = self._letters.divert(batch)
+            if placed.num_rows == 0:
+                continue
+            events = self._intake.check(placed)
+            self._rows_in += events.num_rows
+            self._bytes_in += events.nbytes
+            if self._held.rows and not self._held.takes(events):
+                yield from self._run()
+            self._held.add(events)
+            self._meter.count("events", self._held.bytes)
+        if self._held.rows:
+            yield from self._run()
+        self._letters.post()
+
+    def _run(self) -> Iterator[pa.RecordBatch]:
+        """Everything that waits, in one order, to each task what it writes."""
+        self._meter.count("sort", self._held.sorting - self._held.bytes)
+        events = self._held.take()
+        found = sort_events(events, self._intake.shape)
+        self._meter.count("sort", ORDER_BYTES * len(events))
+        reducing = self._plan.combine and not self._intake.tombstones
+        order = reduced(events, found, self._plan.rule) if reducing else found.order
+        rows = max(1, _MESSAGE_BYTES * len(events) // max(1, events.nbytes))
+        for task, positions in enumerate(self._by_task(codes(events), order)):
+            for first in range(0, len(positions), rows):
+                yield self._cells(task, self._message(gather(events, positions[first : first + rows])), run=True)
+        self._meter.count("sort", 0)
+        self._meter.count("events", 0)
+
+    def _by_task(self, code: Int64s, order: Positions) -> Iterator[Positions]:
+        paths = pa.array(self._intake.paths, pa.string())
+        number, bucket = np.divmod(code[order], self._plan.config.num_buckets)
+        task = tasks_of(paths, number, bucket, self._tasks)
+        for each in range(self._tasks):
+            yield order[task == each]
+
+    def _message(self, events: pa.Table) -> pa.Buffer:
+        numbers = np.unique(codes(events) // self._plan.config.num_buckets)
+        paths = {str(number): self._intake.paths[number] for number in numbers.tolist()}
+        told = {_PATHS: json.dumps(paths).encode(), _TOMBSTONES: b"1" if self._intake.tombstones else b""}
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, events.schema.with_metadata(told), options=_WRITE) as writer:
+            writer.write_table(events)
+        return sink.getvalue()
+
+    def _cells(self, task: int, message: pa.Buffer, *, run: bool) -> pa.RecordBatch:
+        offsets = np.minimum(np.arange(0, message.size + CELL_BYTES, CELL_BYTES), message.size).astype(np.int32)
+        count = len(offsets) - 1
+        place = self._places[task]
+        self._places[task] += count
+        data = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets.tobytes()), message])
+        same = (np.full(count, value, np.int32) for value in (task, self._source))
+        own = (np.arange(place, place + count, dtype=np.int32), np.arange(count, dtype=np.int32)[::-1].copy())
+        columns = [*map(pa.array, same), *map(pa.array, own), pa.array(np.full(count, run)), data]
+        return pa.RecordBatch.from_arrays(columns, schema=CELLS)
+
+
+def tasks_of(
+    paths: pa.StringArray, number: npt.NDArray[np.int64], bucket: npt.NDArray[np.int64], tasks: int
+) -> npt.NDArray[np.int32]:
+    """Which task writes the file groups that `number` (of the partition path) and `bucket` name."""
+    spread = java_string_hash(paths).astype(np.int64)
+    return ((spread[number] + bucket) % tasks).astype(np.int32)
+
+
+class RunReceiver:
+    """Puts messages together again; stands where a buffer expects an `EventIntake`.
+
+    Attributes:
+        shape: columns of the events.
+        tombstones: whether any of them could be tombstones.
+        last_events: the last event of each topic partition, as the senders that report here saw it.
+        sent: what those senders had to say.
+    """
+
+    def __init__(self, plan: WritePlan) -> None:
+        """A receiver for one task of `plan`."""
+        self._buckets = plan.config.num_buckets
+        self._numbers: dict[str, int] = {}
+        self._paths: list[str] = []
+        self._unfinished: dict[int, list[pa.Buffer]] = {}
+        self._places: dict[int, int] = {}
+        self.shape = EventShape.of(plan)
+        self.tombstones = False
+        self.sorted_runs = True
+        self.last_events: LastEvents = {}
+        self.sent: list[Sent] = []
+
+    def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """`batch`: it was checked where it came from."""
+        return batch
+
+    def group(self, code: int) -> FileGroup:
+        """The file group that events are numbered for."""
+        number, bucket = divmod(code, self._buckets)
+        return self._paths[number], bucket
+
+    def receive(self, cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The events in `cells`.
+
+        Raises:
+            RuntimeError: cells of a sender come in another order than it sent them, or not all of them come.
+        """
+        for batch in cells:
+            yield from self._take(batch)
+        if any(self._unfinished.values()):
+            raise RuntimeError("rows were lost on the way between two tasks: run the batch again")
+
+    def _take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        source, place, left = (np.asarray(batch.column(name)) for name in ("source", "place", "left"))
+        offsets, data = _bytes_of(batch.column("data"))
+        ends = np.flatnonzero((left == 0) | np.append(source[1:] != source[:-1], True)) + 1
+        for begin, end in pairwise([0, *ends.tolist()]):
+            self._check_place(int(source[begin]), place[begin:end])
+            parts = self._unfinished.setdefault(int(source[begin]), [])
+            parts.append(data.slice(int(offsets[begin]), int(offsets[end] - offsets[begin])))
+            if left[end - 1] == 0:
+                message = parts[0] if len(parts) == 1 else pa.py_buffer(b"".join(parts))
+                parts.clear()
+                yield from self._open(message, is_run=batch.column("run")[begin].as_py())
+
+    def _check_place(self, source: int, places: npt.NDArray[np.int32]) -> None:
+        expected = self._places.get(source, 0)
+        if places[0] != expected or places[-1] - places[0] != len(places) - 1:
+            raise RuntimeError(
+                f"task {source} sent cell {expected} next, and cell {places[0]} came: run the batch again"
+            )
+        self._places[source] = expected + len(places)
+
+    def _open(self, message: pa.Buffer, *, is_run: bool) -> Iterator[pa.RecordBatch]:
+        if not is_run:
+            sent = pickle.loads(message)
+            self.sent.append(sent)
+            self.last_events = newest_events(self.last_events, sent.last_events)
+            return
+        with pa.ipc.open_stream(message, options=_READ) as reader:
+            told = reader.schema.metadata
+            self.tombstones |= bool(told[_TOMBSTONES])
+            numbers = {int(number): self._number(path) for number, path in json.loads(told[_PATHS]).items()}
+            for batch in reader:
+                yield self._renumbered(batch, numbers)
+
+    def _number(self, path: str) -> int:
+        if path not in self._numbers:
+            self._numbers[path] = len(self._paths)
+            self._paths.append(path)
+        return self._numbers[path]
+
+    def _renumbered(self, batch: pa.RecordBatch, numbers: dict[int, int]) -> pa.RecordBatch:
+        """`batch` with this task's numbers of the partition paths instead of the sender's."""
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        if any(old != new for old, new in numbers.items()):
+            table = np.zeros(max(numbers) + 1, np.int64)
+            table[list(numbers)] = list(numbers.values())
+            number, bucket = np.divmod(codes(batch), self._buckets)
+            columns[CODE] = pa.array(table[number] * self._buckets + bucket)
+        return pa.RecordBatch.from_arrays(list(columns.values()), schema=self.shape.schema)
+
+
+def _bytes_of(column: pa.Array[Any]) -> tuple[npt.NDArray[np.int32], pa.Buffer]:
+    """Where each value begins, int32 (rows + 1,), and the bytes of all values; nothing is copied."""
+    _, offsets, data = column.buffers()
+    assert offsets is not None
+    assert data is not None
+    return np.frombuffer(memoryview(offsets), np.int32, len(column) + 1, column.offset * 4), data
+
+
+def write_received(plan: WritePlan, cells: Iterable[pa.RecordBatch], token: WriteToken) -> tuple[Written, list[Sent]]:
+    """Write what other tasks sent to this one.
+
+    Returns:
+        What was written, and what those senders that report to this task had to say.
+
+    Raises:
+        LsmError: see `write_partition`.
+    """
+    receiver, received = RunReceiver(plan), Timed(cells)
+    buffer = RecordBuffer(plan, receiver)
+    begun = perf_counter()
+    try:
+        for events in receiver.receive(received):
+            buffer.append(events)
+    except BaseException:
+        buffer.close()
+        raise
+    spent = perf_counter() - begun - received.seconds
+    collected = Collected(buffer, DeadLetterBox(plan, token), received.seconds, spent)
+    return write_collected(plan, collected, token), receiver.sent

@@ -1,0 +1,109 @@
+"""One sorted Parquet file that grows row group by row group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from types import TracebackType
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.write.parquet import open_writer
+from streaming_lsm.write.plan import FileOptions
+
+
+class SortedFile:
+    """A Parquet file in the making; rows come ascending by record key.
+
+    It is durable once `finish` returned. Leaving the context without that removes it::
+
+        with SortedFile(storage, path, options) as file:
+            file.append(rows)
+            size = file.finish(footer)
+    """
+
+    def __init__(self, storage: Storage, path: str, options: FileOptions) -> None:
+        """Create the file, empty.
+
+        Raises:
+            FileExistsError: it is there already.
+        """
+        self.path = path
+        self.rows = 0
+        self._options = options
+        self._created = ExitStack()
+        self._sink: BinaryIO = self._created.enter_context(storage.create(path))
+        self._writer: pq.ParquetWriter | None = None
+        self._open: list[pa.Table] = []
+        self._open_rows = 0
+        self._encoded = 0
+        self.held = 0
+
+    def __enter__(self) -> SortedFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the file unless it was finished."""
+        unfinished = error or RuntimeError(f"{self.path} was left unfinished")
+        if self._writer is not None:
+            # Closing writes a footer to a file that is about to go, and so may fail as what went before did.
+            with suppress(OSError, pa.ArrowException):
+                self._writer.close()
+        self._created.__exit__(type(unfinished), unfinished, unfinished.__traceback__)
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, and an estimate of what the rows of the open row group will take."""
+        written = self._sink.tell()
+        return written + (self.held * written // self._encoded if self._encoded else self.held)
+
+    def append(self, rows: pa.Table) -> None:
+        """Take in rows; full row groups go to disk, the rest is held (`held` bytes)."""
+        if self._writer is None:
+            self._writer = open_writer(self._sink, rows, self._options)
+        self._open.append(rows)
+        self._open_rows += rows.num_rows
+        self.held += rows.nbytes
+        self.rows += rows.num_rows
+        while self._open_rows >= self._options.row_group_rows:
+            self._flush(self._options.row_group_rows)
+        if self.held >= self._options.row_group_bytes:
+            self._flush(self._open_rows)
+
+    def _flush(self, rows: int) -> None:
+        assert self._writer is not None
+        table = pa.concat_tables(self._open)
+        group, rest = table.slice(0, rows), table.slice(rows)
+        self._writer.write_table(group, row_group_size=max(1, rows))
+        self._open = [rest] if rest.num_rows else []
+        self._open_rows = rest.num_rows
+        self._encoded += self.held - rest.nbytes
+        self.held = rest.nbytes
+
+    def finish(self, footer: Mapping[str, str]) -> int:
+        """Write what is held and the footer, and flush the file to disk.
+
+        The footer's entries are added by themselves: pyarrow drops them together with the Arrow schema, which is
+        left out so that the columns' types are those of Parquet for every reader.
+
+        Args:
+            footer: key-value metadata. `append` must have been called once, if only with no rows, to say the columns.
+
+        Returns:
+            The file's size in bytes.
+        """
+        if self._writer is None:
+            raise RuntimeError(f"{self.path}: a file without columns cannot be finished")
+        if self._open_rows:
+            self._flush(self._open_rows)
+        self._writer.add_key_value_metadata(dict(footer))
+        writer, self._writer = self._writer, None
+        writer.close()
+        size = int(self._sink.tell())
+        self._created.close()
+        return size
