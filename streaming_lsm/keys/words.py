@@ -131,6 +131,9 @@ def sort_keys(keys: KeyWords, ties: Sequence[npt.NDArray[np.generic]] = (), *, r
     """
     order = np.arange(len(keys), dtype=np.int64)
     differs = _ascending(keys.texts)
+    if differs is not None and differs.all():
+        order.setflags(write=False)  # one array serves as both
+        return SortedKeys(order, order)
     if differs is None:
         differs = np.zeros(len(keys), np.bool_)
         differs[0] = True

@@ -14,6 +14,7 @@ from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.errors import ConfigError, TableNotFound
 from streaming_lsm.spark.batch_writer import write_batch
+from streaming_lsm.spark.engine import SparkEngine
 from streaming_lsm.spark.pace import Pace
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.table import LsmTable
@@ -84,7 +85,7 @@ class LsmSink:
             # 6. Complete: from here on every reader sees the batch.
             table.commit(tx, plan, done.written)
         # 7. Compact and clean where that is due; the batch stands whatever becomes of it.
-        table.run_services()
+        table.run_services(SparkEngine(batch.sparkSession))
 
     @property
     def _operation(self) -> str:

@@ -68,6 +68,7 @@ class HeldEvents:
     def _join_arrived(self) -> None:
         if self._arrived:
             columns = zip(*(batch.columns for batch in self._arrived), strict=True)
+            # Also where there is one only: it is a view, or small.
             joined = [pa.concat_arrays(column) for column in columns]
             self._chunks.append(pa.RecordBatch.from_arrays(joined, schema=self._schema))
             self._arrived.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Generic, TypeVar
@@ -58,17 +58,17 @@ class Timed(Generic[T]):
         seconds: the time so far.
     """
 
-    def __init__(self, items: Iterable[T]) -> None:
-        """Pass `items` on."""
-        self._items = iter(items)
+    def __init__(self, items: Iterable[T], clock: Callable[[], float] = perf_counter) -> None:
+        """Pass `items` on; `clock` tells the time in seconds."""
+        self._items, self._clock = iter(items), clock
         self.seconds = 0.0
 
     def __iter__(self) -> Iterator[T]:
         return self
 
     def __next__(self) -> T:
-        begun = perf_counter()
+        begun = self._clock()
         try:
             return next(self._items)
         finally:
-            self.seconds += perf_counter() - begun
+            self.seconds += self._clock() - begun

@@ -135,7 +135,7 @@ class RecordBuffer:
             runs.append(self._held_run())
         self.meter.count("runs", self._loaded_bytes)
         for code in sorted({code for run in runs for code in run.codes}):
-            for events, found in merged_blocks(runs, code, shape):
+            for events, found in merged_blocks(runs, code, shape, self.budget.block):
                 yield Settler(self._plan, shape, events).settle(self._intake.group(code), found)
 
     def _spill(self) -> None:
@@ -181,8 +181,8 @@ class RecordBuffer:
 
     @property
     def _loaded_bytes(self) -> int:
-        """What merging the runs takes: a batch of each, joined once, and what sorting and gathering a block takes."""
-        return 4 * len(self._runs) * self.budget.batch
+        """What merging the runs takes: what is loaded of them, joined once, and what sorting and gathering it takes."""
+        return 4 * max(len(self._runs) * self.budget.batch, self.budget.block)
 
     def close(self) -> None:
         """Forget everything; the files of spilled runs are gone."""

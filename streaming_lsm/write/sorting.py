@@ -143,22 +143,50 @@ class MemoryRun:
             yield from gather(self._events, self._order[first : min(first + self._rows, end)]).to_batches()
 
 
-def merged_blocks(runs: Sequence[EventRun], code: int, shape: EventShape) -> Iterator[tuple[pa.Table, SortedEvents]]:
+def merged_blocks(
+    runs: Sequence[EventRun], code: int, shape: EventShape, loaded_bytes: int
+) -> Iterator[tuple[pa.Table, SortedEvents]]:
     """Merge what the runs have of one file group, by ranges of keys.
 
     Args:
         runs: in the order in which their rows came, as far as the arrival columns leave it open.
         code: the file group.
         shape: the events' columns.
+        loaded_bytes: about how much to load of all runs together; at the least it is a batch of each.
 
     Yields:
         The events of a range, one chunk a column, and their order; ranges ascend and share no key.
     """
-    parts = [Run("a sorted run of this task", run.batches(code), trusted=True) for run in runs if code in run.codes]
+    having = [run for run in runs if code in run.codes]
+    windows = [_windows(run.batches(code), loaded_bytes // len(having)) for run in having]
+    parts = [Run("a sorted run of this task", batches, trusted=True) for batches in windows]
     for block in aligned_blocks(parts):
         batches = [batch for _, of_run in block for batch in of_run]
         events = pa.Table.from_batches(batches).combine_chunks()
         yield events, sort_events(events, shape, runs=True)
+
+
+def _windows(batches: Iterator[pa.RecordBatch], window_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in larger batches: the fewer the runs, the more there is room for of each."""
+    window: list[pa.RecordBatch] = []
+    held = 0
+    for batch in batches:
+        size = batch.nbytes
+        if window and held + size > window_bytes:
+            yield joined_batch(window)
+            window, held = [], 0
+        window.append(batch)
+        held += size
+    if window:
+        yield joined_batch(window)
+
+
+def joined_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The rows of at least one batch as one batch, of memory of its own if there are several."""
+    if len(batches) == 1:
+        return batches[0]
+    columns = zip(*(batch.columns for batch in batches), strict=True)
+    return pa.RecordBatch.from_arrays([pa.concat_arrays(column) for column in columns], schema=batches[0].schema)
 
 
 def merged_batches(
@@ -173,7 +201,7 @@ def merged_batches(
         batch_bytes: about how large a batch is to be.
     """
     for code in sorted({code for run in runs for code in run.codes}):
-        for events, found in merged_blocks(runs, code, shape):
+        for events, found in merged_blocks(runs, code, shape, batch_bytes * len(runs)):
             order = found.order if rule is None else reduced(events, found, rule)
             for batch in MemoryRun(events, order, batch_bytes).batches(code):
                 yield code, batch

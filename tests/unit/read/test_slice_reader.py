@@ -68,24 +68,6 @@ def test_the_untouched_table_is_read(table: LsmTable) -> None:
 
 
 @KINDS
-def test_batches_are_smaller_where_a_slice_has_many_files(table: LsmTable) -> None:
-    for ts in range(3, 33):
-        table.upsert(rows(("a", "DE", ts, ts)))
-    held = []
-    for found in table.file_slices():
-        with ExitStack() as files:
-            opened = open_slice(table.storage, found, table.rule, files)
-            held.append((len(opened), sum(file.batch_rows for file in opened)))
-    assert held == [(33, 33 * (2**20 // 33)), (1, 131072)]
-    assert shown(table)[0] == ("a", "DE", 32, 32)
-
-
-@pytest.mark.parametrize("threads", [1, 8], ids=["fewer-threads-than-slices", "more-threads-than-slices"])
-def test_the_rows_do_not_depend_on_the_number_of_threads(table: LsmTable, threads: int) -> None:
-    other = LsmTable(table.path, {"lsm.read.threads": threads})
-    assert shown(other) == shown(table) == [("a", "DE", 2, 10), ("c", "DE", 2, 30), ("x", "FR", 1, 3)]
-
-
 @pytest.mark.parametrize("size", [0, 3, 100, -1, -9])
 def test_a_truncated_file_is_named(table: LsmTable, tmp_path: Path, kind: str, size: int) -> None:
     path = file_of(tmp_path, kind)
@@ -244,3 +226,21 @@ def test_rows_of_the_changelog_column_are_deletes(table: LsmTable, tmp_path: Pat
     path = file_of(tmp_path, ".log.")
     rewrite(path, lambda found: found.append_column("_hoodie_operation", pa.array(["D", "I"])))
     assert [row[0] for row in shown(table)] == ["c", "x"]
+
+
+def test_batches_are_smaller_where_a_slice_has_many_files(table: LsmTable) -> None:
+    for ts in range(3, 33):
+        table.upsert(rows(("a", "DE", ts, ts)))
+    held = []
+    for found in table.file_slices():
+        with ExitStack() as files:
+            opened = open_slice(table.storage, found, table.rule, files)
+            held.append((len(opened), sum(file.batch_rows for file in opened)))
+    assert held == [(33, 33 * (2**20 // 33)), (1, 131072)]
+    assert shown(table)[0] == ("a", "DE", 32, 32)
+
+
+@pytest.mark.parametrize("threads", [1, 8], ids=["fewer-threads-than-slices", "more-threads-than-slices"])
+def test_the_rows_do_not_depend_on_the_number_of_threads(table: LsmTable, threads: int) -> None:
+    other = LsmTable(table.path, {"lsm.read.threads": threads})
+    assert shown(other) == shown(table) == [("a", "DE", 2, 10), ("c", "DE", 2, 30), ("x", "FR", 1, 3)]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.write.tombstones import LastEvent, open_deletes
+from streaming_lsm.write.tombstones import LastEvent, newest_events, open_deletes
 from tests.oracle.reader import read_snapshot
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
@@ -72,3 +72,9 @@ def test_the_rows_do_not_depend_on_where_batches_are_cut(
 def test_the_last_event_of_a_source_is_the_one_with_the_largest_offset_over_all_tasks() -> None:
     tasks = [{"t/0": LastEvent(7, "a"), "t/1": LastEvent(3, "b")}, {"t/0": LastEvent(9, None)}]
     assert open_deletes({"t/0": "old", "t/2": "kept"}, tasks) == {"t/1": "b", "t/2": "kept"}
+
+
+def test_the_newest_event_of_each_source_is_kept_over_batches_in_any_order() -> None:
+    early, late, other = LastEvent(3, "a"), LastEvent(7, None), LastEvent(1, "b")
+    assert newest_events({"t/0": early}, {"t/0": late, "t/1": other}) == {"t/0": late, "t/1": other}
+    assert newest_events({"t/0": late}, {"t/0": early}) == {"t/0": late}

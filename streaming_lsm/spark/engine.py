@@ -1,0 +1,64 @@
+"""Independent tasks, such as the operations of a compaction, on Spark's executors."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from streaming_lsm.spark.batch_writer import raised_as_ours
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_TASKS_A_CORE = 4
+"""Enough for tasks of unlike size to end at about the same time; each costs Spark some milliseconds."""
+
+
+@dataclass(frozen=True)
+class SparkEngine:
+    """Runs tasks on executors; has the methods of `streaming_lsm.engine.LocalEngine`.
+
+    Attributes:
+        spark: the session whose executors work.
+    """
+
+    spark: SparkSession
+
+    @property
+    def width(self) -> int:
+        """How many tasks run at a time."""
+        return int(self.spark.sparkContext.defaultParallelism)
+
+    def map(self, task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Results in the order of `items`, once all are there; task, items and results travel pickled.
+
+        Raises:
+            LsmError: as the task that failed raised it.
+        """
+        numbered = list(enumerate(items))
+        if not numbered:
+            return iter(())
+        called = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
+
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            work = pickle.loads(called)
+            for batch in batches:
+                for number, item in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    result = pa.array([pickle.dumps(work(pickle.loads(item)))], pa.binary())
+                    yield pa.record_batch([pa.array([number], pa.int32()), result], names=["number", "result"])
+
+        numbers = pa.array([number for number, _ in numbered], pa.int32())
+        pickled = pa.array([pickle.dumps(item) for _, item in numbered], pa.binary())
+        frame = self.spark.createDataFrame(pa.table({"number": numbers, "item": pickled}))
+        tasks = min(len(numbered), _TASKS_A_CORE * self.width)
+        frame = frame.repartitionById(tasks, F.col("number") % tasks)
+        with raised_as_ours():
+            rows = frame.mapInArrow(run, "number int, result binary").collect()
+        return iter([pickle.loads(row.result) for row in sorted(rows, key=lambda row: row.number)])

@@ -1,0 +1,49 @@
+"""Tasks on executors: the order of results, our own errors, and a compaction spread over them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from streaming_lsm import LsmTable
+from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.spark.engine import SparkEngine
+from tests.oracle.reader import read_snapshot
+from tests.oracle.validator import validate
+
+
+def test_results_come_in_the_order_of_the_items(spark: SparkSession) -> None:
+    assert list(SparkEngine(spark).map(lambda number: number * number, range(7))) == [n * n for n in range(7)]
+    assert list(SparkEngine(spark).map(lambda number: number, [])) == []
+
+
+def test_an_error_of_ours_arrives_as_itself(spark: SparkSession) -> None:
+    def fail(path: str) -> None:
+        raise CorruptFileError(f"{path}: restore the file")
+
+    with pytest.raises(CorruptFileError, match=r"^some/file: restore the file$"):
+        list(SparkEngine(spark).map(fail, ["some/file"]))
+
+
+def test_executors_compact_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    options = {
+        "hoodie.table.name": "orders",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.bucket.index.num.buckets": 3,
+    }
+    schema = pa.schema([("id", pa.string()), ("value", pa.int64())])
+    table = LsmTable.create(tmp_path / "table", schema, options)
+    for step in range(3):
+        numbers = range(step * 50, step * 50 + 100)
+        table.upsert(pa.table({"id": [str(n) for n in numbers], "value": [n + step for n in numbers]}, schema=schema))
+    before = table.scan().to_arrow()
+    completed = table.compact(SparkEngine(spark))
+    assert completed is not None
+    assert [len(found.logs) for found in table.file_slices()] == [0, 0, 0]
+    assert len({found.base.name.token for found in table.file_slices() if found.base}) == 3, "not spread over tasks"
+    assert table.scan().to_arrow() == before
+    assert read_snapshot(str(tmp_path / "table")).num_rows == before.num_rows
+    assert validate(str(tmp_path / "table")) == []

@@ -1,0 +1,31 @@
+"""What tasks count and time, alone and together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from streaming_lsm.write.numbers import TaskNumbers, Timed
+
+
+def test_counts_of_several_tasks_add_up_and_times_and_peaks_are_the_largest() -> None:
+    one = TaskNumbers(10, 5, 2, 3, 100, 50, 7, 1, 9)
+    other = TaskNumbers(1, 1, 0, 0, 0, 80, 2, 4, 3)
+    assert TaskNumbers.joined([one, other]) == TaskNumbers(11, 6, 2, 3, 100, 80, 7, 4, 9)
+    assert TaskNumbers.joined([]) == TaskNumbers()
+
+
+def test_the_time_that_an_item_takes_is_counted_and_the_consumers_is_not() -> None:
+    clock = iter(range(0, 1000, 10))
+
+    def items() -> Iterator[int]:
+        for number in range(3):
+            next(clock)
+            yield number
+
+    timed = Timed(items(), clock=lambda: next(clock))
+    taken = []
+    for number in timed:
+        taken.append(number)
+        next(clock)
+    assert taken == [0, 1, 2]
+    assert timed.seconds == 3 * 20 + 10
