@@ -12,10 +12,11 @@ from streaming_lsm.table import LsmTable
 
 if TYPE_CHECKING:
     from streaming_lsm.spark.datasource import register
+    from streaming_lsm.spark.listener import LsmListener
     from streaming_lsm.spark.sink import LsmSink
 
 __version__ = "0.1.0"
-__all__ = ["LsmSink", "LsmTable", "register"]
+__all__ = ["LsmListener", "LsmSink", "LsmTable", "register"]
 
 
 def __getattr__(name: str) -> object:
@@ -23,6 +24,10 @@ def __getattr__(name: str) -> object:
         from streaming_lsm.spark.sink import LsmSink
 
         return LsmSink
+    if name == "LsmListener":
+        from streaming_lsm.spark.listener import LsmListener
+
+        return LsmListener
     if name == "register":
         from streaming_lsm.spark.datasource import register
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from functools import cached_property
+from time import perf_counter
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +29,7 @@ from streaming_lsm.read.history import read_history
 from streaming_lsm.read.scan import Scan, filter_columns
 from streaming_lsm.read.slice_reader import SliceReader
 from streaming_lsm.schema import (
-    IS_DELETED,
     META_COLUMNS,
-    check_fits,
     fit_known,
     from_avro,
     table_schema,
@@ -44,11 +45,14 @@ from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_propert
 from streaming_lsm.timeline.replay import ReplayIdentity
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.timeline.transaction import Transaction
-from streaming_lsm.write.control import CONTROL_COLUMNS
+from streaming_lsm.write.control import check_columns
+from streaming_lsm.write.numbers import NUMBERS_KEY, BatchNumbers
 from streaming_lsm.write.partition_writer import Collected, Written, collect, write_collected
 from streaming_lsm.write.plan import BULK_INSERT, DELETE, INSERT, UPSERT, DeadLetters, FileOptions, WritePlan
 from streaming_lsm.write.routing import Router
 from streaming_lsm.write.tombstones import open_deletes
+
+_LOG = logging.getLogger(__name__)
 
 OptionValues = Mapping[str, object]
 Path = str | os.PathLike[str]
@@ -68,7 +72,10 @@ class LsmTable:
         path: where the table lies, as a URI.
         config: what is fixed for the table's life.
         options: what was asked for when it was opened.
+        last_numbers: what the last write counted and timed.
     """
+
+    last_numbers: BatchNumbers | None = None
 
     def __init__(
         self, path: Path, options: OptionValues | Options | None = None, *, properties: Path | None = None
@@ -310,23 +317,22 @@ class LsmTable:
             SchemaError: a column is missing, unknown or of another type.
         """
         schema = self._schema_at(timeline)
-        control = {*CONTROL_COLUMNS, IS_DELETED, *self.options[config.ARRIVAL_FIELDS]}.difference(schema.names)
-        known = pa.schema([field for field in batch if field.name not in control])
-        if operation == DELETE:
-            schema = pa.schema([field for field in schema if field.name in known.names])
-        check_fits(known, schema)
+        check_columns(batch, schema, self.options[config.ARRIVAL_FIELDS], keys_only=operation == DELETE)
 
     def commit(self, tx: Transaction, plan: WritePlan, written: Written) -> Instant:
-        """Complete the transaction: from here on every reader sees the batch."""
+        """Remove files of attempts that do not count and complete: from here on every reader sees the batch."""
+        begun = perf_counter()
         still_open = open_deletes(plan.open_deletes, written.last_events)
         schema = to_avro(plan.schema, self.config.name)
-        completed = tx.complete(written.stats, plan.operation.upper(), schema, open_deletes=still_open)
+        numbers = BatchNumbers.of(written.numbers, written.stats, self._index.most_logs_with(written.stats))
+        tx.reconcile(written.stats)
+        completed = tx.complete(
+            written.stats, plan.operation.upper(), schema, {NUMBERS_KEY: numbers.encode()}, open_deletes=still_open
+        )
         self._committed = tx.timeline.with_completed(completed)
+        self.last_numbers = replace(numbers, commit_ms=round(1000 * (perf_counter() - begun)))
+        _LOG.info("%s of %s: %s", completed.requested, self.config.name, self.last_numbers.line())
         return completed
-
-    def log_files_per_slice(self, timeline: Timeline) -> int:
-        """Log files of the slice that has most of them: what a read has to merge, until a compaction."""
-        return self._file_groups(timeline).most_logs
 
     # --- services ---------------------------------------------------------------------------------------------
 
@@ -362,7 +368,6 @@ class LsmTable:
             tasks = self._collect(plan, data)  # finds bad rows before anything begins
             plan = plan.at(tx.begin(plan.action))
             written = Written.joined(self._engine.map(lambda task: write_collected(plan, *task), tasks))
-            tx.reconcile(written.stats)
             completed = self.commit(tx, plan, written)
         self.run_services()
         return completed

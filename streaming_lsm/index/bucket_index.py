@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from streaming_lsm.errors import ConfigError, UnsupportedTable
@@ -54,6 +54,14 @@ class BucketIndex:
     def most_logs(self) -> int:
         """Log files of the file slice that has most of them."""
         return max((len(group.logs) for group in self._groups.values()), default=0)
+
+    def most_logs_with(self, stats: Iterable[WriteStat]) -> int:
+        """The same once the files of `stats` are committed."""
+        counts = {bucket: len(group.logs) for bucket, group in self._groups.items()}
+        for stat in stats:
+            bucket = (stat.partition_path, bucket_of(stat.file_id))
+            counts[bucket] = counts.get(bucket, 0) + (stat.log_version is not None)
+        return max(counts.values(), default=0)
 
     def refresh(self, view: FileView) -> None:
         """Take in what was committed since the last call.

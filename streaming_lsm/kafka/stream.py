@@ -15,6 +15,7 @@ from streaming_lsm import config
 from streaming_lsm.config import Options
 from streaming_lsm.errors import LsmError
 from streaming_lsm.kafka.settings import JobSettings
+from streaming_lsm.spark.listener import events_behind
 from streaming_lsm.spark.sink import LsmSink
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.timeline.instant import Instant
@@ -164,7 +165,7 @@ class StreamWatcher:
             dead_letters=self._count_letters(batch_id),
             seconds=took.get("triggerExecution", 0) / 1000,
             write_seconds=took.get("addBatch", 0) / 1000,
-            behind=_behind(progress),
+            behind=events_behind(progress),
             instant=commit.instant.requested if commit else None,
             replayed=commit is not None and commit.batch.committed_ms < _epoch_ms(str(progress["timestamp"])),
         )
@@ -205,20 +206,3 @@ class StreamWatcher:
 def _epoch_ms(moment: str) -> int:
     """Milliseconds since the epoch of the time at which Spark began a batch, ``2026-01-02T03:04:05.678Z``."""
     return int(datetime.fromisoformat(moment).timestamp() * 1000)
-
-
-def _behind(progress: dict[str, object]) -> int | None:
-    """Events that are in the topics and were not read yet, summed over partitions."""
-    sources = progress.get("sources")
-    if not isinstance(sources, list) or not sources:
-        return None
-    latest, end = (_total(sources[0].get(name)) for name in ("latestOffset", "endOffset"))
-    return None if latest is None or end is None else max(latest - end, 0)
-
-
-def _total(offsets: object) -> int | None:
-    if isinstance(offsets, str):
-        offsets = json.loads(offsets)
-    if not isinstance(offsets, dict):
-        return None
-    return sum(sum(partitions.values()) for partitions in offsets.values())

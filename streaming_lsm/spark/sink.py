@@ -21,9 +21,11 @@ from streaming_lsm.table import LsmTable
 from streaming_lsm.timeline.replay import ReplayIdentity, WriterLedger
 from streaming_lsm.write.control import CONTROL_COLUMNS, ROW
 from streaming_lsm.write.dead_letters import batch_folder
+from streaming_lsm.write.numbers import BatchNumbers
 from streaming_lsm.write.plan import DeadLetters
 
 _LOG = logging.getLogger(__name__)
+_REMEMBERED = 100
 _QUERY_ID = "sql.streaming.queryId"
 
 
@@ -55,6 +57,7 @@ class LsmSink:
         self._options = resolve(options, properties)
         self._dead_letters = _dead_letter_path(self._options)
         self._table: LsmTable | None = None
+        self._numbers: dict[int, BatchNumbers] = {}
         self._pace = Pace()
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -80,12 +83,21 @@ class LsmSink:
             plan = plan.at(tx.begin(plan.action))
             # 4. Bucket, repartition, sort, dedup and write, in one Spark action.
             done = write_batch(batch, table, plan, self._pace)
-            # 5. Remove what failed, retried or speculative attempts wrote.
-            tx.reconcile(done.written.stats)
-            # 6. Complete: from here on every reader sees the batch.
+            # 5. Remove what attempts that do not count wrote, and complete: from here on every reader sees the batch.
             table.commit(tx, plan, done.written)
-        # 7. Compact and clean where that is due; the batch stands whatever becomes of it.
+            self._remember(batch_id, table)
+        # 6. Compact and clean where that is due; the batch stands whatever becomes of it.
         table.run_services(SparkEngine(batch.sparkSession))
+
+    def numbers(self, batch_id: int) -> BatchNumbers | None:
+        """What one of the last batches counted and timed; None when it was not written, or long ago."""
+        return self._numbers.get(batch_id)
+
+    def _remember(self, batch_id: int, table: LsmTable) -> None:
+        if table.last_numbers is not None:
+            self._numbers[batch_id] = table.last_numbers
+        for old in sorted(self._numbers)[:-_REMEMBERED]:
+            del self._numbers[old]
 
     @property
     def _operation(self) -> str:

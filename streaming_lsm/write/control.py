@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from streaming_lsm.schema import IS_DELETED, check_fits
+
 CONTROL_PREFIX = "_lsm_"
 """No column of a table may begin with it."""
 
@@ -20,3 +26,18 @@ ROW = "_lsm_row"
 """int64: position of the row in Spark, the order of arrival when no fields are named for it."""
 
 CONTROL_COLUMNS = (DELETE, TOMBSTONE, BAD, TOPIC, TOPIC_PARTITION, OFFSET, PAYLOAD, ROW)
+
+
+def check_columns(batch: pa.Schema, table: pa.Schema, arrival_fields: Sequence[str], *, keys_only: bool) -> None:
+    """Check a batch's columns, the control columns left out, against the table's.
+
+    Args:
+        arrival_fields: columns that order the batch and need not be stored.
+        keys_only: whether the batch may lack columns, as deletes do.
+
+    Raises:
+        SchemaError: a column is missing, unknown or of another type.
+    """
+    control = {*CONTROL_COLUMNS, IS_DELETED, *arrival_fields}.difference(table.names)
+    known = pa.schema([field for field in batch if field.name not in control])
+    check_fits(known, pa.schema([field for field in table if field.name in known.names]) if keys_only else table)

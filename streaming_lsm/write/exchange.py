@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_lsm.columns import Int64s
+from streaming_lsm.columns import Int64s, pc
 from streaming_lsm.format.names import WriteToken
 from streaming_lsm.keys.bucket import java_string_hash
+from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.budget import Budget, Meter
 from streaming_lsm.write.dead_letters import DeadLetterBox
 from streaming_lsm.write.events import CODE, EventIntake, EventShape, codes
@@ -50,6 +51,9 @@ CELL_BYTES = 4096
 _MESSAGE_BYTES = 1 << 20
 _PATHS = b"lsm.paths"
 _TOMBSTONES = b"lsm.tombstones"
+_SORTED = b"lsm.sorted"
+_SAMPLE = 4096
+_CHECKED_ROWS, _CHECKED_BYTES = 1 << 15, 4 << 20
 _WRITE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
 
@@ -101,7 +105,7 @@ class RunSender:
         yield self._cells(self._source % self._tasks, pa.py_buffer(last), run=False)
 
     def _runs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
+        for batch in _joined(batches):
             placed = self._letters.divert(batch)
             if placed.num_rows == 0:
                 continue
@@ -120,28 +124,38 @@ class RunSender:
         """Everything that waits, in one order, to each task what it writes."""
         self._meter.count("sort", self._held.sorting - self._held.bytes)
         events = self._held.take()
-        found = sort_events(events, self._intake.shape)
+        order = self._order(events) if _repeats(events) else None
         self._meter.count("sort", ORDER_BYTES * len(events))
-        reducing = self._plan.combine and not self._intake.tombstones
-        order = reduced(events, found, self._plan.rule) if reducing else found.order
         rows = max(1, _MESSAGE_BYTES * len(events) // max(1, events.nbytes))
         for task, positions in enumerate(self._by_task(codes(events), order)):
             for first in range(0, len(positions), rows):
-                yield self._cells(task, self._message(gather(events, positions[first : first + rows])), run=True)
+                message = self._message(gather(events, positions[first : first + rows]), is_sorted=order is not None)
+                yield self._cells(task, message, run=True)
         self._meter.count("sort", 0)
         self._meter.count("events", 0)
 
-    def _by_task(self, code: Int64s, order: Positions) -> Iterator[Positions]:
-        paths = pa.array(self._intake.paths, pa.string())
-        number, bucket = np.divmod(code[order], self._plan.config.num_buckets)
-        task = tasks_of(paths, number, bucket, self._tasks)
-        for each in range(self._tasks):
-            yield order[task == each]
+    def _order(self, events: pa.Table) -> Positions:
+        """The rows that may still count, by file group and key."""
+        found = sort_events(events, self._intake.shape)
+        reducing = self._plan.combine and not self._intake.tombstones
+        return reduced(events, found, self._plan.rule) if reducing else found.order
 
-    def _message(self, events: pa.Table) -> pa.Buffer:
-        numbers = np.unique(codes(events) // self._plan.config.num_buckets)
-        paths = {str(number): self._intake.paths[number] for number in numbers.tolist()}
-        told = {_PATHS: json.dumps(paths).encode(), _TOMBSTONES: b"1" if self._intake.tombstones else b""}
+    def _by_task(self, code: Int64s, order: Positions | None) -> Iterator[Positions]:
+        """Each task's rows in order; in the order in which they came where there is none."""
+        number, bucket = np.divmod(code if order is None else code[order], self._plan.config.num_buckets)
+        task = tasks_of(pa.array(self._intake.paths, pa.string()), number, bucket, self._tasks)
+        for each in range(self._tasks):
+            places = np.flatnonzero(task == each)
+            yield places if order is None else order[places]
+
+    def _message(self, events: pa.Table, *, is_sorted: bool) -> pa.Buffer:
+        names = self._intake.paths
+        used = range(len(names)) if len(names) == 1 else np.unique(codes(events) // self._plan.config.num_buckets)
+        told = {
+            _PATHS: json.dumps({str(number): names[number] for number in used}).encode(),
+            _TOMBSTONES: b"1" if self._intake.tombstones else b"",
+            _SORTED: b"1" if is_sorted else b"",
+        }
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, events.schema.with_metadata(told), options=_WRITE) as writer:
             writer.write_table(events)
@@ -159,6 +173,32 @@ class RunSender:
         return pa.RecordBatch.from_arrays(columns, schema=CELLS)
 
 
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches: checking one takes as long as checking some thousand rows."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _CHECKED_ROWS or size >= _CHECKED_BYTES:
+            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+            waiting.clear()
+            rows = size = 0
+    if waiting:
+        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+
+
+def _repeats(events: pa.Table) -> bool:
+    """Whether sorting is worth it before the rows are sent, as about a third of them could stay behind.
+
+    Told from how many pairs of a sample are equal: two of them are as likely as one in the number of distinct keys.
+    """
+    places = np.unique(np.linspace(0, len(events) - 1, _SAMPLE).astype(np.int64))
+    keys = events.column(RECORD_KEY).take(pa.array(places, pa.int64()))
+    pairs = len(keys) - int(pc.count_distinct(keys).as_py())
+    return len(keys) ** 2 < 2 * pairs * 1.25 * len(events)
+
+
 def tasks_of(
     paths: pa.StringArray, number: npt.NDArray[np.int64], bucket: npt.NDArray[np.int64], tasks: int
 ) -> npt.NDArray[np.int32]:
@@ -173,6 +213,7 @@ class RunReceiver:
     Attributes:
         shape: columns of the events.
         tombstones: whether any of them could be tombstones.
+        sorted_runs: whether all of them came sorted.
         last_events: the last event of each topic partition, as the senders that report here saw it.
         sent: what those senders had to say.
     """
@@ -240,6 +281,7 @@ class RunReceiver:
         with pa.ipc.open_stream(message, options=_READ) as reader:
             told = reader.schema.metadata
             self.tombstones |= bool(told[_TOMBSTONES])
+            self.sorted_runs &= bool(told[_SORTED])
             numbers = {int(number): self._number(path) for number, path in json.loads(told[_PATHS]).items()}
             for batch in reader:
                 yield self._renumbered(batch, numbers)

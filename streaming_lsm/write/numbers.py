@@ -1,11 +1,14 @@
-"""What one task counted and timed."""
+"""What one task, and a whole batch, counted and timed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Generic, TypeVar
+
+from streaming_lsm.format.commit import WriteStat
 
 T = TypeVar("T")
 
@@ -49,6 +52,66 @@ class TaskNumbers:
             sort_ms=max((part.sort_ms for part in found), default=0),
             write_ms=max((part.write_ms for part in found), default=0),
         )
+
+
+NUMBERS_KEY = "lsm.numbers"
+"""Key of a batch's numbers in a commit's extra metadata."""
+
+
+@dataclass(frozen=True)
+class BatchNumbers:
+    """Counts and times of one committed batch.
+
+    Attributes:
+        rows_in: events taken in; those set aside as dead letters are not among them.
+        rows_deduplicated: events that another one of the same key in the batch made void.
+        rows_deleted: deletes written.
+        files, bytes: written, and their size.
+        spilled_bytes: sorted runs that went to local disk on the way.
+        peak_bytes: the most memory that one task has counted against `lsm.write.buffer.bytes`.
+        shuffle_ms: longest time that a task waited for its input.
+        sort_ms, write_ms: longest time that a task took to check, sort and merge, and to write files.
+        commit_ms: from the last task's end to the completed instant; None in the commit's own metadata.
+        log_files: of the file slice that has most of them, this batch's included.
+    """
+
+    rows_in: int
+    rows_deduplicated: int
+    rows_deleted: int
+    files: int
+    bytes: int
+    spilled_bytes: int
+    peak_bytes: int
+    shuffle_ms: int
+    sort_ms: int
+    write_ms: int
+    log_files: int
+    commit_ms: int | None = None
+
+    @staticmethod
+    def of(tasks: TaskNumbers, stats: Sequence[WriteStat], log_files: int) -> BatchNumbers:
+        """The numbers of a batch that is about to be committed."""
+        return BatchNumbers(
+            rows_in=tasks.rows_in,
+            rows_deduplicated=tasks.rows_replaced,
+            rows_deleted=tasks.rows_deleted,
+            files=len(stats),
+            bytes=sum(stat.total_bytes for stat in stats),
+            spilled_bytes=tasks.spilled_bytes,
+            peak_bytes=tasks.peak_bytes,
+            shuffle_ms=tasks.receive_ms,
+            sort_ms=tasks.sort_ms,
+            write_ms=tasks.write_ms,
+            log_files=log_files,
+        )
+
+    def encode(self) -> str:
+        """As JSON, for the commit's metadata; what is not known yet is left out."""
+        return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
+
+    def line(self) -> str:
+        """All numbers in one line, for the log."""
+        return ", ".join(f"{name}={value:,}" for name, value in asdict(self).items() if value is not None)
 
 
 class Timed(Generic[T]):

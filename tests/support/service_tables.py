@@ -86,3 +86,8 @@ def storage_of(table: LsmTable, storage: Storage) -> Iterator[LsmTable]:
         yield table
     finally:
         table.storage = before
+
+
+def most_logs(table: LsmTable) -> int:
+    """Log files of the slice that has most of them."""
+    return max(len(found.logs) for found in table.file_slices())
