@@ -30,7 +30,7 @@ class UnsupportedTable(LsmError):
 
 
 class StorageError(LsmError):
-    """A disk has no room left: free some, or name another folder, and write again."""
+    """The system does not give room, open files or access: see to what the message names, and try again."""
 
 
 class CommitConflict(LsmError):

@@ -27,15 +27,9 @@ from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.read.file_view import FileSlice, FileView
 from streaming_lsm.read.history import read_history
 from streaming_lsm.read.scan import Scan, filter_columns
+from streaming_lsm.read.settled import settled_slices
 from streaming_lsm.read.slice_reader import SliceReader
-from streaming_lsm.schema import (
-    META_COLUMNS,
-    fit_known,
-    from_avro,
-    table_schema,
-    to_avro,
-    with_meta,
-)
+from streaming_lsm.schema import META_COLUMNS, fit_known, from_avro, table_schema, to_avro, with_meta
 from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.services.inline import TableServices
 from streaming_lsm.storage.local import open_storage
@@ -176,9 +170,10 @@ class LsmTable:
 
         Raises:
             SchemaError: a column is not in the table.
-            ConfigError: `as_of` is no time.
+            ConfigError: `as_of` is no time, or its state was cleaned away.
+            CommitConflict: cleans deleted what was being listed, time after time; scan again.
         """
-        timeline = self._timeline_at(as_of)
+        timeline, slices = settled_slices(lambda: self._view(self._timeline_at(as_of)))
         schema = with_meta(self._schema_at(timeline))
         wanted = tuple(columns) if columns is not None else tuple(schema.names[len(META_COLUMNS) :])
         if meta or self.options[config.READ_META]:
@@ -187,8 +182,8 @@ class LsmTable:
             if name not in schema.names:
                 raise SchemaError(f"column {name!r} is not in the table, which has {', '.join(schema.names)}")
         needed = tuple(dict.fromkeys([*wanted, *filter_columns(filter, schema)]))
-        slices = self._view(timeline).slices()
-        reader = SliceReader(self.storage, schema, self.rule, needed, threads=len(slices) < self._engine.width)
+        threads, spill_folder = len(slices) < self._engine.width, self.options[config.SPILL_FOLDER]
+        reader = SliceReader(self.storage, schema, self.rule, needed, threads, spill_folder)
         return Scan(slices, reader, wanted, filter, self._engine.map)
 
     def file_slices(self, as_of: str | date | None = None) -> list[FileSlice]:
@@ -304,11 +299,11 @@ class LsmTable:
             spill_folder=self.options[config.SPILL_FOLDER],
         )
 
-    def router(self, tasks: int, *, tolerant: bool = False) -> Router:
-        """Spreads rows over `tasks` so that every file group is written by one; see `Router` for `tolerant`."""
+    def router(self, tasks: int) -> Router:
+        """Spreads rows over `tasks` so that every file group is written by one."""
         table = self.config
         keys, fields = self.key_generator, table.record_key_fields
-        return Router(keys, fields, table.hash_fields, table.num_buckets, tasks, tolerant)
+        return Router(keys, fields, table.hash_fields, table.num_buckets, tasks)
 
     def check_batch(self, batch: pa.Schema, timeline: Timeline, operation: str) -> None:
         """Check the columns of a batch before anything is written.

@@ -72,8 +72,10 @@ class BucketIndex:
         """
         timeline = view.timeline
         writes = frozenset(timeline.completed_writes)
-        unseen = sorted(writes - (self._seen or frozenset()), key=lambda write: write.completed or "")
-        if self._seen is None or any(write.action == "replacecommit" for write in unseen):
+        # Unknown until this is through: what fails half-way is made up for by listing everything the next time.
+        seen, self._seen = self._seen, None
+        unseen = sorted(writes - (seen or frozenset()), key=lambda write: write.completed or "")
+        if seen is None or _changes_groups(timeline, unseen, seen - writes):
             self._groups = {}
             for found in view.slices():
                 self._add_slice(found, timeline)
@@ -113,3 +115,10 @@ class BucketIndex:
                 f"partition {partition!r} has two file groups for bucket {bucket}: {known.file_id} and {group.file_id}"
             )
         return known
+
+
+def _changes_groups(timeline: Timeline, unseen: Iterable[Instant], vanished: Iterable[Instant]) -> bool:
+    """Whether writes took files away: by replacing file groups, or by being undone (a restore, not an archival)."""
+    return any(write.action == "replacecommit" for write in unseen) or any(
+        write.requested >= timeline.first for write in vanished
+    )

@@ -47,7 +47,7 @@ class Run:
     trusted: bool = False
     _repeats: bool = False
     _loaded: list[pa.RecordBatch] = field(default_factory=list)
-    _largest: int = 1
+    _latest: int = 0
     _exhausted: bool = False
 
     def load(self) -> bool:
@@ -57,7 +57,7 @@ class Run:
                 if not self.trusted:
                     self._check_order(batch)
                 self._loaded.append(batch)
-                self._largest = max(self._largest, batch.num_rows)
+                self._latest = batch.nbytes
                 return True
         self._exhausted = True
         return False
@@ -84,9 +84,10 @@ class Run:
         """Load on while less than half a batch is left; False when there is nothing left.
 
         Runs of like size come near the ends of their batches at about the same key. Without this the bounds would lie
-        close together there, and as many blocks of a few rows would follow each other as there are runs.
+        close together there, and as many blocks of a few rows would follow each other as there are runs. Bytes are
+        compared: by rows, a batch of a few large ones would call for many of them after one of many small ones.
         """
-        while not self._exhausted and 2 * sum(batch.num_rows for batch in self._loaded) < self._largest:
+        while not self._exhausted and 2 * sum(batch.nbytes for batch in self._loaded) < self._latest:
             self.load()
         return bool(self._loaded)
 
@@ -217,8 +218,12 @@ def _merge_block(chunks: Sequence[tuple[Run, pa.Table]], rule: MergeRule) -> Blo
 
 
 def _gather(values: pa.Table, rows: Int64s) -> pa.Table:
-    """Rows of a table; where neighbours stay neighbours nothing is copied."""
-    if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all()):
+    """Rows of a table; where most are kept and neighbours stay neighbours nothing is copied.
+
+    A view keeps all rows of its table in memory, which a caller that holds on to a few of each block cannot see.
+    """
+    most = 2 * len(rows) >= len(values)
+    if most and len(rows) and rows[-1] - rows[0] == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all()):
         return values.slice(int(rows[0]), len(rows))
     return values.take(pa.array(rows, pa.int64()))
 

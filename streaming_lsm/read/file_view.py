@@ -10,7 +10,7 @@ from functools import cached_property
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.names import BaseFileName, InlineLogName, LogFileName, LogKind, parse_file_name
 from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME
-from streaming_lsm.storage.base import Listing, Storage
+from streaming_lsm.storage.base import FileEntry, Listing, Storage
 from streaming_lsm.timeline.timeline import Timeline
 
 METADATA_FOLDER = ".hoodie"
@@ -72,14 +72,14 @@ class FileView:
 
     def partitions(self) -> list[str]:
         """Paths of all partitions, ascending: the folders that hold partition metadata."""
-        return sorted(self._listings(""))
+        return sorted(self.listings())
 
-    def _listings(self, folder: str) -> dict[str, Listing]:
+    def listings(self, folder: str = "") -> dict[str, Listing]:
         """What lies directly in each partition at or below `folder`; every folder is listed once."""
         entries, found = self.storage.list(folder), {}
         for entry in entries:
             if entry.is_dir and entry.path != METADATA_FOLDER:
-                found.update(self._listings(entry.path))
+                found.update(self.listings(entry.path))
             elif entry.name == PARTITION_METADATA_NAME:
                 found[folder] = entries
         return found
@@ -88,13 +88,14 @@ class FileView:
         """The latest slice of every file group, by partition and file id.
 
         Raises:
-            UnsupportedTable: a partition holds inline (version 1) logs, or files of another format than Parquet.
+            UnsupportedTable: a partition holds inline (version 1) logs, logs under the older names that were not asked
+                for, or files of another format than Parquet.
         """
-        listings = sorted(self._listings("").items())
-        return [found for partition, entries in listings for found in self._slices(partition, entries)]
+        listings = sorted(self.listings().items())
+        return [found for partition, entries in listings for found in self.slices_in(partition, entries)]
 
-    def _slices(self, partition: str, entries: Listing) -> list[FileSlice]:
-        """The latest slice of every file group of one partition, by file id."""
+    def slices_in(self, partition: str, entries: Listing) -> list[FileSlice]:
+        """The latest slice of every file group of one partition, by file id; `entries` is what lies there."""
         bases: dict[str, list[BaseFile]] = defaultdict(list)
         logs: dict[str, list[LogFile]] = defaultdict(list)
         for file in self._visible_files(entries):
@@ -102,8 +103,12 @@ class FileView:
                 bases[file.name.file_id].append(file)
             else:
                 logs[file.name.file_id].append(file)
-        groups = sorted({*bases, *logs} - self._replaced.get(partition, frozenset()))
+        groups = sorted(group for group in {*bases, *logs} if not self.is_replaced(partition, group))
         return [self._slice(partition, group, bases[group], logs[group]) for group in groups]
+
+    def is_replaced(self, partition: str, file_id: str) -> bool:
+        """Whether a replacecommit made a file group invisible."""
+        return file_id in self._replaced.get(partition, ())
 
     @cached_property
     def _replaced(self) -> dict[str, frozenset[str]]:
@@ -115,14 +120,29 @@ class FileView:
                     replaced[partition] = replaced.get(partition, frozenset()).union(file_ids)
         return replaced
 
+    def visible_name(self, entry: FileEntry) -> BaseFileName | LogFileName | None:
+        """What the name of a data file says whose write counts; None for everything else.
+
+        Raises:
+            UnsupportedTable: an inline (version 1) log, or a log under the older name that was not asked for: without
+                it rows would be missing, and nobody would know.
+        """
+        name = None if entry.is_dir else parse_file_name(entry.name, rfc103_names=True)
+        if isinstance(name, InlineLogName):
+            raise UnsupportedTable(f"{entry.path}: inline (version 1) logs are not supported yet")
+        if name is None or self.timeline.completion_time(name.instant) is None:
+            return None
+        if isinstance(name, LogFileName) and name.rfc103 and not self.rfc103_names:
+            raise UnsupportedTable(
+                f"{entry.path} is a log under the name of RFC-103's first text: set lsm.read.rfc103.names=true, also "
+                "for everybody who writes, compacts or cleans the table"
+            )
+        return name
+
     def _visible_files(self, entries: Listing) -> Iterator[BaseFile | LogFile]:
         for entry in entries:
-            if entry.is_dir:
-                continue
-            name = parse_file_name(entry.name, rfc103_names=self.rfc103_names)
-            if isinstance(name, InlineLogName):
-                raise UnsupportedTable(f"{entry.path}: inline (version 1) logs are not read yet")
-            if name is None or self.timeline.completion_time(name.instant) is None:
+            name = self.visible_name(entry)
+            if name is None:
                 continue
             _check_parquet(entry.path, name)
             if isinstance(name, BaseFileName):
@@ -132,10 +152,23 @@ class FileView:
 
     def _slice(self, partition: str, group: str, bases: list[BaseFile], logs: list[LogFile]) -> FileSlice:
         """The newest base and the logs completed since its instant, whatever lies between (format 10, rule 8)."""
-        base = max(bases, key=lambda file: file.name.instant, default=None)
+        base = self._newest(bases)
         since = base.name.instant if base else ""
         open_logs = [log for log in logs if (self.timeline.completion_time(log.name.instant) or "") >= since]
         return FileSlice(partition, group, base, tuple(sorted(open_logs, key=lambda log: log.name.sort_key)))
+
+    def _newest(self, bases: list[BaseFile]) -> BaseFile | None:
+        """The newest base file; of several attempts at one instant the one that its commit lists.
+
+        A task that outlives its driver may leave a file of an attempt that does not count, whole or not.
+        """
+        newest = max((base.name.instant for base in bases), default="")
+        attempts = [base for base in bases if base.name.instant == newest]
+        if len(attempts) > 1:
+            writes = [write for write in self.timeline.completed_writes if write.requested == newest]
+            listed = {stat.file_name for write in writes for stat in self.timeline.read_commit(write).stats}
+            attempts = [base for base in attempts if str(base.name) in listed] or attempts
+        return attempts[0] if attempts else None
 
 
 def _check_parquet(path: str, name: BaseFileName | LogFileName) -> None:

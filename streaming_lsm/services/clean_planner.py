@@ -73,9 +73,12 @@ class Kept:
 
     def holds(self, group: FileGroupHistory, old: OldSlice) -> bool:
         """Whether a slice stays, as a whole, because of one of its files."""
+        return any(self.needs(group, name) for name in old.files)
+
+    def needs(self, group: FileGroupHistory, name: str) -> bool:
+        """Whether a pending compaction or a savepoint names this file."""
         planned = self.pending.get((group.partition_path, group.file_id), ())
-        saved = self.savepoints.get(group.partition_path, ())
-        return any(name in planned or name in saved for name in old.files)
+        return name in planned or name in self.savepoints.get(group.partition_path, ())
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,8 @@ class Doomed:
 
     Attributes:
         files: names by partition path.
-        superseded_by: newest requested time of a write that made one of these slices old, "" without files. What was
-            readable as of a time before that write may not be any more.
+        superseded_by: newest requested time of a write that made one of these slices old, "" without files. The
+            state as of that write is the earliest that stays readable.
     """
 
     files: Mapping[str, tuple[str, ...]]
@@ -111,11 +114,14 @@ def doomed_files(groups: Iterable[FileGroupHistory], retention: Retention, earli
 
 
 def deletable_files(groups: Iterable[FileGroupHistory], kept: Kept) -> Iterator[tuple[str, str]]:
-    """(Partition path, name) of every file that some clean may delete: not what readers or pending services need."""
+    """(Partition path, name) of every file that some clean may delete: not what readers or pending services need.
+
+    Kept files count one by one here. When a clean has deleted a base file and died, logs of its slice seem to belong
+    to the slice before; they may go although that one is kept.
+    """
     for group in groups:
         for old in group.slices if group.replaced else group.slices[:-1]:
-            if not kept.holds(group, old):
-                yield from ((group.partition_path, name) for name in old.files)
+            yield from ((group.partition_path, name) for name in old.files if not kept.needs(group, name))
 
 
 def _replaced(group: FileGroupHistory, retention: Retention, earliest: str) -> Sequence[OldSlice]:

@@ -84,18 +84,15 @@ class Cleaner:
         self._examined = max(self._examined, timeline.earliest_retained)
         return max(unexamined) >= self._examined
 
-    def preview(self, timeline: Timeline, now: str = "") -> Cleaning:
-        """What a clean would delete; lists every partition.
-
-        Args:
-            now: requested time of the clean.
-        """
+    def preview(self, timeline: Timeline) -> Cleaning:
+        """What a clean would delete; lists every partition."""
         context, earliest = self._context, self._retention.earliest(timeline)
         view, kept = context.view(timeline), keepers(context, timeline)
-        groups = (group for partition in view.partitions() for group in file_group_histories(view, partition))
+        listings = sorted(view.listings().items())
+        groups = (group for partition, entries in listings for group in file_group_histories(view, partition, entries))
         doomed = doomed_files(groups, self._retention, earliest.requested if earliest else "", kept)
         if not self._retention.by_commits and doomed.files:
-            earliest = _first_after(timeline, doomed.superseded_by, now)
+            earliest = _retained(timeline, doomed.superseded_by)
         return Cleaning(doomed.files, _not_before_last_clean(timeline, earliest), self._retention)
 
     def clean(self) -> Instant | None:
@@ -108,7 +105,7 @@ class Cleaner:
         resumed = self._resume()
         with self._context.new_transaction() as tx:
             requested = tx.new_time()
-            cleaning = self.preview(tx.timeline, requested)
+            cleaning = self.preview(tx.timeline)
             limit = self._limit(tx.timeline)
             if not cleaning.count:
                 self._examined = limit
@@ -195,16 +192,14 @@ def _read_plan(context: ServiceContext, waiting: Instant) -> CleanPlan:
         raise CorruptFileError(f"{waiting.path} has no plan {path}: restore the plan or delete the file") from None
 
 
-def _first_after(timeline: Timeline, time: str, now: str) -> RetainedInstant:
-    """The first write after a time; without one only the latest state stays readable, from the clean on."""
-    later = next((write for write in timeline.completed_writes if write.requested > time), None)
-    return RetainedInstant(later.requested if later else now, later.action if later else CLEAN, "COMPLETED")
-
-
 def _not_before_last_clean(timeline: Timeline, earliest: RetainedInstant | None) -> RetainedInstant | None:
     """What an earlier clean deleted under a shorter retention does not come back under a longer one."""
     last = timeline.earliest_retained
     if last <= (earliest.requested if earliest else ""):
         return earliest
-    write = next((write for write in timeline.completed_writes if write.requested == last), None)
-    return RetainedInstant(last, write.action if write else "commit", "COMPLETED")
+    return _retained(timeline, last)
+
+
+def _retained(timeline: Timeline, time: str) -> RetainedInstant:
+    write = next((write for write in timeline.completed_writes if write.requested == time), None)
+    return RetainedInstant(time, write.action if write else "commit", "COMPLETED")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from streaming_lsm import config
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.compaction_plan import PLAN_VERSION
 from streaming_lsm.schema import from_avro, to_avro
@@ -85,7 +86,8 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
         slices = planned_file_slices(context.view(tx.timeline), plan, waiting)
         schema = from_avro(_schema_before(tx.timeline, waiting, context), waiting.path)
         name = context.config.name
-        task = SliceCompactor(context.storage, requested, name, schema, context.rule, FileOptions.of(context.options))
+        files, spill_folder = FileOptions.of(context.options), context.options[config.SPILL_FOLDER]
+        task = SliceCompactor(context.storage, requested, name, schema, context.rule, files, spill_folder)
         tx.start(waiting)
         stats = tuple(engine.map(task, enumerate(slices)))
         tx.reconcile(stats)

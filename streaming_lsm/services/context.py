@@ -12,7 +12,7 @@ from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.compaction_plan import CompactionPlan
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.read.file_view import FileView
+from streaming_lsm.read.file_view import METADATA_FOLDER, FileView
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
@@ -54,6 +54,12 @@ class ServiceContext:
     def view(self, timeline: Timeline) -> FileView:
         """The files that a timeline makes visible."""
         return FileView(self.storage, timeline, self.options[config.READ_LEGACY_NAMES])
+
+
+def is_data_folder(partition: str) -> bool:
+    """Whether a plan's partition path can be one: plans may come from anybody."""
+    parts = partition.split("/") if partition else []
+    return "\0" not in partition and METADATA_FOLDER not in parts[:1] and not {"", ".", ".."}.intersection(parts)
 
 
 def read_compaction_plan(storage: Storage, pending: Instant) -> CompactionPlan:

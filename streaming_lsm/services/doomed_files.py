@@ -9,8 +9,9 @@ from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.clean import CleanPlan
 from streaming_lsm.format.commit import file_path
 from streaming_lsm.format.names import parse_file_name
-from streaming_lsm.read.file_view import METADATA_FOLDER, FileView
+from streaming_lsm.read.file_view import FileView
 from streaming_lsm.services.clean_planner import Kept, deletable_files
+from streaming_lsm.services.context import is_data_folder
 from streaming_lsm.services.file_groups import file_group_histories
 
 
@@ -28,21 +29,17 @@ def checked_files(view: FileView, plan: CleanPlan, kept: Kept, source: str) -> M
     """
     files: dict[str, tuple[str, ...]] = {}
     for partition, spelt in plan.files.items():
-        _check_partition(partition, source)
-        there = {entry.name for entry in view.storage.list(partition) if not entry.is_dir}
+        if not is_data_folder(partition):
+            raise _refused(source, f"would delete files of {partition!r}, which is no folder of the table's data")
+        entries = view.storage.list(partition)
+        there = {entry.name for entry in entries if not entry.is_dir}
         names = tuple(sorted({_name(view, partition, file, there, source) for file in spelt}))
-        groups = file_group_histories(view, partition)
+        groups = file_group_histories(view, partition, entries)
         needed = there.intersection(names).difference(name for _, name in deletable_files(groups, kept))
         if needed:
             raise _refused(source, f"would delete {file_path(partition, min(needed))!r}, which is needed")
         files[partition] = names
     return files
-
-
-def _check_partition(partition: str, source: str) -> None:
-    parts = partition.split("/") if partition else []
-    if any(part in ("", ".", "..") for part in parts) or parts[:1] == [METADATA_FOLDER]:
-        raise _refused(source, f"would delete files of {partition!r}, which is no folder of the table's data")
 
 
 def _name(view: FileView, partition: str, file: str, there: set[str], source: str) -> str:
@@ -71,4 +68,4 @@ def _plain(folder: str) -> str:
 
 
 def _refused(source: str, why: str) -> CorruptFileError:
-    return CorruptFileError(f"{source} {why}: nothing was deleted; restore the plan, or delete it")
+    return CorruptFileError(f"{source} {why}: nothing more was deleted; restore the plan, or delete it")

@@ -6,9 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streaming_lsm.errors import UnsupportedTable
-from streaming_lsm.format.names import BaseFileName, DataFileName, InlineLogName, parse_file_name
+from streaming_lsm.format.names import BaseFileName, LogFileName
 from streaming_lsm.read.file_view import FileView
+from streaming_lsm.storage.base import Listing
+
+VisibleName = BaseFileName | LogFileName
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +41,19 @@ class FileGroupHistory:
     replaced: str | None = None
 
 
-def file_group_histories(view: FileView, partition: str) -> list[FileGroupHistory]:
+def file_group_histories(view: FileView, partition: str, entries: Listing) -> list[FileGroupHistory]:
     """The file groups of one partition, by file id; files of writes that did not complete are left out.
 
+    Args:
+        entries: what lies in the partition.
+
     Raises:
-        UnsupportedTable: the partition holds inline (version 1) logs.
+        UnsupportedTable: the partition holds inline (version 1) logs, or logs under older names not asked for.
     """
-    groups: dict[str, list[DataFileName]] = defaultdict(list)
-    for entry in view.storage.list(partition):
-        name = None if entry.is_dir else parse_file_name(entry.name, rfc103_names=view.rfc103_names)
-        if isinstance(name, InlineLogName):
-            raise UnsupportedTable(f"{entry.path}: inline (version 1) logs are not cleaned")
-        if name is not None and view.timeline.completion_time(name.instant) is not None:
+    groups: dict[str, list[VisibleName]] = defaultdict(list)
+    for entry in entries:
+        name = view.visible_name(entry)
+        if name is not None:
             groups[name.file_id].append(name)
     replaced = _replaced(view, partition)
     return [
@@ -59,7 +62,7 @@ def file_group_histories(view: FileView, partition: str) -> list[FileGroupHistor
     ]
 
 
-def _slices(view: FileView, names: list[DataFileName]) -> Iterator[OldSlice]:
+def _slices(view: FileView, names: list[VisibleName]) -> Iterator[OldSlice]:
     bases = sorted({name.instant for name in names if isinstance(name, BaseFileName)})
     logs = [name for name in names if not isinstance(name, BaseFileName)]
     files: dict[str, list[str]] = {base: [] for base in bases}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
@@ -87,7 +88,8 @@ class TableServices:
         inline = options[config.COMPACT_INLINE]
         waiting = pending_compactions(timeline) if inline else ()
         for pending in waiting:
-            run_compaction(self._context, pending.requested, engine)
+            # One plan that cannot be carried out must not keep the others waiting.
+            self._guarded(f"compaction {pending.requested}", partial(self._run, pending, engine))
         if waiting:
             timeline = Timeline.load(self._context.storage)
         if not (inline or options[config.COMPACT_SCHEDULE]) or not self._is_due(timeline):
@@ -96,8 +98,11 @@ class TableServices:
         if scheduled is None:
             self._fruitless = timeline.last_time
         elif inline:
-            run_compaction(self._context, scheduled.requested, engine)
+            self._run(scheduled, engine)
         return True
+
+    def _run(self, waiting: Instant, engine: Engine) -> bool:
+        return run_compaction(self._context, waiting.requested, engine) is not None
 
     def _is_due(self, timeline: Timeline) -> bool:
         trigger = Trigger.of(self._context.options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -13,10 +13,11 @@ from streaming_lsm.errors import Fenced
 from streaming_lsm.format.commit import WriteStat, base_file_stat
 from streaming_lsm.format.names import BaseFileName, WriteToken
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.merge.runs import Block, Run, merge_runs
-from streaming_lsm.read.data_file import DataFile, open_slice
+from streaming_lsm.merge.runs import Block
+from streaming_lsm.read.data_file import open_slice
 from streaming_lsm.read.file_view import FileSlice
-from streaming_lsm.schema import OPERATION, delete_log_schema, to_avro, with_meta
+from streaming_lsm.read.slice_merge import SliceMerge
+from streaming_lsm.schema import to_avro, with_meta
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.heartbeat import check_still_inflight
 from streaming_lsm.write.base_writer import BaseFileWriter
@@ -27,7 +28,7 @@ from streaming_lsm.write.plan import FileOptions
 class SliceCompactor:
     """Merges file slices of one compaction; picklable, so that it travels to executors.
 
-    Memory is bounded by one batch per file of the slice and the open row group of the new file.
+    Memory is bounded by one batch per open file of the slice and the open row group of the new file.
 
     Attributes:
         storage: the table's files.
@@ -36,6 +37,7 @@ class SliceCompactor:
         schema: the table's columns, without meta columns.
         rule: the table's merge semantics.
         files: Parquet settings.
+        spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
     """
 
     storage: Storage
@@ -44,6 +46,7 @@ class SliceCompactor:
     schema: pa.Schema
     rule: MergeRule
     files: FileOptions
+    spill_folder: str | None = None
 
     def __call__(self, operation: tuple[int, FileSlice]) -> WriteStat:
         """Write the new base file of a slice; one without rows when all records of the slice are deleted.
@@ -58,14 +61,14 @@ class SliceCompactor:
         number, found = operation
         with ExitStack() as opened:
             files = open_slice(self.storage, found, self.rule, opened)
-            merged = _Timed(merge_runs(self._runs(files), self.rule))
+            merged = _Timed(SliceMerge(self.rule, with_meta(self.schema), self.spill_folder).blocks(files))
             base = opened.enter_context(self._create(number, found.partition_path, found.file_id))
             stat = self._write(base, found, merged)
         self._check_wanted(base)
         logs = [file for file in files if not file.is_base]
         return replace(
             stat,
-            log_records=sum(file.parquet.metadata.num_rows for file in logs),
+            log_records=sum(file.rows for file in logs),
             log_blocks=len(logs),
             updated_records_compacted=stat.num_inserts + stat.num_updates + stat.num_deletes,
             log_files_compacted=len(found.logs),
@@ -113,17 +116,6 @@ class SliceCompactor:
         except Fenced:
             self.storage.delete(base.path)
             raise
-
-    def _runs(self, files: Sequence[DataFile]) -> list[Run]:
-        """The files as runs, with all columns; the changelog column decides what is a delete and is not kept."""
-        fields = [field.with_nullable(True) for field in with_meta(self.schema)]
-        if OPERATION not in self.schema.names and any(OPERATION in file.columns for file in files):
-            fields.append(pa.field(OPERATION, pa.string()))
-        data, deletes = pa.schema(fields), delete_log_schema(self.schema, self.rule.ordering_fields)
-        return [
-            Run(file.path, file.batches(deletes if file.is_delete else data), deletes=file.is_delete, base=file.is_base)
-            for file in files
-        ]
 
 
 class _Timed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from streaming_lsm.errors import CorruptFileError, Fenced
-from streaming_lsm.format.names import parse_file_name
+from streaming_lsm.format.names import BaseFileName, parse_file_name
 from streaming_lsm.storage.base import FileEntry, Storage
 from streaming_lsm.timeline.heartbeat import check_still_inflight
 
@@ -62,16 +62,22 @@ def is_file_of(path: str, instant: str) -> bool:
 
 
 def delete_files(storage: Storage, paths: Iterable[str]) -> tuple[str, ...]:
-    """Delete data files of failed attempts, and what those left half made beside them.
+    """Delete data files, and what failed attempts left half made beside them; logs go before base files.
+
+    A base file bounds its slice: logs that outlived it, because of a crash, would count to the slice before.
 
     Returns:
         The paths that existed.
     """
-    doomed = sorted(paths)
+    doomed = sorted(paths, key=lambda path: (_is_base(path), path))
     deleted = tuple(path for path in doomed if storage.delete(path))
     for partition in sorted({path.rpartition("/")[0] for path in doomed}):
         storage.sweep(partition)
     return deleted
+
+
+def _is_base(path: str) -> bool:
+    return isinstance(parse_file_name(path.rpartition("/")[2]), BaseFileName)
 
 
 def delete_markers(storage: Storage, instant: str) -> None:

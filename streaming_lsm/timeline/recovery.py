@@ -10,23 +10,27 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.heartbeat import HEARTBEAT_FOLDER, close_instant, heartbeat_path
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant
+from streaming_lsm.timeline.lock import TableLock
 from streaming_lsm.timeline.markers import TEMP_FOLDER, delete_files, delete_markers, list_marked_files
 from streaming_lsm.timeline.owner import Owner
 from streaming_lsm.timeline.rollback import clear_rolled_back, read_plan, resume_rollback, roll_back
 from streaming_lsm.timeline.runtime import Runtime
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.timeline.waiting import pending_compactions, put_back, was_begun
+from streaming_lsm.timeline.waiting import pending_compactions, put_back
 
 _LOG = logging.getLogger(__name__)
 
 
-def recover(storage: Storage, timeline: Timeline, times: InstantSource, runtime: Runtime, lease_ms: int) -> Timeline:
+def recover(
+    storage: Storage, lock: TableLock, timeline: Timeline, times: InstantSource, runtime: Runtime, lease_ms: int
+) -> Timeline:
     """Finish begun rollbacks, roll back writes of dead writers, and remove what late tasks of theirs left.
 
-    The table's lock must be held. A compaction that a dead process had begun goes back to requested; compactions,
-    cleans and clusterings that wait are left alone.
+    A compaction whose heartbeat names a dead owner goes back to requested. Other compactions, cleans and clusterings
+    are left alone: one that is inflight without such a heartbeat may be another program's (format 02, Rollback).
 
     Args:
+        lock: the table's, held by the caller.
         lease_ms: a heartbeat that does not name its owner, as Hudi's, counts as living for so long.
 
     Returns:
@@ -39,7 +43,7 @@ def recover(storage: Storage, timeline: Timeline, times: InstantSource, runtime:
     if timeline.pending:
         resumed = _resume_rollbacks(storage, timeline, times)
         _roll_back_writes(storage, timeline, times, resumed)
-        _put_compactions_back(storage, timeline)
+        _put_compactions_back(storage, lock, timeline)
         timeline = Timeline.load(storage)
     _reap_markers(storage, timeline)
     _reap_heartbeats(storage, timeline)
@@ -86,11 +90,12 @@ def _roll_back_writes(storage: Storage, timeline: Timeline, times: InstantSource
             roll_back(storage, write, times)
 
 
-def _put_compactions_back(storage: Storage, timeline: Timeline) -> None:
+def _put_compactions_back(storage: Storage, lock: TableLock, timeline: Timeline) -> None:
     for compaction in pending_compactions(timeline):
-        if was_begun(storage, compaction):
+        beat = heartbeat_path(compaction.requested)
+        if storage.exists(beat) and Owner.decode(storage.read(beat)) is not None:
             _LOG.warning("putting %s in %s back to requested, as its writer is dead", compaction.path, storage.uri)
-            put_back(storage, compaction)
+            put_back(storage, lock, compaction)
 
 
 def _reap_markers(storage: Storage, timeline: Timeline) -> None:

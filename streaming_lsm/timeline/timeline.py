@@ -115,10 +115,17 @@ class Timeline:
         exact = requested is not None and self._is_request(requested)
         limit = requested if requested is not None and exact else moment_text(value, zone)
         self._check_retained(value, limit, exact=exact)
-        kept = [write for write in self.completed_writes if _time(write, by_request=exact) <= limit]
+        return self._until(limit, by_request=exact)
+
+    def completed_by(self, time: str) -> Timeline:
+        """The timeline with only the writes that had taken effect at an instant's time."""
+        return self._until(time, by_request=False)
+
+    def _until(self, limit: str, *, by_request: bool) -> Timeline:
+        kept = [write for write in self.completed_writes if _time(write, by_request=by_request) <= limit]
         others = [instant for instant in self.instants if not instant.is_write and instant.is_completed]
         merged = sorted(kept + others, key=lambda instant: (instant.requested, instant.action))
-        return Timeline(self.storage, tuple(merged), self.first, limit, exact)
+        return Timeline(self.storage, tuple(merged), self.first, limit, by_request)
 
     def with_completed(self, completed: Instant) -> Timeline:
         """This timeline and one action that was completed since, without looking at the storage again."""
@@ -130,22 +137,33 @@ class Timeline:
     @cached_property
     def earliest_retained(self) -> str:
         """Requested time of the earliest write whose state cleans have spared, ``""`` when none was cleaned away."""
-        for instant in reversed(self.instants):
-            if instant.action == "clean" and instant.is_completed:
-                return CleanMetadata.decode(self.storage.read(instant.path), instant.path).earliest
-        return ""
+        if self._last_clean is None:
+            return ""
+        path = self._last_clean.path
+        return CleanMetadata.decode(self.storage.read(path), path).earliest
+
+    @cached_property
+    def _last_clean(self) -> Instant | None:
+        cleans = [instant for instant in self.instants if instant.action == "clean" and instant.is_completed]
+        return cleans[-1] if cleans else None
 
     def _check_retained(self, value: object, limit: str, *, exact: bool) -> None:
         """A cleaned slice reads as if its rows had never been, so what may miss one must not be read at all."""
         earliest = self.earliest_retained
         if not earliest or (exact and self._is_savepoint(limit)):
             return
-        older = [write.completed or "" for write in self.completed_writes if write.requested < earliest]
-        if limit < (earliest if exact else max(older, default=earliest)):
+        if limit < (earliest if exact else self._readable_since(earliest)):
             raise ConfigError(
                 f"as of {value}: files of that time were cleaned; the earliest state that can be read is {earliest} "
-                "(hoodie.clean.commits.retained keeps more)"
+                "(hoodie.clean.commits.retained and hoodie.clean.fileversions.retained keep more, each by its policy)"
             )
+
+    def _readable_since(self, earliest: str) -> str:
+        """When the last of the base files had taken effect that the last clean let stand for older slices."""
+        assert self._last_clean is not None
+        cleaned = self._last_clean.completed or ""
+        made = [write.completed or "" for write in self.completed_writes if write.requested <= earliest]
+        return max((completed for completed in made if completed < cleaned), default=earliest)
 
     def _is_savepoint(self, time: str) -> bool:
         return any(i.action == "savepoint" and i.is_completed and i.requested == time for i in self.instants)

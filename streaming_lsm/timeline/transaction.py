@@ -30,7 +30,7 @@ from streaming_lsm.timeline.replay import LEDGER_KEY, ReplayIdentity, WriterLedg
 from streaming_lsm.timeline.rollback import roll_back
 from streaming_lsm.timeline.runtime import Runtime
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.timeline.waiting import CLEAN, COMPACTION, SERVICES, put_back
+from streaming_lsm.timeline.waiting import CLEAN, COMPACTION, SERVICES, delete_attempts, put_back
 
 _LOG = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class Transaction:
             self._heartbeat.start()
             found = Timeline.load(self._storage)
             self._times = self._instant_source(found)
-            self.timeline = recover(self._storage, found, self._times, self._runtime, self._lease_ms)
+            self.timeline = recover(self._storage, self._lock, found, self._times, self._runtime, self._lease_ms)
             self._ledger = WriterLedger.of(self.timeline)
         except BaseException:
             self._let_go()
@@ -189,6 +189,8 @@ class Transaction:
         self._lock.verify()
         self._begun = waiting
         if _service(waiting.action) == COMPACTION:
+            # Whatever an earlier run left, of this program or another one: nobody runs it any more.
+            put_back(self._storage, self._lock, waiting)
             open_instant(self._storage, waiting.requested, self._lock.owner)
             self._heartbeat.follow(waiting.requested)
             self._storage.make_folder(marker_folder(waiting.requested))
@@ -202,15 +204,13 @@ class Transaction:
         Files of failed, repeated or speculative attempts have a marker but no stat, and are deleted.
 
         Raises:
-            CorruptFileError: a file of `stats` is missing.
+            Fenced: another writer took the lock, and may run the same compaction; none of its files was deleted.
         """
         instant = self._running()
         listed = frozenset(stat.path for stat in stats)
+        self._lock.verify()
         close_instant(self._storage, instant.requested)
-        delete_files(self._storage, set(list_marked_files(self._storage, instant.requested)) - listed)
-        for path in sorted(listed):
-            if not self._storage.exists(path):
-                raise CorruptFileError(f"{path} in {self._storage.uri} is gone since it was written: write it again")
+        delete_attempts(self._storage, self._lock, instant, listed)
         self._reconciled = listed
 
     def complete(
@@ -232,6 +232,7 @@ class Transaction:
             open_deletes: what the writer's next batch has to know, see `LastBatch`.
 
         Raises:
+            CorruptFileError: a file of `stats` is missing; nothing was published.
             Fenced: another writer took the lock; nothing was published.
             CommitUnknown: the storage failed and does not tell whether the file is there. Do not write again: the
                 next transaction finds out, and `already_committed` says it.
@@ -255,9 +256,16 @@ class Transaction:
 
     def _finish(self, running: Instant, data: bytes) -> Instant:
         self._lock.verify()
+        self._check_files()
         completed = running.completed_at(self._times.next())
         self._publish(completed, data)
         return completed
+
+    def _check_files(self) -> None:
+        """At the last moment, as nothing brings a file back that vanished while the write was still open."""
+        for path in sorted(self._reconciled or ()):
+            if not self._storage.exists(path):
+                raise CorruptFileError(f"{path} in {self._storage.uri} is gone since it was written: write it again")
 
     def _publish(self, completed: Instant, data: bytes) -> None:
         self._published = True
@@ -309,7 +317,8 @@ class Transaction:
                 "forgetting writer %r of %s: last batch %d; a replay of it would be written again",
                 *(writer, self._storage.uri, last.batch_id),
             )
-        own = {LEDGER_KEY: ledger.encode()} if ledger.writers else {}
+        # Also an empty one, so that the next writer need not look for it in all commits before.
+        own = {LEDGER_KEY: ledger.encode()}
         return {**extra, "schema": schema_json, **own}
 
     def _running(self) -> Instant:
@@ -328,7 +337,7 @@ class Transaction:
             if pending is None:
                 close_instant(self._storage, begun.requested)
             elif begun.action == COMPACTION:
-                put_back(self._storage, pending)
+                put_back(self._storage, self._lock, pending)
             else:
                 roll_back(self._storage, pending, self._instant_source(timeline))
         except Fenced as error:

@@ -8,9 +8,12 @@ reconciliation deletes every file that a marker names and its stats do not.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.heartbeat import close_instant, heartbeat_path
+from streaming_lsm.timeline.heartbeat import close_instant
 from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.lock import TableLock
 from streaming_lsm.timeline.markers import delete_files, list_marked_files
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -30,17 +33,31 @@ def pending_cleans(timeline: Timeline) -> tuple[Instant, ...]:
     return tuple(instant for instant in timeline.pending if instant.action == CLEAN)
 
 
-def was_begun(storage: Storage, compaction: Instant) -> bool:
-    """Whether a run of a pending compaction was begun, and not put back since."""
-    return compaction.state is State.INFLIGHT or storage.exists(heartbeat_path(compaction.requested))
-
-
-def put_back(storage: Storage, compaction: Instant) -> None:
-    """Take a compaction whose run is over back to requested; the table's lock must be held.
+def put_back(storage: Storage, lock: TableLock, compaction: Instant) -> None:
+    """Take a compaction whose run is over back to requested.
 
     Its tasks are shut out, its files are deleted, and last it stops being inflight: whoever dies in between leaves
-    it inflight, and the next writer puts it back again. Plan and markers stay.
+    it inflight, and its next run puts it back again. Plan and markers stay.
+
+    Args:
+        lock: the table's, held by the caller.
+
+    Raises:
+        Fenced: it is not held any more.
     """
     close_instant(storage, compaction.requested)
-    delete_files(storage, list_marked_files(storage, compaction.requested))
+    delete_attempts(storage, lock, compaction)
     storage.delete(compaction.at(State.INFLIGHT).path)
+
+
+def delete_attempts(storage: Storage, lock: TableLock, instant: Instant, kept: Set[str] = frozenset()) -> None:
+    """Delete every file that a marker of the instant names, apart from those to be kept.
+
+    Raises:
+        Fenced: the lock is not held any more.
+    """
+    attempts = set(list_marked_files(storage, instant.requested)) - kept
+    # Checked after the markers were listed: whoever takes the lock later may run the same instant, and the markers
+    # of that run are then not among these.
+    lock.verify()
+    delete_files(storage, attempts)

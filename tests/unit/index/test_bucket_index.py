@@ -13,6 +13,7 @@ from streaming_lsm.index.bucket_index import BucketIndex
 from streaming_lsm.read.file_view import FileView
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.timeline import Timeline
+from tests.support.faulty_storage import Fault, FaultyStorage
 
 TOKEN = WriteToken(0, 0, 0)
 
@@ -110,3 +111,41 @@ def test_a_file_id_without_bucket_is_refused_by_name(tmp_path: Path) -> None:
     commit(tmp_path, "10", "11", log("", "1234-hash-0", "10"))
     with pytest.raises(CorruptFileError, match="1234-hash"):
         indexed(tmp_path)
+
+
+def test_a_write_that_was_undone_is_forgotten(tmp_path: Path) -> None:
+    commit(tmp_path, "10", "11", log("", file_id(1), "10"))
+    commit(tmp_path, "20", "21", base("", file_id(1), "20"), log("", file_id(2), "20"))
+    index = indexed(tmp_path)
+    assert set(index.bases) == {("", 1)}
+    (tmp_path / ".hoodie/timeline/20_21.deltacommit").unlink()
+    commit(tmp_path, "30", "31", action="restore")
+    index.refresh(view(tmp_path))
+    assert index.file_ids == {("", 1): file_id(1)}
+    assert index.bases == {}
+    assert index.most_logs == 1
+
+
+def test_a_write_that_was_archived_is_not_forgotten_and_nothing_is_listed(tmp_path: Path) -> None:
+    commit(tmp_path, "10", "11", log("", file_id(1), "10"))
+    commit(tmp_path, "20", "21", log("", file_id(1), "20"))
+    index = indexed(tmp_path)
+    (tmp_path / ".hoodie/timeline/10_11.deltacommit").unlink()
+    commit(tmp_path, "30", "31", log("", file_id(2), "30"))
+    counting = FaultyStorage(LocalStorage(tmp_path))
+    index.refresh(FileView(counting, Timeline.load(counting)))
+    assert [path for name, path in counting.calls if name == "list"] == [".hoodie/timeline"]
+    assert index.most_logs == 2
+
+
+def test_a_refresh_that_fails_half_way_is_made_up_for_by_the_next(tmp_path: Path) -> None:
+    index = indexed(tmp_path)
+    commit(tmp_path, "10", "11", log("", file_id(1), "10"))
+    commit(tmp_path, "20", "21", log("", file_id(1), "20"))
+    storage = LocalStorage(tmp_path)
+    faulty = FaultyStorage(storage, {2: Fault.FAIL_BEFORE})
+    with pytest.raises(OSError, match="injected"):
+        index.refresh(FileView(faulty, Timeline.load(faulty)))
+    assert faulty.calls[2] == ("read", ".hoodie/timeline/20_21.deltacommit")
+    index.refresh(view(tmp_path))
+    assert index.most_logs == 2

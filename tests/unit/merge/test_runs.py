@@ -316,6 +316,28 @@ def test_what_neither_deletes_nor_updates_is_handed_on_without_a_copy() -> None:
         assert sum(block.inserts for block in blocks) == (0 if base else 2)
 
 
+def test_the_few_rows_that_mass_deletes_leave_do_not_keep_their_blocks_in_memory() -> None:
+    size, count, text = 2000, 30, "x" * 100
+    schema = pa.schema([(KEY, pa.string()), ("ts", pa.int64()), ("value", pa.string())])
+
+    def base(number: int) -> pa.RecordBatch:
+        keys = [f"{size * number + row:06d}" for row in range(size)]
+        return pa.record_batch([keys, [1] * size, [text] * size], schema=schema)
+
+    def gone(number: int) -> pa.RecordBatch:
+        return pa.record_batch([base(number).column(KEY)[1:], [2] * (size - 1)], schema=DELETES)
+
+    before = pa.total_allocated_bytes()
+    runs = [
+        Run("base", map(base, range(count)), base=True),
+        Run("deletes", map(gone, range(count)), deletes=True),
+    ]
+    blocks = list(merge_runs(runs, MergeRule(True, ("ts",))))
+    runs.clear()
+    assert sum(block.rows.num_rows for block in blocks) == count
+    assert pa.total_allocated_bytes() - before < size * len(text)
+
+
 def test_a_smaller_ordering_value_after_a_larger_one_among_many_keys() -> None:
     older = [Record(b"%03d" % n, 5, False, False, n) for n in range(100)]
     newer = [Record(b"%03d" % n, 4 if n % 10 == 3 else 5, False, False, 1000 + n) for n in range(100)]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.read.file_view import FileView
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.timeline import Timeline
@@ -86,5 +89,19 @@ def test_names_of_the_first_text_are_seen_when_asked_for(tmp_path: Path) -> None
     (log,) = data_files(tmp_path)
     older = log.replace(".log.parquet", ".parquet")
     (tmp_path / log).rename(tmp_path / older)
-    assert paths(tmp_path) == set()
     assert paths(tmp_path, rfc103_names=True) == {older}
+    with pytest.raises(UnsupportedTable, match=r"set lsm\.read\.rfc103\.names=true"):
+        paths(tmp_path)
+
+
+@pytest.mark.parametrize("attempt", ["0-0-99", "0-0-00"], ids=["later-in-the-listing", "earlier-in-the-listing"])
+def test_of_two_base_files_of_one_instant_the_one_of_the_commit_counts(tmp_path: Path, attempt: str) -> None:
+    table = create(tmp_path, **ONE_BUCKET, **{"hoodie.clean.automatic": False})
+    table.upsert(rows(("a", "DE", 1, 1)))
+    table.compact()
+    (base,) = [path for path in data_files(tmp_path) if ".log." not in path]
+    name = Path(base).name
+    stray = name.replace(f"_{name.split('_')[1]}_", f"_{attempt}_")
+    (tmp_path / "DE" / stray).write_bytes(b"PAR1")
+    assert paths(tmp_path) == {base}
+    assert shown(table) == [("a", "DE", 1, 1)]

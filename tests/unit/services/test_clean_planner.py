@@ -99,9 +99,9 @@ def test_by_versions_a_replaced_group_goes_at_once() -> None:
 
 
 def test_what_a_clean_may_delete_is_what_no_reader_of_now_needs() -> None:
-    kept = Kept({("p", "g"): ("g-3-log",)}, {})
+    kept = Kept({("p", "g"): ("g-3-base", "g-3-log")}, {"p": ("h-2-log",)})
     names = {name for _, name in deletable_files([group("1", "3", "5"), group("2", file_id="h", replaced="9")], kept)}
-    assert names == {"g-1-base", "g-1-log", "h-2-base", "h-2-log"}
+    assert names == {"g-1-base", "g-1-log", "h-2-base"}
 
 
 def timeline(*pending: Instant, writes: int = 5) -> Timeline:

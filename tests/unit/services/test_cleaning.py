@@ -11,9 +11,14 @@ from streaming_lsm import LsmTable
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, UnsupportedTable
 from streaming_lsm.format.avro import encode_record
 from streaming_lsm.format.clean import CleanMetadata, CleanPlan
+from streaming_lsm.format.compaction_plan import CompactionOperation, CompactionPlan
+from streaming_lsm.read.file_view import FileView
+from streaming_lsm.services.file_groups import file_group_histories
+from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.waiting import pending_cleans
 from tests.oracle.reader import read_snapshot
+from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.service_tables import Model, assert_sound, cleans, compactions, grow, grown, reopened
 from tests.support.small_tables import data_files, rows, shown
 
@@ -247,6 +252,7 @@ HOSTILE: dict[str, Callable[[LsmTable], tuple[str, str]]] = {
     "live log": lambda table: ("nl", str(table.file_slices()[0].logs[0].name)),
     "partition outside": lambda table: ("../other", old_file(table)),
     "metadata folder": lambda table: (".hoodie/timeline", old_file(table)),
+    "NUL in a partition": lambda table: ("nl\0", old_file(table)),
     "no data file": lambda table: ("", "hoodie.properties"),
     "partition metadata": lambda table: ("nl", ".hoodie_partition_metadata"),
     "path that climbs": lambda table: ("nl", f"{table.path}/nl/../../other/nl/{old_file(table)}"),
@@ -291,3 +297,137 @@ def test_a_clean_whose_plan_is_gone_is_named(tmp_path: Path) -> None:
     table.storage.put_if_absent(".hoodie/timeline/20261121000000000.clean.inflight", b"")
     with pytest.raises(CorruptFileError, match="has no plan"):
         table.clean()
+
+
+# --- beside savepoints, and as of a time --------------------------------------------------------------------------
+
+
+def saved_in_between(root: Path) -> tuple[LsmTable, Model]:
+    """Old slices before and after one that a savepoint keeps, each of a base file and logs."""
+    table, model = grown(root, batches=2, **{RETAINED: 1})
+    table.compact()
+    grow(table, model, 2)
+    kept = [path.rpartition("/")[2] for found in table.file_slices() for path in found.paths]
+    put_savepoint(table, table.timeline.completed_writes[-1].requested, kept)
+    for batch in range(3, 6):
+        table.compact()
+        grow(table, model, batch)
+    return table, model
+
+
+def test_a_clean_that_dies_at_any_deletion_beside_a_savepoint_is_finished_by_the_next(tmp_path: Path) -> None:
+    table, _ = saved_in_between(tmp_path / "unharmed")
+    counting = FaultyStorage(table.storage)
+    assert reopened(table, counting, **{RETAINED: 1}).clean() is not None
+    deletions = [call for call, (name, path) in enumerate(counting.calls) if (name, path[:3]) == ("delete", "nl/")]
+    assert len(deletions) >= 9
+    for call in deletions:
+        root = tmp_path / str(call)
+        table, model = saved_in_between(root)
+        with pytest.raises(Killed):
+            reopened(table, FaultyStorage(LocalStorage(root), {call: Fault.KILL_BEFORE}), **{RETAINED: 1}).clean()
+        assert shown(table) == sorted(model.values())
+        assert reopened(table, **{RETAINED: 1}).clean() is not None
+        assert len(data_files(root)) == len(data_files(tmp_path / "unharmed"))
+
+
+def test_a_clean_that_deleted_a_base_file_before_its_logs_is_finished_too(tmp_path: Path) -> None:
+    # Other programs delete in another order.
+    table, model = saved_in_between(tmp_path)
+    doomed = table.services.preview_clean().files["nl"]
+    put_plan(table, "nl", *doomed)
+    for name in doomed:
+        if ".log." not in name and ".deletes." not in name:
+            (tmp_path / "nl" / name).unlink()
+    table.clean()
+    assert not {f"nl/{name}" for name in doomed} & data_files(tmp_path)
+    assert shown(table) == sorted(model.values())
+
+
+def test_logs_are_deleted_before_the_base_files_below_them(tmp_path: Path) -> None:
+    table, _ = layered(tmp_path, **{RETAINED: 1})
+    counting = FaultyStorage(table.storage)
+    reopened(table, counting, **{RETAINED: 1}).clean()
+    deleted = [path for name, path in counting.calls if name == "delete" and path.startswith("nl/")]
+    logs = [".log." in path or ".deletes." in path for path in deleted]
+    assert logs == sorted(logs, reverse=True)
+    assert len(set(logs)) == 2
+
+
+def test_by_versions_the_state_of_the_write_that_made_slices_old_stays_readable(tmp_path: Path) -> None:
+    table, model = grown(tmp_path, **{**VERSIONS, "hoodie.clean.fileversions.retained": 1})
+    before = table.timeline.last_time
+    compacted = table.compact()
+    assert compacted is not None
+    assert table.clean() is not None
+    assert table.timeline.earliest_retained == compacted.requested
+    assert shown(table, as_of=compacted.requested) == sorted(model.values())
+    assert shown(table, as_of=compacted.completed) == sorted(model.values())
+    for earlier in (before, table.timeline.completed_writes[-2].requested):
+        with pytest.raises(ConfigError, match=f"{compacted.requested}.*hoodie.clean.fileversions.retained"):
+            table.scan(as_of=earlier)
+
+
+def test_by_versions_every_group_counts_for_what_stays_readable(tmp_path: Path) -> None:
+    table, model = grown(tmp_path, batches=1, **{**VERSIONS, "hoodie.clean.fileversions.retained": 1})
+    for operation in table.services.preview_compaction().operations:
+        with table.transaction() as tx:
+            tx.schedule("compaction", tx.new_time(), CompactionPlan((operation,)).encode())
+    table.compact()
+    first, last = compactions(table)
+    grow(table, model, 1)
+    table.clean()
+    assert table.timeline.earliest_retained == last.requested
+    with pytest.raises(ConfigError, match="cleaned"):
+        table.scan(as_of=first.requested)
+    assert len(shown(table, as_of=last.requested)) == 8
+
+
+def test_a_compaction_finished_after_a_clean_leaves_the_retained_states_readable_by_date(tmp_path: Path) -> None:
+    table, model = grown(tmp_path, batches=2, **{RETAINED: 4})
+    table.compact()
+    grow(table, model, 2)
+    waiting, _ = table.services.schedule()
+    assert waiting is not None
+    states = {}
+    for batch in range(3, 9):
+        grow(table, model, batch)
+        states[table.timeline.last_time] = sorted(model.values())
+    table.clean()
+    earliest = table.timeline.earliest_retained
+    assert waiting.requested < earliest
+    table.compact()
+    retained = [time for time in states if time >= earliest]
+    assert len(retained) == 2
+    for time in retained:
+        assert shown(table, as_of=time) == states[time]
+
+
+def test_a_preview_lists_each_folder_once(tmp_path: Path) -> None:
+    table, _ = layered(tmp_path, **{RETAINED: 1})
+    counting = FaultyStorage(table.storage)
+    assert reopened(table, counting, **{RETAINED: 1}).services.preview_clean().count
+    assert [path for name, path in counting.calls if name == "list" and ".hoodie" not in path] == ["", "nl"]
+
+
+def test_slices_of_a_pending_log_compaction_stay(tmp_path: Path) -> None:
+    table, _ = layered(tmp_path, **{RETAINED: 1})
+    doomed = table.services.preview_clean().files["nl"]
+    log = next(name for name in doomed if ".log." in name)
+    operation = CompactionOperation("nl", log.partition("_")[0], "1", (log,))
+    requested = ".hoodie/timeline/20991121000000000.logcompaction.requested"
+    table.storage.put_if_absent(requested, CompactionPlan((operation,)).encode())
+    assert log not in table.services.preview_clean().files["nl"]
+
+
+def test_logs_from_before_the_first_base_file_are_one_slice(tmp_path: Path) -> None:
+    table, _ = grown(tmp_path)
+    table.compact()
+    view = FileView(table.storage, table.timeline)
+    groups = file_group_histories(view, "nl", table.storage.list("nl"))
+    assert [len(group.slices) for group in groups] == [2, 2]
+    for group in groups:
+        first, second = group.slices
+        assert len(first.files) == len(data_files(tmp_path) & {f"nl/{name}" for name in first.files}) > 1
+        assert first.key == min(name.rpartition("_")[0].rpartition("_")[2] for name in first.files)
+        assert len(second.files) == 1

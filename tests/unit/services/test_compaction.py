@@ -17,6 +17,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced, UnsupportedTable
 from streaming_lsm.format.compaction_plan import CompactionOperation, CompactionPlan
+from streaming_lsm.schema import to_avro
 from streaming_lsm.services.compaction import run_compaction
 from streaming_lsm.services.context import ServiceContext, read_compaction_plan
 from streaming_lsm.timeline.heartbeat import heartbeat_path
@@ -24,7 +25,7 @@ from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.waiting import pending_compactions
 from streaming_lsm.write.base_writer import BaseFileWriter
 from tests.oracle.reader import read_snapshot
-from tests.support.service_tables import assert_sound, compactions, grow, grown, ledger, most_logs
+from tests.support.service_tables import assert_sound, compactions, grow, grown, ledger, most_logs, reopened
 from tests.support.small_tables import SCHEMA, create, data_files, rows, shown
 
 T = TypeVar("T")
@@ -402,6 +403,11 @@ HOSTILE: dict[str, Change] = {
     "no data file": lambda o: replace(o, logs=("hoodie.properties",)),
     "base as log": lambda o: replace(o, logs=(f"{o.file_id}_0-0-0_20200101000000000.parquet",)),
     "log as base": lambda o: replace(o, base_file=o.logs[0]),
+    "NUL in a partition": lambda o: replace(o, partition_path="nl\0"),
+    "log and base file in one": lambda o: replace(o, base_file=o.logs[0], logs=o.logs[1:]),
+    "log twice": lambda o: replace(o, logs=(*o.logs, o.logs[0])),
+    "oldest log left out": lambda o: replace(o, logs=o.logs[1:]),
+    "newest log left out": lambda o: replace(o, logs=o.logs[:-1]),
     "later log": lambda o: replace(o, logs=(o.logs[0].replace("_20", "_30"),)),
 }
 
@@ -472,3 +478,82 @@ def test_a_table_without_partitions_is_compacted(tmp_path: Path) -> None:
     assert {Path(path).parent for path in data_files(tmp_path)} == {Path()}
     assert_sound(table, model)
     assert table.schema.equals(SCHEMA)
+
+
+def schedule_plan(table: LsmTable, *operations: CompactionOperation, version: int = 2) -> Instant:
+    with table.transaction() as tx:
+        return tx.schedule("compaction", tx.new_time(), CompactionPlan(operations, version).encode())
+
+
+@pytest.mark.parametrize("base", [None, "older"])
+def test_a_plan_with_another_base_file_than_the_newest_is_refused(tmp_path: Path, base: str | None) -> None:
+    table, model = grown(tmp_path)
+    table.compact()
+    older = {found.file_id: str(found.base.name) for found in table.file_slices() if found.base}
+    grow(table, model, 3)
+    table.compact()
+    grow(table, model, 4)
+    one, two = table.services.preview_compaction().operations
+    waiting = schedule_plan(table, replace(one, base_file=base and older[one.file_id]), two)
+    with pytest.raises(CorruptFileError, match=waiting.file_name):
+        table.compact()
+    assert_sound(table, model)
+
+
+def test_change_logs_of_the_slice_need_not_be_in_the_plan(tmp_path: Path) -> None:
+    table, model = grown(tmp_path)
+    log = table.file_slices()[0].logs[0].path
+    (tmp_path / log.replace(".log.parquet", ".cdc.parquet")).write_bytes(b"changes")
+    assert table.compact() is not None
+    assert shown(table) == sorted(model.values())
+
+
+def test_a_compaction_writes_the_schema_of_the_time_when_it_was_planned(tmp_path: Path) -> None:
+    table, _ = grown(tmp_path)
+    scheduled(table)
+    then = table.timeline.table_schema()
+    with table.transaction() as tx:
+        tx.begin()
+        tx.reconcile([])
+        tx.complete([], "UPSERT", to_avro(SCHEMA.append(pa.field("added", pa.string())), "later"))
+    completed = table.compact()
+    assert completed is not None
+    assert table.timeline.read_commit(completed).schema == then
+    columns = {name for found in table.file_slices() for name in pq.read_schema(tmp_path / found.paths[0]).names}
+    assert "added" not in columns
+    assert len(columns) == 5 + len(SCHEMA)
+
+
+def test_groups_of_a_pending_log_compaction_are_left_alone(tmp_path: Path) -> None:
+    table, model = grown(tmp_path)
+    plan = table.services.preview_compaction().plan
+    requested = ".hoodie/timeline/20991121000000000.logcompaction.requested"
+    table.storage.put_if_absent(requested, CompactionPlan(plan.operations[:1]).encode())
+    assert table.services.preview_compaction().busy == 1
+    completed = table.compact()
+    assert completed is not None
+    assert [stat.file_id for stat in table.timeline.read_commit(completed).stats] == [plan.operations[1].file_id]
+    assert shown(table) == sorted(model.values())
+
+
+def rename_to_the_first_text(root: Path) -> None:
+    for path in sorted((root / "nl").iterdir()):
+        for native, older in ((".log.parquet", ".parquet"), (".deletes.parquet", ".delete.parquet")):
+            if path.name.endswith(native):
+                path.rename(path.with_name(path.name.replace(native, older)))
+
+
+@pytest.mark.parametrize("use", [LsmTable.compact, LsmTable.clean, shown, lambda table: grow(table, {}, 3)])
+def test_logs_under_older_names_are_never_passed_over_silently(
+    tmp_path: Path, use: Callable[[LsmTable], object]
+) -> None:
+    table, model = grown(tmp_path, **{"hoodie.clean.commits.retained": 1})
+    rename_to_the_first_text(tmp_path)
+    before = data_files(tmp_path)
+    plain = reopened(table, **{"hoodie.clean.commits.retained": 1})
+    with pytest.raises(UnsupportedTable, match=r"set lsm\.read\.rfc103\.names=true"):
+        use(plain)
+    assert data_files(tmp_path) == before
+    asked = reopened(table, **{"lsm.read.rfc103.names": True})
+    assert asked.compact() is not None
+    assert shown(asked) == sorted(model.values())

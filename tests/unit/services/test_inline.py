@@ -10,6 +10,7 @@ from typing import TypeVar
 import pytest
 
 from streaming_lsm import LsmTable
+from streaming_lsm.format.compaction_plan import CompactionPlan
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.waiting import pending_cleans, pending_compactions
 from tests.support.faulty_storage import Fault, FaultyStorage
@@ -214,3 +215,23 @@ def test_a_trigger_that_found_nothing_waits_for_as_many_commits_again(tmp_path: 
     upsert(table, model)
     assert listed(storage.calls[begun:]) == ["", "nl"]
     assert pending_compactions(table.timeline) == ()
+
+
+def test_a_plan_that_cannot_be_carried_out_stops_no_other_plan_and_no_schedule(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, model = grown(tmp_path, **{"hoodie.bucket.index.num.buckets": 4})
+    foreign, other, *rest = table.services.preview_compaction().operations
+    assert rest
+    with table.transaction() as tx:
+        newer = tx.schedule("compaction", tx.new_time(), CompactionPlan((foreign,), version=3).encode())
+        ours = tx.schedule("compaction", tx.new_time(), CompactionPlan((other,)).encode())
+    later = reopened(table, **INLINE, **{"hoodie.bucket.index.num.buckets": 4})
+    run(later, model, [3, 4])
+    assert compactions(later)[0].requested == ours.requested
+    assert pending_compactions(later.timeline) == (newer,)
+    compacted = {found.file_id for found in later.file_slices() if found.base}
+    assert compacted == {operation.file_id for operation in (other, *rest)}
+    assert f"compaction {newer.requested} of" in caplog.text
+    assert "version 3" in caplog.text
+    assert shown(later) == sorted(model.values())

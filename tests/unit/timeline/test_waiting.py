@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from streaming_lsm.errors import CommitConflict, Fenced
+from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced
 from streaming_lsm.format.commit import WriteStat, base_file_stat
 from streaming_lsm.format.names import BaseFileName
-from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.base import FileEntry, Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.heartbeat import check_still_inflight, heartbeat_path, open_instant
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.markers import create_marker, list_marked_files, marker_folder
 from streaming_lsm.timeline.owner import Owner
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.timeline.transaction import Transaction
 from tests.support.faulty_storage import FaultyStorage, Killed
 from tests.support.writers import KEPT, NOON_MS, SCHEMA, make_table, new_process, transaction, write_batch
 
@@ -118,13 +121,31 @@ def test_a_run_that_died_before_it_was_inflight_can_be_started_again(storage: Lo
     assert pending(storage) == ()
 
 
-def test_a_run_whose_death_left_no_heartbeat_is_put_back_too(storage: LocalStorage) -> None:
+def test_a_run_without_heartbeat_may_be_another_programs_and_is_put_back_only_to_be_run(storage: LocalStorage) -> None:
     waiting = schedule(storage)
     stat = die_running(storage, waiting)
     storage.delete(heartbeat_path(waiting.requested))
     write_batch(storage, new_process(), 1)
-    assert pending(storage) == (waiting,)
-    assert not storage.exists(stat.path)
+    assert pending(storage) == (waiting.at(State.INFLIGHT),)
+    assert storage.exists(stat.path)
+    with transaction(storage, new_process()) as tx:
+        tx.start(waiting)
+        assert not storage.exists(stat.path)
+        tx.reconcile([])
+        tx.complete([], "COMPACT", SCHEMA)
+    assert pending(storage) == ()
+
+
+def test_a_run_that_another_programs_heartbeat_names_is_put_back_only_to_be_run(storage: LocalStorage) -> None:
+    waiting = schedule(storage)
+    stat = die_running(storage, waiting)
+    storage.replace(heartbeat_path(waiting.requested), b"")
+    later = new_process(clock=lambda: NOON_MS * 2)
+    write_batch(storage, later, 1)
+    assert storage.exists(stat.path)
+    with transaction(storage, new_process(clock=lambda: NOON_MS * 2)) as tx:
+        tx.start(waiting)
+        assert not storage.exists(stat.path)
 
 
 def test_a_run_of_a_living_writer_is_left_alone(storage: LocalStorage) -> None:
@@ -216,3 +237,109 @@ def test_a_timeline_with_a_completed_action_is_the_one_that_is_loaded(storage: L
     done = waiting.completed_at("20991231000000000")
     assert before.with_completed(done).pending == ()
     assert Timeline(storage, (), "").with_completed(completed).first == completed.requested
+
+
+# --- a driver that was stopped for longer than its lease, and the one that took over ------------------------------
+
+
+@contextmanager
+def taken_over(storage: Storage) -> Iterator[tuple[Takeover, Takeover]]:
+    """Two runs of one compaction: the first lost its lock to the second, and does not know."""
+    waiting = schedule(storage)
+    with transaction(storage, new_process()) as first:
+        first.start(waiting)
+        zombie = Takeover(first, waiting, [write_base(storage, waiting.requested, attempt=0)])
+        with transaction(storage, new_process()) as second:
+            second.start(waiting)
+            yield zombie, Takeover(second, waiting, [write_base(storage, waiting.requested, attempt=1)])
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """One driver, the compaction that it runs, and the files of its tasks."""
+
+    tx: Transaction
+    waiting: Instant
+    stats: list[WriteStat]
+
+    def reconcile(self) -> None:
+        self.tx.reconcile(self.stats)
+
+    def complete(self) -> Instant:
+        return self.tx.complete(self.stats, "COMPACT", SCHEMA)
+
+
+def assert_completed(storage: Storage, run: Takeover) -> None:
+    completed = run.complete()
+    assert Timeline.load(storage).completed_writes[-1] == completed
+    assert all(storage.exists(stat.path) for stat in run.stats)
+
+
+def test_a_zombie_that_reconciles_while_the_next_run_writes_touches_nothing_of_it(storage: LocalStorage) -> None:
+    with taken_over(storage) as (zombie, living):
+        with pytest.raises(Fenced):
+            zombie.reconcile()
+        check_still_inflight(storage, living.waiting.requested)
+        living.reconcile()
+        assert_completed(storage, living)
+
+
+def test_a_zombie_that_reconciles_before_the_next_run_publishes_touches_nothing_of_it(storage: LocalStorage) -> None:
+    with taken_over(storage) as (zombie, living):
+        living.reconcile()
+        with pytest.raises(Fenced):
+            zombie.reconcile()
+        assert_completed(storage, living)
+
+
+def test_a_zombie_that_leaves_while_the_next_run_writes_touches_nothing_of_it(storage: LocalStorage) -> None:
+    with taken_over(storage) as (zombie, living):
+        zombie.tx.__exit__(None, None, None)
+        check_still_inflight(storage, living.waiting.requested)
+        living.reconcile()
+        assert_completed(storage, living)
+
+
+@pytest.mark.parametrize("act", [Takeover.reconcile, lambda zombie: zombie.tx.__exit__(None, None, None)])
+def test_a_driver_that_becomes_a_zombie_between_its_check_and_its_deletions_deletes_nothing(
+    storage: LocalStorage, tmp_path: Path, act: Callable[[Takeover], None]
+) -> None:
+    class Stalling(LocalStorage):
+        """Another process takes over, runs, and is about to publish when this one goes on to list its markers."""
+
+        def walk(self, folder: str) -> Iterator[FileEntry]:
+            if stalled:
+                stalled.pop()()
+            return super().walk(folder)
+
+    stalled: list[Callable[[], None]] = []
+    waiting, stalling, living = schedule(storage), Stalling(tmp_path), transaction(storage, new_process())
+    run = Takeover(living, waiting, [])
+
+    def take_over() -> None:
+        living.__enter__()
+        living.start(waiting)
+        run.stats.append(write_base(storage, waiting.requested, attempt=1))
+        run.reconcile()
+
+    with transaction(stalling, new_process()) as first:
+        first.start(waiting)
+        zombie = Takeover(first, waiting, [write_base(storage, waiting.requested, attempt=0)])
+        stalled.append(take_over)
+        with suppress(Fenced):
+            act(zombie)
+        assert not stalled
+        assert_completed(storage, run)
+        living.__exit__(None, None, None)
+
+
+def test_a_file_that_vanishes_after_the_reconciliation_stops_the_commit(storage: LocalStorage) -> None:
+    waiting = schedule(storage)
+    with transaction(storage, new_process()) as tx:
+        tx.start(waiting)
+        run = Takeover(tx, waiting, [write_base(storage, waiting.requested)])
+        run.reconcile()
+        storage.delete(run.stats[0].path)
+        with pytest.raises(CorruptFileError, match="is gone since it was written"):
+            run.complete()
+    assert pending(storage) == (waiting,)

@@ -1,0 +1,115 @@
+"""Reads beside cleans that delete files while the folders are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.errors import CommitConflict, ConfigError
+from streaming_lsm.format.names import parse_file_name
+from streaming_lsm.read.file_view import FileView
+from streaming_lsm.storage.base import Listing
+from streaming_lsm.storage.local import LocalStorage
+from tests.support.faulty_storage import FaultyStorage, Killed
+from tests.support.service_tables import Model, grow, grown, reopened
+from tests.support.small_tables import shown
+
+STREAM: dict[str, object] = {
+    "hoodie.clean.commits.retained": 2,
+    "hoodie.clean.automatic": True,
+    "hoodie.compact.inline": True,
+    "hoodie.compact.inline.max.delta.commits": 2,
+}
+
+
+class Busy:
+    """Makes something happen between a reader's look at the timeline and its look at the folders."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, happens: Callable[[int], None]) -> None:
+        self.listings = 0
+        original = FileView.listings
+
+        def listings(view: FileView, folder: str = "") -> dict[str, Listing]:
+            if not folder:
+                patch.setattr(FileView, "listings", original)  # what happens lists as well
+                happens(self.listings)
+                self.listings += 1
+                patch.setattr(FileView, "listings", listings)
+            return original(view, folder)
+
+        patch.setattr(FileView, "listings", listings)
+
+
+def deadly_delete(storage: FaultyStorage, path: str) -> bool:
+    """The process dies when it has deleted one data file."""
+    LocalStorage(storage.uri.removeprefix("file://")).delete(path)
+    if parse_file_name(path.rpartition("/")[2]) is not None:
+        storage.kill()
+        raise Killed("delete", path)
+    return True
+
+
+def five_batches(table: LsmTable, model: Model, number: int) -> None:
+    for batch in range(3 + 5 * number, 8 + 5 * number):
+        grow(table, model, batch)
+
+
+def test_a_clean_that_runs_while_files_are_listed_hides_no_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, model = grown(tmp_path, **STREAM)
+    reader = reopened(table)
+    busy = Busy(monkeypatch, lambda number: five_batches(table, model, number) if number == 0 else None)
+    assert shown(reader) == sorted(model.values())
+    assert busy.listings == 2
+
+
+def test_a_clean_that_takes_nothing_from_a_read_does_not_disturb_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, model = grown(tmp_path, batches=8, **{**STREAM, "hoodie.clean.automatic": False})
+    reader, expected = reopened(table), sorted(model.values())
+    busy = Busy(monkeypatch, lambda number: table.clean() and None)
+    assert shown(reader) == expected
+    assert busy.listings == 1
+    assert len([instant for instant in table.timeline.instants if instant.action == "clean"]) == 1
+
+
+def test_a_reader_that_cleans_overtake_every_time_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, model = grown(tmp_path, **STREAM)
+    reader = reopened(table)
+    busy = Busy(monkeypatch, lambda number: five_batches(table, model, number))
+    with pytest.raises(CommitConflict, match=r"clean.*read again"):
+        reader.scan()
+    assert busy.listings == 5
+
+
+def test_a_past_state_that_is_cleaned_while_it_is_listed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, model = grown(tmp_path, **STREAM)
+    moment, reader = table.timeline.completed_writes[-1].requested, reopened(table)
+    Busy(monkeypatch, lambda number: five_batches(table, model, number) if number == 0 else None)
+    with pytest.raises(ConfigError, match="cleaned"):
+        reader.scan(as_of=moment)
+
+
+def test_a_past_state_that_a_dead_clean_took_files_from_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manual = {"hoodie.clean.automatic": False, "hoodie.clean.commits.retained": 1}
+    table, model = grown(tmp_path, batches=1, **manual)
+    moment, past = table.timeline.last_time, sorted(model.values())
+    for batch in range(1, 4):
+        table.compact()
+        grow(table, model, batch)
+    assert shown(table, as_of=moment) == past
+    monkeypatch.setattr(FaultyStorage, "delete", deadly_delete)
+    with pytest.raises(Killed):
+        reopened(table, FaultyStorage(LocalStorage(tmp_path)), **manual).clean()
+    with pytest.raises(CommitConflict, match="clean"):
+        table.scan(as_of=moment)
+    assert shown(table) == sorted(model.values())
