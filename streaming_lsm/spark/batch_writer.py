@@ -65,7 +65,7 @@ class BatchWritten:
 
     @property
     def numbers(self) -> TaskNumbers:
-        """Both kinds of tasks together; `receive_ms` is that of those that write."""
+        """Both kinds of tasks together; times are those of the tasks that write."""
         numbers, sent = self.written.numbers, self.sent
         dropped = sent.rows_in - numbers.rows_in if sent.rows_in else 0
         return replace(
@@ -73,7 +73,6 @@ class BatchWritten:
             rows_in=numbers.rows_in + dropped,
             rows_replaced=numbers.rows_replaced + dropped,
             peak_bytes=max(numbers.peak_bytes, sent.peak_bytes),
-            sort_ms=numbers.sort_ms + sent.sort_ms,
         )
 
 

@@ -52,7 +52,7 @@ class BaseFileWriter:
         )
         self._first: str | None = None
         self._last: str | None = None
-        self._file = SortedFile(storage, self.path, options)
+        self._file = SortedFile(storage, self.path, options, instant=instant)
 
     def __enter__(self) -> BaseFileWriter:
         return self

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 _SMALLEST_BATCH = 64 << 10
 _LARGEST_FAN_IN = 64
 _LARGEST_HELD = 1 << 30
-"""Joined columns of text must stay below 2 GiB."""
+_LARGEST_BLOCK = 1 << 28
+_LARGEST_BATCH = 8 << 20
+"""Joined columns of text must stay below 2 GiB, also those of one and a half times as many rows as are asked for."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,12 @@ class Budget:
     @property
     def chunk(self) -> int:
         """Arrived batches up to this size are joined to one, so that what they came in can go."""
-        return self.total // 16
+        return min(_LARGEST_BLOCK, self.total // 16)
 
     @property
     def block(self) -> int:
         """Rows that are gathered at a time to be encoded."""
-        return self.total // 16
+        return min(_LARGEST_BLOCK, self.total // 16)
 
     @property
     def row_group(self) -> int:
@@ -48,7 +50,7 @@ class Budget:
     @property
     def batch(self) -> int:
         """One batch of a spilled run."""
-        return max(_SMALLEST_BATCH, self.total // 512)
+        return max(_SMALLEST_BATCH, min(_LARGEST_BATCH, self.total // 512))
 
     @property
     def fan_in(self) -> int:

@@ -29,6 +29,10 @@ SCHEMA = pa.schema(_TYPES)
 _COLUMNS = (control.TOPIC, control.TOPIC_PARTITION, control.OFFSET, control.BAD, control.PAYLOAD)
 
 
+_FILE_BYTES = 8 << 20
+"""Events that are held before they are written."""
+
+
 def batch_folder(writer_id: str, batch_id: int) -> str:
     """Where the dead letters of one batch lie, below the folder of all."""
     return f"{writer_id}/batch-{batch_id}"
@@ -52,6 +56,9 @@ class DeadLetterBox:
         self._plan = plan
         self._task = token.task
         self._letters: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._files = 0
+        self._count = 0
 
     def divert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """`batch` without the events that the table cannot take, which are kept for `post`.
@@ -73,6 +80,9 @@ class DeadLetterBox:
             if self._plan.dead_letters is None:
                 raise RecordError(_describe(letters))
             self._letters.append(letters)
+            self._bytes += letters.nbytes
+            if self._bytes >= _FILE_BYTES:
+                self._write(self._plan.dead_letters)
         return batch.filter(pa.array(~bad))
 
     def _reasons(self, batch: pa.RecordBatch) -> pa.StringArray:
@@ -104,15 +114,30 @@ class DeadLetterBox:
         return repeated
 
     def post(self) -> int:
-        """Write the kept events as one file that every attempt at this task names alike; returns their number."""
-        if not self._letters or self._plan.dead_letters is None:
+        """Write what is left; returns how many events were kept.
+
+        Every attempt at this task gives its files the same names, and takes away what a longer attempt left.
+        """
+        target = self._plan.dead_letters
+        if target is None or not self._count + len(self._letters):
             return 0
+        if self._letters:
+            self._write(target)
+        number = self._files
+        while target.storage.delete(self._path(target, number)):
+            number += 1
+        return self._count
+
+    def _write(self, target: DeadLetters) -> None:
         table = pa.Table.from_batches(self._letters)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd")
-        target = self._plan.dead_letters
-        target.storage.replace(f"{target.folder}/part-{self._task:05d}.parquet", sink.getvalue().to_pybytes())
-        return table.num_rows
+        target.storage.replace(self._path(target, self._files), sink.getvalue().to_pybytes())
+        self._letters, self._bytes = [], 0
+        self._files, self._count = self._files + 1, self._count + table.num_rows
+
+    def _path(self, target: DeadLetters, number: int) -> str:
+        return f"{target.folder}/part-{self._task:05d}{f'-{number}' if number else ''}.parquet"
 
 
 def _letters(batch: pa.RecordBatch, reasons: pa.StringArray, schema: pa.Schema) -> pa.RecordBatch:

@@ -207,6 +207,16 @@ class EventIntake:
                 what = "ordering field" if name in self._plan.rule.ordering_fields else "required column"
                 raise RecordError(f"{what} {name!r} is null in the row with key {key!r}; every upserted row needs it")
         self._check_delete_order(rows, keys, deleted)
+        self._check_text(rows, keys)
+
+    def _check_text(self, rows: pa.RecordBatch, keys: pa.StringArray) -> None:
+        """Text that is no UTF-8 would be written, and then be readable by nobody."""
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            if has_text(column.type) and not _is_valid(column):
+                key = keys[_first_invalid(column)].as_py()
+                raise RecordError(
+                    f"column {name!r} holds text that is not UTF-8 in the row with key {key!r}; decode it first"
+                )
 
     def _check_delete_order(self, rows: pa.RecordBatch, keys: pa.StringArray, deleted: Flags) -> None:
         nulls = [np.asarray(pc.is_null(rows.column(name))) for name in self._plan.rule.ordering_fields]
@@ -224,6 +234,32 @@ def event_keys(events: pa.Table) -> pa.StringArray:
     return strings(events.column(RECORD_KEY))
 
 
+def has_text(kind: pa.DataType) -> bool:
+    """Whether values of a type hold text at any depth."""
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return True
+    return any(has_text(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _is_valid(column: pa.Array[Any]) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _first_invalid(column: pa.Array[Any]) -> int:
+    """Row of the first text that is not UTF-8; there is one."""
+    begin, end = 0, len(column)
+    while end - begin > 1:
+        middle = (begin + end) // 2
+        # Taken, not sliced: a slice of a list is checked with all its list's values.
+        half = column.take(np.arange(begin, middle))
+        begin, end = (middle, end) if _is_valid(half) else (begin, middle)
+    return begin
+
+
 def _flags(batch: pa.RecordBatch, name: str) -> Flags:
     index = batch.schema.get_field_index(name)
     if index < 0:
@@ -236,6 +272,10 @@ def _arrival(batch: pa.RecordBatch, name: str) -> Int64s:
     if index < 0:
         raise SchemaError(f"arrival column {name!r} is missing; the batch has {', '.join(batch.schema.names)}")
     column: Column = batch.column(index)
-    if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type)):
-        raise SchemaError(f"arrival column {name!r} must be a whole number or a timestamp without nulls")
+    signed = pa.types.is_integer(column.type) and column.type != pa.uint64()
+    if column.null_count or not (signed or pa.types.is_timestamp(column.type)):
+        raise SchemaError(
+            f"arrival column {name!r} is {column.type} with {column.null_count} nulls: cast it to a whole number of at "
+            "most 64 bits with sign, or to a timestamp, and fill it"
+        )
     return int64s(column)

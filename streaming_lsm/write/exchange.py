@@ -31,6 +31,7 @@ from streaming_lsm.write.numbers import TaskNumbers, Timed
 from streaming_lsm.write.partition_writer import Collected, Written, write_collected
 from streaming_lsm.write.plan import FileGroup, WritePlan
 from streaming_lsm.write.record_buffer import RecordBuffer
+from streaming_lsm.write.row_sizes import cuts, row_sizes
 from streaming_lsm.write.sorting import ORDER_BYTES, Positions, gather, reduced, sort_events
 from streaming_lsm.write.tombstones import LastEvents, newest_events
 
@@ -63,7 +64,7 @@ class Sent:
     """What a task that sends has to say in the end.
 
     Attributes:
-        numbers: rows taken in, memory and times.
+        numbers: rows taken in, and memory.
         last_events: the last event of each topic partition.
         size: bytes of the rows taken in.
     """
@@ -92,15 +93,9 @@ class RunSender:
         Raises:
             RecordError, SchemaError: see `EventIntake.check` and `DeadLetterBox.divert`.
         """
-        received = Timed(batches)
-        made = Timed(self._runs(received))
-        yield from made
-        numbers = TaskNumbers(
-            rows_in=self._rows_in,
-            peak_bytes=self._meter.peak,
-            receive_ms=round(1000 * received.seconds),
-            sort_ms=round(1000 * (made.seconds - received.seconds)),
-        )
+        yield from self._runs(batches)
+        # No times: Spark compares what a task sends when it runs again, and gives a batch up whose rows differ.
+        numbers = TaskNumbers(rows_in=self._rows_in, peak_bytes=self._meter.peak)
         last = pickle.dumps(Sent(numbers, self._intake.last_events, self._bytes_in))
         yield self._cells(self._source % self._tasks, pa.py_buffer(last), run=False)
 
@@ -112,10 +107,11 @@ class RunSender:
             events = self._intake.check(placed)
             self._rows_in += events.num_rows
             self._bytes_in += events.nbytes
-            if self._held.rows and not self._held.takes(events):
-                yield from self._run()
-            self._held.add(events)
-            self._meter.count("events", self._held.bytes)
+            for part in self._held.parts(events):
+                if self._held.rows and not self._held.takes(part):
+                    yield from self._run()
+                self._held.add(part)
+                self._meter.count("events", self._held.bytes)
         if self._held.rows:
             yield from self._run()
         self._letters.post()
@@ -126,10 +122,10 @@ class RunSender:
         events = self._held.take()
         order = self._order(events) if _repeats(events) else None
         self._meter.count("sort", ORDER_BYTES * len(events))
-        rows = max(1, _MESSAGE_BYTES * len(events) // max(1, events.nbytes))
+        sizes = row_sizes(events)
         for task, positions in enumerate(self._by_task(codes(events), order)):
-            for first in range(0, len(positions), rows):
-                message = self._message(gather(events, positions[first : first + rows]), is_sorted=order is not None)
+            for first, last in cuts(np.cumsum(sizes[positions]), 0, len(positions), _MESSAGE_BYTES):
+                message = self._message(gather(events, positions[first:last]), is_sorted=order is not None)
                 yield self._cells(task, message, run=True)
         self._meter.count("sort", 0)
         self._meter.count("events", 0)

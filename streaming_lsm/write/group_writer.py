@@ -103,7 +103,7 @@ class GroupWriter:
         plan, partition = self._plan, group[0]
         name = LogFileName(plan.file_id(group), self._token, plan.instant, version, kind)
         self._paths.append(announce(plan.storage, plan.instant, partition, str(name)))
-        file = SortedFile(plan.storage, self._paths[-1], plan.files)
+        file = SortedFile(plan.storage, self._paths[-1], plan.files, instant=plan.instant)
         schema = self._file_schema if kind is LogKind.DATA else self._delete_schema
         header = LogHeader(plan.instant, self._file_schema).to_footer()
         footer = {key.decode(): value.decode() for key, value in header.items()}

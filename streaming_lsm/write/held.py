@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from streaming_lsm.columns import Int64s
 from streaming_lsm.write.budget import Budget
+from streaming_lsm.write.row_sizes import cuts, row_sizes
 from streaming_lsm.write.sorting import ORDER_BYTES, SORT_BYTES
 
 
@@ -47,6 +48,14 @@ class HeldEvents:
         own = int(columns.sum())
         needed = max(own + 2 * budget.chunk, _sorting(columns, rows), own + ORDER_BYTES * rows + budget.encoding)
         return own <= budget.held and needed <= budget.total
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The batch, or pieces of one that is too large to wait whole; each is added before the next is asked for."""
+        if self.takes(batch):
+            yield batch
+            return
+        for first, last in cuts(np.cumsum(row_sizes(batch)), 0, batch.num_rows, self._budget.chunk):
+            yield batch.slice(first, last - first)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Hold a batch."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from streaming_lsm.errors import StorageError
 from streaming_lsm.format.commit import WriteStat
 from streaming_lsm.format.names import WriteToken
+from streaming_lsm.storage.failures import no_room
 from streaming_lsm.timeline.heartbeat import check_still_inflight
 from streaming_lsm.write.base_merge import BaseMerger
 from streaming_lsm.write.dead_letters import DeadLetterBox
@@ -19,7 +20,6 @@ from streaming_lsm.write.group_writer import GroupWriter
 from streaming_lsm.write.numbers import TaskNumbers, Timed
 from streaming_lsm.write.plan import WritePlan
 from streaming_lsm.write.record_buffer import RecordBuffer
-from streaming_lsm.write.spill import no_room
 from streaming_lsm.write.tombstones import LastEvents
 
 

@@ -14,9 +14,11 @@ from streaming_lsm.write.events import EventIntake, Intake, codes
 from streaming_lsm.write.held import HeldEvents
 from streaming_lsm.write.numbers import Timed
 from streaming_lsm.write.plan import FileGroup, WritePlan
+from streaming_lsm.write.row_sizes import row_sizes
 from streaming_lsm.write.settle import GroupRows, Settler
 from streaming_lsm.write.sorting import (
     ORDER_BYTES,
+    SORT_BYTES,
     EventRun,
     MemoryRun,
     merged_batches,
@@ -75,20 +77,11 @@ class RecordBuffer:
             return
         events = self._intake.check(batch)
         self.rows_in += events.num_rows
-        for part in self._parts(events):
+        for part in self._held.parts(events):
             if self._held.rows and not self._held.takes(part):
                 self._spill()
             self._held.add(part)
             self.meter.count("events", self._held.bytes)
-
-    def _parts(self, events: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The batch, or pieces of one that is too large to wait whole."""
-        if self._held.takes(events):
-            yield events
-            return
-        rows = max(1, self.budget.chunk * events.num_rows // max(1, events.nbytes))
-        for first in range(0, events.num_rows, rows):
-            yield events.slice(first, rows)
 
     def drain(self) -> Iterator[tuple[FileGroup, Iterator[GroupRows]]]:
         """Hand over everything by file group, and forget it.
@@ -121,9 +114,8 @@ class RecordBuffer:
         events = self._held.take()
         found = sort_events(events, self._intake.shape, runs=self._intake.sorted_runs)
         self.meter.count("sort", ORDER_BYTES * len(events))
-        rows = max(1, self.budget.block * len(events) // max(1, events.nbytes))
-        settler = Settler(self._plan, self._intake.shape, events)
-        for code, block in found.blocks(codes(events), rows):
+        settler = Settler(self._plan, self._intake.shape, events, stay=True)
+        for code, block in found.blocks(codes(events), row_sizes(events), self.budget.block):
             yield settler.settle(self._intake.group(code), block)
 
     def _merged(self) -> Iterator[GroupRows]:
@@ -133,10 +125,12 @@ class RecordBuffer:
         runs: list[EventRun] = [*self._runs]
         if self._held.rows:
             runs.append(self._held_run())
-        self.meter.count("runs", self._loaded_bytes)
+        usual = self._loaded_bytes(len(self._runs))
         for code in sorted({code for run in runs for code in run.codes}):
             for events, found in merged_blocks(runs, code, shape, self.budget.block):
-                yield Settler(self._plan, shape, events).settle(self._intake.group(code), found)
+                # One key that has more than its share is loaded whole.
+                self.meter.count("runs", max(usual, 2 * events.nbytes + SORT_BYTES * len(events)))
+                yield Settler(self._plan, shape, events, stay=False).settle(self._intake.group(code), found)
 
     def _spill(self) -> None:
         """Turn what waits into a run on disk; too many runs become one."""
@@ -151,11 +145,18 @@ class RecordBuffer:
         pa.default_memory_pool().release_unused()
 
     def _merge_runs(self) -> None:
-        many = self._runs
-        self.meter.count("runs", self._loaded_bytes)
-        batches = merged_batches(many, self._intake.shape, self._reducing_rule, self.budget.batch)
-        self._runs = [self._written(batches)]
-        for run in many:
+        """Make one run of the latest ones and of those before them that are no larger than all after them.
+
+        What is merged again and again is so at least doubled each time. They stay in order, as neighbours are merged.
+        """
+        first = len(self._runs) - self.budget.fan_in // 2
+        while first and self._runs[first - 1].bytes <= sum(run.bytes for run in self._runs[first:]):
+            first -= 1
+        merging = self._runs[first:]
+        self.meter.count("runs", self._loaded_bytes(len(merging)))
+        batches = merged_batches(merging, self._intake.shape, self._reducing_rule, self.budget.batch)
+        self._runs[first:] = [self._written(batches)]
+        for run in merging:
             run.close()
         self.meter.count("runs", 0)
 
@@ -179,10 +180,9 @@ class RecordBuffer:
         """
         return self._plan.rule if self._plan.combine and not self._intake.tombstones else None
 
-    @property
-    def _loaded_bytes(self) -> int:
+    def _loaded_bytes(self, runs: int) -> int:
         """What merging the runs takes: what is loaded of them, joined once, and what sorting and gathering it takes."""
-        return 4 * max(len(self._runs) * self.budget.batch, self.budget.block)
+        return 4 * max(runs * self.budget.batch, self.budget.block)
 
     def close(self) -> None:
         """Forget everything; the files of spilled runs are gone."""

@@ -10,12 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_lsm.columns import Flags, flags, strings
-from streaming_lsm.errors import RecordError
 from streaming_lsm.keys.bucket import bucket_ids, java_string_hash
 from streaming_lsm.keys.dictionaries import codes_of
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.write import control
-from streaming_lsm.write.screening import unplaced_rows
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,6 @@ class Router:
         keys: record key and partition path of a row.
         record_key_fields, hash_fields, num_buckets: the bucket index (format 07).
         tasks: how many tasks share the batch.
-        tolerant: rows without a usable key or partition go to task 0, which sets them aside; else they are refused.
     """
 
     keys: KeyGenerator
@@ -34,30 +31,15 @@ class Router:
     hash_fields: tuple[str, ...]
     num_buckets: int
     tasks: int
-    tolerant: bool = False
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that decide; of a dotted name the outermost one."""
-        fields = (*self.keys.record_key_fields, *(name for name, _ in self.keys.partition_fields))
-        return tuple(dict.fromkeys(name.partition(".")[0] for name in fields))
 
     def route(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
         """Task numbers, int32 (rows,). Events that could not be read have no key and go to task 0.
 
         Raises:
-            RecordError: a key is null or empty, or a partition value unusable, and the router is not tolerant.
+            RecordError: a key is null or empty, or a partition value unusable.
         """
         bad = batch.schema.get_field_index(control.BAD)
         readable = np.ones(batch.num_rows, np.bool_) if bad < 0 else flags(pc.is_null(batch.column(bad)))
-        try:
-            return self._route_rows(batch, readable)
-        except RecordError:
-            if not self.tolerant:
-                raise
-        reasons = unplaced_rows(self.keys, batch.filter(pa.array(readable)))
-        if reasons is not None:
-            readable[readable] = flags(pc.is_null(reasons))
         return self._route_rows(batch, readable)
 
     def _route_rows(self, batch: pa.RecordBatch, chosen: Flags) -> npt.NDArray[np.int32]:

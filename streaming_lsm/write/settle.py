@@ -49,9 +49,9 @@ class _Kept:
 class Settler:
     """Decides for sorted events what is to be stored, and gathers that."""
 
-    def __init__(self, plan: WritePlan, shape: EventShape, events: pa.Table) -> None:
-        """A settler of `events`, which have one chunk a column."""
-        self._plan, self._shape = plan, shape
+    def __init__(self, plan: WritePlan, shape: EventShape, events: pa.Table, *, stay: bool) -> None:
+        """Begin with `events`, which have one chunk a column; `stay`: they outlive what is gathered of them."""
+        self._plan, self._shape, self._outlives = plan, shape, not stay
         self._bits = bits_of(events)
         self._deleted = (self._bits & DELETED) != 0
         self._any_tombstone = bool((self._bits & TOMBSTONE).any())
@@ -62,7 +62,7 @@ class Settler:
         """What some events, all those of their keys and of one file group, come down to."""
         kept = self._keep(self._without_answered(found) if self._any_tombstone else found)
         is_delete = self._deleted[kept.rows]
-        rows = gather(self._values, kept.rows[~is_delete])
+        rows = gather(self._values, kept.rows[~is_delete], outlives=self._outlives)
         return GroupRows(
             group,
             strings(rows.column(RECORD_KEY)),
@@ -98,4 +98,4 @@ class Settler:
 
     def _delete_rows(self, positions: Positions) -> pa.Table:
         columns = self._values.select([RECORD_KEY, *self._plan.rule.ordering_fields])
-        return gather(columns, positions).cast(self._plan.delete_schema)
+        return gather(columns, positions, outlives=self._outlives).cast(self._plan.delete_schema)

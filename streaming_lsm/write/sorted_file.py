@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.heartbeat import check_still_inflight
 from streaming_lsm.write.parquet import open_writer
 from streaming_lsm.write.plan import FileOptions
 
@@ -25,17 +26,25 @@ class SortedFile:
             size = file.finish(footer)
     """
 
-    def __init__(self, storage: Storage, path: str, options: FileOptions) -> None:
+    def __init__(self, storage: Storage, path: str, options: FileOptions, *, instant: str | None = None) -> None:
         """Create the file, empty.
+
+        Args:
+            instant: checked to take files still once this one is there: a task may sleep for long after it announced
+                the file, and what it creates after the commit nobody else removes.
 
         Raises:
             FileExistsError: it is there already.
+            Fenced: the instant takes no more files; this one is removed.
         """
         self.path = path
         self.rows = 0
         self._options = options
-        self._created = ExitStack()
-        self._sink: BinaryIO = self._created.enter_context(storage.create(path))
+        with ExitStack() as created:
+            self._sink: BinaryIO = created.enter_context(storage.create(path))
+            if instant is not None:
+                check_still_inflight(storage, instant)
+            self._created = created.pop_all()
         self._writer: pq.ParquetWriter | None = None
         self._open: list[pa.Table] = []
         self._open_rows = 0
@@ -72,7 +81,7 @@ class SortedFile:
         self.rows += rows.num_rows
         while self._open_rows >= self._options.row_group_rows:
             self._flush(self._options.row_group_rows)
-        if self.held >= self._options.row_group_bytes:
+        if self._open_rows and self.held >= self._options.row_group_bytes:
             self._flush(self._open_rows)
 
     def _flush(self, rows: int) -> None:
@@ -82,8 +91,9 @@ class SortedFile:
         self._writer.write_table(group, row_group_size=max(1, rows))
         self._open = [rest] if rest.num_rows else []
         self._open_rows = rest.num_rows
-        self._encoded += self.held - rest.nbytes
-        self.held = rest.nbytes
+        left = rest.nbytes if rest.num_rows else 0
+        self._encoded += self.held - left
+        self.held = left
 
     def finish(self, footer: Mapping[str, str]) -> int:
         """Write what is held and the footer, and flush the file to disk.

@@ -16,6 +16,7 @@ from streaming_lsm.merge.fold import survivors
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Run, aligned_blocks
 from streaming_lsm.write.events import DELETED, EventShape, bits_of, codes, event_keys
+from streaming_lsm.write.row_sizes import cuts, row_sizes
 
 Positions = Int64s
 
@@ -37,25 +38,27 @@ class SortedEvents:
     order: Positions
     starts: Positions
 
-    def blocks(self, code: Int64s, rows: int) -> Iterator[tuple[int, SortedEvents]]:
-        """Cut into blocks of about `rows` rows that no key or file group spans, each with its file group.
+    def blocks(self, code: Int64s, sizes: Int64s, block_bytes: int) -> Iterator[tuple[int, SortedEvents]]:
+        """Cut into blocks of about `block_bytes` that no key or file group spans, each with its file group.
 
         Args:
             code: file group of each row, by row number.
-            rows: how many rows, but for keys that have more.
+            sizes: bytes of each row, by row number.
+            block_bytes: a block passes them by its last key at most.
         """
         if not len(self.order):
             return
+        before = np.append(0, np.cumsum(sizes[self.order]))
         group = code[self.order[self.starts]]
         begins = np.flatnonzero(_differs(group))
         for first, last in pairwise([*begins.tolist(), len(group)]):
             end = int(self.starts[last]) if last < len(group) else len(self.order)
-            for block in self._cut(self.starts[first:last], end, rows):
+            for block in self._cut(self.starts[first:last], end, before, max(1, block_bytes)):
                 yield int(group[first]), block
 
-    def _cut(self, starts: Positions, end: int, rows: int) -> Iterator[SortedEvents]:
-        wanted = np.arange(starts[0], end, rows)
-        places = np.unique(np.searchsorted(starts, wanted))
+    def _cut(self, starts: Positions, end: int, before: Int64s, block_bytes: int) -> Iterator[SortedEvents]:
+        wanted = np.arange(before[starts[0]], before[end], block_bytes)
+        places = np.unique(np.searchsorted(before[starts], wanted))
         places = places[places < len(starts)].tolist()
         for first, last in pairwise([*places, len(starts)]):
             begin, stop = int(starts[first]), int(starts[last]) if last < len(starts) else end
@@ -123,10 +126,10 @@ class MemoryRun:
         Args:
             events: one chunk a column, or each piece would join the chunks again.
             order: row numbers.
-            batch_bytes: about how large a piece is to be.
+            batch_bytes: how large a piece is to be, but for rows that are larger.
         """
-        self._events, self._order = events, order
-        self._rows = max(1, batch_bytes * len(events) // max(1, events.nbytes))
+        self._events, self._order, self._batch_bytes = events, order, batch_bytes
+        self._ends = np.cumsum(row_sizes(events)[order])
         code = codes(events)[order]
         begins = np.flatnonzero(_differs(code))
         self._ranges = dict(zip(code[begins].tolist(), pairwise([*begins.tolist(), len(order)]), strict=True))
@@ -139,8 +142,8 @@ class MemoryRun:
     def batches(self, code: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file group by key."""
         begin, end = self._ranges.get(code, (0, 0))
-        for first in range(begin, end, self._rows):
-            yield from gather(self._events, self._order[first : min(first + self._rows, end)]).to_batches()
+        for first, last in cuts(self._ends, begin, end, self._batch_bytes):
+            yield from gather(self._events, self._order[first:last]).to_batches()
 
 
 def merged_blocks(
@@ -207,8 +210,21 @@ def merged_batches(
                 yield code, batch
 
 
-def gather(events: pa.Table, positions: Positions) -> pa.Table:
-    """Rows of a table; a stretch of neighbours is not copied."""
-    if len(positions) and positions[-1] - positions[0] == len(positions) - 1 and (np.diff(positions) == 1).all():
+def gather(events: pa.Table, positions: Positions, *, outlives: bool = False) -> pa.Table:
+    """Rows of a table; a stretch of neighbours is not copied.
+
+    Args:
+        events: one chunk a column.
+        positions: row numbers.
+        outlives: whether the rows are held on to when the table is gone. Then a few of them are copied all the same,
+            as a view keeps the whole table in memory.
+    """
+    may_view = not outlives or 2 * len(positions) >= len(events)
+    if (
+        may_view
+        and len(positions)
+        and positions[-1] - positions[0] == len(positions) - 1
+        and (np.diff(positions) == 1).all()
+    ):
         return events.slice(int(positions[0]), len(positions))
     return events.take(pa.array(positions, pa.int64()))

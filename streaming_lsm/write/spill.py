@@ -1,24 +1,13 @@
-"""Sorted runs on a local disk, in files without a name: whatever ends the process, nothing is left of them."""
+"""Sorted runs of events on a local disk."""
 
 from __future__ import annotations
 
-import errno
-import tempfile
-import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from io import IOBase
-from typing import cast
 
 import pyarrow as pa
 
 from streaming_lsm import config
-from streaming_lsm.errors import ConfigError, StorageError
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Threads of Arrow's own only slow down batches of this size. zstd halves the bytes for three times the time.
-_WRITE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-_READ = pa.ipc.IpcReadOptions(use_threads=False)
+from streaming_lsm.storage.spill_file import SpillFile
 
 
 class SpilledRun:
@@ -26,6 +15,7 @@ class SpilledRun:
 
     Attributes:
         bytes: its size on disk.
+        close: gives the disk space back; so does the end of this object's life.
     """
 
     def __init__(self, folder: str | None, schema: pa.Schema, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:
@@ -40,30 +30,15 @@ class SpilledRun:
             StorageError: there is no room.
             ConfigError: the folder cannot be written to.
         """
-        self.bytes = 0
-        self._schema = schema
         self._numbers: dict[int, list[int]] = {}
-        self._file = _nameless_file(folder)
-        # Not left to the file's own end of life, which warns.
-        self.close = weakref.finalize(self, _close, self._file)
-        try:
-            self._write(batches)
-        except OSError as error:
-            self.close()
-            if no_room(error):
-                raise _too_small(folder, self.bytes, error) from error
-            raise
+        self._file = SpillFile(folder, schema, self._noting(batches), advice=f"raise {config.BUFFER_BYTES.key}")
+        self.bytes = self._file.bytes
+        self.close = self._file.close
 
-    def _write(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:
-        writer = pa.ipc.new_file(self._file, self._schema, options=_WRITE)
+    def _noting(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         for number, (code, batch) in enumerate(batches):
-            writer.write_batch(batch)
             self._numbers.setdefault(code, []).append(number)
-            self.bytes = self._file.tell()
-        writer.close()
-        self._file.flush()
-        self.bytes = self._file.tell()
-        self._reader = pa.ipc.open_file(self._file, options=_READ)
+            yield batch
 
     @property
     def codes(self) -> Iterable[int]:
@@ -73,33 +48,4 @@ class SpilledRun:
     def batches(self, code: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file group, read as they are asked for."""
         for number in self._numbers.get(code, ()):
-            yield self._reader.get_batch(number)
-
-
-def _nameless_file(folder: str | None) -> IOBase:
-    try:
-        return cast(IOBase, tempfile.TemporaryFile(prefix="lsm-spill-", dir=folder))
-    except OSError as error:
-        if no_room(error):
-            raise _too_small(folder, 0, error) from error
-        raise ConfigError(
-            f"{config.SPILL_FOLDER.key}: no file can be made in {folder or tempfile.gettempdir()} "
-            f"({error.strerror}); name a folder on a local disk that this process may write to"
-        ) from error
-
-
-def _close(file: IOBase) -> None:
-    with suppress(OSError):  # what is still to be written does not matter any more
-        file.close()
-
-
-def no_room(error: OSError) -> bool:
-    """Whether a write failed because the disk, a quota or a limit on file sizes is exhausted."""
-    return error.errno in _NO_ROOM
-
-
-def _too_small(folder: str | None, written: int, error: OSError) -> StorageError:
-    return StorageError(
-        f"no room in {folder or tempfile.gettempdir()} after {written} bytes of a sorted run ({error.strerror}): free "
-        f"some, set {config.SPILL_FOLDER.key} to a larger disk, or raise {config.BUFFER_BYTES.key}"
-    )
+            yield self._file.batch(number)

@@ -62,6 +62,9 @@ def last_events(batch: pa.RecordBatch, keys: pa.StringArray, deleted: Flags, tom
         return {}
     found = {}
     for source, rows in _by_source(batch):
+        rows &= flags(pc.is_valid(batch.column(control.OFFSET)))
+        if not rows.any():
+            continue
         offsets = batch.column(control.OFFSET).filter(pa.array(rows))
         last = int(np.flatnonzero(rows)[int(np.argmax(np.asarray(offsets)))])
         deletes = bool(deleted[last] and not tombstone[last])
@@ -86,9 +89,11 @@ def has_sources(batch: pa.RecordBatch) -> bool:
 
 
 def _by_source(batch: pa.RecordBatch) -> Iterable[tuple[str, Flags]]:
-    """Each topic partition with its rows, bool (rows,)."""
+    """Each topic partition with its rows, bool (rows,); rows that do not say where they come from are in none."""
     topic, partition = (batch.column(name) for name in _SOURCE)
     distinct = pa.table([topic, partition], names=list(_SOURCE)).group_by(list(_SOURCE)).aggregate([])
     for row in distinct.to_pylist():
+        if None in row.values():
+            continue
         rows = pc.and_(pc.equal(topic, row[control.TOPIC]), pc.equal(partition, row[control.TOPIC_PARTITION]))
         yield f"{row[control.TOPIC]}/{row[control.TOPIC_PARTITION]}", flags(rows)

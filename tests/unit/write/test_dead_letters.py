@@ -12,6 +12,7 @@ import pytest
 from streaming_lsm.errors import RecordError
 from streaming_lsm.format.names import WriteToken
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.write import dead_letters
 from streaming_lsm.write.dead_letters import _values, batch_folder, count_letters
 from streaming_lsm.write.partition_writer import write_partition
 from streaming_lsm.write.plan import DeadLetters, WritePlan
@@ -169,3 +170,15 @@ def test_a_row_without_a_place_is_set_aside_whatever_its_other_columns_hold() ->
     far = pa.array([316516204800000000], pa.int64()).cast(pa.timestamp("us", "UTC"))
     shown = _values(far) + _values(pa.array([10_000_000], pa.int32()).cast(pa.date32()))
     assert all(isinstance(value, str) for value in shown)
+
+
+def test_many_letters_go_to_several_files_and_a_shorter_attempt_leaves_none_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "_FILE_BYTES", 1)
+    plan, folder = plan_with_folder(tmp_path)
+    for batches in (3, 2):
+        write_partition(plan, [events(bad=[True, True])] * batches, WriteToken(1, 0, batches))
+        names = ["part-00001.parquet", "part-00001-1.parquet", "part-00001-2.parquet"][:batches]
+        assert files_below(folder) == {f"query/batch-7/{name}" for name in names}
+        assert pq.read_table(folder / "query/batch-7").num_rows == 2 * batches

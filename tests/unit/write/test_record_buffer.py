@@ -283,3 +283,21 @@ def _fold(events: list[Event], key: str) -> tuple[int | None, int] | None:
             continue
         state = event
     return None if state is None or state[3] else (state[1], state[2])
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.string())])
+def test_text_that_is_not_utf8_is_refused_by_column_and_key(kind: pa.DataType) -> None:
+    schema = pa.schema([*SCHEMA, ("note", kind)])
+    texts = pa.array([b"fine", b"\xffA", b"fine"], pa.binary()).view(pa.string())
+    if kind != pa.string():
+        texts = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), texts)
+    rows = pa.table([*batch([(key, 1, 0, False) for key in "abc"]).columns, texts], schema=schema)
+    buffer = RecordBuffer(make_plan(NOWHERE, schema=schema))
+    with pytest.raises(RecordError, match=r"column 'note' .* not UTF-8 in the row with key 'b'"):
+        buffer.append(rows.to_batches()[0])
+
+
+def test_an_arrival_column_without_sign_is_refused_by_name() -> None:
+    buffer = RecordBuffer(make_plan(NOWHERE, arrival_fields=("_lsm_row",)))
+    with pytest.raises(SchemaError, match="'_lsm_row' is uint64"):
+        buffer.append(batch([("a", 1, 0, False)], _lsm_row=pa.array([2**63], pa.uint64())))

@@ -54,9 +54,3 @@ def test_unreadable_events_go_to_the_first_task() -> None:
 def test_a_readable_row_without_key_is_refused() -> None:
     with pytest.raises(RecordError, match="'id'"):
         router(4).route(rows(2).set_column(0, "id", pa.array(["a", None])))
-
-
-def test_the_columns_that_decide_are_the_outermost_ones() -> None:
-    nested = Router(KeyGenerator("SIMPLE", ("at.id",), (("at.part", "SIMPLE"),)), ("at.id",), ("at.id",), 5, 2)
-    assert nested.columns == ("at",)
-    assert router(2).columns == ("id", "part")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from streaming_lsm.errors import RecordError
 from streaming_lsm.keys.generator import KeyGenerator
-from streaming_lsm.write.routing import Router
 from streaming_lsm.write.screening import unplaced_rows
 
 SIMPLE = KeyGenerator("SIMPLE", ("id",), (("part", "SIMPLE"),))
@@ -102,14 +100,3 @@ def test_every_bad_value_among_many_good_ones_is_found() -> None:
     parts = [f"p{n % 50}" if n % 7 else f"../{n % 3}" for n in range(1000)]
     found = reasons(SIMPLE, batch(id=[str(n) for n in range(1000)], part=parts))
     assert [reason is not None for reason in found] == [part.startswith("..") for part in parts]
-
-
-def test_a_tolerant_router_sends_rows_without_a_place_to_the_first_task_and_the_others_as_ever() -> None:
-    rows = batch(id=["a", None, "c", "d", "e"], part=["x", "x", "..", "y", None])
-    rows = rows.append_column("_lsm_bad", pa.array([None, None, None, None, "not JSON"]))
-    tolerant = Router(SIMPLE, ("id",), ("id",), 5, 7, tolerant=True).route(rows).tolist()
-    assert [tolerant[1], tolerant[2], tolerant[4]] == [0, 0, 0]
-    strict = Router(SIMPLE, ("id",), ("id",), 5, 7)
-    assert [tolerant[0], tolerant[3]] == strict.route(rows.take(pa.array([0, 3]))).tolist()
-    with pytest.raises(RecordError):
-        strict.route(rows)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streaming_lsm.errors import Fenced
 from streaming_lsm.format.base_footer import BLOOM_KEY, MAX_KEY, MIN_KEY, bloom_of_footer
 from streaming_lsm.format.bloom import BloomFilter
-from streaming_lsm.format.names import BaseFileName
+from streaming_lsm.format.names import BaseFileName, WriteToken
 from streaming_lsm.schema import with_meta
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.heartbeat import heartbeat_path
 from streaming_lsm.write.base_writer import BaseFileWriter
 from streaming_lsm.write.parquet import constant
+from streaming_lsm.write.partition_writer import write_partition
 from streaming_lsm.write.sorted_file import SortedFile
-from tests.support.plans import FILES, INSTANT, make_plan, open_instant
+from tests.support.plans import FILES, INSTANT, SCHEMA, make_plan, open_instant
 
 PATH = "some/file.parquet"
 
@@ -123,3 +129,29 @@ def test_a_base_file_without_rows_has_columns_and_no_key_range(tmp_path: Path) -
     assert BLOOM_KEY.encode() in footer
     assert pq.read_table(path).num_rows == 0
     assert "value" in pq.read_schema(path).names
+
+
+class ClosingStorage(LocalStorage):
+    """The instant is committed while a task sleeps between its marker and its file."""
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[BinaryIO]:
+        self.delete(heartbeat_path(INSTANT))
+        with super().create(path) as file:
+            yield file
+
+
+def test_a_file_created_after_its_instant_was_committed_does_not_stay(tmp_path: Path) -> None:
+    plan = open_instant(make_plan(tmp_path))
+    name = BaseFileName("00000000-a-0", "0-0-99", INSTANT)
+    with pytest.raises(Fenced):
+        BaseFileWriter(ClosingStorage(tmp_path), INSTANT, "p", name, "{}", plan.files)
+    assert written(tmp_path) == []
+
+
+def test_a_log_created_after_its_instant_was_committed_does_not_stay(tmp_path: Path) -> None:
+    plan = open_instant(make_plan(tmp_path, storage=ClosingStorage(tmp_path)))
+    batch = pa.record_batch([["a"], ["p"], [1], [1], [False]], schema=SCHEMA)
+    with pytest.raises(Fenced):
+        write_partition(plan, [batch], WriteToken(0, 0, 99))
+    assert written(tmp_path) == []

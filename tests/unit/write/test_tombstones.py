@@ -78,3 +78,14 @@ def test_the_newest_event_of_each_source_is_kept_over_batches_in_any_order() -> 
     early, late, other = LastEvent(3, "a"), LastEvent(7, None), LastEvent(1, "b")
     assert newest_events({"t/0": early}, {"t/0": late, "t/1": other}) == {"t/0": late, "t/1": other}
     assert newest_events({"t/0": late}, {"t/0": early}) == {"t/0": late}
+
+
+@pytest.mark.parametrize("column", ["_lsm_topic", "_lsm_partition", "_lsm_offset"])
+def test_events_that_do_not_say_where_they_come_from_are_written_as_they_are(tmp_path: Path, column: str) -> None:
+    options = {"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "id", "lsm.writer.id": "w"}
+    table = LsmTable.create(tmp_path / "table", SCHEMA, {**options, "hoodie.bucket.index.num.buckets": 1})
+    found = events([("a", 1, "row"), ("b", 2, "row"), ("a", 3, "delete")], 0)
+    place = found.schema.get_field_index(column)
+    nothing = pa.nulls(3, found.schema.field(place).type)
+    table.upsert(found.set_column(place, found.schema.field(place), nothing), batch_id=0)
+    assert table.scan().to_arrow()["id"].to_pylist() == ["b"]
