@@ -10,7 +10,7 @@ DEMO_EVENTS ?= 20000
 FAST := TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo /tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install constraints run-kafka-demo docs lint format test unit property conformance oracle integration clean
+.PHONY: help install constraints run-kafka-demo docs lint format test unit property conformance oracle integration bench clean
 
 define group
 	@begun=$$(date +%s); echo "== $(1)"; $(2); status=$$?; \
@@ -54,6 +54,9 @@ oracle: install  ## The independent reader, and ours against its tables
 
 integration: install  ## Spark, Kafka, killed processes, the README's own snippets
 	$(call group,integration,$(PYTEST) tests/integration)
+
+bench: install  ## Ratios to pyarrow and Spark: table, build/bench/results.json and a plot; needs an idle machine
+	$(BIN)/python -m tests.bench
 
 format: install  ## Rewrite the code in the project's style
 	$(BIN)/ruff check --fix --quiet --config conf/ruff.toml .
