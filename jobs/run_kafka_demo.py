@@ -235,12 +235,11 @@ class Demo:
 
 
 def compactions(table: LsmTable) -> list[tuple[Instant, Instant]]:
-    """Each compaction of the timeline, behind the write that was completed last before it."""
+    """Each compaction of the timeline, behind the last write that it takes in."""
     timeline = table.timeline
-    writes = sorted(timeline.completed_writes, key=lambda write: write.completed or "")
     return [
         (before, write)
-        for before, write in itertools.pairwise(writes)
+        for before, write in itertools.pairwise(timeline.completed_writes)
         if timeline.read_commit(write).operation_type == "COMPACT"
     ]
 

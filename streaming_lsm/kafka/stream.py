@@ -177,9 +177,12 @@ class StreamWatcher:
             return None
 
     def _commit_of(self, batch_id: int, timeline: Timeline) -> _Commit | None:
-        """The commit of a batch: the first whose ledger has it, as later ones carry the ledger on."""
+        """The commit of a batch: the first to be completed whose ledger has it, as later ones carry the ledger on.
+
+        A compaction that took long was requested before batches whose ledger it has.
+        """
         found = None
-        for instant in reversed(timeline.completed_writes):
+        for instant in sorted(timeline.completed_writes, key=lambda write: write.completed or "", reverse=True):
             batch = self._ledger_of(instant, timeline)
             if batch is None:
                 continue

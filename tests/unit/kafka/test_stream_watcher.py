@@ -77,6 +77,20 @@ def test_each_batch_has_the_numbers_of_its_own_commit(tmp_path: Path) -> None:
     assert str(found[1]).endswith("no commit")
 
 
+def test_a_compaction_that_was_planned_before_the_batch_and_done_after_it_is_not_its_commit(tmp_path: Path) -> None:
+    create(tmp_path)
+    commit(tmp_path, "q", 0, 3)
+    table = LsmTable(tmp_path, OPTIONS)
+    planned, _ = table.services.schedule()
+    instant = commit(tmp_path, "q", 1, 5)
+    done = table.compact()
+    assert planned is not None
+    assert done is not None
+    assert planned.requested == done.requested < instant
+    (report,) = reports(tmp_path, "q", progress(1))
+    assert (report.instant, report.rows) == (instant, 5)
+
+
 def test_a_replayed_batch_is_told_from_one_that_was_written(tmp_path: Path) -> None:
     create(tmp_path)
     instant = commit(tmp_path, "q", 0, 3)
