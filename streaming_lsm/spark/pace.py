@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 ROWS_A_TASK = 50_000
@@ -43,6 +45,19 @@ class Pace:
     def note(self, size: BatchSize) -> None:
         """Remember a batch."""
         self._seen.append(size)
+
+    @contextmanager
+    def trusted(self) -> Iterator[None]:
+        """Within the context a batch is written as the last ones suggest; when that fails, they are forgotten.
+
+        It may have failed for being unlike them: rows that are far wider can end a worker that is handed thousands at
+        a time. Written again by this process, it is taken for one of which nothing is known.
+        """
+        try:
+            yield
+        except BaseException:
+            self._seen.clear()
+            raise
 
     def tasks(self, most: int) -> int:
         """How many tasks are to write the next batch: what the largest of the last batches was worth, or `most`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Generic, TypeVar
 
@@ -54,6 +54,14 @@ class TaskNumbers:
         )
 
 
+    def within(self, spent_ms: int) -> TaskNumbers:
+        """The same where all tasks together took `spent_ms`: what is neither sorting nor writing is receiving.
+
+        The tasks that write do not see how long others read and sent.
+        """
+        return replace(self, receive_ms=max(self.receive_ms, spent_ms - self.sort_ms - self.write_ms))
+
+
 NUMBERS_KEY = "lsm.numbers"
 """Key of a batch's numbers in a commit's extra metadata."""
 
@@ -69,7 +77,8 @@ class BatchNumbers:
         files, bytes: written, and their size.
         spilled_bytes: sorted runs that went to local disk on the way.
         peak_bytes: the most memory that one task has counted against `lsm.write.buffer.bytes`.
-        shuffle_ms: longest time that a task waited for its input.
+        shuffle_ms: longest time that a task waited for its input; on Spark all that is neither sorting nor writing:
+            reading the batch, checking and sending its rows, starting tasks.
         sort_ms, write_ms: longest time that a task took to check, sort and merge, and to write files.
         commit_ms: from the last task's end to the completed instant; None in the commit's own metadata.
         log_files: of the file slice that has most of them, this batch's included.

@@ -29,3 +29,9 @@ def test_the_time_that_an_item_takes_is_counted_and_the_consumers_is_not() -> No
         next(clock)
     assert taken == [0, 1, 2]
     assert timed.seconds == 3 * 20 + 10
+
+
+def test_what_tasks_did_not_sort_or_write_they_waited_for() -> None:
+    numbers = TaskNumbers(receive_ms=5, sort_ms=30, write_ms=20)
+    assert numbers.within(100) == TaskNumbers(receive_ms=50, sort_ms=30, write_ms=20)
+    assert numbers.within(50) == numbers
