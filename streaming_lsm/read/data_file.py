@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +26,14 @@ from streaming_lsm.storage.failures import is_unreadable, no_more_files
 BATCH_ROWS = 131072
 """Rows of a batch where few files are read at once: as many as a row group of ours has."""
 _SLICE_ROWS = 1 << 20
+BATCH_BYTES = 32 << 20
+"""Bytes of a batch in memory, about, where few files are read at once: rows are fewer where they are wider."""
+_SLICE_BYTES = 256 << 20
 MOST_OPEN = 100
 """Files of one slice that are open at once; their Parquet footers and batches are what a merge holds in memory."""
+_LARGE_FILE = 8 << 20
+_BUFFER = 256 << 10
+"""Bytes of each column of a large file that are read at a time."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,8 @@ class DataFile:
         rows: their number.
         is_base: whether it is the slice's base file.
         is_delete: whether it is a delete log.
-        batch_rows: rows of a batch.
+        batch_rows: rows of a batch, at most.
+        batch_bytes: bytes of a batch, about.
         parquet: its content; None in a slice of many files, each of which is opened when it is read.
     """
 
@@ -54,6 +61,7 @@ class DataFile:
     is_base: bool = False
     is_delete: bool = False
     batch_rows: int = BATCH_ROWS
+    batch_bytes: int = BATCH_BYTES
     parquet: pq.ParquetFile | None = None
 
     def batches(self, schema: pa.Schema, *, threads: bool = False) -> Generator[pa.RecordBatch, None, None]:
@@ -73,7 +81,7 @@ class DataFile:
         with ExitStack() as files:
             parquet = self.parquet or _open(self.storage, self.path, files)
             try:
-                for batch in parquet.iter_batches(self.batch_rows, columns=present, use_threads=threads):
+                for batch in self._read(parquet, present, threads):
                     found += batch.num_rows
                     yield _conform(batch, schema, self.path)
             except (pa.ArrowInvalid, OSError) as error:
@@ -81,8 +89,36 @@ class DataFile:
         if found != self.rows:  # the footer has no checksum, and Arrow ends quietly where it leads nowhere
             raise CorruptFileError(f"{self.path}: damaged: {found} of {self.rows} rows can be read; restore the file")
 
+    def _read(self, parquet: pq.ParquetFile, columns: list[str], threads: bool) -> Iterator[pa.RecordBatch]:
+        """The file's batches, of as many rows as have about `batch_bytes` in memory.
 
-def open_slice(storage: Storage, file_slice: FileSlice, rule: MergeRule, files: ExitStack) -> list[DataFile]:
+        The footer tells how wide rows are in the file, all columns together. (It tells more of each column, but asking
+        for that ends the process on some damaged files.) How much of it the columns in question take, and how much
+        larger they are in memory, is seen as the file is read; so the first row group is read by itself.
+        """
+        groups = [parquet.metadata.row_group(place) for place in range(parquet.metadata.num_row_groups)]
+        stored = [max(1, group.total_byte_size) for group in groups]
+        widths = [max(1.0, size / max(1, group.num_rows)) for size, group in zip(stored, groups, strict=True)]
+        begin, ratio = 0, 1.0
+        while begin < len(groups):
+            rows, end = self._rows(widths[begin] * ratio), begin + 1
+            while begin and end < len(groups) and self._rows(widths[end] * ratio) == rows:
+                end += 1
+            held = 0
+            stretch = list(range(begin, end))
+            for batch in parquet.iter_batches(rows, row_groups=stretch, columns=columns, use_threads=threads):
+                held += batch.nbytes
+                yield batch
+            begin, ratio = end, held / sum(stored[begin:end])
+
+    def _rows(self, width: float) -> int:
+        # A power of two, so that row groups of about one width are read in one go, and batches end where they do.
+        return min(self.batch_rows, 1 << max(1, int(self.batch_bytes / max(1.0, width))).bit_length() - 1)
+
+
+def open_slice(
+    storage: Storage, file_slice: FileSlice, rule: MergeRule, files: ExitStack, batch_bytes: int = BATCH_BYTES
+) -> list[DataFile]:
     """The files that take part in a merge, in merge order, the base file first.
 
     Every footer is read and checked here. The files of a slice of up to `MOST_OPEN` stay open; others are opened again
@@ -91,13 +127,17 @@ def open_slice(storage: Storage, file_slice: FileSlice, rule: MergeRule, files: 
     Args:
         rule: names the ordering fields, which delete logs must have.
         files: closes them.
+        batch_bytes: bytes of a file's batch, about and at most; less where a slice has many files.
 
     Raises:
         CorruptFileError: a file is missing, damaged, or not what its name says.
         UnsupportedTable: a log of a newer format, or one whose rows carry some columns only.
         StorageError: a file cannot be opened for now.
     """
-    look = _Look(storage, files if len(file_slice.paths) <= MOST_OPEN else None, _batch_rows(len(file_slice.paths)))
+    count = max(1, min(len(file_slice.paths), MOST_OPEN))
+    kept = files if len(file_slice.paths) <= MOST_OPEN else None
+    # So that a slice of many files takes no more memory than one of a few.
+    look = _Look(storage, kept, min(BATCH_ROWS, _SLICE_ROWS // count), min(batch_bytes, _SLICE_BYTES // count))
     opened = [] if file_slice.base is None else [look.base(file_slice.base)]
     logs = {log.path: look.log(log) for log in file_slice.logs}
     headers = {path: header for path, (_, header) in logs.items()}
@@ -118,6 +158,7 @@ class _Look:
     storage: Storage
     kept: ExitStack | None
     batch_rows: int
+    batch_bytes: int
 
     def base(self, base: BaseFile) -> DataFile:
         file, metadata = self._file(base.path, base.name.instant, is_base=True)
@@ -152,6 +193,7 @@ class _Look:
                 is_base,
                 is_delete,
                 self.batch_rows,
+                self.batch_bytes,
                 parquet if self.kept else None,
             )
             return file, metadata.metadata or {}
@@ -160,9 +202,16 @@ class _Look:
 def _open(storage: Storage, path: str, files: ExitStack) -> pq.ParquetFile:
     try:
         source = files.enter_context(storage.open_input(path))
-        return files.enter_context(pq.ParquetFile(source, page_checksum_verification=True))
+        # Without a buffer all of a row group's bytes are read at once, and with `pre_buffer` those of the whole file,
+        # which stay until it is closed. Both help with storage far away.
+        buffer = _BUFFER if source.size() > _LARGE_FILE else 0
+        parquet = pq.ParquetFile(source, page_checksum_verification=True, buffer_size=buffer, pre_buffer=False)
+        return files.enter_context(parquet)
     except FileNotFoundError:
-        raise CorruptFileError(f"{path}: the file is gone though its instant is complete; restore it") from None
+        raise CorruptFileError(
+            f"{path}: the file is gone though its instant is complete: if a clean deleted it while it was to be read, "
+            "read again (hoodie.clean.commits.retained keeps more), else restore it"
+        ) from None
     except (pa.ArrowInvalid, OSError) as error:
         raise _unread(path, "not a readable Parquet file", error) from error
 
@@ -177,11 +226,6 @@ def _unread(path: str, otherwise: str, error: Exception) -> LsmError:
     if isinstance(error, OSError) and is_unreadable(error):
         return StorageError(f"{path}: cannot be read now ({error}): see to the disk or the file's permissions")
     return CorruptFileError(f"{path}: {otherwise}: {error}")
-
-
-def _batch_rows(files: int) -> int:
-    """Rows of a batch, so that a slice of many files takes no more memory than one of a few."""
-    return min(BATCH_ROWS, _SLICE_ROWS // max(1, min(files, MOST_OPEN)))
 
 
 def _check_columns(file: DataFile, promised: Sequence[str]) -> None:

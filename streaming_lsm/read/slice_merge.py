@@ -2,8 +2,8 @@
 
 A merge has all its runs open at once. Where a slice has more files than may be open, neighbours in merge order are
 brought together first into files on a local disk, every row of them, by key and then in their order; so that the one
-merge at the end decides as if it had read the files themselves (format 05, Opened-file bound). The base file, by far
-the largest, is always read directly.
+merge at the end decides as if it had read the files themselves. The base file, by far the largest, is always read
+directly (format 05, Opened-file bound; which of the logs are brought together is the reader's own choice).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SliceMerge:
             parts: list[_Part] = [_Stored(file, schema, self) for file in files]
             while len(parts) > self.most_open:
                 first, last = self._next_pass(parts)
-                spilled = self._spill(parts[first:last], schema, min(file.batch_rows for file in files))
+                spilled = self._spill(parts[first:last], schema, files)
                 held.callback(spilled.file.close)
                 parts[first:last] = [spilled]
             yield from merge_runs([part.open(held) for part in parts], self.rule)
@@ -78,11 +78,12 @@ class SliceMerge:
         first = begin + int(np.argmin((total[count:] - total[:-count])[begin:]))
         return first, first + count
 
-    def _spill(self, parts: Sequence[_Part], schema: pa.Schema, batch_rows: int) -> _Spilled:
+    def _spill(self, parts: Sequence[_Part], schema: pa.Schema, files: Sequence[DataFile]) -> _Spilled:
+        rows, size = min(file.batch_rows for file in files), min(file.batch_bytes for file in files)
         marked = schema.append(pa.field(_DELETE, pa.bool_()))
         with ExitStack() as opened:
             runs = [_with_marks(part.open(opened), marked) for part in parts]
-            file = SpillFile(self.spill_folder, marked, _rebatched(interleave_runs(runs), batch_rows))
+            file = SpillFile(self.spill_folder, marked, _rebatched(interleave_runs(runs), rows, size))
         return _Spilled(file, sum(part.rows for part in parts))
 
 
@@ -144,13 +145,20 @@ def _marked(batch: pa.RecordBatch, schema: pa.Schema, deleted: bool) -> pa.Recor
     return pa.RecordBatch.from_arrays([*columns, pa.repeat(deleted, count)], schema=schema)
 
 
-def _rebatched(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.RecordBatch]:
-    """Batches of so many rows, or fewer at times, whatever the tables have."""
+def _rebatched(tables: Iterable[pa.Table], rows: int, size: int) -> Iterator[pa.RecordBatch]:
+    """Batches of so many rows, or of about so many bytes if these are fewer rows, whatever the tables have."""
     waiting: list[pa.Table] = []
+    count = held = 0
     for table in tables:
         waiting.append(table)
-        if sum(map(len, waiting)) >= rows:
-            yield from pa.concat_tables(waiting).combine_chunks().to_batches(max_chunksize=rows)
+        count, held = count + len(table), held + table.nbytes
+        if count >= rows or held >= size:
+            yield from _joined(waiting, min(rows, max(1, size * count // max(1, held))))
             waiting.clear()
+            count = held = 0
     if waiting:
-        yield from pa.concat_tables(waiting).combine_chunks().to_batches(max_chunksize=rows)
+        yield from _joined(waiting, rows)
+
+
+def _joined(tables: Sequence[pa.Table], rows: int) -> list[pa.RecordBatch]:
+    return pa.concat_tables(tables).combine_chunks().to_batches(max_chunksize=rows)

@@ -13,10 +13,11 @@ from streaming_lsm.format.commit import WriteStat, base_file_stat
 from streaming_lsm.format.names import BaseFileName, WriteToken
 from streaming_lsm.keys.words import KeyWords, sort_keys
 from streaming_lsm.merge.runs import Block, Run, merge_runs
-from streaming_lsm.read.data_file import BATCH_ROWS, open_slice
+from streaming_lsm.read.data_file import BATCH_BYTES, BATCH_ROWS, open_slice
 from streaming_lsm.read.file_view import BaseFile, FileSlice
 from streaming_lsm.schema import RECORD_KEY, to_avro, with_meta
 from streaming_lsm.write.base_writer import BaseFileWriter
+from streaming_lsm.write.budget import Budget, Meter
 from streaming_lsm.write.control import DELETE
 from streaming_lsm.write.parquet import SequenceNumbers, add_meta_columns
 from streaming_lsm.write.plan import FileGroup, WritePlan
@@ -26,10 +27,13 @@ from streaming_lsm.write.settle import GroupRows
 class BaseMerger:
     """Writes the base files of one task: the rows of the base file before, changed by those of the batch."""
 
-    def __init__(self, plan: WritePlan, token: WriteToken) -> None:
-        """A merger for the task attempt that `token` names."""
+    def __init__(self, plan: WritePlan, token: WriteToken, meter: Meter | None = None) -> None:
+        """A merger for the task attempt that `token` names; `meter` counts what it holds of files."""
         self._plan = plan
         self._token = token
+        self._meter = Meter() if meter is None else meter
+        # Base files are read in pieces as large as those in which the batch comes.
+        self._read_bytes = min(BATCH_BYTES, Budget(plan.buffer_bytes).block)
         self._sequence = SequenceNumbers(plan.instant, token.task)
         self._file_schema = with_meta(plan.schema)
         self._avro_schema = to_avro(self._file_schema, plan.config.name)
@@ -73,13 +77,18 @@ class BaseMerger:
         files.enter_context(base)
         base.append(self._file_schema.empty_table())
         inserts = updates = deletes = 0
+        # A batch that is read, what is left of the one before, and their rows once more as they are gathered.
+        reading = 0 if previous is None else 3 * self._read_bytes
         for block in merged:
             base.append(block.rows.cast(self._file_schema))
+            self._meter.count("files", reading + 2 * base.held)
             inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
+        total_bytes = base.finish()
+        self._meter.count("files", 0)
         return base_file_stat(
             partition,
             name,
-            total_bytes=base.finish(),
+            total_bytes=total_bytes,
             num_writes=base.rows,
             num_inserts=inserts,
             num_updates=updates,
@@ -94,7 +103,7 @@ class BaseMerger:
         if previous is None:
             return [batch]
         before = FileSlice(group[0], previous.name.file_id, previous, ())
-        (file,) = open_slice(self._plan.storage, before, self._plan.rule, files)
+        (file,) = open_slice(self._plan.storage, before, self._plan.rule, files, self._read_bytes)
         return [Run(file.path, file.batches(self._base_schema), base=True), batch]
 
     def _incoming(self, group: FileGroup, blocks: Iterable[GroupRows]) -> Iterator[pa.RecordBatch]:

@@ -3,6 +3,12 @@
 A task that reads checks its rows, sorts them, leaves out what can no longer count, and sends what remains as compressed
 Arrow messages, each of them to one task that writes. A message travels as a row of cells: however many rows Spark puts
 into one transfer to a worker, their number bounds its size.
+
+When a task that reads runs again, as its output was lost, what it sends depends on its input and on nothing else (no
+times, no random numbers). The input may come in another order where what the query reads is not deterministic; then
+messages are cut elsewhere, too. A task that writes takes all cells of a sender from one run of it, and all rows of a
+key go to one such task, so that each key is decided within one order: by the ordering fields, and among equal values by
+the arrival in that order.
 """
 
 from __future__ import annotations
@@ -94,7 +100,8 @@ class RunSender:
             RecordError, SchemaError: see `EventIntake.check` and `DeadLetterBox.divert`.
         """
         yield from self._runs(batches)
-        # No times: Spark compares what a task sends when it runs again, and gives a batch up whose rows differ.
+        # No times: when a task runs again, Spark compares a checksum of its rows with that of the first run. Where they
+        # differ it runs the tasks that took them again, or gives the batch up.
         numbers = TaskNumbers(rows_in=self._rows_in, peak_bytes=self._meter.peak)
         last = pickle.dumps(Sent(numbers, self._intake.last_events, self._bytes_in))
         yield self._cells(self._source % self._tasks, pa.py_buffer(last), run=False)

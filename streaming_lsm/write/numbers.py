@@ -53,7 +53,6 @@ class TaskNumbers:
             write_ms=max((part.write_ms for part in found), default=0),
         )
 
-
     def within(self, spent_ms: int) -> TaskNumbers:
         """The same where all tasks together took `spent_ms`: what is neither sorting nor writing is receiving.
 

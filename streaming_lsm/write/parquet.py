@@ -24,8 +24,9 @@ _CODECS: dict[str, Literal["zstd", "snappy", "gzip", "lz4", "none"]] = {
 }
 
 
-_SAMPLE = 1024
+_SAMPLE, _SMALL_SAMPLE, _SAMPLE_BYTES = 1024, 64, 1 << 20
 _FEW_ROWS = 256
+_LOOK_EVERY = 1024
 
 
 class SequenceNumbers:
@@ -68,7 +69,7 @@ def open_writer(sink: BinaryIO, rows: pa.Table, options: FileOptions) -> pq.Parq
     """A writer of rows that ascend by record key; the Arrow schema is left out, see `SortedFile.finish`.
 
     Args:
-        rows: the first rows, which decide which columns get a dictionary.
+        rows: the first rows, which decide which columns get a dictionary, and how often pages are looked at.
     """
     schema = rows.schema
     return pq.ParquetWriter(
@@ -77,6 +78,7 @@ def open_writer(sink: BinaryIO, rows: pa.Table, options: FileOptions) -> pq.Parq
         compression=_CODECS[options.codec],
         use_dictionary=list(_dictionary_columns(rows)),  # type: ignore[arg-type]  # the stubs miss the list
         data_page_size=options.page_bytes,
+        write_batch_size=_values_between_looks(rows, options.page_bytes),
         write_page_index=True,
         write_page_checksum=True,
         sorting_columns=pq.SortingColumn.from_ordering(schema, [(RECORD_KEY, "ascending")]),
@@ -98,7 +100,9 @@ def _dictionary_columns(rows: pa.Table) -> Iterator[str]:
 
     For them it takes up to half as long again to write a file, which is larger then.
     """
-    places = np.unique(np.linspace(0, max(0, rows.num_rows - 1), _SAMPLE).astype(np.int64))
+    width = rows.nbytes // max(1, rows.num_rows)
+    count = max(_SMALL_SAMPLE, min(_SAMPLE, _SAMPLE_BYTES // max(1, width)))
+    places = np.unique(np.linspace(0, max(0, rows.num_rows - 1), count).astype(np.int64))
     sample = rows.take(pa.array(places, pa.int64())) if rows.num_rows > _FEW_ROWS else None
     for field in rows.schema:
         if field.name in (RECORD_KEY, COMMIT_SEQNO):
@@ -113,6 +117,12 @@ def _repeats(sample: pa.ChunkedArray[Any], rows: int) -> bool:
         return True
     repeated = len(sample) - pc.count_distinct(sample, mode="all").as_py()
     return len(sample) ** 2 * 4 <= 2 * repeated * rows
+
+
+def _values_between_looks(rows: pa.Table, page_bytes: int) -> int:
+    """After how many values the writer looks whether a page is full: pages of large values would be far too large."""
+    widest = max((column.nbytes for column in rows.columns), default=0) // max(1, rows.num_rows)
+    return max(1, min(_LOOK_EVERY, page_bytes // max(1, widest)))
 
 
 def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:

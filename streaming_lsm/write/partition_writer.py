@@ -120,7 +120,8 @@ def write_collected(plan: WritePlan, collected: Collected, token: WriteToken) ->
 def _writer(plan: WritePlan, token: WriteToken, buffer: RecordBuffer) -> GroupWriter | BaseMerger:
     row_group = min(plan.files.row_group_bytes, buffer.budget.row_group)
     plan = replace(plan, files=replace(plan.files, row_group_bytes=row_group))
-    return BaseMerger(plan, token) if plan.config.is_copy_on_write else GroupWriter(plan, token, buffer.meter)
+    kind = BaseMerger if plan.config.is_copy_on_write else GroupWriter
+    return kind(plan, token, buffer.meter)
 
 
 def _numbers(collected: Collected, write_seconds: float) -> TaskNumbers:

@@ -125,11 +125,9 @@ class RecordBuffer:
         runs: list[EventRun] = [*self._runs]
         if self._held.rows:
             runs.append(self._held_run())
-        usual = self._loaded_bytes(len(self._runs))
         for code in sorted({code for run in runs for code in run.codes}):
             for events, found in merged_blocks(runs, code, shape, self.budget.block):
-                # One key that has more than its share is loaded whole.
-                self.meter.count("runs", max(usual, 2 * events.nbytes + SORT_BYTES * len(events)))
+                self._count_loaded(events)
                 yield Settler(self._plan, shape, events, stay=False).settle(self._intake.group(code), found)
 
     def _spill(self) -> None:
@@ -153,8 +151,9 @@ class RecordBuffer:
         while first and self._runs[first - 1].bytes <= sum(run.bytes for run in self._runs[first:]):
             first -= 1
         merging = self._runs[first:]
-        self.meter.count("runs", self._loaded_bytes(len(merging)))
-        batches = merged_batches(merging, self._intake.shape, self._reducing_rule, self.budget.batch)
+        batches = merged_batches(
+            merging, self._intake.shape, self._reducing_rule, self.budget.batch, self._count_loaded
+        )
         self._runs[first:] = [self._written(batches)]
         for run in merging:
             run.close()
@@ -180,9 +179,13 @@ class RecordBuffer:
         """
         return self._plan.rule if self._plan.combine and not self._intake.tombstones else None
 
-    def _loaded_bytes(self, runs: int) -> int:
-        """What merging the runs takes: what is loaded of them, joined once, and what sorting and gathering it takes."""
-        return 4 * max(runs * self.budget.batch, self.budget.block)
+    def _count_loaded(self, events: pa.Table) -> None:
+        """Count what merging takes when `events` are loaded: those, joined once, and what sorting and gathering takes.
+
+        One key that has more than its share of them is loaded whole.
+        """
+        usual = 4 * max(len(self._runs) * self.budget.batch, self.budget.block)
+        self.meter.count("runs", max(usual, 2 * events.nbytes + SORT_BYTES * len(events)))
 
     def close(self) -> None:
         """Forget everything; the files of spilled runs are gone."""

@@ -14,7 +14,10 @@ _OFFSET_BYTES = 4
 
 
 def row_sizes(rows: pa.Table | pa.RecordBatch) -> Int64s:
-    """Bytes of each row, int64 (rows,), validity bits left out; at least 1."""
+    """Bytes of each row, int64 (rows,), bits rounded up; at least 1.
+
+    Exact for the types that a table keeps; of others, which never get here, all values count alike.
+    """
     sizes = np.ones(rows.num_rows, np.int64)
     for column in rows.columns:
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
@@ -31,15 +34,18 @@ def _value_sizes(values: pa.Array[Any]) -> Int64s | int:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return int64s(pc.binary_length(values)) + _OFFSET_BYTES
     if isinstance(values, pa.ListArray | pa.MapArray):
-        before = np.append(0, np.cumsum(np.broadcast_to(_value_sizes(values.values), len(values.values))))
+        # The offsets of a slice are its own; the values below are those of the whole list it was cut from.
         offsets = int64s(values.offsets)
-        return np.diff(before[offsets]) + _OFFSET_BYTES
+        inner = values.values.slice(offsets[0], offsets[-1] - offsets[0])
+        before = np.append(0, np.cumsum(np.broadcast_to(_value_sizes(inner), len(inner))))
+        sizes: Int64s = np.diff(before[offsets - offsets[0]]) + _OFFSET_BYTES
+        return sizes
     if isinstance(values, pa.StructArray):
         sizes = np.zeros(len(values), np.int64)
         for place in range(kind.num_fields):
             sizes += _value_sizes(values.field(place))
         return sizes
-    return values.nbytes // max(1, len(values))
+    return -(-values.nbytes // max(1, len(values)))
 
 
 def cuts(ends: Int64s, begin: int, end: int, limit: int) -> Iterator[tuple[int, int]]:

@@ -73,8 +73,6 @@ class SortedFile:
 
     def append(self, rows: pa.Table) -> None:
         """Take in rows; full row groups go to disk, the rest is held (`held` bytes)."""
-        if self._writer is None:
-            self._writer = open_writer(self._sink, rows, self._options)
         self._open.append(rows)
         self._open_rows += rows.num_rows
         self.held += rows.nbytes
@@ -85,8 +83,9 @@ class SortedFile:
             self._flush(self._open_rows)
 
     def _flush(self, rows: int) -> None:
-        assert self._writer is not None
         table = pa.concat_tables(self._open)
+        if self._writer is None:  # not before there are rows, as they tell how columns are best written
+            self._writer = open_writer(self._sink, table, self._options)
         group, rest = table.slice(0, rows), table.slice(rows)
         self._writer.write_table(group, row_group_size=max(1, rows))
         self._open = [rest] if rest.num_rows else []
@@ -107,10 +106,13 @@ class SortedFile:
         Returns:
             The file's size in bytes.
         """
-        if self._writer is None:
+        if self._writer is None and not self._open:
             raise RuntimeError(f"{self.path}: a file without columns cannot be finished")
         if self._open_rows:
             self._flush(self._open_rows)
+        elif self._writer is None:
+            self._writer = open_writer(self._sink, self._open[0], self._options)
+        assert self._writer is not None
         self._writer.add_key_value_metadata(dict(footer))
         writer, self._writer = self._writer, None
         writer.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -193,7 +193,11 @@ def joined_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def merged_batches(
-    runs: Sequence[EventRun], shape: EventShape, rule: MergeRule | None, batch_bytes: int
+    runs: Sequence[EventRun],
+    shape: EventShape,
+    rule: MergeRule | None,
+    batch_bytes: int,
+    loaded: Callable[[pa.Table], None],
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Merge runs into one.
 
@@ -202,9 +206,11 @@ def merged_batches(
         shape: the events' columns.
         rule: by which events that can no longer count are left out; None to keep all.
         batch_bytes: about how large a batch is to be.
+        loaded: told of all events that are loaded at a time.
     """
     for code in sorted({code for run in runs for code in run.codes}):
         for events, found in merged_blocks(runs, code, shape, batch_bytes * len(runs)):
+            loaded(events)
             order = found.order if rule is None else reduced(events, found, rule)
             for batch in MemoryRun(events, order, batch_bytes).batches(code):
                 yield code, batch

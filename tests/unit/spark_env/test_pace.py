@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
+from streaming_lsm.spark import batch_writer
 from streaming_lsm.spark.pace import TRANSFER_BYTES, TRANSFER_ROWS, UNBOUNDED, BatchSize, Pace
 
 
@@ -38,3 +41,44 @@ def test_spark_need_not_count_bytes_where_rows_are_known_to_be_narrow() -> None:
     assert pace_after((0, 0)).transfer_bytes == TRANSFER_BYTES
     assert pace_after((10, 10 * widest)).transfer_bytes == UNBOUNDED
     assert pace_after((10, 10 * widest + 1)).transfer_bytes == TRANSFER_BYTES
+
+
+class Session:
+    """As much of a Spark session as handing over a batch takes; remembers the last bounds that were set."""
+
+    def __init__(self) -> None:
+        self.conf = self
+        self.sparkSession = self
+        self.bounds: list[object] = []
+
+    def get(self, key: str) -> str:
+        return "as before"
+
+    def set(self, key: str, value: object) -> None:
+        self.bounds.append(value)
+
+
+def test_a_batch_that_fails_is_written_again_with_all_tasks_and_bounded_transfers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("a worker is gone")
+
+    monkeypatch.setattr(batch_writer, "_tasks", lambda batch, table, pace: pace.tasks(8))
+    monkeypatch.setattr(batch_writer, "_one_stage", fail)
+    monkeypatch.setattr(batch_writer, "_two_stages", fail)
+    pace, nothing = pace_after((10, 10)), cast(Any, None)
+    assert pace.tasks(8) == 1
+    for bound in (UNBOUNDED, TRANSFER_BYTES):
+        session = Session()
+        with pytest.raises(OSError, match="a worker is gone"):
+            batch_writer.write_batch(cast(Any, session), nothing, nothing, pace)
+        assert session.bounds == [TRANSFER_ROWS, bound, "as before", "as before"]
+    assert pace.tasks(8) == 8
+
+
+def test_a_batch_that_is_written_leaves_what_is_known() -> None:
+    pace = pace_after((10, 10))
+    with pace.trusted():
+        pass
+    assert (pace.tasks(8), pace.transfer_bytes) == (1, UNBOUNDED)

@@ -50,6 +50,21 @@ def test_row_groups_have_the_asked_rows_however_the_rows_came(tmp_path: Path) ->
     assert parquet.metadata.metadata[b"a"] == b"b"
 
 
+def test_pages_of_large_values_keep_to_their_size(tmp_path: Path) -> None:
+    options = dataclasses.replace(FILES, page_bytes=64 << 10, codec="uncompressed")
+    texts = pa.array([f"{number:010d}" * 1000 for number in range(300)])
+    with SortedFile(LocalStorage(tmp_path), PATH, options) as file:
+        file.append(rows(0, 0).append_column("text", pa.array([], pa.string())))
+        file.append(rows(0, 300).append_column("text", texts))
+        file.finish({})
+    parquet = pq.ParquetFile(tmp_path / PATH, buffer_size=1024, pre_buffer=False)
+    before = pa.total_allocated_bytes()
+    read = parquet.iter_batches(1, columns=["text"])
+    next(read)
+    assert pa.total_allocated_bytes() - before < 1 << 20
+    assert sum(batch.num_rows for batch in read) == 299
+
+
 def test_a_row_group_ends_early_when_its_bytes_reach_the_limit(tmp_path: Path) -> None:
     options = dataclasses.replace(FILES, row_group_bytes=5_000)
     with SortedFile(LocalStorage(tmp_path), PATH, options) as file:
