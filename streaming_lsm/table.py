@@ -187,8 +187,8 @@ class LsmTable:
         return Scan(slices, reader, wanted, filter, self._engine.map)
 
     def file_slices(self, as_of: str | date | None = None) -> list[FileSlice]:
-        """The latest slice of every file group, by partition and file id."""
-        return self._view(self._timeline_at(as_of)).slices()
+        """The latest slice of every file group, by partition and file id; raises as `scan`."""
+        return settled_slices(lambda: self._view(self._timeline_at(as_of)))[1]
 
     def history(self, key: str) -> pa.Table:
         """All versions of one record key that the latest slices still hold, the oldest first.
@@ -200,10 +200,10 @@ class LsmTable:
             The table's columns with the meta columns, and ``_lsm_file`` and ``_lsm_deleted``, which say where a version
             is stored and whether it deletes the key.
         """
-        timeline = self.timeline
+        timeline, latest = settled_slices(lambda: self._view(self.timeline))
         table = self.config
         (bucket,) = bucket_ids(pa.array([key]), table.record_key_fields, table.hash_fields, table.num_buckets)
-        slices = [found for found in self._view(timeline).slices() if bucket_of(found.file_id) == bucket]
+        slices = [found for found in latest if bucket_of(found.file_id) == bucket]
         return read_history(self.storage, slices, self._schema_at(timeline), self.rule, key)
 
     def _timeline_at(self, as_of: str | date | None) -> Timeline:

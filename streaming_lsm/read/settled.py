@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from streaming_lsm.errors import CommitConflict
 from streaming_lsm.format.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.names import BaseFileName, LogFileName, LogKind, parse_file_name
 from streaming_lsm.read.file_view import FileSlice, FileView
-from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 
 _ATTEMPTS = 5
+_CLEANS = (".clean", ".clean.inflight")
 
 Groups = Mapping[tuple[str, str], FileSlice]
 
@@ -44,12 +45,13 @@ def settled_slices(look: Callable[[], FileView]) -> tuple[Timeline, list[FileSli
     )
 
 
-def _cleans_since(timeline: Timeline) -> Iterator[Instant]:
-    """Cleans that may have deleted files after `timeline` was read."""
-    known = {instant for instant in timeline.instants if instant.action == "clean" and instant.is_completed}
-    for instant in Timeline.load(timeline.storage).instants:
-        if instant.action == "clean" and instant.state is not State.REQUESTED and instant not in known:
-            yield instant
+def _cleans_since(timeline: Timeline) -> list[Instant]:
+    """Cleans that may have deleted files after `timeline` was read, each in its latest state."""
+    known = {clean.requested for clean in timeline.completed_cleans}
+    names = (name for name in timeline.storage.names(TIMELINE_FOLDER) if name.endswith(_CLEANS))
+    # In the order of the names, where the completed state comes after inflight.
+    found = {clean.requested: clean for clean in map(Instant.parse, names) if clean is not None}
+    return [clean for clean in found.values() if clean.requested not in known]
 
 
 def _takes_from(clean: Instant, view: FileView, groups: Groups) -> bool:

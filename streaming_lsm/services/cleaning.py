@@ -58,6 +58,24 @@ class Cleaning:
         return f"nothing to clean: no file slice is older than what reading as of {self.earliest.requested} needs"
 
 
+@dataclass(frozen=True)
+class _Look:
+    """At `time` the slices were looked at that writes requested before `limit` had made old."""
+
+    limit: str = ""
+    time: str = ""
+
+    @staticmethod
+    def of_last_clean(timeline: Timeline) -> _Look:
+        """The look of the last clean on a timeline, whoever made it."""
+        cleans = timeline.completed_cleans
+        return _Look(timeline.earliest_retained, cleans[-1].requested) if cleans else _Look()
+
+    def covers(self, write: Instant) -> bool:
+        """Whether what a completed write made old was looked at; not if it took effect since, as a long compaction."""
+        return write.requested < self.limit and (write.completed or "") <= self.time
+
+
 class Cleaner:
     """Cleans one table, and remembers up to where it has found nothing to do."""
 
@@ -65,7 +83,7 @@ class Cleaner:
         """Prepare; nothing is looked at yet."""
         self._context = context
         self._retention = Retention.of(context.options)
-        self._examined = ""
+        self._own = self._others = _Look()
 
     def is_due(self, timeline: Timeline) -> bool:
         """Whether a clean may find something, by the timeline alone.
@@ -76,13 +94,13 @@ class Cleaner:
         if pending_cleans(timeline):
             return True
         limit = self._limit(timeline)
-        old = [write.requested for write in timeline.completed_writes if write.action in ("commit", "replacecommit")]
-        unexamined = [time for time in old if self._examined <= time < limit]
-        if not unexamined:
+        old = [w for w in timeline.completed_writes if w.action in ("commit", "replacecommit") and w.requested < limit]
+        new = [write for write in old if not self._own.covers(write) and not self._others.covers(write)]
+        if not new:
             return False
         # Another process may have cleaned; what it left is not looked at again.
-        self._examined = max(self._examined, timeline.earliest_retained)
-        return max(unexamined) >= self._examined
+        self._others = _Look.of_last_clean(timeline)
+        return not all(self._others.covers(write) for write in new)
 
     def preview(self, timeline: Timeline) -> Cleaning:
         """What a clean would delete; lists every partition."""
@@ -93,7 +111,7 @@ class Cleaner:
         doomed = doomed_files(groups, self._retention, earliest.requested if earliest else "", kept)
         if not self._retention.by_commits and doomed.files:
             earliest = _retained(timeline, doomed.superseded_by)
-        return Cleaning(doomed.files, _not_before_last_clean(timeline, earliest), self._retention)
+        return Cleaning(doomed.files, earliest, self._retention)
 
     def clean(self) -> Instant | None:
         """Carry out cleans that wait, then plan and carry out one; None when there was nothing to delete.
@@ -108,12 +126,12 @@ class Cleaner:
             cleaning = self.preview(tx.timeline)
             limit = self._limit(tx.timeline)
             if not cleaning.count:
-                self._examined = limit
+                self._own = _Look(limit, requested)
                 return resumed
             plan = self._plan(tx.timeline, cleaning)
             waiting = tx.schedule(CLEAN, requested, plan.encode())
             completed = self._carry_out(tx, waiting, plan, cleaning.files)
-        self._examined = limit
+        self._own = _Look(limit, requested)
         _LOG.info("%s in %s: %s", completed.path, self._context.storage.uri, cleaning)
         return completed
 
@@ -137,7 +155,8 @@ class Cleaner:
         metadata = CleanMetadata(
             start=waiting.requested,
             duration_ms=max(0, tx.now_ms() - started_ms),
-            earliest=plan.earliest.requested if plan.earliest else "",
+            # What an earlier clean deleted does not come back, whatever this plan keeps; the earlier may be archived.
+            earliest=max(plan.earliest.requested if plan.earliest else "", tx.timeline.earliest_retained),
             last_completed=plan.last_completed,
             policy=plan.policy,
             files=files,
@@ -190,14 +209,6 @@ def _read_plan(context: ServiceContext, waiting: Instant) -> CleanPlan:
         return CleanPlan.decode(context.storage.read(path), path)
     except FileNotFoundError:
         raise CorruptFileError(f"{waiting.path} has no plan {path}: restore the plan or delete the file") from None
-
-
-def _not_before_last_clean(timeline: Timeline, earliest: RetainedInstant | None) -> RetainedInstant | None:
-    """What an earlier clean deleted under a shorter retention does not come back under a longer one."""
-    last = timeline.earliest_retained
-    if last <= (earliest.requested if earliest else ""):
-        return earliest
-    return _retained(timeline, last)
 
 
 def _retained(timeline: Timeline, time: str) -> RetainedInstant:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from streaming_lsm import config
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
@@ -95,18 +96,34 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
 
 
 def compact(context: ServiceContext, engine: Engine) -> tuple[Instant | None, Selection | None]:
-    """Run what is pending, the oldest first; when nothing is, schedule a compaction and run it.
+    """Run all that is pending, the oldest first; when nothing is, schedule a compaction and run it.
 
     Returns:
         The last compaction that was completed, None when there was nothing to do; and what was chosen when nothing
         was pending.
+
+    Raises:
+        LsmError: as `run_compaction`; of several that failed the first, when all the others were tried too.
     """
     waiting = pending_compactions(Timeline.load(context.storage))
     if waiting:
-        completed = [run_compaction(context, pending.requested, engine) for pending in waiting]
-        return next((done for done in reversed(completed) if done is not None), None), None
+        return _run_all(context, waiting, engine), None
     scheduled, selection = schedule_compaction(context)
     return (run_compaction(context, scheduled.requested, engine) if scheduled else None), selection
+
+
+def _run_all(context: ServiceContext, waiting: Iterable[Instant], engine: Engine) -> Instant | None:
+    """The last one that was completed; a plan that cannot be carried out does not keep the others waiting."""
+    last, failed = None, None
+    for pending in waiting:
+        try:
+            last = run_compaction(context, pending.requested, engine) or last
+        except Exception as error:
+            _LOG.warning("compaction %s of %s failed: %s", pending.requested, context.storage.uri, error)
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    return last
 
 
 def _schema_before(timeline: Timeline, waiting: Instant, context: ServiceContext) -> str:

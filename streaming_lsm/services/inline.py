@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 
 import pyarrow as pa
 
 from streaming_lsm import config
 from streaming_lsm.errors import LsmError
+from streaming_lsm.services.attempts import Attempts
 from streaming_lsm.services.cleaning import Cleaner, Cleaning
 from streaming_lsm.services.compaction import compact, preview_compaction, run_compaction, schedule_compaction
 from streaming_lsm.services.compaction_planner import Selection
@@ -35,6 +35,7 @@ class TableServices:
         self._context = context
         self._clock = clock
         self._cleaner = Cleaner(context)
+        self._attempts = Attempts()
         # Up to here nothing was found to compact: folders are not listed after each write to find that again.
         self._fruitless = ""
 
@@ -76,20 +77,19 @@ class TableServices:
         try:
             return run()
         except (LsmError, OSError, pa.ArrowException) as error:
-            _LOG.warning("%s of %s failed and waits for the next write: %s", what, self._context.storage.uri, error)
+            _LOG.warning("%s of %s failed, a later write tries again: %s", what, self._context.storage.uri, error)
         except Exception:
             uri = self._context.storage.uri
-            _LOG.warning("%s of %s failed and waits for the next write", what, uri, exc_info=True)
+            _LOG.warning("%s of %s failed, a later write tries again", what, uri, exc_info=True)
         return True
 
     def _compact_inline(self, timeline: Timeline, engine: Engine) -> bool:
         """Whether the timeline was changed."""
         options = self._context.options
         inline = options[config.COMPACT_INLINE]
-        waiting = pending_compactions(timeline) if inline else ()
+        waiting = self._attempts.due(pending_compactions(timeline)) if inline else []
         for pending in waiting:
-            # One plan that cannot be carried out must not keep the others waiting.
-            self._guarded(f"compaction {pending.requested}", partial(self._run, pending, engine))
+            self._attempt(pending, engine)
         if waiting:
             timeline = Timeline.load(self._context.storage)
         if not (inline or options[config.COMPACT_SCHEDULE]) or not self._is_due(timeline):
@@ -98,11 +98,17 @@ class TableServices:
         if scheduled is None:
             self._fruitless = timeline.last_time
         elif inline:
-            self._run(scheduled, engine)
+            self._attempt(scheduled, engine)
         return True
 
-    def _run(self, waiting: Instant, engine: Engine) -> bool:
-        return run_compaction(self._context, waiting.requested, engine) is not None
+    def _attempt(self, waiting: Instant, engine: Engine) -> None:
+        """Guarded by itself: one plan that cannot be carried out must not keep the others waiting."""
+
+        def run() -> bool:
+            return run_compaction(self._context, waiting.requested, engine) is not None
+
+        self._attempts.begin(waiting)
+        self._guarded(f"compaction {waiting.requested}", run)
 
     def _is_due(self, timeline: Timeline) -> bool:
         trigger = Trigger.of(self._context.options)

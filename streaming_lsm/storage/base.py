@@ -34,6 +34,8 @@ class FileEntry:
 
 Listing: TypeAlias = list[FileEntry]
 
+Names: TypeAlias = list[str]
+
 
 class Storage(Protocol):
     """A folder tree that files are read from, created in and deleted from.
@@ -63,6 +65,10 @@ class Storage(Protocol):
 
     def list(self, folder: str) -> Listing:
         """Files and folders directly in `folder`, sorted by path; none when the folder is missing."""
+        ...
+
+    def names(self, folder: str) -> Names:
+        """Names of what `list` shows, sorted, without looking at each file."""
         ...
 
     def walk(self, folder: str) -> Iterator[FileEntry]:

@@ -18,7 +18,7 @@ from urllib.parse import unquote_to_bytes
 import pyarrow as pa
 
 from streaming_lsm.errors import ConfigError, UnsupportedTable
-from streaming_lsm.storage.base import FileEntry, Listing, Storage
+from streaming_lsm.storage.base import FileEntry, Listing, Names, Storage
 
 _TEMPORARY = re.compile(r"^\.[0-9a-f]{32}\.lsm-tmp$")
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/|^(?i:(file)):")
@@ -60,6 +60,11 @@ class LocalStorage:
                 with suppress(FileNotFoundError):
                     entries.append(_entry(prefix + item.name, item))
         return sorted(entries)
+
+    def names(self, folder: str) -> Names:
+        with suppress(FileNotFoundError):
+            return sorted(name for name in os.listdir(self._inside(folder)) if not _TEMPORARY.match(name))
+        return []
 
     def walk(self, folder: str) -> Iterator[FileEntry]:
         real = self._inside(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from streaming_lsm.errors import CommitConflict, UnsupportedTable
 from streaming_lsm.format.rollback import RollbackPlan
@@ -40,10 +41,12 @@ def recover(
         CommitConflict: a pending write belongs to a living writer; nothing was changed.
     """
     _refuse_living(storage, timeline, runtime, lease_ms)
-    if timeline.pending:
-        resumed = _resume_rollbacks(storage, timeline, times)
-        _roll_back_writes(storage, timeline, times, resumed)
-        _put_compactions_back(storage, lock, timeline)
+    resumed = _resume_rollbacks(storage, timeline, times)
+    dead = [write for write in _pending_writes(timeline) if write.requested not in resumed]
+    if dead:
+        _roll_back_writes(storage, timeline, times, dead)
+    returned = _put_compactions_back(storage, lock, timeline)
+    if resumed or dead or returned:
         timeline = Timeline.load(storage)
     _reap_markers(storage, timeline)
     _reap_heartbeats(storage, timeline)
@@ -76,12 +79,10 @@ def _resume_rollbacks(storage: Storage, timeline: Timeline, times: InstantSource
     return {plan.instant for _, plan in plans}
 
 
-def _roll_back_writes(storage: Storage, timeline: Timeline, times: InstantSource, resumed: set[str]) -> None:
+def _roll_back_writes(storage: Storage, timeline: Timeline, times: InstantSource, dead: Sequence[Instant]) -> None:
     finished = timeline.finished_rollbacks()
     # The newest first, as Hudi does: an older write never sees the files of a newer one that is half gone.
-    for write in reversed(_pending_writes(timeline)):
-        if write.requested in resumed:
-            continue
+    for write in reversed(dead):
         if write.requested in finished:
             close_instant(storage, write.requested)
             clear_rolled_back(storage, write)
@@ -90,12 +91,16 @@ def _roll_back_writes(storage: Storage, timeline: Timeline, times: InstantSource
             roll_back(storage, write, times)
 
 
-def _put_compactions_back(storage: Storage, lock: TableLock, timeline: Timeline) -> None:
+def _put_compactions_back(storage: Storage, lock: TableLock, timeline: Timeline) -> bool:
+    """Whether there was one to be put back."""
+    found = False
     for compaction in pending_compactions(timeline):
         beat = heartbeat_path(compaction.requested)
         if storage.exists(beat) and Owner.decode(storage.read(beat)) is not None:
             _LOG.warning("putting %s in %s back to requested, as its writer is dead", compaction.path, storage.uri)
             put_back(storage, lock, compaction)
+            found = True
+    return found
 
 
 def _reap_markers(storage: Storage, timeline: Timeline) -> None:

@@ -45,8 +45,7 @@ class Timeline:
             CorruptFileError: an action is completed twice.
             UnsupportedTable: a file of an unknown action.
         """
-        names = (entry.name for entry in storage.list(TIMELINE_FOLDER) if not entry.is_dir)
-        found = [instant for name in names if (instant := Instant.parse(name)) is not None]
+        found = [instant for name in storage.names(TIMELINE_FOLDER) if (instant := Instant.parse(name)) is not None]
         instants = tuple(sorted(_latest_states(found), key=lambda instant: (instant.requested, instant.action)))
         return cls(storage, instants, instants[0].requested if instants else "")
 
@@ -136,16 +135,22 @@ class Timeline:
 
     @cached_property
     def earliest_retained(self) -> str:
-        """Requested time of the earliest write whose state cleans have spared, ``""`` when none was cleaned away."""
-        if self._last_clean is None:
-            return ""
-        path = self._last_clean.path
-        return CleanMetadata.decode(self.storage.read(path), path).earliest
+        """Requested time of the earliest write whose state all cleans have spared, ``""`` when none was cleaned away.
+
+        Another program's clean may name none, or an earlier one than the cleans before it. No clean names a write
+        after itself, so that the oldest cleans need not be read.
+        """
+        earliest = ""
+        for clean in reversed(self.completed_cleans):
+            if clean.requested <= earliest:
+                break
+            earliest = max(earliest, CleanMetadata.decode(self.storage.read(clean.path), clean.path).earliest)
+        return earliest
 
     @cached_property
-    def _last_clean(self) -> Instant | None:
-        cleans = [instant for instant in self.instants if instant.action == "clean" and instant.is_completed]
-        return cleans[-1] if cleans else None
+    def completed_cleans(self) -> tuple[Instant, ...]:
+        """Completed cleans, by requested time."""
+        return tuple(instant for instant in self.instants if instant.action == "clean" and instant.is_completed)
 
     def _check_retained(self, value: object, limit: str, *, exact: bool) -> None:
         """A cleaned slice reads as if its rows had never been, so what may miss one must not be read at all."""
@@ -160,8 +165,7 @@ class Timeline:
 
     def _readable_since(self, earliest: str) -> str:
         """When the last of the base files had taken effect that the last clean let stand for older slices."""
-        assert self._last_clean is not None
-        cleaned = self._last_clean.completed or ""
+        cleaned = max(clean.completed or "" for clean in self.completed_cleans)
         made = [write.completed or "" for write in self.completed_writes if write.requested <= earliest]
         return max((completed for completed in made if completed < cleaned), default=earliest)
 

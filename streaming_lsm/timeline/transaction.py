@@ -22,9 +22,9 @@ from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.heartbeat import Heartbeat, close_instant, open_instant
-from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.lock import TableLock
-from streaming_lsm.timeline.markers import delete_files, delete_markers, list_marked_files, marker_folder
+from streaming_lsm.timeline.markers import delete_markers, marker_folder
 from streaming_lsm.timeline.recovery import recover
 from streaming_lsm.timeline.replay import LEDGER_KEY, ReplayIdentity, WriterLedger
 from streaming_lsm.timeline.rollback import roll_back
@@ -233,7 +233,7 @@ class Transaction:
 
         Raises:
             CorruptFileError: a file of `stats` is missing; nothing was published.
-            Fenced: another writer took the lock; nothing was published.
+            Fenced: another writer took the lock; nothing was published, or it was taken back.
             CommitUnknown: the storage failed and does not tell whether the file is there. Do not write again: the
                 next transaction finds out, and `already_committed` says it.
         """
@@ -255,17 +255,49 @@ class Transaction:
         return self._finish(self._running(), metadata)
 
     def _finish(self, running: Instant, data: bytes) -> Instant:
-        self._lock.verify()
         self._check_files()
         completed = running.completed_at(self._times.next())
+        # After everything that takes its time: from here to the put nobody looks whether the lock was taken.
+        self._lock.verify()
         self._publish(completed, data)
+        if running.action in SERVICES:
+            self._settle(completed)
         return completed
+
+    def _settle(self, completed: Instant) -> None:
+        """Leave one completion of a compaction or clean, whose next run has the same instant.
+
+        A driver that was stopped between its last look at the lock and the put adds one to what another driver does
+        or has done. Both look after their put, so that one of them at least sees both. The holder's stands.
+        """
+        names = (name for name in self._storage.names(TIMELINE_FOLDER) if name.startswith(completed.requested))
+        rivals = [
+            found.path
+            for found in map(Instant.parse, names)
+            if found is not None
+            and found.action == completed.action
+            and found.completed not in (None, completed.completed)
+        ]
+        try:
+            self._lock.verify()
+        except Fenced:
+            if rivals or self._missing_files():
+                self._storage.delete(completed.path)
+                raise
+            return
+        for rival in rivals:
+            _LOG.warning("removing %s of %s, whose writer had lost the lock", rival, self._storage.uri)
+            self._storage.delete(rival)
 
     def _check_files(self) -> None:
         """At the last moment, as nothing brings a file back that vanished while the write was still open."""
-        for path in sorted(self._reconciled or ()):
-            if not self._storage.exists(path):
-                raise CorruptFileError(f"{path} in {self._storage.uri} is gone since it was written: write it again")
+        missing = self._missing_files()
+        if missing:
+            self._lock.verify()  # whoever took it deletes them
+            raise CorruptFileError(f"{missing[0]} in {self._storage.uri} is gone since it was written: write it again")
+
+    def _missing_files(self) -> list[str]:
+        return [path for path in sorted(self._reconciled or ()) if not self._storage.exists(path)]
 
     def _publish(self, completed: Instant, data: bytes) -> None:
         self._published = True
@@ -295,8 +327,7 @@ class Transaction:
         """Remove the markers. The commit stands whatever happens here; the next transaction does what is left."""
         try:
             # A task that was shut out after the reconciliation may have died before it removed its file.
-            late = set(list_marked_files(self._storage, completed.requested)) - (self._reconciled or frozenset())
-            delete_files(self._storage, late)
+            delete_attempts(self._storage, self._lock, completed, self._reconciled or frozenset())
             delete_markers(self._storage, completed.requested)
         except Exception:
             _LOG.warning("%s is committed, but its markers remain for now", completed.path, exc_info=True)

@@ -10,7 +10,7 @@ from typing import BinaryIO, TypeVar
 
 import pyarrow as pa
 
-from streaming_lsm.storage.base import FileEntry, Listing, Storage
+from streaming_lsm.storage.base import FileEntry, Listing, Names, Storage
 
 T = TypeVar("T")
 
@@ -68,6 +68,9 @@ class FaultyStorage:
 
     def list(self, folder: str) -> Listing:
         return self._call("list", folder, lambda: self._inner.list(folder))
+
+    def names(self, folder: str) -> Names:
+        return self._call("list", folder, lambda: self._inner.names(folder))
 
     def walk(self, folder: str) -> Iterator[FileEntry]:
         return iter(self._call("walk", folder, lambda: tuple(self._inner.walk(folder))))

@@ -9,10 +9,15 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CommitConflict, ConfigError
-from streaming_lsm.format.names import parse_file_name
+from streaming_lsm.format.clean import CleanMetadata
+from streaming_lsm.format.commit import CommitMetadata
+from streaming_lsm.format.names import LogFileName, LogKind, WriteToken, parse_file_name
 from streaming_lsm.read.file_view import FileView
+from streaming_lsm.read.settled import settled_slices
 from streaming_lsm.storage.base import Listing
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER
+from streaming_lsm.timeline.timeline import Timeline
 from tests.support.faulty_storage import FaultyStorage, Killed
 from tests.support.service_tables import Model, grow, grown, reopened
 from tests.support.small_tables import shown
@@ -113,3 +118,70 @@ def test_a_past_state_that_a_dead_clean_took_files_from_is_refused(
     with pytest.raises(CommitConflict, match="clean"):
         table.scan(as_of=moment)
     assert shown(table) == sorted(model.values())
+
+
+# --- what a clean may take without disturbing a read --------------------------------------------------------------
+
+GROUP = "00000000-0000-0000-0000-000000000000-0"
+
+
+def log(kind: LogKind) -> str:
+    return str(LogFileName(GROUP, WriteToken(0, 0, 0), "10", 1, kind))
+
+
+def listed_before_a_clean(root: Path, deleted: str) -> FileView:
+    """A view of the files of one write at 10, and a clean since that the view does not know."""
+    storage = LocalStorage(root)
+    for path in (".hoodie_partition_metadata", log(LogKind.DATA), log(LogKind.CDC)):
+        storage.put_if_absent(f"nl/{path}", b"")
+    storage.put_if_absent(f"{TIMELINE_FOLDER}/10_11.deltacommit", b"")
+    view = FileView(storage, Timeline.load(storage))
+    storage.delete(f"nl/{deleted}")
+    storage.put_if_absent(f"{TIMELINE_FOLDER}/30.clean.inflight", b"")
+    clean = CleanMetadata("30", 1, "", "", "KEEP_LATEST_COMMITS", {"nl": (deleted,)})
+    storage.put_if_absent(f"{TIMELINE_FOLDER}/30_31.clean", clean.encode())
+    return view
+
+
+def test_a_log_of_the_slice_that_a_clean_deletes_is_missed(tmp_path: Path) -> None:
+    view = listed_before_a_clean(tmp_path, log(LogKind.DATA))
+    with pytest.raises(CommitConflict, match="at 30"):
+        settled_slices(lambda: view)
+
+
+def test_a_change_log_is_not_missed(tmp_path: Path) -> None:
+    view = listed_before_a_clean(tmp_path, log(LogKind.CDC))
+    _, (found,) = settled_slices(lambda: view)
+    assert [str(file.name) for file in found.logs] == [log(LogKind.DATA)]
+
+
+def test_files_of_a_replaced_group_are_not_missed(tmp_path: Path) -> None:
+    replacing = CommitMetadata((), "INSERT_OVERWRITE", replaced={"nl": (GROUP,)})
+    LocalStorage(tmp_path).put_if_absent(f"{TIMELINE_FOLDER}/20_21.replacecommit", replacing.encode())
+    view = listed_before_a_clean(tmp_path, log(LogKind.DATA))
+    assert settled_slices(lambda: view)[1] == []
+
+
+def test_a_read_looks_at_the_names_of_the_timeline_and_at_none_of_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, model = grown(tmp_path)
+    original = LocalStorage.list
+
+    def listed(storage: LocalStorage, folder: str) -> Listing:
+        assert folder != TIMELINE_FOLDER
+        return original(storage, folder)
+
+    monkeypatch.setattr(LocalStorage, "list", listed)
+    assert shown(table) == sorted(model.values())
+
+
+def test_a_clean_that_runs_while_files_are_listed_leaves_no_slice_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, model = grown(tmp_path, **STREAM)
+    reader = reopened(table)
+    busy = Busy(monkeypatch, lambda number: five_batches(table, model, number) if number == 0 else None)
+    found = reader.file_slices()
+    assert busy.listings == 2
+    assert found == FileView(reader.storage, reader.timeline).slices()

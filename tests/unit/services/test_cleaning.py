@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,19 @@ from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.waiting import pending_cleans
 from tests.oracle.reader import read_snapshot
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
-from tests.support.service_tables import Model, assert_sound, cleans, compactions, grow, grown, reopened
-from tests.support.small_tables import data_files, rows, shown
+from tests.support.service_tables import (
+    OPTIONS_OF_SERVICES,
+    Model,
+    assert_sound,
+    cleans,
+    compactions,
+    grow,
+    grown,
+    reopened,
+)
+from tests.support.small_tables import create, data_files, rows, shown
 
+PENDING = (State.REQUESTED, State.INFLIGHT)
 RETAINED = "hoodie.clean.commits.retained"
 VERSIONS = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": 2}
 
@@ -205,6 +216,39 @@ def test_inline_logs_are_refused(tmp_path: Path) -> None:
         table.clean()
 
 
+@contextmanager
+def still_running(table: LsmTable, write: Instant) -> Iterator[None]:
+    """The write is not on the timeline for a while, and is completed after all that happens meanwhile."""
+    paths = [write.path, *(Instant(write.requested, write.action, state).path for state in PENDING)]
+    data = {path: table.storage.read(path) for path in paths}
+    for path in paths:
+        table.storage.delete(path)
+    yield
+    for path in paths[1:]:
+        table.storage.put_if_absent(path, data[path])
+    late = str(int(table.timeline.last_time) + 1)
+    table.storage.put_if_absent(write.completed_at(late).path, data[write.path])
+
+
+def test_a_log_that_was_completed_after_a_compaction_stays_though_it_was_requested_before(tmp_path: Path) -> None:
+    # As a writer's of another program, which does not wait for compactions.
+    table = create(tmp_path, **{**OPTIONS_OF_SERVICES, "hoodie.bucket.index.num.buckets": 1, RETAINED: 1})
+    table.upsert(rows(("a", "nl", 1, 1)))
+    table.compact()
+    late = table.upsert(rows(("b", "nl", 2, 2)))
+    assert late is not None
+    with still_running(table, late):
+        table.upsert(rows(("a", "nl", 3, 3)))
+        assert table.compact() is not None
+    table = reopened(table, **{"hoodie.bucket.index.num.buckets": 1, RETAINED: 1})
+    for number in (4, 5):
+        table.upsert(rows(("a", "nl", number, number)))
+    expected = [("a", "nl", 5, 5), ("b", "nl", 2, 2)]
+    assert shown(table) == expected
+    assert table.clean() is not None
+    assert shown(table) == expected
+
+
 # --- plans that wait ----------------------------------------------------------------------------------------------
 
 
@@ -239,6 +283,16 @@ def test_a_plan_made_before_the_table_was_moved_deletes_where_the_table_is_now(t
     table.clean()
     assert not (tmp_path / "nl" / name).exists()
     assert_sound(table, model)
+
+
+def test_a_plan_that_waits_and_names_no_earliest_write_promises_nothing_that_was_deleted(tmp_path: Path) -> None:
+    table, _ = layered(tmp_path, **{RETAINED: 1})
+    assert table.clean() is not None
+    earliest = table.timeline.earliest_retained
+    put_plan(table, "nl")
+    resumed = table.clean()
+    assert resumed is not None
+    assert record(table, resumed).earliest == earliest
 
 
 def live(table: LsmTable) -> str:

@@ -398,6 +398,7 @@ HOSTILE: dict[str, Change] = {
     "partition outside": lambda o: replace(o, partition_path="../other/nl"),
     "metadata folder": lambda o: replace(o, partition_path=".hoodie"),
     "unknown partition": lambda o: replace(o, partition_path="xx"),
+    "nothing in an unknown partition": lambda o: replace(o, partition_path="xx", logs=()),
     "path in a name": lambda o: replace(o, logs=(f"../nl/{o.logs[0]}", *o.logs[1:])),
     "other group's log": lambda o: replace(o, file_id="00000007" + o.file_id[8:]),
     "no data file": lambda o: replace(o, logs=("hoodie.properties",)),
@@ -557,3 +558,21 @@ def test_logs_under_older_names_are_never_passed_over_silently(
     asked = reopened(table, **{"lsm.read.rfc103.names": True})
     assert asked.compact() is not None
     assert shown(asked) == sorted(model.values())
+
+
+def test_a_plan_that_cannot_be_carried_out_does_not_keep_the_others_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, model = grown(tmp_path, **{"hoodie.bucket.index.num.buckets": 4})
+    bad, good, worse, *_ = (
+        CompactionPlan((operation,), version=version)
+        for operation, version in zip(table.services.preview_compaction().operations, (3, 2, 4), strict=False)
+    )
+    with table.transaction() as tx:
+        waiting = [tx.schedule("compaction", tx.new_time(), plan.encode()) for plan in (bad, good, worse)]
+    with pytest.raises(UnsupportedTable, match="version 3"):
+        table.compact()
+    assert [done.requested for done in compactions(table)] == [waiting[1].requested]
+    assert pending_compactions(table.timeline) == (waiting[0], waiting[2])
+    assert "version 4" in caplog.text
+    assert shown(table) == sorted(model.values())

@@ -10,8 +10,11 @@ from typing import TypeVar
 import pytest
 
 from streaming_lsm import LsmTable
+from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.compaction_plan import CompactionPlan
+from streaming_lsm.services.compaction import run_compaction
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.waiting import pending_cleans, pending_compactions
 from tests.support.faulty_storage import Fault, FaultyStorage
 from tests.support.service_tables import Model, assert_sound, cleans, compactions, grow, grown, most_logs, reopened
@@ -103,9 +106,9 @@ def test_a_compaction_that_fails_is_logged_and_finished_after_the_next_write(
     failing._committed = failing.timeline
     with caplog.at_level(logging.WARNING):
         failing.run_services()
-    assert "compaction of" in caplog.text
-    assert str(error) in caplog.text
     (waiting,) = pending_compactions(failing.timeline)
+    assert f"compaction {waiting.requested} of" in caplog.text
+    assert str(error) in caplog.text
     healthy = reopened(table, **INLINE)
     assert_sound(healthy, model)
     run(healthy, model, [3])
@@ -235,3 +238,60 @@ def test_a_plan_that_cannot_be_carried_out_stops_no_other_plan_and_no_schedule(
     assert f"compaction {newer.requested} of" in caplog.text
     assert "version 3" in caplog.text
     assert shown(later) == sorted(model.values())
+
+
+def attempts(caplog: pytest.LogCaptureFixture, plan: Instant) -> int:
+    return sum(f"compaction {plan.requested} of" in message for message in caplog.messages)
+
+
+def test_a_plan_that_fails_is_tried_again_after_ever_more_writes_and_by_a_new_process_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, model = grown(tmp_path)
+    plan, _ = table.services.schedule()
+    assert plan is not None
+    log = tmp_path / table.file_slices()[0].logs[0].path
+    log.rename(tmp_path / "away")
+    patient = {"hoodie.compact.inline": True, "hoodie.compact.inline.max.delta.commits": 1000}
+    stream = reopened(table, **patient)
+    tried = []
+    for _ in range(11):
+        upsert(stream, model)
+        tried.append(attempts(caplog, plan))
+    assert tried == [1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4]
+    upsert(reopened(table, **patient), model)
+    assert attempts(caplog, plan) == 5
+    with pytest.raises(CorruptFileError, match="is gone"):
+        stream.compact()
+    (tmp_path / "away").rename(log)
+    assert stream.compact() is not None
+    assert_sound(stream, model)
+
+
+def test_a_compaction_that_was_completed_late_is_cleaned_after(tmp_path: Path) -> None:
+    many: dict[str, object] = {"hoodie.bucket.index.num.buckets": 64}
+    table, _ = grown(tmp_path, batches=0, **many)
+
+    def change(target: LsmTable, key: str) -> None:
+        target.upsert(rows((key, "nl", len(table.timeline.instants), 1)))
+
+    def plan(key: str) -> Instant:
+        change(table, key)
+        waiting, _ = table.services.schedule()
+        assert waiting is not None
+        return waiting
+
+    change(table, "a")
+    change(table, "b")
+    table.compact()
+    slow, quick = plan("a"), plan("b")
+    context = table.services._context
+    run_compaction(context, quick.requested, table._engine)
+    cleaning = reopened(table, **CLEAN, **many)
+    for _ in range(4):
+        change(cleaning, "c")
+    assert len(cleans(table)) == 2, "what the first compaction made old, and then the quick one"
+    run_compaction(context, slow.requested, table._engine)
+    change(cleaning, "c")
+    assert len(cleans(table)) == 3
+    assert reopened(table, **CLEAN, **many).services.preview_clean().count == 0

@@ -149,6 +149,8 @@ def test_list_is_sorted_and_hides_temporaries(storage: LocalStorage, tmp_path: P
         ("folder/b", 3, False),
         ("folder/sub", 0, True),
     ]
+    assert storage.names("folder") == [".hidden", "a", "b", "sub"]
+    assert storage.names("missing") == []
     assert storage.list("missing") == []
 
 

@@ -11,7 +11,7 @@ from streaming_lsm.errors import CommitConflict, CorruptFileError, UnsupportedTa
 from streaming_lsm.format.rollback import RollbackMetadata, RollbackPlan, RollbackRequest
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.heartbeat import heartbeat_path, open_instant
-from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
 from streaming_lsm.timeline.markers import marker_folder, marker_path
 from streaming_lsm.timeline.owner import Owner
 from streaming_lsm.timeline.rollback import planned_files
@@ -115,6 +115,18 @@ def test_compactions_and_clusterings_that_wait_are_left_alone(storage: LocalStor
         storage.put_if_absent(marker_path(instant.requested, "nl", str(FILE.name(instant.requested))), b"")
     assert enter(storage).instants == tuple(waiting)
     assert all(storage.exists(marker_folder(instant.requested)) for instant in waiting)
+
+
+def test_beside_a_plan_that_waits_no_rollback_is_read_and_the_timeline_only_once(storage: LocalStorage) -> None:
+    put_dead_write(storage)
+    enter(storage)
+    waiting = Instant("20991121110000000", "compaction", State.REQUESTED)
+    storage.put_if_absent(waiting.path, b"plan")
+    counting = FaultyStorage(storage)
+    with transaction(counting, new_process()) as entered:
+        assert entered.timeline.pending == (waiting,)
+    looked = [call for call in counting.calls if call[0] in ("list", "read") and TIMELINE_FOLDER in call[1]]
+    assert looked == [("list", TIMELINE_FOLDER)]
 
 
 def test_a_write_with_a_living_heartbeat_is_named_and_nothing_is_touched(storage: LocalStorage, tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm.errors import ConfigError, CorruptFileError
+from streaming_lsm.format.clean import CleanMetadata
 from streaming_lsm.format.commit import CommitMetadata
 from streaming_lsm.format.rollback import RollbackMetadata
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
+from tests.support.faulty_storage import FaultyStorage
 
 
 @pytest.fixture
@@ -147,6 +149,29 @@ def test_as_of_hides_files_of_later_writes_and_of_archived_ones_requested_later(
     assert before.completion_time(at(4)) == at(4)
     assert before.completion_time(at(6)) is None
     assert before.completion_time(at(10)) is None
+
+
+def put_clean(storage: LocalStorage, requested: str, completed: str, earliest: str) -> None:
+    record = CleanMetadata(requested, 1, earliest, "", "KEEP_LATEST_COMMITS")
+    put(storage, f"{requested}_{completed}.clean", record.encode())
+
+
+def test_a_clean_that_names_no_earliest_write_brings_back_nothing_of_the_cleans_before(storage: LocalStorage) -> None:
+    for second in (1, 10, 20):
+        put_write(storage, at(second), at(second, 1))
+    put_clean(storage, at(11), at(12), earliest=at(1))
+    put_clean(storage, at(21), at(22), earliest=at(20))
+    put_clean(storage, at(23), at(24), earliest="")
+    put_clean(storage, at(25), at(26), earliest=at(10))
+    counting = FaultyStorage(storage)
+    timeline = Timeline.load(counting)
+    assert timeline.earliest_retained == at(20)
+    with pytest.raises(ConfigError, match="cleaned"):
+        timeline.as_of(at(10))
+    assert requested(timeline.as_of(at(20))) == [at(1), at(10), at(20)]
+    read = [path.rpartition("/")[2] for name, path in counting.calls if name == "read"]
+    # Each once; the first clean is older than what is retained.
+    assert sorted(read) == [f"{at(n)}_{at(n + 1)}.clean" for n in (21, 23, 25)]
 
 
 def test_the_schema_is_that_of_the_newest_write_that_has_one(storage: LocalStorage) -> None:

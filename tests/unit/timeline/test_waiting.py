@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -331,6 +331,130 @@ def test_a_driver_that_becomes_a_zombie_between_its_check_and_its_deletions_dele
         assert not stalled
         assert_completed(storage, run)
         living.__exit__(None, None, None)
+
+
+def test_a_zombie_whose_files_the_next_run_deleted_says_that_its_lock_was_taken(storage: LocalStorage) -> None:
+    waiting = schedule(storage)
+    with transaction(storage, new_process()) as first:
+        first.start(waiting)
+        zombie = Takeover(first, waiting, [write_base(storage, waiting.requested)])
+        zombie.reconcile()
+        with transaction(storage, new_process()) as second:
+            second.start(waiting)
+            with pytest.raises(Fenced, match="taken"):
+                zombie.complete()
+
+
+class Halting(LocalStorage):
+    """A process that is stopped between its last look at the lock and the put that publishes."""
+
+    def __init__(self, root: Path, suffix: str, meanwhile: Callable[[], None]) -> None:
+        super().__init__(root)
+        self._suffix, self._meanwhile = suffix, [meanwhile]
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        if path.endswith(self._suffix) and self._meanwhile:
+            self._meanwhile.pop()()
+        super().put_if_absent(path, data)
+
+
+def completions(storage: Storage, waiting: Instant) -> list[Instant]:
+    return [done for done in Timeline.load(storage).instants if done.requested == waiting.requested and done.completed]
+
+
+def test_a_zombie_that_publishes_after_the_next_run_takes_its_commit_back(
+    storage: LocalStorage, tmp_path: Path
+) -> None:
+    waiting = schedule(storage)
+    done: list[Instant] = []
+
+    def next_run() -> None:
+        with transaction(storage, new_process(clock=lambda: NOON_MS + 10**6)) as tx:
+            tx.start(waiting)
+            run = Takeover(tx, waiting, [write_base(storage, waiting.requested, attempt=1)])
+            run.reconcile()
+            done.append(run.complete())
+
+    halting = Halting(tmp_path, ".commit", next_run)
+    with transaction(halting, new_process()) as first:
+        first.start(waiting)
+        zombie = Takeover(first, waiting, [write_base(halting, waiting.requested)])
+        zombie.reconcile()
+        with pytest.raises(Fenced):
+            zombie.complete()
+    assert completions(storage, waiting) == done
+    (stat,) = Timeline.load(storage).read_commit(done[0]).stats
+    assert storage.exists(stat.path)
+
+
+def test_a_run_replaces_the_commit_of_a_zombie_that_published_meanwhile(storage: LocalStorage, tmp_path: Path) -> None:
+    waiting, living = schedule(storage), transaction(storage, new_process(clock=lambda: NOON_MS + 10**6))
+    stats: list[WriteStat] = []
+
+    def take_over() -> None:
+        living.__enter__()
+
+    halting = Halting(tmp_path, ".commit", take_over)
+    with transaction(halting, new_process()) as first:
+        first.start(waiting)
+        zombie = Takeover(first, waiting, [write_base(halting, waiting.requested)])
+        zombie.reconcile()
+        zombie.complete()
+        # Its clearing up must not touch what the holder of the lock is about to write.
+        assert list_marked_files(storage, waiting.requested)
+    living.start(waiting)
+    stats.append(write_base(storage, waiting.requested, attempt=1))
+    run = Takeover(living, waiting, stats)
+    run.reconcile()
+    completed = run.complete()
+    living.__exit__(None, None, None)
+    assert completions(storage, waiting) == [completed]
+    assert storage.exists(stats[0].path)
+
+
+def test_a_zombie_whose_files_the_next_run_deleted_takes_its_commit_back(storage: LocalStorage, tmp_path: Path) -> None:
+    waiting = schedule(storage)
+
+    def begin_and_leave() -> None:
+        with transaction(storage, new_process()) as tx:
+            tx.start(waiting)
+
+    with transaction(Halting(tmp_path, ".commit", begin_and_leave), new_process()) as first:
+        first.start(waiting)
+        zombie = Takeover(first, waiting, [write_base(storage, waiting.requested)])
+        zombie.reconcile()
+        with pytest.raises(Fenced):
+            zombie.complete()
+    assert pending(storage) == (waiting,)
+
+
+def test_a_clean_that_a_zombie_records_too_stays_recorded_once(storage: LocalStorage, tmp_path: Path) -> None:
+    waiting = schedule(storage, "clean")
+
+    def next_run() -> None:
+        with transaction(storage, new_process(clock=lambda: NOON_MS + 10**6)) as tx:
+            tx.start(waiting)
+            tx.complete_clean(b"next")
+
+    with transaction(Halting(tmp_path, ".clean", next_run), new_process()) as first:
+        first.start(waiting)
+        with pytest.raises(Fenced):
+            first.complete_clean(b"zombie")
+    (completed,) = completions(storage, waiting)
+    assert storage.read(completed.path) == b"next"
+
+
+def test_a_writer_that_loses_its_lock_while_it_takes_its_time_publishes_nothing(storage: LocalStorage) -> None:
+    runtime = new_process()
+    takes = [lambda: None, lambda: storage.delete(".hoodie/lock")]
+    slow = replace(runtime, sleep=lambda seconds: takes.pop(0)() and None)
+    with transaction(storage, slow, 7, options={"hoodie.time.generator.max_expected_clock_skew_ms": 1}) as tx:
+        tx.begin()
+        tx.reconcile([])
+        with pytest.raises(Fenced):
+            tx.complete([], "UPSERT", SCHEMA)
+    assert takes == []
+    assert len(Timeline.load(storage).completed_writes) == 1
 
 
 def test_a_file_that_vanishes_after_the_reconciliation_stops_the_commit(storage: LocalStorage) -> None:
