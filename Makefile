@@ -10,7 +10,7 @@ DEMO_EVENTS ?= 20000
 FAST := TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo /tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install constraints run-kafka-demo docs lint format test unit property conformance oracle integration bench clean
+.PHONY: help install constraints run-kafka-demo docs lint format test unit property conformance oracle integration bench faults test-size clean
 
 define group
 	@begun=$$(date +%s); echo "== $(1)"; $(2); status=$$?; \
@@ -57,6 +57,12 @@ integration: install  ## Spark, Kafka, killed processes, the README's own snippe
 
 bench: install  ## Ratios to pyarrow and Spark: table, build/bench/results.json and a plot; needs an idle machine
 	$(BIN)/python -m tests.bench
+
+faults: install  ## Spark's own faults on a cluster: killed workers and executors, late tasks, lost shuffles; 5 min
+	$(call group,faults,$(PYTEST) tests/faults)
+
+test-size: install  ## 20 M rows as one batch under a hard limit of memory; SIZE_ROWS, SIZE_BUDGET, SIZE_FOLDER; 3 min
+	$(call group,test-size,$(BIN)/python -m tests.size)
 
 format: install  ## Rewrite the code in the project's style
 	$(BIN)/ruff check --fix --quiet --config conf/ruff.toml .

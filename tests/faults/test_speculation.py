@@ -10,10 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streaming_lsm import LsmTable
-from streaming_lsm.format.names import parse_file_name
 from streaming_lsm.spark.batch_writer import BatchWritten
 from tests.support.cluster import cluster, two_hosts
-from tests.support.lake import OrdersLake
+from tests.support.lake import OrdersLake, data_files
 from tests.support.task_faults import CREATE, FINISHED, MARKER, MIDDLE, Blow, Fault, hung, struck
 
 SETTINGS = {
@@ -39,10 +38,9 @@ def wait_until(reached: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-def data_files(path: str) -> set[str]:
-    """All data files, relative to the table."""
-    files = (file.relative_to(path) for file in Path(path).rglob("*") if file.is_file())
-    return {str(file) for file in files if file.parts[0] != ".hoodie" and parse_file_name(file.name) is not None}
+def late_worker(faults: Path) -> Path:
+    """Is there for as long as the worker of the slow task is."""
+    return Path("/proc", str(hung(faults)))
 
 
 @pytest.mark.parametrize("point", [MARKER, CREATE, MIDDLE, FINISHED])
@@ -54,7 +52,7 @@ def test_what_a_late_task_writes_before_the_commit_is_removed(spark: SparkSessio
     def release(batch: int, done: BatchWritten) -> None:
         listed = {stat.path for stat in done.written.stats}
         (faults / "release").touch()
-        wait_until(lambda: len(data_files(lake.path)) > len(listed), "the late task wrote nothing")
+        wait_until(lambda: not late_worker(faults).exists(), "the late task does not end")
         strange.update(data_files(lake.path) - listed)
 
     with struck(faults, [Fault("slow", 0, 0, point, Blow.HANG)], afterwards=release):
@@ -71,10 +69,9 @@ def test_a_task_that_ends_after_the_commit_leaves_nothing(spark: SparkSession, t
     with struck(faults, [Fault("slow", 0, 0, point, Blow.HANG)]):
         lake.run()
     listed = {path for found in LsmTable(lake.path).file_slices() for path in found.paths}
-    worker = Path("/proc", str(hung(faults)))
-    assert worker.exists(), "the late task is gone already"
+    assert late_worker(faults).exists(), "the late task is gone already"
     (faults / "release").touch()
-    wait_until(lambda: not worker.exists(), "the late task does not end")
+    wait_until(lambda: not late_worker(faults).exists(), "the late task does not end")
     assert data_files(lake.path) == listed
     # A marker may still have appeared, of no file; the next write removes it.
     lake.produce(2)

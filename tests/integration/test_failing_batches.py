@@ -16,7 +16,7 @@ from streaming_lsm.timeline import transaction
 from streaming_lsm.timeline.clock import instant_text
 from streaming_lsm.timeline.runtime import Runtime
 from tests.oracle.validator import validate
-from tests.support.lake import OrdersLake
+from tests.support.lake import OrdersLake, data_files
 from tests.support.orders import OPTIONS, final_rows, make_orders, rows_of, to_arrow
 from tests.support.task_faults import CREATE, MIDDLE, Blow, Fault, struck
 
@@ -26,10 +26,13 @@ TWO_STAGES = {"lsm.write.shuffle.partitions": 2}
 @contextmanager
 def failing(lake: OrdersLake, message: str) -> Iterator[None]:
     """The stream fails with `message`; of the batch nothing is left."""
-    before = LsmTable(lake.path).timeline.completed_writes
+    before, files = LsmTable(lake.path).timeline.completed_writes, data_files(lake.path)
     with pytest.raises(StreamingQueryException, match=message):
         yield
-    assert LsmTable(lake.path).timeline.completed_writes == before
+    timeline = LsmTable(lake.path).timeline
+    assert timeline.completed_writes == before
+    assert timeline.pending == ()
+    assert data_files(lake.path) == files
     assert validate(lake.path) == [], "a file that no commit lists"
     assert list(Path(lake.path).rglob("*.lsm-tmp")) == []
 

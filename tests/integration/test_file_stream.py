@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,104 +16,65 @@ from streaming_lsm import LsmSink, LsmTable
 from streaming_lsm.errors import CommitConflict, ConfigError, RecordError, SchemaError
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
-from tests.support.orders import OPTIONS, SPARK_SCHEMA, Order, final_rows, make_orders, rows_of, to_arrow, write_source
-
-
-class Lake:
-    """A source folder, a table and a checkpoint."""
-
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark = spark
-        self.source, self.path, self.checkpoint = folder / "source", str(folder / "table"), str(folder / "checkpoint")
-        self.orders: list[Order] = []
-
-    def produce(self, *seeds: int, count: int = 200) -> None:
-        """One file of events per seed."""
-        for seed in seeds:
-            part = make_orders(count, seed)
-            write_source(self.source, f"part-{seed:03d}", part)
-            self.orders += part
-
-    def run(self, options: Mapping[str, object] = OPTIONS) -> None:
-        """Read what is there, a file a batch, and stop."""
-        events = self.spark.readStream.schema(SPARK_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self.source))
-        self.write(events, options)
-
-    def write(self, events: DataFrame, options: Mapping[str, object] = OPTIONS) -> None:
-        writer = events.writeStream.foreachBatch(LsmSink(self.path, options))
-        query = writer.option("checkpointLocation", self.checkpoint).trigger(availableNow=True).start()
-        query.awaitTermination()
-
-    def batches(self) -> list[int]:
-        """The batch ids that the commits remember, in the order of the commits."""
-        timeline = LsmTable(self.path).timeline
-        ledgers = [json.loads(timeline.read_commit(write).extra["lsm.writers"]) for write in timeline.completed_writes]
-        return [batch for ledger in ledgers for batch, _ in ledger.values()]
-
-    def check(self) -> None:
-        """The snapshot by Python, by Spark and by the oracle is what the events say."""
-        expected = final_rows(self.orders)
-        assert rows_of(LsmTable(self.path).scan().to_arrow()) == expected
-        assert rows_of(read_snapshot(self.path)) == expected
-        assert rows_of(self.spark.read.format("streaming_lsm").load(self.path).toArrow()) == expected
-        assert validate(self.path) == []
+from tests.support.lake import OrdersLake
+from tests.support.orders import OPTIONS, final_rows, make_orders, rows_of, to_arrow, write_source
 
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Lake:
-    return Lake(spark, tmp_path)
+def lake(spark: SparkSession, tmp_path: Path) -> OrdersLake:
+    return OrdersLake(spark, tmp_path)
 
 
-def test_a_stream_goes_on_from_its_checkpoint(lake: Lake) -> None:
+def test_a_stream_goes_on_from_its_checkpoint(lake: OrdersLake) -> None:
     lake.produce(0, 1)
-    lake.run()
+    lake.run(1)
     lake.check()
     lake.produce(2)
-    lake.run()
+    lake.run(1)
     lake.check()
     assert lake.batches() == [0, 1, 2]
 
 
-def test_a_batch_whose_checkpoint_entry_is_lost_is_not_written_again(lake: Lake) -> None:
+def test_a_batch_whose_checkpoint_entry_is_lost_is_not_written_again(lake: OrdersLake) -> None:
     lake.produce(0, 1)
-    lake.run()
+    lake.run(1)
     before = LsmTable(lake.path).timeline.instants
     (Path(lake.checkpoint) / "commits" / "1").unlink()
     (Path(lake.checkpoint) / "commits" / ".1.crc").unlink(missing_ok=True)
-    lake.run()
+    lake.run(1)
     assert LsmTable(lake.path).timeline.instants == before
     lake.check()
 
 
-def test_a_lost_checkpoint_writes_again_and_the_rows_stay_right(lake: Lake) -> None:
+def test_a_lost_checkpoint_writes_again_and_the_rows_stay_right(lake: OrdersLake) -> None:
     lake.produce(0, 1)
-    lake.run()
+    lake.run(1)
     shutil.rmtree(lake.checkpoint)
-    lake.run()
+    lake.run(1)
     assert len(LsmTable(lake.path).timeline.completed_writes) == 4
     lake.check()
 
 
-def test_two_queries_remember_their_batches_apart(lake: Lake) -> None:
+def test_two_queries_remember_their_batches_apart(lake: OrdersLake) -> None:
     lake.produce(0)
-    lake.run({**OPTIONS, "lsm.writer.id": "first"})
+    lake.run(1, {"lsm.writer.id": "first"})
     lake.checkpoint += "-2"
-    lake.run({**OPTIONS, "lsm.writer.id": "second"})
+    lake.run(1, {"lsm.writer.id": "second"})
     timeline = LsmTable(lake.path).timeline
     ledger = json.loads(timeline.read_commit(timeline.completed_writes[-1]).extra["lsm.writers"])
     assert {writer: batch for writer, (batch, _) in ledger.items()} == {"first": 0, "second": 0}
     lake.check()
 
 
-def test_bad_input_stops_the_query_and_it_goes_on_once_it_is_mended(lake: Lake) -> None:
+def test_bad_input_stops_the_query_and_it_goes_on_once_it_is_mended(lake: OrdersLake) -> None:
     lake.produce(0)
-    lake.run()
+    lake.run(1)
     bad = to_arrow(make_orders(5, 1))
     keys = bad.column("order_id").to_pylist()
     bad = bad.set_column(0, "order_id", [[*keys[:-1], None]])
     lake.spark.createDataFrame(bad).coalesce(1).write.mode("append").parquet(str(lake.source))
     with pytest.raises(StreamingQueryException, match="no record key: column 'order_id'"):
-        lake.run()
+        lake.run(1)
     lake.check()
     for file in lake.source.glob("part-*.snappy.parquet"):
         mended = make_orders(5, 1)
@@ -122,7 +82,7 @@ def test_bad_input_stops_the_query_and_it_goes_on_once_it_is_mended(lake: Lake) 
         (lake.source / f".{file.name}.crc").unlink(missing_ok=True)
         write_source(lake.source, file.name.removesuffix(".parquet"), mended)
         lake.orders += mended
-    lake.run()
+    lake.run(1)
     lake.check()
     assert lake.batches() == [0, 1]
 
@@ -131,7 +91,7 @@ def batch_of(spark: SparkSession, count: int = 20) -> DataFrame:
     return spark.createDataFrame(to_arrow(make_orders(count, 7)))
 
 
-def test_what_does_not_fit_the_table_is_refused_by_name(lake: Lake) -> None:
+def test_what_does_not_fit_the_table_is_refused_by_name(lake: OrdersLake) -> None:
     batch = batch_of(lake.spark)
     sink = LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "w"})
     sink(batch, 0)
@@ -160,7 +120,7 @@ def test_what_does_not_fit_the_table_is_refused_by_name(lake: Lake) -> None:
     assert validate(lake.path) == []
 
 
-def test_a_second_writer_is_refused_and_leaves_the_inflight_commit_alone(lake: Lake) -> None:
+def test_a_second_writer_is_refused_and_leaves_the_inflight_commit_alone(lake: OrdersLake) -> None:
     LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "first"})(batch_of(lake.spark), 0)
     table = LsmTable(lake.path)
     with table.transaction() as first:
@@ -172,7 +132,7 @@ def test_a_second_writer_is_refused_and_leaves_the_inflight_commit_alone(lake: L
     assert validate(lake.path) == []
 
 
-def test_without_ordering_fields_the_last_row_of_a_key_in_arrival_order_stays(lake: Lake) -> None:
+def test_without_ordering_fields_the_last_row_of_a_key_in_arrival_order_stays(lake: OrdersLake) -> None:
     options = {key: value for key, value in OPTIONS.items() if key != "hoodie.table.ordering.fields"}
     rows = [("k", "DE", number, offset) for number, offset in zip(range(200), reversed(range(200)), strict=True)]
     batch = lake.spark.createDataFrame(rows, "order_id STRING, country STRING, qty INT, offset LONG").repartition(5)
@@ -182,7 +142,7 @@ def test_without_ordering_fields_the_last_row_of_a_key_in_arrival_order_stays(la
     assert row == {"order_id": "k", "country": "DE", "qty": 0}
 
 
-def test_a_key_is_hashed_as_the_table_stores_it_whatever_type_the_batch_has(lake: Lake) -> None:
+def test_a_key_is_hashed_as_the_table_stores_it_whatever_type_the_batch_has(lake: OrdersLake) -> None:
     schema = pa.schema([("k", pa.float64()), ("v", pa.int64())])
     options = {
         "hoodie.table.name": "t",
@@ -196,7 +156,7 @@ def test_a_key_is_hashed_as_the_table_stores_it_whatever_type_the_batch_has(lake
     assert validate(lake.path) == []
 
 
-def test_an_empty_table_reads_as_no_rows(lake: Lake) -> None:
+def test_an_empty_table_reads_as_no_rows(lake: OrdersLake) -> None:
     LsmTable.create(
         lake.path,
         pa.schema([("k", pa.string())]),
@@ -208,22 +168,22 @@ def test_an_empty_table_reads_as_no_rows(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("change", "words"), [(("as.of.instnat", "x"), "did you mean"), (("lsm.read.meta", "yes"), "true or false")]
 )
-def test_a_misspelt_read_option_is_refused(lake: Lake, change: tuple[str, str], words: str) -> None:
+def test_a_misspelt_read_option_is_refused(lake: OrdersLake, change: tuple[str, str], words: str) -> None:
     lake.produce(0, count=5)
-    lake.run()
+    lake.run(1)
     with pytest.raises(AnalysisException, match=words):
         lake.spark.read.format("streaming_lsm").option(*change).load(lake.path)
     with pytest.raises(AnalysisException, match="the table has its own"):
         lake.spark.read.format("streaming_lsm").schema("k INT").load(lake.path).count()
 
 
-def test_spark_reads_as_of_an_instant_and_with_meta_columns(lake: Lake) -> None:
+def test_spark_reads_as_of_an_instant_and_with_meta_columns(lake: OrdersLake) -> None:
     lake.produce(0, 1)
-    lake.run()
+    lake.run(1)
     first = LsmTable(lake.path).timeline.completed_writes[0]
     reader = lake.spark.read.format("streaming_lsm")
     assert rows_of(reader.option("as.of.instant", first.requested).load(lake.path).toArrow()) == final_rows(
-        lake.orders[:200]
+        lake.orders[:300]
     )
     with_meta = reader.option("lsm.read.meta", "true").load(lake.path)
     assert with_meta.columns[:5] == list(read_snapshot(lake.path, with_meta=True).schema.names[:5])

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import Popen
+from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -72,6 +73,15 @@ def two_hosts(folder: Path) -> Iterator[str]:
             process = Popen([*command, "--webui-port", "0", *more], stdout=log, stderr=log, env=environment)
             processes.callback(_end, process)
         yield address
+
+
+def stages(spark: SparkSession) -> list[Any]:
+    """What Spark's own store tells of each stage so far, as objects of the JVM."""
+    context: Any = spark.sparkContext
+    empty = context._jvm.java.util.ArrayList()
+    doubles = context._gateway.new_array(context._jvm.double, 0)
+    found = context._jsc.sc().statusStore().stageList(empty, False, False, doubles, empty)
+    return [found.apply(place) for place in range(found.size())]
 
 
 def _end(process: Popen[bytes]) -> None:

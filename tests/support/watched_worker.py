@@ -46,19 +46,13 @@ class TaskMemory:
 
 
 def run_task(work: Callable[[BinaryIO, BinaryIO], None], infile: BinaryIO, outfile: BinaryIO) -> None:
-    """Run one task by `work`, which is Spark's own way to do it."""
-    folder = Path(os.environ[FOLDER])
-    _limit(folder / "limit")
-    # Else the peak would be that of all tasks of the process so far.
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-    before, seen = _status()["VmRSS"], _SeenContext()
+    """Run one task by `work`, which is Spark's own way to do it, and waits for the task first."""
+    watch = _Watch(Path(os.environ[FOLDER]), TaskContext._setTaskContext)
+    TaskContext._setTaskContext = watch.set_task  # type: ignore
     try:
         work(infile, outfile)
     finally:
-        seen.stop()
-        if seen.context is not None:
-            _note(folder, seen.context, before)
+        TaskContext._setTaskContext = watch.remember  # type: ignore
 
 
 def tasks(folder: Path) -> list[TaskMemory]:
@@ -71,20 +65,30 @@ def _limit(file: Path) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (int(file.read_text()), resource.RLIM_INFINITY))
 
 
-class _SeenContext:
-    """Remembers the context of a task, which the worker forgets at the end of it."""
+@dataclass
+class _Watch:
+    """Sees a task begin and end, as the worker remembers it and forgets it, before Spark hears of the end."""
 
-    def __init__(self) -> None:
-        self.context: TaskContext | None = None
-        self._set = TaskContext._setTaskContext
-        TaskContext._setTaskContext = self._remember  # type: ignore[method-assign]
+    folder: Path
+    remember: Callable[[TaskContext | None], None]
+    task: TaskContext | None = None
+    before: int = 0
 
-    def stop(self) -> None:
-        TaskContext._setTaskContext = self._set  # type: ignore[method-assign]
+    def set_task(self, task: TaskContext | None) -> None:
+        """Spark's worker begins a task, or has ended one."""
+        if task is not None:
+            self._begin()
+        elif self.task is not None:
+            _note(self.folder, self.task, self.before)
+        self.task = task
+        self.remember(task)
 
-    def _remember(self, context: TaskContext | None) -> None:
-        self.context = context or self.context
-        self._set(context)
+    def _begin(self) -> None:
+        _limit(self.folder / "limit")
+        # Else the peak would be that of all tasks of the process so far.
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+        self.before = _status()["VmRSS"]
 
 
 def _note(folder: Path, task: TaskContext, before: int) -> None:
@@ -103,10 +107,14 @@ def _status() -> dict[str, int]:
 
 
 def _worker(*arguments: Any) -> Any:
-    """A new worker; it was forked just now, and nothing that starts threads may be imported before."""
+    """A worker that was forked just now, or waits for its next task.
+
+    Nothing that starts threads may be imported before.
+    """
     from pyspark import worker
 
-    worker.main = partial(run_task, worker.main)
+    if not isinstance(worker.main, partial):
+        worker.main = partial(run_task, worker.main)
     return _ORIGINAL(*arguments)
 
 
