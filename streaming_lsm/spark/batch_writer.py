@@ -23,7 +23,7 @@ from streaming_lsm import config, errors
 from streaming_lsm.errors import LsmError
 from streaming_lsm.format.names import WriteToken
 from streaming_lsm.schema import fit_known
-from streaming_lsm.spark.pace import TRANSFER_ROWS, BatchSize, Pace
+from streaming_lsm.spark.pace import BatchSize, Pace, Transfer
 from streaming_lsm.table import LsmTable
 from streaming_lsm.write import control
 from streaming_lsm.write.exchange import CELLS, TASK, RunSender, Sent, write_received
@@ -93,7 +93,7 @@ def write_batch(batch: DataFrame, table: LsmTable, plan: WritePlan, pace: Pace |
     """
     known, begun = pace or Pace(), perf_counter()
     tasks = _tasks(batch, table, known)
-    with known.trusted(), _transfer(batch.sparkSession, known), raised_as_ours():
+    with known.trusted(), _transfer(batch.sparkSession, known.transfer(plan.buffer_bytes)), raised_as_ours():
         rows = _one_stage(batch, plan) if tasks == 1 else _two_stages(batch, plan, tasks)
         done = BatchWritten.joined(pickle.loads(row.written) for row in rows.collect())
     known.note(done.size)
@@ -180,11 +180,11 @@ def spare_the_collector() -> None:
 
 
 @contextmanager
-def _transfer(spark: SparkSession, pace: Pace) -> Iterator[None]:
-    """Within the context rows go to Python in pieces that suit them; see `TRANSFER_ROWS`."""
+def _transfer(spark: SparkSession, transfer: Transfer) -> Iterator[None]:
+    """Within the context rows go to Python in such pieces."""
     before = [spark.conf.get(key) for key in _TRANSFER]
     try:
-        for key, value in zip(_TRANSFER, (TRANSFER_ROWS, pace.transfer_bytes), strict=True):
+        for key, value in zip(_TRANSFER, (transfer.rows, transfer.bytes), strict=True):
             spark.conf.set(key, value)
         yield
     finally:

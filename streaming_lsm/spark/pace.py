@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from streaming_lsm.write.exchange import CELL_BYTES
 
 ROWS_A_TASK = 50_000
 BYTES_A_TASK = 16 << 20
 _REMEMBERED = 4
 
-TRANSFER_ROWS = 4096
-"""Rows that Spark hands to a Python worker at a time. More are no faster; fewer keep memory low where rows are wide."""
-TRANSFER_BYTES = 16 << 20
+_MOST_ROWS, _FEWEST_ROWS = 4096, 256
+_BUDGET_SHARE = 32
 UNBOUNDED = (1 << 31) - 1
 """Spark's word for no bound. With any other it adds up the size of all columns after each row, which takes longer than
 writing the row does."""
@@ -27,6 +28,14 @@ class BatchSize:
         rows: of the batch.
         bytes: that they took as Arrow columns.
     """
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """How much Spark hands to a Python worker at a time: at most so many rows, and about so many bytes."""
 
     rows: int
     bytes: int
@@ -66,8 +75,18 @@ class Pace:
         worth = max(max(-(-size.rows // ROWS_A_TASK), -(-size.bytes // BYTES_A_TASK)) for size in self._seen)
         return max(1, min(most, worth))
 
-    @property
-    def transfer_bytes(self) -> int:
-        """The bound of the bytes that Spark hands over at a time; none where the rows so far keep far below it."""
+    def transfer(self, budget: int) -> Transfer:
+        """What Spark is to hand to a Python worker at a time.
+
+        A worker has two or three transfers in memory beside its budget, so that they are to be a small share of it. As
+        a row may be a cell (`CELL_BYTES`), that is so many cells. More rows at a time are hardly faster. Bytes have no
+        bound where the rows so far keep far below it.
+
+        Args:
+            budget: of a task, `lsm.write.buffer.bytes`.
+        """
+        share = budget // _BUDGET_SHARE
+        transfer = Transfer(max(_FEWEST_ROWS, min(_MOST_ROWS, share // CELL_BYTES)), share)
         rows, size = sum(seen.rows for seen in self._seen), sum(seen.bytes for seen in self._seen)
-        return UNBOUNDED if rows and size * TRANSFER_ROWS <= rows * TRANSFER_BYTES else TRANSFER_BYTES
+        narrow = rows and size * transfer.rows <= rows * share
+        return replace(transfer, bytes=UNBOUNDED) if narrow else transfer

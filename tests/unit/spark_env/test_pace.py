@@ -7,7 +7,9 @@ from typing import Any, cast
 import pytest
 
 from streaming_lsm.spark import batch_writer
-from streaming_lsm.spark.pace import TRANSFER_BYTES, TRANSFER_ROWS, UNBOUNDED, BatchSize, Pace
+from streaming_lsm.spark.pace import UNBOUNDED, BatchSize, Pace, Transfer
+
+BUDGET = 256 << 20
 
 
 def pace_after(*sizes: tuple[int, int]) -> Pace:
@@ -36,11 +38,24 @@ def test_tasks_follow_the_largest_of_the_last_batches(seen: list[tuple[int, int]
 
 
 def test_spark_need_not_count_bytes_where_rows_are_known_to_be_narrow() -> None:
-    widest = TRANSFER_BYTES // TRANSFER_ROWS
-    assert pace_after().transfer_bytes == TRANSFER_BYTES
-    assert pace_after((0, 0)).transfer_bytes == TRANSFER_BYTES
-    assert pace_after((10, 10 * widest)).transfer_bytes == UNBOUNDED
-    assert pace_after((10, 10 * widest + 1)).transfer_bytes == TRANSFER_BYTES
+    bounded, free = Transfer(2048, 8 << 20), Transfer(2048, UNBOUNDED)
+    widest = bounded.bytes // bounded.rows
+    assert pace_after().transfer(BUDGET) == bounded
+    assert pace_after((0, 0)).transfer(BUDGET) == bounded
+    assert pace_after((10, 10 * widest)).transfer(BUDGET) == free
+    assert pace_after((10, 10 * widest + 1)).transfer(BUDGET) == bounded
+
+
+def test_a_transfer_is_a_small_share_of_the_budget() -> None:
+    assert Pace().transfer(64 << 20) == Transfer(512, 2 << 20)
+    assert Pace().transfer(4 << 20) == Transfer(256, 128 << 10)
+    assert Pace().transfer(8 << 30) == Transfer(4096, 256 << 20)
+
+
+class Planned:
+    """As much of a plan."""
+
+    buffer_bytes = BUDGET
 
 
 class Session:
@@ -67,13 +82,13 @@ def test_a_batch_that_fails_is_written_again_with_all_tasks_and_bounded_transfer
     monkeypatch.setattr(batch_writer, "_tasks", lambda batch, table, pace: pace.tasks(8))
     monkeypatch.setattr(batch_writer, "_one_stage", fail)
     monkeypatch.setattr(batch_writer, "_two_stages", fail)
-    pace, nothing = pace_after((10, 10)), cast(Any, None)
+    pace, nothing, plan = pace_after((10, 10)), cast(Any, None), cast(Any, Planned())
     assert pace.tasks(8) == 1
-    for bound in (UNBOUNDED, TRANSFER_BYTES):
+    for transfer in (pace.transfer(BUDGET), Pace().transfer(BUDGET)):
         session = Session()
         with pytest.raises(OSError, match="a worker is gone"):
-            batch_writer.write_batch(cast(Any, session), nothing, nothing, pace)
-        assert session.bounds == [TRANSFER_ROWS, bound, "as before", "as before"]
+            batch_writer.write_batch(cast(Any, session), nothing, plan, pace)
+        assert session.bounds == [transfer.rows, transfer.bytes, "as before", "as before"]
     assert pace.tasks(8) == 8
 
 
@@ -81,4 +96,4 @@ def test_a_batch_that_is_written_leaves_what_is_known() -> None:
     pace = pace_after((10, 10))
     with pace.trusted():
         pass
-    assert (pace.tasks(8), pace.transfer_bytes) == (1, UNBOUNDED)
+    assert (pace.tasks(8), pace.transfer(BUDGET).bytes) == (1, UNBOUNDED)
