@@ -189,7 +189,7 @@ WRITER_ID = text("lsm.writer.id", None, _WRITE, "Identity of the writer for exac
 WRITER_IDLE_DAYS = integer("lsm.writer.idle.days", 30, _WRITE, "Days without a commit after which a writer's last batch id is forgotten, with a warning.", minimum=1)
 WRITER_MAX = integer("lsm.writer.max.remembered", 1000, _WRITE, "Writers whose last batch id each commit carries forward.", minimum=1)
 ARRIVAL_FIELDS = fields("lsm.write.arrival.fields", _WRITE, "Columns that order the events of a batch (for Kafka: topic partition, offset). They are not stored unless the table has them. Not set: the order of the rows in Spark.")
-SHUFFLE_PARTITIONS = integer("lsm.write.shuffle.partitions", 0, _WRITE, "Tasks that write one batch; 0: as many as Spark has cores, at most the number of buckets for an unpartitioned table.")
+SHUFFLE_PARTITIONS = integer("lsm.write.shuffle.partitions", 0, _WRITE, "Tasks that write one batch; 0: one for each 50,000 rows or 16 MiB that the largest of the last four batches had, at most as many as Spark has cores, and for an unpartitioned table as it has buckets. The first batch of a process gets as many as there may be.")
 BUFFER_BYTES = integer("lsm.write.buffer.bytes", 268435456, _WRITE, "Memory that one task may hold of a batch: rows, what sorting them takes, and open row groups. Beyond it sorted runs go to a local disk.", minimum=1048576)
 SPILL_FOLDER = text("lsm.write.spill.folder", None, _WRITE, "Folder on a local disk for the sorted runs that do not fit into memory; not set: the system's folder for temporary files. Nothing in it outlives the task.")
 DEAD_LETTER_PATH = text("lsm.dead.letter.path", None, _WRITE, "Folder for events that could not be read, with topic, partition, offset and reason; needed for `lsm.on.bad.event=dead_letter`.")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
+from streaming_lsm import config
 from streaming_lsm.format.base_footer import base_file_footer
 from streaming_lsm.format.bloom import BloomBuilder
 from streaming_lsm.format.names import BaseFileName
@@ -17,13 +19,13 @@ from streaming_lsm.write.parquet import constant
 from streaming_lsm.write.plan import FileOptions
 from streaming_lsm.write.sorted_file import SortedFile
 
+_LOG = logging.getLogger(__name__)
+
 
 class BaseFileWriter:
-    """Writes one base file from rows that ascend by record key; without `finish` the file is removed::
+    """Writes one base file from rows that ascend by record key; without `finish` the file is removed.
 
-    with BaseFileWriter(storage, instant, partition, name, avro_schema, options) as base:
-        base.append(rows)
-        size = base.finish()
+    Use it as ``with BaseFileWriter(…) as base: base.append(rows); size = base.finish()``.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class BaseFileWriter:
         self._bloom = BloomBuilder(
             options.bloom_entries, options.bloom_fpp, options.bloom_max_entries, options.bloom_kind
         )
+        self._most_bytes = options.base_bytes
         self._first: str | None = None
         self._last: str | None = None
         self._file = SortedFile(storage, self.path, options, instant=instant)
@@ -94,4 +97,10 @@ class BaseFileWriter:
     def finish(self) -> int:
         """Make the file durable; returns its size in bytes. One without rows has no key range (format 10, rule 17)."""
         footer = base_file_footer(self._avro_schema, self._first, self._last, self._bloom.finish())
-        return self._file.finish(footer)
+        size = self._file.finish(footer)
+        if size > self._most_bytes:
+            _LOG.warning(
+                "base file %s has %d bytes, more than %s=%d; a table with more buckets has smaller ones (%s)",
+                *(self.path, size, config.BASE_MAX_BYTES.key, self._most_bytes, config.NUM_BUCKETS.key),
+            )
+        return size

@@ -27,7 +27,6 @@ import pyarrow as pa
 
 from streaming_lsm.columns import Int64s, pc
 from streaming_lsm.format.names import WriteToken
-from streaming_lsm.keys.bucket import java_string_hash
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.budget import Budget, Meter
 from streaming_lsm.write.dead_letters import DeadLetterBox
@@ -37,6 +36,7 @@ from streaming_lsm.write.numbers import TaskNumbers, Timed
 from streaming_lsm.write.partition_writer import Collected, Written, write_collected
 from streaming_lsm.write.plan import FileGroup, WritePlan
 from streaming_lsm.write.record_buffer import RecordBuffer
+from streaming_lsm.write.routing import tasks_of
 from streaming_lsm.write.row_sizes import cuts, row_sizes
 from streaming_lsm.write.sorting import ORDER_BYTES, Positions, gather, reduced, sort_events
 from streaming_lsm.write.tombstones import LastEvents, newest_events
@@ -202,14 +202,6 @@ def _repeats(events: pa.Table) -> bool:
     return len(keys) ** 2 < 2 * pairs * 1.25 * len(events)
 
 
-def tasks_of(
-    paths: pa.StringArray, number: npt.NDArray[np.int64], bucket: npt.NDArray[np.int64], tasks: int
-) -> npt.NDArray[np.int32]:
-    """Which task writes the file groups that `number` (of the partition path) and `bucket` name."""
-    spread = java_string_hash(paths).astype(np.int64)
-    return ((spread[number] + bucket) % tasks).astype(np.int32)
-
-
 class RunReceiver:
     """Puts messages together again; stands where a buffer expects an `EventIntake`.
 
@@ -256,7 +248,8 @@ class RunReceiver:
 
     def _take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         source, place, left = (np.asarray(batch.column(name)) for name in ("source", "place", "left"))
-        offsets, data = _bytes_of(batch.column("data"))
+        # Spark may be set to hand over 64-bit offsets.
+        offsets, data = _bytes_of(batch.column("data").cast(pa.binary()))
         ends = np.flatnonzero((left == 0) | np.append(source[1:] != source[:-1], True)) + 1
         for begin, end in pairwise([0, *ends.tolist()]):
             self._check_place(int(source[begin]), place[begin:end])

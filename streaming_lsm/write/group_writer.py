@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 
 import pyarrow as pa
 
-from streaming_lsm import config
 from streaming_lsm.format.base_footer import AVRO_SCHEMA_KEY
 from streaming_lsm.format.commit import WriteStat, base_file_stat
 from streaming_lsm.format.log_header import LogHeader
@@ -23,8 +21,6 @@ from streaming_lsm.write.parquet import SequenceNumbers, add_meta_columns
 from streaming_lsm.write.plan import BULK_INSERT, UPSERT, FileGroup, WritePlan
 from streaming_lsm.write.settle import GroupRows
 from streaming_lsm.write.sorted_file import SortedFile
-
-_log = logging.getLogger(__name__)
 
 
 class GroupWriter:
@@ -88,11 +84,6 @@ class GroupWriter:
 
     def _finish_base(self, group: FileGroup, base: BaseFileWriter) -> WriteStat:
         size, rows = base.finish(), base.rows
-        if size > self._plan.files.base_bytes:
-            _log.warning(
-                "base file %s has %d bytes, more than %s=%d; a table with more buckets has smaller ones (%s)",
-                base.path, size, config.BASE_MAX_BYTES.key, self._plan.files.base_bytes, config.NUM_BUCKETS.key,
-            )  # fmt: skip
         return base_file_stat(group[0], base.name, total_bytes=size, num_writes=rows, num_inserts=rows)
 
     def _begin_roll(self, group: FileGroup, version: int, wipes: pa.Table) -> LogRoll:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,13 @@ class Router:
         keys = self.keys.record_keys(batch)
         buckets = bucket_ids(keys, self.record_key_fields, self.hash_fields, self.num_buckets)
         partitions = self.keys.partition_paths(batch)
-        spread = java_string_hash(strings(partitions.dictionary)).astype(np.int64)
-        mixed = spread[codes_of(partitions)] + buckets
-        return (mixed % self.tasks).astype(np.int32)
+        return tasks_of(strings(partitions.dictionary), codes_of(partitions), buckets, self.tasks)
+
+
+def tasks_of(
+    paths: pa.StringArray, number: npt.NDArray[np.integer[Any]], bucket: npt.NDArray[np.integer[Any]], tasks: int
+) -> npt.NDArray[np.int32]:
+    """Which of `tasks` writes the file groups that `number`, of the partition path in `paths`, and `bucket` name."""
+    spread = java_string_hash(paths).astype(np.int64)
+    task: npt.NDArray[np.int32] = ((spread[number] + bucket) % tasks).astype(np.int32)
+    return task

@@ -8,9 +8,11 @@ import tempfile
 from pathlib import Path
 
 from streaming_lsm import LsmTable
+from streaming_lsm.schema import COMMIT_SEQNO, META_COLUMNS, RECORD_KEY
 from tests.bench.reference.merge import rewrite
 from tests.bench.result import Result, in_turns
 from tests.bench.tables import THREADS, make_table
+from tests.bench.workload import REPEATED
 
 ROWS, LOGS, LOG_ROWS, RUNS = 1_000_000, 10, 50_000, 5
 
@@ -21,10 +23,13 @@ def run() -> list[Result]:
         original = Path(folder) / "table"
         table = make_table(str(original), ROWS, LOGS, LOG_ROWS)
         slices = [[os.path.join(original, path) for path in found.paths] for found in table.file_slices()]
-        read = rewrite(slices, folder, THREADS)
+        dictionary = (*REPEATED, *(name for name in META_COLUMNS if name not in (RECORD_KEY, COMMIT_SEQNO)))
+        read = rewrite(slices, folder, THREADS, dictionary)
         copies = [shutil.copytree(original, Path(folder) / f"copy-{number}") for number in range(RUNS + 1)]
         waiting = [LsmTable(copy, table.options) for copy in copies]
-        taken = in_turns(lambda: waiting.pop().compact(), lambda: rewrite(slices, folder, THREADS), runs=RUNS)
+        taken = in_turns(
+            lambda: waiting.pop().compact(), lambda: rewrite(slices, folder, THREADS, dictionary), runs=RUNS
+        )
         for copy in copies:
             compacted = LsmTable(copy)
             if any(found.logs for found in compacted.file_slices()) or compacted.scan().to_arrow().num_rows != ROWS:

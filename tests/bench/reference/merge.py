@@ -10,13 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROW_GROUP_ROWS = 131072
-UNIQUE = ("_hoodie_commit_seqno", "_hoodie_record_key")
 
 
-def rewrite(slices: Sequence[Sequence[str]], folder: str, threads: int) -> int:
+def rewrite(slices: Sequence[Sequence[str]], folder: str, threads: int, dictionary: Sequence[str]) -> int:
     """Read each slice's files and write their rows as one zstd file; returns how many rows there were.
 
-    The threads share out the slices. Columns that no dictionary helps have none, which is faster.
+    The threads share out the slices.
+
+    Args:
+        slices: paths of files.
+        folder: takes the new ones.
+        threads: how many.
+        dictionary: columns whose values repeat often enough for one; without the others it is faster.
     """
     number = count()
 
@@ -26,9 +31,8 @@ def rewrite(slices: Sequence[Sequence[str]], folder: str, threads: int) -> int:
             with pq.ParquetFile(path) as file:
                 tables.append(file.read(use_threads=False))
         rows = pa.concat_tables(tables)
-        dictionary = [name for name in rows.column_names if name not in UNIQUE]
         target = f"{folder}/rewritten-{next(number)}.parquet"
-        pq.write_table(rows, target, compression="zstd", row_group_size=ROW_GROUP_ROWS, use_dictionary=dictionary)
+        pq.write_table(rows, target, compression="zstd", row_group_size=ROW_GROUP_ROWS, use_dictionary=list(dictionary))
         return rows.num_rows
 
     with ThreadPoolExecutor(threads) as pool:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streaming_lsm.errors import RecordError
 from streaming_lsm.write import control, exchange
-from streaming_lsm.write.exchange import RunReceiver, RunSender
+from streaming_lsm.write.exchange import CELLS, RunReceiver, RunSender
 from streaming_lsm.write.plan import FileGroup, WritePlan
 from streaming_lsm.write.record_buffer import RecordBuffer
 from tests.support.changes import CONTROLLED, KEYS, Event, batch, cut, cuts, streams
@@ -137,3 +137,12 @@ def test_a_task_that_runs_again_sends_the_same_bytes() -> None:
     batches = numbered([events[:20], events[20:]])
     first, again = (sent_cells(plan_of(), [batches], 2) for _ in range(2))
     assert first == again, "Spark takes a batch for indeterminate whose rows differ when they are sent once more"
+
+
+def test_cells_with_wide_offsets_are_received_as_well() -> None:
+    (cells,) = sent_cells(plan_of(), [numbered([[Event("a", 1, 1, False), Event("b", 2, 2, False)]])], 1)
+    wide = CELLS.set(CELLS.get_field_index("data"), pa.field("data", pa.large_binary()))
+    receiver = RunReceiver(plan_of())
+    found = [row for part in cells for row in receiver.receive([part.cast(wide)])]
+    assert sum(rows.num_rows for rows in found) == 2
+    assert len(receiver.sent) == 1
