@@ -44,7 +44,7 @@ from streaming_lsm.write.numbers import NUMBERS_KEY, BatchNumbers
 from streaming_lsm.write.partition_writer import Collected, Written, collect, write_collected
 from streaming_lsm.write.plan import BULK_INSERT, DELETE, INSERT, UPSERT, DeadLetters, FileOptions, WritePlan
 from streaming_lsm.write.routing import Router
-from streaming_lsm.write.tombstones import open_deletes
+from streaming_lsm.write.tombstones import has_sources, open_deletes
 
 _LOG = logging.getLogger(__name__)
 
@@ -369,7 +369,8 @@ class LsmTable:
 
     def _collect(self, plan: WritePlan, data: pa.Table) -> list[tuple[Collected, WriteToken]]:
         """The rows of each task, in the table's types: a key's text depends on its type."""
-        tasks = min(self._engine.width, self.config.num_buckets)
+        # Whether a tombstone counts is decided by the event before it, so one task has to see all of them.
+        tasks = 1 if has_sources(data.schema) else min(self._engine.width, self.config.num_buckets)
         router = self.router(tasks)
         batches = [fit_known(batch, plan.schema) for batch in data.to_batches()]
         routed = [(batch, router.route(batch)) for batch in batches]

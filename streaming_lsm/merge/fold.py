@@ -60,8 +60,7 @@ def survivors(starts: Positions, wipes: Flags, ranks: Int64s | None) -> Flags:
 
     Those are a key's last wipe and, after it, every record whose rank is larger than that of all later ones. The
     others lose to a record of their own run wherever others fall, so that folding what survives of several runs is
-    folding the runs. It holds as long as no record is left out by a rule that looks at its neighbours: runs with
-    tombstones that may turn out to be answered must be kept whole.
+    folding the runs.
 
     Args:
         starts, wipes, ranks: one sorted run, as for `fold`.

@@ -16,7 +16,7 @@ from streaming_lsm.format.names import WriteToken
 from streaming_lsm.write import control
 from streaming_lsm.write.plan import DeadLetters, WritePlan
 from streaming_lsm.write.screening import unplaced_rows
-from streaming_lsm.write.tombstones import answered
+from streaming_lsm.write.tombstones import answered, events_before
 
 _TYPES: dict[str, pa.DataType] = {
     "topic": pa.string(),
@@ -110,7 +110,8 @@ class DeadLetterBox:
         if unplaced.any():
             rows = batch.filter(pa.array(unplaced))
             every = np.ones(rows.num_rows, np.bool_)
-            repeated[unplaced] = answered(rows, self._plan.keys.record_keys(rows), every, self._plan.open_deletes)
+            keys, before = self._plan.keys.record_keys(rows), events_before(self._plan.open_deletes)
+            repeated[unplaced], _ = answered(rows, keys, ~every, every, before)
         return repeated
 
     def post(self) -> int:

@@ -17,19 +17,14 @@ from streaming_lsm.keys.dictionaries import codes_of, texts_of
 from streaming_lsm.schema import RECORD_KEY, fit
 from streaming_lsm.write import control
 from streaming_lsm.write.plan import DELETE, FileGroup, WritePlan
-from streaming_lsm.write.tombstones import LastEvents, answered, last_events, newest_events
+from streaming_lsm.write.tombstones import LastEvents, answered, events_before
 
 CODE = "_lsm_code"
 """int64: number of the partition path, times the number of buckets, plus the bucket."""
 FLAGS = "_lsm_flags"
-"""uint8: the bits below."""
+"""uint8: 1 for a delete of any kind, else 0."""
 ARRIVAL = "_lsm_arrival_"
 """int64, numbered from 0: what orders the events of a key, the most significant first."""
-
-DELETED, TOMBSTONE, ANSWERED = np.uint8(1), np.uint8(2), np.uint8(4)
-"""A delete of any kind; a delete that is a tombstone; a tombstone whose delete ended the batch before."""
-
-Bits = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -74,9 +69,10 @@ def _key_column(plan: WritePlan) -> str | None:
     return name if pa.types.is_string(plan.schema.field(name).type) else None
 
 
-def bits_of(events: pa.Table) -> Bits:
-    """The flags of events, uint8 (rows,)."""
-    return np.asarray(events.column(FLAGS), np.uint8)
+def deleted_flags(events: pa.Table) -> Flags:
+    """Whether events are deletes, bool (rows,)."""
+    bits: npt.NDArray[np.uint8] = np.asarray(events.column(FLAGS), np.uint8)
+    return bits.astype(np.bool_)
 
 
 def codes(events: pa.Table | pa.RecordBatch) -> Int64s:
@@ -98,17 +94,12 @@ class Intake(Protocol):
         ...
 
     @property
-    def tombstones(self) -> bool:
-        """Whether any batch so far could hold tombstones."""
-        ...
-
-    @property
     def last_events(self) -> LastEvents:
         """The last event of each topic partition so far."""
         ...
 
     def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The events of a batch."""
+        """The events of a batch that count."""
         ...
 
     def group(self, code: int) -> FileGroup:
@@ -122,8 +113,7 @@ class EventIntake:
     Attributes:
         shape: the events' columns.
         sorted_runs: whether each batch is sorted: they come as they are.
-        tombstones: whether any batch could hold tombstones.
-        last_events: the last event of each topic partition so far.
+        last_events: the last event of each topic partition so far, that before the batch included.
     """
 
     def __init__(self, plan: WritePlan) -> None:
@@ -134,11 +124,12 @@ class EventIntake:
         self._row_schema = pa.schema([field.with_nullable(True) for field in plan.schema])
         self.shape = EventShape.of(plan)
         self.sorted_runs = False
-        self.tombstones = False
-        self.last_events: LastEvents = {}
+        self.last_events: LastEvents = events_before(plan.open_deletes)
 
     def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The events of a batch with the table's columns and, optionally, control columns; nothing is copied.
+
+        Tombstones that only repeat the delete before them are left out; then the others are copied.
 
         Raises:
             RecordError: null or empty record key, null ordering value, unusable partition value.
@@ -149,16 +140,13 @@ class EventIntake:
         keys = plan.keys.record_keys(batch)
         rows = self._fit(batch)
         self._check_values(rows, keys, deleted)
-        closing = answered(batch, keys, tombstone, plan.open_deletes)
         arrival = [pa.array(_arrival(batch, name)) for name in plan.arrival_fields]
         code = self._codes(batch, keys)
-        self.tombstones |= batch.schema.get_field_index(control.TOMBSTONE) >= 0
-        self.last_events = newest_events(self.last_events, last_events(batch, keys, deleted, tombstone))
-        bits = deleted * DELETED | tombstone * TOMBSTONE | closing * ANSWERED
+        repeats, self.last_events = answered(batch, keys, deleted & ~tombstone, tombstone, self.last_events)
         values = [rows.column(name) for name in self.shape.schema.names[3 + len(arrival) :]]
-        return pa.RecordBatch.from_arrays(
-            [keys, pa.array(code), pa.array(bits), *arrival, *values], schema=self.shape.schema
-        )
+        columns: list[pa.Array[Any]] = [keys, pa.array(code), pa.array(deleted.view(np.uint8)), *arrival, *values]
+        events = pa.RecordBatch.from_arrays(columns, schema=self.shape.schema)
+        return events.filter(pa.array(~repeats)) if repeats.any() else events
 
     @property
     def paths(self) -> Sequence[str]:

@@ -57,7 +57,6 @@ CELL_BYTES = 4096
 
 _MESSAGE_BYTES = 1 << 20
 _PATHS = b"lsm.paths"
-_TOMBSTONES = b"lsm.tombstones"
 _SORTED = b"lsm.sorted"
 _SAMPLE = 4096
 _CHECKED_ROWS, _CHECKED_BYTES = 1 << 15, 4 << 20
@@ -112,7 +111,7 @@ class RunSender:
             if placed.num_rows == 0:
                 continue
             events = self._intake.check(placed)
-            self._rows_in += events.num_rows
+            self._rows_in += placed.num_rows
             self._bytes_in += events.nbytes
             for part in self._held.parts(events):
                 if self._held.rows and not self._held.takes(part):
@@ -140,8 +139,7 @@ class RunSender:
     def _order(self, events: pa.Table) -> Positions:
         """The rows that may still count, by file group and key."""
         found = sort_events(events, self._intake.shape)
-        reducing = self._plan.combine and not self._intake.tombstones
-        return reduced(events, found, self._plan.rule) if reducing else found.order
+        return reduced(events, found, self._plan.rule) if self._plan.combine else found.order
 
     def _by_task(self, code: Int64s, order: Positions | None) -> Iterator[Positions]:
         """Each task's rows in order; in the order in which they came where there is none."""
@@ -156,7 +154,6 @@ class RunSender:
         used = range(len(names)) if len(names) == 1 else np.unique(codes(events) // self._plan.config.num_buckets)
         told = {
             _PATHS: json.dumps({str(number): names[number] for number in used}).encode(),
-            _TOMBSTONES: b"1" if self._intake.tombstones else b"",
             _SORTED: b"1" if is_sorted else b"",
         }
         sink = pa.BufferOutputStream()
@@ -207,7 +204,6 @@ class RunReceiver:
 
     Attributes:
         shape: columns of the events.
-        tombstones: whether any of them could be tombstones.
         sorted_runs: whether all of them came sorted.
         last_events: the last event of each topic partition, as the senders that report here saw it.
         sent: what those senders had to say.
@@ -221,7 +217,6 @@ class RunReceiver:
         self._unfinished: dict[int, list[pa.Buffer]] = {}
         self._places: dict[int, int] = {}
         self.shape = EventShape.of(plan)
-        self.tombstones = False
         self.sorted_runs = True
         self.last_events: LastEvents = {}
         self.sent: list[Sent] = []
@@ -276,7 +271,6 @@ class RunReceiver:
             return
         with pa.ipc.open_stream(message, options=_READ) as reader:
             told = reader.schema.metadata
-            self.tombstones |= bool(told[_TOMBSTONES])
             self.sorted_runs &= bool(told[_SORTED])
             numbers = {int(number): self._number(path) for number, path in json.loads(told[_PATHS]).items()}
             for batch in reader:

@@ -76,7 +76,7 @@ class RecordBuffer:
         if batch.num_rows == 0:
             return
         events = self._intake.check(batch)
-        self.rows_in += events.num_rows
+        self.rows_in += batch.num_rows
         for part in self._held.parts(events):
             if self._held.rows and not self._held.takes(part):
                 self._spill()
@@ -173,11 +173,8 @@ class RecordBuffer:
 
     @property
     def _reducing_rule(self) -> MergeRule | None:
-        """The rule by which events of one run can be left out; None when all have to stay.
-
-        Whether a tombstone is answered is decided by the event before it, which may lie in any other run.
-        """
-        return self._plan.rule if self._plan.combine and not self._intake.tombstones else None
+        """The rule by which events of one run can be left out; None when all have to stay."""
+        return self._plan.rule if self._plan.combine else None
 
     def _count_loaded(self, events: pa.Table) -> None:
         """Count what merging takes when `events` are loaded: those, joined once, and what sorting and gathering takes.

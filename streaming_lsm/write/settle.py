@@ -11,7 +11,7 @@ from streaming_lsm.columns import strings
 from streaming_lsm.merge.fold import fold
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.control import CONTROL_PREFIX
-from streaming_lsm.write.events import ANSWERED, DELETED, TOMBSTONE, EventShape, bits_of
+from streaming_lsm.write.events import EventShape, deleted_flags
 from streaming_lsm.write.plan import FileGroup, WritePlan
 from streaming_lsm.write.sorting import Positions, SortedEvents, gather
 
@@ -52,15 +52,13 @@ class Settler:
     def __init__(self, plan: WritePlan, shape: EventShape, events: pa.Table, *, stay: bool) -> None:
         """Begin with `events`, which have one chunk a column; `stay`: they outlive what is gathered of them."""
         self._plan, self._shape, self._outlives = plan, shape, not stay
-        self._bits = bits_of(events)
-        self._deleted = (self._bits & DELETED) != 0
-        self._any_tombstone = bool((self._bits & TOMBSTONE).any())
+        self._deleted = deleted_flags(events)
         self._wipes, self._ranks = plan.rule.wipes(events, self._deleted), plan.rule.ranks(events)
         self._values = events.select([name for name in events.schema.names if not name.startswith(CONTROL_PREFIX)])
 
     def settle(self, group: FileGroup, found: SortedEvents) -> GroupRows:
         """What some events, all those of their keys and of one file group, come down to."""
-        kept = self._keep(self._without_answered(found) if self._any_tombstone else found)
+        kept = self._keep(found)
         is_delete = self._deleted[kept.rows]
         rows = gather(self._values, kept.rows[~is_delete], outlives=self._outlives)
         return GroupRows(
@@ -70,17 +68,6 @@ class Settler:
             self._delete_rows(kept.rows[is_delete]),
             self._delete_rows(kept.wipes),
         )
-
-    def _without_answered(self, found: SortedEvents) -> SortedEvents:
-        """`found` without tombstones right after the delete of their key, here or at the end of the batch before."""
-        bits = self._bits[found.order]
-        differs = np.zeros(len(bits), np.bool_)
-        differs[found.starts] = True
-        tombstone, deletes = (bits & TOMBSTONE) != 0, (bits & (DELETED | TOMBSTONE)) == DELETED
-        repeats = differs & ((bits & ANSWERED) != 0)
-        repeats[1:] |= tombstone[1:] & deletes[:-1] & ~differs[1:]
-        key = np.cumsum(differs, dtype=np.int64)[~repeats]
-        return SortedEvents(found.order[~repeats], np.flatnonzero(np.diff(key, prepend=-1)))
 
     def _keep(self, found: SortedEvents) -> _Kept:
         """Rows that stay, in key order, after dedup by the merge rule (format 05, Dedup before write)."""

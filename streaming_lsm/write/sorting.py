@@ -15,7 +15,7 @@ from streaming_lsm.keys.words import KeyWords, sort_keys
 from streaming_lsm.merge.fold import survivors
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Run, aligned_blocks
-from streaming_lsm.write.events import DELETED, EventShape, bits_of, codes, event_keys
+from streaming_lsm.write.events import EventShape, codes, deleted_flags, event_keys
 from streaming_lsm.write.row_sizes import cuts, row_sizes
 
 Positions = Int64s
@@ -95,7 +95,7 @@ def reduced(events: pa.Table, found: SortedEvents, rule: MergeRule) -> Positions
     """The rows, in order, that may still count when the run is merged with others; see `survivors`."""
     if len(found.starts) == len(found.order):
         return found.order
-    ranks, wipes = rule.ranks(events), rule.wipes(events, (bits_of(events) & DELETED) != 0)
+    ranks, wipes = rule.ranks(events), rule.wipes(events, deleted_flags(events))
     order = found.order
     return order[survivors(found.starts, wipes[order], None if ranks is None else ranks[order])]
 

@@ -1,22 +1,24 @@
-"""Tombstones that only repeat a delete, also when the delete was the last event of the batch before.
+"""Tombstones that only repeat a delete: those whose event before, in the same topic partition, deletes the same key.
 
 A Debezium delete carries an ordering value and is followed by a tombstone of the same key, which carries none.
-Taken for a delete of its own the tombstone would remove rows that are newer than the delete.
+Taken for a delete of its own the tombstone would remove rows that are newer than the delete. Which event comes before
+is told by the offsets, over the batches of a task and from one commit to the next. Events that were set aside as dead
+letters are not there: they part nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from streaming_lsm.columns import Flags, flags
+from streaming_lsm.columns import Flags, Int64s, flags, int64s, pc
 from streaming_lsm.write import control
 
-_SOURCE = (control.TOPIC, control.TOPIC_PARTITION)
+_POSITION = (control.TOPIC, control.TOPIC_PARTITION, control.OFFSET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class LastEvent:
     offset: int
     deleted_key: str | None
 
+
+_UNKNOWN = LastEvent(-1, None)
 
 LastEvents = Mapping[str, LastEvent]
 """By source, ``topic/partition``."""
@@ -52,48 +56,65 @@ def open_deletes(before: OpenDeletes, tasks: Iterable[LastEvents]) -> dict[str, 
 
 def newest_events(before: LastEvents, after: LastEvents) -> LastEvents:
     """The later one of two last events of each source."""
-    none = LastEvent(-1, None)
-    return {**before, **{source: new for source, new in after.items() if new.offset > before.get(source, none).offset}}
+    newer = {source: new for source, new in after.items() if new.offset > before.get(source, _UNKNOWN).offset}
+    return {**before, **newer}
 
 
-def last_events(batch: pa.RecordBatch, keys: pa.StringArray, deleted: Flags, tombstone: Flags) -> dict[str, LastEvent]:
-    """The last event of each topic partition; nothing for batches that do not come from Kafka."""
-    if not has_sources(batch):
-        return {}
+def events_before(deletes: OpenDeletes) -> LastEvents:
+    """The events before a batch, as far as tombstones could follow them. Their offsets are known no more: below all."""
+    return {source: LastEvent(-1, key) for source, key in deletes.items()}
+
+
+def answered(
+    batch: pa.RecordBatch, keys: pa.StringArray, deletes: Flags, tombstone: Flags, before: LastEvents
+) -> tuple[Flags, LastEvents]:
+    """Which tombstones say nothing new, and what has to be known when the next batch comes.
+
+    Args:
+        batch: events. Those that do not say where they come from are never answered and answer nothing.
+        keys: their record keys.
+        deletes: bool (rows,), the deletes that a tombstone may follow.
+        tombstone: bool (rows,).
+        before: the last event of each topic partition so far.
+
+    Returns:
+        bool (rows,), and `before` with the events of the batch.
+    """
+    repeats = np.zeros(batch.num_rows, np.bool_)
+    if not has_sources(batch.schema):
+        return repeats, before
+    rows, begins = _by_source(batch)
+    later = np.flatnonzero(tombstone[rows[1:]] & deletes[rows[:-1]] & ~begins[1:]) + 1
+    one, other = (keys.take(pa.array(rows[places], pa.int64())) for places in (later - 1, later))
+    repeats[rows[later]] = flags(pc.equal(one, other))
     found = {}
-    for source, rows in _by_source(batch):
-        rows &= flags(pc.is_valid(batch.column(control.OFFSET)))
-        if not rows.any():
-            continue
-        offsets = batch.column(control.OFFSET).filter(pa.array(rows))
-        last = int(np.flatnonzero(rows)[int(np.argmax(np.asarray(offsets)))])
-        deletes = bool(deleted[last] and not tombstone[last])
-        found[source] = LastEvent(batch.column(control.OFFSET)[last].as_py(), keys[last].as_py() if deletes else None)
-    return found
+    for begin, end in pairwise([*np.flatnonzero(begins).tolist(), len(rows)]):
+        first, last = int(rows[begin]), int(rows[end - 1])
+        topic, partition, offset = (batch.column(name)[first].as_py() for name in _POSITION)
+        known = before.get(f"{topic}/{partition}", _UNKNOWN)
+        repeats[first] = tombstone[first] and known.offset < offset and known.deleted_key == keys[first].as_py()
+        deleted_key = keys[last].as_py() if deletes[last] else None
+        found[f"{topic}/{partition}"] = LastEvent(batch.column(control.OFFSET)[last].as_py(), deleted_key)
+    return repeats, newest_events(before, found)
 
 
-def answered(batch: pa.RecordBatch, keys: pa.StringArray, tombstone: Flags, expected: OpenDeletes) -> Flags:
-    """Tombstones of keys whose delete ended the batch before, bool (rows,); the first event of the key counts."""
-    rows = np.zeros(batch.num_rows, np.bool_)
-    if not expected or not tombstone.any() or not has_sources(batch):
-        return rows
-    for source, of_source in _by_source(batch):
-        if source in expected:
-            rows |= of_source & tombstone & flags(pc.equal(keys, pa.scalar(expected[source])))
-    return rows
+def has_sources(schema: pa.Schema) -> bool:
+    """Whether events say which topic partition and offset they come from, and which of them are tombstones."""
+    return {*_POSITION, control.TOMBSTONE} <= set(schema.names)
 
 
-def has_sources(batch: pa.RecordBatch) -> bool:
-    """Whether the events say which topic partition and offset they come from."""
-    return {*_SOURCE, control.OFFSET, control.TOMBSTONE} <= set(batch.schema.names)
+def _by_source(batch: pa.RecordBatch) -> tuple[Int64s, Flags]:
+    """The rows by topic partition and offset, without those that do not say all of it.
 
-
-def _by_source(batch: pa.RecordBatch) -> Iterable[tuple[str, Flags]]:
-    """Each topic partition with its rows, bool (rows,); rows that do not say where they come from are in none."""
-    topic, partition = (batch.column(name) for name in _SOURCE)
-    distinct = pa.table([topic, partition], names=list(_SOURCE)).group_by(list(_SOURCE)).aggregate([])
-    for row in distinct.to_pylist():
-        if None in row.values():
-            continue
-        rows = pc.and_(pc.equal(topic, row[control.TOPIC]), pc.equal(partition, row[control.TOPIC_PARTITION]))
-        yield f"{row[control.TOPIC]}/{row[control.TOPIC_PARTITION]}", flags(rows)
+    Returns:
+        int64, row numbers; bool, whether a topic partition begins there.
+    """
+    known = np.logical_and.reduce([flags(pc.is_valid(batch.column(name))) for name in _POSITION])
+    rows = np.flatnonzero(known)
+    topic, partition, offset = (batch.column(name) for name in _POSITION)
+    numbers = [int64s(column)[rows] for column in (pc.dictionary_encode(topic).indices, partition, offset)]
+    order = np.lexsort(numbers[::-1])
+    begins = np.ones(len(rows), np.bool_)
+    if len(rows):
+        begins[1:] = np.logical_or.reduce([np.diff(column[order]) != 0 for column in numbers[:2]])
+    return rows[order], begins

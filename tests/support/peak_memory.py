@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from streaming_lsm import LsmTable, config
 from streaming_lsm.format.names import WriteToken
-from streaming_lsm.write.control import TOMBSTONE
+from streaming_lsm.write import control
 from streaming_lsm.write.numbers import TaskNumbers
 from streaming_lsm.write.partition_writer import write_partition
 from streaming_lsm.write.plan import FileOptions
@@ -45,7 +45,8 @@ class Shape:
         large: one event in so many has `LARGE` bytes instead of `text`; 0 for none.
         hot: one event in so many has the same key as all others of them; 0 for none.
         falling: whether each event is older, by the ordering field, than those before it.
-        tombstones: whether the events say which of them are tombstones, as those of a Kafka job do.
+        tombstones: whether the events say where they come from, as those of a Kafka job do; one in twenty is a
+            tombstone.
     """
 
     key: int = 17
@@ -99,7 +100,20 @@ def _batch(shape: Shape, random: np.random.Generator, before: int) -> pa.RecordB
     ts = -np.arange(before, before + count) if shape.falling else random.integers(0, 10**6, count)
     values = [key, pa.array(["p"] * count), pa.array(ts), pa.array(random.random(count) < 0.1), *texts]
     batch = pa.RecordBatch.from_arrays(values, schema=schema_of(shape.columns))
-    return batch.append_column(TOMBSTONE, pa.array([False] * count)) if shape.tombstones else batch
+    return _from_kafka(batch, random, before) if shape.tombstones else batch
+
+
+def _from_kafka(batch: pa.RecordBatch, random: np.random.Generator, before: int) -> pa.RecordBatch:
+    count = batch.num_rows
+    position = {
+        control.TOMBSTONE: pa.array(random.random(count) < 0.05),
+        control.TOPIC: pa.array(["orders"] * count),
+        control.TOPIC_PARTITION: pa.array(np.zeros(count, np.int32)),
+        control.OFFSET: pa.array(np.arange(before, before + count)),
+    }
+    for name, column in position.items():
+        batch = batch.append_column(name, column)
+    return batch
 
 
 def _digits(random: np.random.Generator, width: int, count: int) -> pa.StringArray:

@@ -121,22 +121,43 @@ def test_a_deletes_int_zero_wipes_and_is_stored_as_zero() -> None:
     }
 
 
-def test_a_tombstone_right_after_its_delete_says_nothing_new() -> None:
+def from_kafka(events: list[Event], tombstones: list[bool], offsets: list[int]) -> pa.RecordBatch:
+    position = {"_lsm_topic": ["t"] * len(events), "_lsm_partition": [0] * len(events), "_lsm_offset": offsets}
+    return batch(events, _lsm_tombstone=tombstones, **position)
+
+
+def test_a_tombstone_right_after_its_delete_is_taken_in_and_says_nothing_new() -> None:
     events: list[Event] = [("a", 5, 1, True), ("a", None, 0, False), ("b", None, 0, False)]
-    found = only(drain(make_plan(NOWHERE), batch(events, _lsm_tombstone=[False, True, True])))
-    assert found == {"rows": [], "deletes": [("a", 5), ("b", None)], "wipes": []}
+    buffer = RecordBuffer(make_plan(NOWHERE))
+    buffer.append(from_kafka(events, [False, True, True], [10, 11, 12]))
+    assert only(handed_over(buffer)) == {"rows": [], "deletes": [("a", 5), ("b", None)], "wipes": []}
+    assert (buffer.rows_in, buffer.rows_kept, buffer.rows_deleted) == (3, 0, 2)
+
+
+@pytest.mark.parametrize("buffer_bytes", [1, 1 << 20])
+def test_a_batch_of_nothing_but_answered_tombstones_leaves_nothing(buffer_bytes: int) -> None:
+    buffer = RecordBuffer(make_plan(NOWHERE, buffer_bytes=buffer_bytes, open_deletes={"t/0": "a"}))
+    buffer.append(from_kafka([("a", None, 0, False)], [True], [10]))
+    assert handed_over(buffer) == []
+    assert buffer.rows_in == 1
+
+
+def test_a_tombstone_that_does_not_say_where_it_comes_from_deletes() -> None:
+    events: list[Event] = [("a", 5, 1, True), ("a", None, 0, False)]
+    found = only(drain(make_plan(NOWHERE), batch(events, _lsm_tombstone=[False, True])))
+    assert found == {"rows": [], "deletes": [("a", None)], "wipes": []}
 
 
 def test_a_tombstone_after_a_row_or_another_tombstone_deletes() -> None:
     events: list[Event] = [("a", 5, 1, False), ("a", None, 0, False), ("a", None, 0, False), ("a", 1, 2, False)]
-    found = only(drain(make_plan(NOWHERE), batch(events, _lsm_tombstone=[False, True, True, False])))
+    found = only(drain(make_plan(NOWHERE), from_kafka(events, [False, True, True, False], [1, 2, 3, 4])))
     assert found == {"rows": [("a", 2)], "deletes": [], "wipes": [("a", None)]}
 
 
-def test_tombstones_answer_in_the_order_of_arrival_not_of_the_rows() -> None:
+def test_tombstones_answer_in_the_order_of_offsets_not_of_the_rows() -> None:
     plan = make_plan(NOWHERE, arrival_fields=("_lsm_offset",))
     events: list[Event] = [("a", None, 0, False), ("a", 5, 1, True)]
-    found = only(drain(plan, batch(events, _lsm_tombstone=[True, False], _lsm_offset=[11, 10])))
+    found = only(drain(plan, from_kafka(events, [True, False], [11, 10])))
     assert found["deletes"] == [("a", 5)]
 
 

@@ -28,12 +28,13 @@ from tests.support.plans import SCHEMA, make_plan, open_instant
 
 NOWHERE = Path("/nowhere")
 TOKEN = WriteToken(0, 0, 0)
+CONTROL = {"_lsm_topic": pa.string(), "_lsm_partition": pa.int32(), "_lsm_offset": pa.int64()}
 
 
 def batch(rows: list[dict[str, Any]], **control: list[Any]) -> pa.RecordBatch:
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     for name, values in control.items():
-        table = table.append_column(name, pa.array(values, pa.int64() if name == "_lsm_offset" else pa.bool_()))
+        table = table.append_column(name, pa.array(values, CONTROL.get(name, pa.bool_())))
     return table.combine_chunks().to_batches()[0]
 
 
@@ -99,6 +100,7 @@ def test_what_is_handed_over_is_the_same_whether_it_was_spilled_or_not(
     control: dict[str, list[Any]] = {"_lsm_offset": [offset for *_, offset in drawn]}
     if tombstones:
         control["_lsm_tombstone"] = [kind == "t" for *_, kind, _ in drawn]
+        control |= {"_lsm_topic": ["t"] * len(rows), "_lsm_partition": [0] * len(rows)}
     whole = batch(rows, **control)
     bounds = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
     parts = [whole.slice(begin, end - begin) for begin, end in itertools.pairwise(bounds)]

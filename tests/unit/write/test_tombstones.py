@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.write.tombstones import LastEvent, newest_events, open_deletes
+from streaming_lsm.write.tombstones import LastEvent, answered, newest_events, open_deletes
 from tests.oracle.reader import read_snapshot
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64())])
@@ -26,6 +27,8 @@ EVENTS = pa.schema(
 # (key, ordering value, kind) at offsets 0, 1, 2, …: the delete with ts 3 is older than the row with ts 9.
 LATE_DELETE = [("a", 9, "row"), ("b", 1, "row"), ("a", 3, "delete"), ("a", None, "tombstone"), ("b", 2, "row")]
 LONE_TOMBSTONE = [("a", 9, "row"), ("b", 5, "delete"), ("a", None, "tombstone"), ("b", 4, "row")]
+PARTED = [("a", 39, "row"), ("a", 20, "delete"), ("b", 1, "row"), ("a", None, "tombstone")]
+PARTED_BY_A_KEY_OF_THE_SAME_TASK = [(key.replace("b", "c"), ts, kind) for key, ts, kind in PARTED]
 TWO_TOMBSTONES = [("a", 9, "row"), ("a", 3, "delete"), ("a", None, "tombstone"), ("a", None, "tombstone")]
 
 
@@ -47,8 +50,14 @@ def events(found: list[tuple[str, int | None, str]], first: int) -> pa.Table:
 @pytest.mark.parametrize("cuts", [[], [1], [2], [3], [4], [3, 4], [1, 2, 3, 4]], ids=str)
 @pytest.mark.parametrize(
     ("stream", "expected"),
-    [(LATE_DELETE, {"a": 9, "b": 2}), (LONE_TOMBSTONE, {}), (TWO_TOMBSTONES, {})],
-    ids=["late-delete", "lone-tombstone", "two-tombstones"],
+    [
+        (LATE_DELETE, {"a": 9, "b": 2}),
+        (LONE_TOMBSTONE, {}),
+        (TWO_TOMBSTONES, {}),
+        (PARTED, {"b": 1}),
+        (PARTED_BY_A_KEY_OF_THE_SAME_TASK, {"c": 1}),
+    ],
+    ids=["late-delete", "lone-tombstone", "two-tombstones", "parted", "parted-by-a-key-of-the-same-task"],
 )
 def test_the_rows_do_not_depend_on_where_batches_are_cut(
     stream: list[tuple[str, int | None, str]], expected: dict[str, int], cuts: list[int], tmp_path: Path
@@ -67,6 +76,49 @@ def test_the_rows_do_not_depend_on_where_batches_are_cut(
         table.upsert(events(stream[begin:end], begin), batch_id=batch_id)
     for rows in (table.scan().to_arrow(), read_snapshot(tmp_path / "t")):
         assert {row["id"]: row["ts"] for row in rows.to_pylist()} == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "offset", "expected"),
+    [
+        (LastEvent(6, "a"), 7, True),
+        (LastEvent(-1, "a"), 7, True),
+        (LastEvent(8, "a"), 7, False),
+        (LastEvent(6, "b"), 7, False),
+        (LastEvent(6, None), 7, False),
+    ],
+    ids=["right-after", "offset-unknown", "earlier", "other-key", "no-delete"],
+)
+def test_the_first_event_of_a_batch_is_answered_by_the_last_one_before(
+    before: LastEvent, offset: int, expected: bool
+) -> None:
+    (batch,) = events([("a", None, "tombstone")], offset).to_batches()
+    yes, no = np.ones(1, np.bool_), np.zeros(1, np.bool_)
+    found, last = answered(batch, pa.array(["a"]), no, yes, {"orders/0": before})
+    assert found.tolist() == [expected]
+    assert last == {"orders/0": before if before.offset > offset else LastEvent(offset, None)}
+
+
+def test_events_of_several_sources_are_answered_each_by_its_own() -> None:
+    keys, kinds = ["a", "b", "a", "b"], ["delete", "delete", "tombstone", "tombstone"]
+    (batch,) = events(list(zip(keys, [1, 1, None, None], kinds, strict=True)), 5).to_batches()
+    place = batch.schema.get_field_index("_lsm_partition")
+    deletes, tombstone = (np.array([kind == wanted for kind in kinds]) for wanted in ("delete", "tombstone"))
+    split = batch.set_column(place, batch.schema.field(place), pa.array([0, 1, 0, 1], pa.int32()))
+    for one, expected in ((split, [False, False, True, True]), (batch, [False] * 4)):
+        found, last = answered(one, pa.array(keys), deletes, tombstone, {"other/9": LastEvent(3, "z")})
+        assert found.tolist() == expected
+        assert last["other/9"] == LastEvent(3, "z")
+    assert last["orders/0"] == LastEvent(8, None)
+
+
+def test_the_first_event_of_a_source_is_not_answered_by_the_last_one_of_another() -> None:
+    (batch,) = events([("a", 1, "delete"), ("a", None, "tombstone")], 5).to_batches()
+    place = batch.schema.get_field_index("_lsm_partition")
+    split = batch.set_column(place, batch.schema.field(place), pa.array([0, 1], pa.int32()))
+    deletes = np.array([True, False])
+    assert answered(batch, pa.array(["a", "a"]), deletes, ~deletes, {})[0].tolist() == [False, True]
+    assert not answered(split, pa.array(["a", "a"]), deletes, ~deletes, {})[0].any()
 
 
 def test_the_last_event_of_a_source_is_the_one_with_the_largest_offset_over_all_tasks() -> None:
