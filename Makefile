@@ -10,7 +10,7 @@ DEMO_EVENTS ?= 20000
 FAST := TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo /tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install constraints run-kafka-demo docs lint format test unit property conformance oracle integration bench faults test-size clean
+.PHONY: help install constraints run-kafka-demo docs lint format test unit property golden oracle integration bench faults test-size clean
 
 define group
 	@begun=$$(date +%s); echo "== $(1)"; $(2); status=$$?; \
@@ -35,7 +35,7 @@ run-kafka-demo: install  ## Broker, change events, stream, table, comparison; DE
 
 ##@ Develop
 
-test: lint unit property conformance oracle integration  ## Everything that CI runs, with the time of each group
+test: lint unit property golden oracle integration  ## Everything that CI runs, with the time of each group
 
 lint: install  ## Style, types, and which room may import which
 	$(call group,lint,$(BIN)/ruff check --quiet --config conf/ruff.toml . && $(BIN)/ruff format --check --quiet --config conf/ruff.toml . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache)
@@ -46,8 +46,8 @@ unit: install  ## One module at a time
 property: install  ## Random batches against a model
 	$(call group,property,$(FAST) $(PYTEST) tests/property)
 
-conformance: install  ## Against files and rows of real Hudi
-	$(call group,conformance,$(FAST) $(PYTEST) tests/conformance)
+golden: install  ## Against files and rows of real Hudi
+	$(call group,golden,$(FAST) $(PYTEST) tests/golden)
 
 oracle: install  ## The independent reader, and ours against its tables
 	$(call group,oracle,$(FAST) $(PYTEST) tests/oracle)
