@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming_lsm.avro_names import resolved_avro
 from streaming_lsm.errors import SchemaError
 
 COMMIT_TIME = "_hoodie_commit_time"
@@ -46,6 +47,7 @@ _PRIMITIVES: dict[pa.DataType, Avro] = {
     pa.timestamp("us"): {"type": "long", "logicalType": "local-timestamp-micros"},
 }
 _ARROW: dict[tuple[str, str | None], pa.DataType] = {
+    ("null", None): pa.null(),
     ("boolean", None): pa.bool_(),
     ("int", None): pa.int32(),
     ("long", None): pa.int64(),
@@ -53,6 +55,7 @@ _ARROW: dict[tuple[str, str | None], pa.DataType] = {
     ("double", None): pa.float64(),
     ("string", None): pa.string(),
     ("bytes", None): pa.binary(),
+    ("fixed", None): pa.binary(),
     ("int", "date"): pa.date32(),
     ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
     ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
@@ -207,10 +210,19 @@ def from_avro(text: str, source: str) -> pa.Schema:
     Raises:
         SchemaError: not an Avro record, or a type this package does not read.
     """
+    return arrow_fields(resolved_avro(text, source), source)
+
+
+def arrow_fields(fields: Sequence[Mapping[str, Any]], source: str) -> pa.Schema:
+    """Arrow schema of fields that `resolved_avro` gave.
+
+    Raises:
+        SchemaError: a type this package does not read.
+    """
     try:
-        return pa.schema([_arrow_field(field, source) for field in json.loads(text)["fields"]])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise SchemaError(f"{source}: not an Avro record schema ({error}): {text[:80]!r}") from error
+        return pa.schema([_arrow_field(field, source) for field in fields])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SchemaError(f"{source}: not an Avro record schema ({error}): {str(fields)[:80]!r}") from error
 
 
 def _arrow_field(field: Mapping[str, Avro], source: str) -> pa.Field[Any]:
@@ -227,15 +239,13 @@ def _arrow_type(avro: Avro, where: str) -> tuple[pa.DataType, bool]:
         return _arrow_type(branches[0], where)[0], "null" in avro  # type: ignore[arg-type]
     if isinstance(avro, str):
         avro = {"type": avro}
-    return _arrow_complex(avro, where), False
+    return _arrow_complex(avro, where), avro.get("type") == "null"
 
 
 def _arrow_complex(avro: Mapping[str, object], where: str) -> pa.DataType:
     kind, logical = avro.get("type"), avro.get("logicalType")
     if logical == "decimal":
         return pa.decimal128(int(str(avro["precision"])), int(str(avro.get("scale", 0))))
-    if isinstance(kind, dict | list):
-        return _arrow_type(kind, where)[0]
     if kind == "array":
         item, nullable = _arrow_type(avro["items"], where)  # type: ignore[arg-type]
         return pa.list_(pa.field("element", item, nullable))

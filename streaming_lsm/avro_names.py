@@ -1,0 +1,66 @@
+"""Named types of an Avro schema, written out where the schema refers to them by their names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from streaming_lsm.errors import SchemaError
+
+_NAMED = ("record", "enum", "fixed")
+_MAX_AVRO_DEPTH = 32
+_MAX_AVRO_TYPES = 10_000
+
+
+def resolved_avro(text: str, source: str) -> list[dict[str, Any]]:
+    """Fields of an Avro record, each type written out where the schema refers to it by its name.
+
+    Raises:
+        SchemaError: not an Avro record, a name used before or inside its definition, or too many nested types.
+    """
+    try:
+        record = json.loads(text)
+        namespace = record.get("namespace", str(record.get("name", "")).rpartition(".")[0])
+        return _Definitions().fields(record, str(namespace), source, 0)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SchemaError(f"{source}: not an Avro record schema ({error}): {text[:80]!r}") from error
+
+
+class _Definitions:
+    """Named types of a schema, as far as it has been walked."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[dict[str, Any], str]] = {}
+        self._types = 0
+
+    def fields(self, record: Mapping[str, Any], namespace: str, source: str, depth: int) -> list[dict[str, Any]]:
+        named = [(field, f"{source}: column {field['name']!r}") for field in record["fields"]]
+        return [{**field, "type": self._walk(field["type"], namespace, where, depth)} for field, where in named]
+
+    def _walk(self, avro: Any, namespace: str, where: str, depth: int) -> Any:
+        self._types += 1
+        if depth > _MAX_AVRO_DEPTH or self._types > _MAX_AVRO_TYPES:
+            raise SchemaError(f"{where}: types are nested too deeply, or too many")
+        if isinstance(avro, list):
+            return [self._walk(branch, namespace, where, depth + 1) for branch in avro]
+        if isinstance(avro, str):
+            definition = self._known.get(f"{namespace}.{avro}") or self._known.get(avro)
+            return avro if definition is None else self._walk(*definition, where, depth + 1)
+        kind = avro["type"]
+        if isinstance(kind, dict | list):
+            return self._walk(kind, namespace, where, depth + 1)
+        if kind in ("array", "map"):
+            child = "items" if kind == "array" else "values"
+            return {**avro, child: self._walk(avro[child], namespace, where, depth + 1)}
+        return self._define(avro, namespace, where, depth) if kind in _NAMED else avro
+
+    def _define(self, avro: dict[str, Any], namespace: str, where: str, depth: int) -> dict[str, Any]:
+        namespace = str(avro.get("namespace", namespace))
+        name = str(avro["name"])
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        written = avro
+        if avro["type"] == "record":
+            written = {**avro, "fields": self.fields(avro, full.rpartition(".")[0], where, depth + 1)}
+        self._known[full] = (avro, namespace)  # only now: a type inside itself stays a name, which nothing reads
+        return written
