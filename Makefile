@@ -10,7 +10,7 @@ DEMO_EVENTS ?= 20000
 FAST := TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo /tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install constraints run-kafka-demo docs lint format test unit property golden oracle integration bench faults test-size clean
+.PHONY: help install constraints run-kafka-demo docs lint format test unit property golden oracle integration bench faults conformance test-size clean
 
 define group
 	@begun=$$(date +%s); echo "== $(1)"; $(2); status=$$?; \
@@ -59,7 +59,10 @@ bench: install  ## Ratios to pyarrow and Spark: table, build/bench/results.json 
 	$(BIN)/python -m tests.bench
 
 faults: install  ## Spark's own faults on a cluster: killed workers and executors, late tasks, lost shuffles; 5 min
-	$(call group,faults,$(PYTEST) tests/faults)
+	$(call group,faults,$(PYTEST) tests/faults && LSM_ALL_FAULTS=1 $(FAST) $(PYTEST) tests/golden/test_version_changes.py)
+
+conformance: install  ## Real Hudi 1.2 on Spark 3.5 and hudi-rs as judges, both directions; sets them up first
+	$(call group,conformance,$(BIN)/python -m tests.conformance.environment && $(PYTEST) tests/conformance)
 
 test-size: install  ## 20 M rows as one batch under a hard limit of memory; SIZE_ROWS, SIZE_BUDGET, SIZE_FOLDER; 3 min
 	$(call group,test-size,$(BIN)/python -m tests.size)
