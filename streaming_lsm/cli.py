@@ -18,11 +18,16 @@ from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, LsmError
 from streaming_lsm.format.clean import CleanMetadata
 from streaming_lsm.format.commit import CommitMetadata, file_path
+from streaming_lsm.format.table_properties import DEFAULT_LAYOUT, LSM_TREE, TABLE_VERSION
 from streaming_lsm.options_page import options_page
+from streaming_lsm.read.change_lines import change_lines
 from streaming_lsm.read.json_lines import json_lines
+from streaming_lsm.read.queries import CDC, INCREMENTAL, QUERY_TYPES, SNAPSHOT
+from streaming_lsm.read.scan import Scan
 from streaming_lsm.read.where import parse_where
 from streaming_lsm.schema import PARTITION_PATH, RECORD_KEY, with_meta
 from streaming_lsm.table import LsmTable
+from streaming_lsm.table_options import copied_options
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.timeline.waiting import CLEAN, pending_cleans, pending_compactions
@@ -54,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="lsm", description="Look at a table, compact it, clean it.")
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _read_arguments(verbs.add_parser("read", help="print the rows of a snapshot"))
+    _read_arguments(verbs.add_parser("read", help="print the rows or the changes of a table"))
     timeline = verbs.add_parser("timeline", help="list the table's actions")
     timeline.add_argument("table", help="path of the table")
     timeline.set_defaults(run=_timeline)
@@ -65,6 +70,20 @@ def _parser() -> argparse.ArgumentParser:
     clean = verbs.add_parser("clean", help="delete file slices that no retained commit needs")
     _service_arguments(clean)
     clean.set_defaults(run=_clean)
+    upgrade = verbs.add_parser("upgrade", help="make a table one of a later version, or of sorted files")
+    _service_arguments(upgrade)
+    upgrade.add_argument("--to", type=int, metavar="VERSION", help="10 if left out")
+    upgrade.add_argument("--storage-layout", choices=(DEFAULT_LAYOUT, LSM_TREE), help="as it is if left out")
+    upgrade.set_defaults(run=_upgrade)
+    downgrade = verbs.add_parser("downgrade", help="make a table one of an earlier version, which older readers read")
+    _service_arguments(downgrade)
+    downgrade.add_argument("--to", type=int, metavar="VERSION", default=9, help="9 or 8; 9 if left out")
+    downgrade.set_defaults(run=_downgrade)
+    copy = verbs.add_parser("copy", help="write the rows of a table, of any version that is read, to a new one")
+    copy.add_argument("table", help="path of the table to be read")
+    copy.add_argument("target", help="path of the new table")
+    _option_arguments(copy)
+    copy.set_defaults(run=_copy)
     options = verbs.add_parser("options", help="print all options with their defaults as Markdown")
     options.set_defaults(run=lambda _: print(options_page(), end=""))
     return parser
@@ -72,6 +91,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _service_arguments(service: argparse.ArgumentParser) -> None:
     service.add_argument("table", help="path of the table")
+    _option_arguments(service)
+    service.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
+
+
+def _option_arguments(service: argparse.ArgumentParser) -> None:
     service.add_argument(
         *("-o", "--option"),
         action="append",
@@ -80,12 +104,14 @@ def _service_arguments(service: argparse.ArgumentParser) -> None:
         help="an option, see docs/configuration.md; may be given several times",
     )
     service.add_argument("--properties", metavar="FILE", help="Java properties file with options")
-    service.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
 
 
 def _read_arguments(read: argparse.ArgumentParser) -> None:
     read.add_argument("table", help="path of the table")
     read.add_argument("--as-of", metavar="T", help="an instant, or a time such as '2026-11-20 10:00'; now if left out")
+    read.add_argument("--query-type", choices=QUERY_TYPES, default=SNAPSHOT, help="what to read; default snapshot")
+    read.add_argument("--begin", metavar="T", help="incremental and cdc: writes completed after it; 000 for all")
+    read.add_argument("--end", metavar="T", help="incremental and cdc: writes completed until then; all if left out")
     read.add_argument("--columns", metavar="A,B", help="the columns to print, in this order")
     read.add_argument("--where", metavar="FILTER", help="for example: qty > 5 and country in ('DE', 'FR')")
     read.add_argument("--meta", action="store_true", help="also the five _hoodie_ columns")
@@ -95,13 +121,42 @@ def _read_arguments(read: argparse.ArgumentParser) -> None:
 
 
 def _read(arguments: argparse.Namespace) -> None:
-    columns = [name.strip() for name in arguments.columns.split(",")] if arguments.columns else None
     table = LsmTable(arguments.table)
-    where = parse_where(arguments.where, with_meta(table.schema)) if arguments.where else None
-    if arguments.format == "jsonl":
-        _write_lines(_sorted_lines(table, columns, where, arguments), arguments.output)
+    if arguments.query_type in (INCREMENTAL, CDC) and not arguments.begin:
+        raise ConfigError(
+            f"--query-type {arguments.query_type} needs --begin, for example --begin 000 for all there is"
+        )
+    if arguments.query_type == CDC:
+        _read_changes(table, arguments)
         return
-    rows = table.scan(columns, where, arguments.as_of, meta=arguments.meta).to_arrow()
+    if arguments.format == "jsonl":
+        _write_lines(_sorted_lines(table, arguments), arguments.output)
+        return
+    _show(_scan(table, arguments).to_arrow(), arguments)
+
+
+def _scan(table: LsmTable, arguments: argparse.Namespace, *more: str) -> Scan:
+    """The rows asked for, with `more` columns at the end."""
+    where = parse_where(arguments.where, with_meta(table.schema)) if arguments.where else None
+    columns = [name.strip() for name in arguments.columns.split(",")] if arguments.columns else None
+    if more:
+        columns = [*dict.fromkeys([*_scan(table, arguments).columns, *more])]
+    if arguments.query_type == INCREMENTAL:
+        return table.incremental(arguments.begin, arguments.end, columns, where, meta=arguments.meta)
+    return table.scan(columns, where, arguments.as_of, meta=arguments.meta, query_type=arguments.query_type)
+
+
+def _read_changes(table: LsmTable, arguments: argparse.Namespace) -> None:
+    if arguments.columns or arguments.where or arguments.as_of:
+        raise ConfigError("--query-type cdc shows all changes: --columns, --where and --as-of cannot be given")
+    changes = table.changes(arguments.begin, arguments.end).to_arrow()
+    if arguments.format == "jsonl":
+        _write_lines(sorted(change_lines(changes)), arguments.output)
+    else:
+        _show(changes, arguments)
+
+
+def _show(rows: pa.Table, arguments: argparse.Namespace) -> None:
     if arguments.format == "parquet":
         if not arguments.output:
             raise ConfigError("--format parquet needs --output FILE")
@@ -119,14 +174,10 @@ def _write_csv(rows: pa.Table, output: str | None) -> None:
     pa.csv.write_csv(rows, output or sys.stdout.buffer)
 
 
-def _sorted_lines(
-    table: LsmTable, columns: list[str] | None, where: pa.compute.Expression | None, arguments: argparse.Namespace
-) -> list[str]:
+def _sorted_lines(table: LsmTable, arguments: argparse.Namespace) -> list[str]:
     """Rows by partition path, record key and text, so that two readers' outputs can be compared as files."""
-    shown = table.scan(columns, where, arguments.as_of, meta=arguments.meta)
-    keyed = table.scan(
-        [*dict.fromkeys([*shown.columns, PARTITION_PATH, RECORD_KEY])], where, arguments.as_of
-    ).to_arrow()
+    shown = _scan(table, arguments)
+    keyed = _scan(table, arguments, PARTITION_PATH, RECORD_KEY).to_arrow()
     paths, keys = keyed.column(PARTITION_PATH).to_pylist(), keyed.column(RECORD_KEY).to_pylist()
     lines = json_lines(keyed.select(list(shown.columns)))
     return [line for *_, line in sorted(zip(paths, keys, lines, strict=True))]
@@ -154,12 +205,45 @@ def _table_lines(rows: pa.Table) -> list[str]:
 
 def _opened(arguments: argparse.Namespace) -> LsmTable:
     """The table of a service, with the options of the command line."""
+    return LsmTable(arguments.table, _given(arguments), properties=arguments.properties)
+
+
+def _given(arguments: argparse.Namespace) -> dict[str, str]:
     pairs = [text.partition("=") for text in arguments.option]
     for key, equals, _ in pairs:
         if not equals:
             raise ConfigError(f"{key!r} is no KEY=VALUE")
-    given = {key.strip(): value for key, _, value in pairs}
-    return LsmTable(arguments.table, given, properties=arguments.properties)
+    return {key.strip(): value for key, _, value in pairs}
+
+
+def _upgrade(arguments: argparse.Namespace) -> None:
+    target = TABLE_VERSION if arguments.to is None and arguments.storage_layout is None else arguments.to
+    _change_version(arguments, target, arguments.storage_layout, up=True)
+
+
+def _downgrade(arguments: argparse.Namespace) -> None:
+    _change_version(arguments, arguments.to, None, up=False)
+
+
+def _change_version(arguments: argparse.Namespace, target: int | None, layout: str | None, *, up: bool) -> None:
+    table = _opened(arguments)
+    if target is not None and (target < table.config.version if up else target > table.config.version):
+        other = "downgrade" if up else "upgrade"
+        raise ConfigError(f"the table has version {table.config.version}: use lsm {other} --to {target}")
+    if arguments.dry_run:
+        _write_lines([*table.plan_version(target, layout).lines()] or ["nothing to do"], None)
+        return
+    changed = table.change_version(target, layout)
+    print(f"{changed.path} has version {changed.config.version}, storage layout {changed.config.storage_layout}")
+
+
+def _copy(arguments: argparse.Namespace) -> None:
+    source = LsmTable(arguments.table)
+    options = {**copied_options(source.config), **_given(arguments)}
+    target = LsmTable.create(arguments.target, source.schema, options, properties=arguments.properties)
+    rows = source.scan().to_arrow()
+    target.bulk_insert(rows)
+    print(f"{len(rows):,} rows copied to {target.path}, version {target.config.version}")
 
 
 def _compact(arguments: argparse.Namespace) -> None:

@@ -150,8 +150,9 @@ _TABLE = "Table (fixed at creation, kept in hoodie.properties)"
 TABLE_NAME = text("hoodie.table.name", None, _TABLE, "Name of the table; needed to create one.", "hoodie.datasource.write.table.name")
 DATABASE_NAME = text("hoodie.database.name", None, _TABLE, "Database of the table; part of the properties' checksum.")
 TABLE_TYPE = choice("hoodie.datasource.write.table.type", "MERGE_ON_READ", ("MERGE_ON_READ", "COPY_ON_WRITE"), _TABLE, "Kind of table. MERGE_ON_READ: a write adds log files, and compaction makes base files. COPY_ON_WRITE: a write makes new base files.", "hoodie.table.type")
-TABLE_VERSION = integer("hoodie.write.table.version", 10, _TABLE, "Table version. 10 is the first with sorted native logs (Hudi 1.3).", minimum=1)
-STORAGE_LAYOUT = choice("hoodie.table.storage.layout", "lsm_tree", ("lsm_tree",), _TABLE, "Layout of the file slices: every file sorted by record key.")
+TABLE_VERSION = integer("hoodie.write.table.version", 10, _TABLE, "Table version: 10, the first with native log files (Hudi 1.3), or 9 or 8, which Hudi 1.2 reads and writes.", minimum=1)
+AUTO_UPGRADE = boolean("hoodie.write.auto.upgrade", False, _TABLE, "With hoodie.write.table.version: a table of an earlier version is upgraded before the next write. Hudi's default is true.")
+STORAGE_LAYOUT = choice("hoodie.table.storage.layout", None, ("lsm_tree", "default"), _TABLE, "Layout of the file slices. lsm_tree: every file sorted by record key; needs version 10, where it is what a new table gets.")
 RECORD_KEY_FIELDS = fields("hoodie.datasource.write.recordkey.field", _TABLE, "Columns that make the record key.", "hoodie.table.recordkey.fields")
 PARTITION_FIELDS = fields("hoodie.datasource.write.partitionpath.field", _TABLE, "Columns that make the partition path; none for an unpartitioned table. With the CUSTOM key generator each is `column:SIMPLE` or `column:TIMESTAMP`.", "hoodie.table.partition.fields")
 ORDERING_FIELDS = fields("hoodie.table.ordering.fields", _TABLE, "Columns that say which of two rows of a key is newer. None: the later commit wins.", "hoodie.datasource.write.precombine.field", "hoodie.table.precombine.field")
@@ -200,6 +201,7 @@ COMPRESSION = choice("hoodie.parquet.compression.codec", "zstd", ("zstd", "snapp
 ROW_GROUP_ROWS = integer("lsm.parquet.row.group.rows", 131072, _FILES, "Rows per Parquet row group.", minimum=1)
 PAGE_BYTES = integer("hoodie.parquet.page.size", 1048576, _FILES, "Uncompressed bytes of a Parquet page.", minimum=1024)
 LOG_MAX_BYTES = integer("hoodie.logfile.max.size", 1073741824, _FILES, "Bytes at which a log file ends and the next version of its instant begins.", minimum=1)
+DATA_BLOCK_FORMAT = choice("hoodie.logfile.data.block.format", "avro", ("avro", "parquet"), _FILES, "What the data blocks of inline logs hold. Only tables before version 10 have such logs.")
 BASE_MAX_BYTES = integer("hoodie.parquet.max.file.size", 125829120, _FILES, "Bytes of a base file above which a warning asks for more buckets: a simple bucket has one base file.", minimum=1)
 BLOOM_TYPE = choice("hoodie.bloom.index.filter.type", "DYNAMIC_V0", ("DYNAMIC_V0", "SIMPLE"), _FILES, "Kind of the bloom filter in base file footers.")
 BLOOM_ENTRIES = integer("hoodie.index.bloom.num_entries", 60000, _FILES, "Keys for which a bloom filter is sized.", minimum=1)
@@ -209,6 +211,7 @@ BLOOM_MAX_ENTRIES = integer("hoodie.bloom.index.filter.dynamic.max.entries", 100
 _READ = "Read"
 READ_THREADS = integer("lsm.read.threads", 0, _READ, "Threads that read file slices; 0: one per core.")
 AS_OF = text("as.of.instant", None, _READ, "Read the snapshot as of this instant or time, unless the call names another; now when not set.")
+QUERY_TYPE = choice("hoodie.datasource.query.type", "snapshot", ("snapshot", "read_optimized"), _READ, "Which state of the table is read. read_optimized: base files alone, without what was written since their compaction.")
 READ_META = boolean("lsm.read.meta", False, _READ, "Put the five meta columns first.")
 READ_LEGACY_NAMES = boolean("lsm.read.rfc103.names", False, _READ, "Also read log files under the names of RFC-103's first text.")
 
@@ -226,6 +229,7 @@ CLEAN_AUTOMATIC = boolean("hoodie.clean.automatic", True, _SERVICES, "After a wr
 CLEAN_POLICY = choice("hoodie.clean.policy", "KEEP_LATEST_COMMITS", ("KEEP_LATEST_COMMITS", "KEEP_LATEST_FILE_VERSIONS"), _SERVICES, "Keep what reading as of the last commits needs, or the last slices of each file group.")
 CLEAN_COMMITS = integer("hoodie.clean.commits.retained", 10, _SERVICES, "KEEP_LATEST_COMMITS: commits whose state stays readable.", minimum=1)
 CLEAN_VERSIONS = integer("hoodie.clean.fileversions.retained", 3, _SERVICES, "KEEP_LATEST_FILE_VERSIONS: slices of each file group that stay.", minimum=1)
+
 
 _KAFKA = "Kafka job"
 KAFKA_SERVERS = text("kafka.bootstrap.servers", None, _KAFKA, "Brokers, `host:port` separated by commas. Every other key under `kafka.` goes to the Kafka client as it is.")
@@ -289,6 +293,12 @@ class Options(Mapping[str, object]):
         merged = Options()
         merged._values = {**self._values, **other._values}
         return merged
+
+    def without(self, *options: Option[int] | Option[str | None]) -> Options:
+        """These options, without what was set for some."""
+        left = Options()
+        left._values = {key: value for key, value in self._values.items() if key not in {o.key for o in options}}
+        return left
 
 
 def resolve(

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import date
 from functools import cached_property
 from time import perf_counter
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
-from streaming_lsm.engine import LocalEngine
-from streaming_lsm.errors import ConfigError, SchemaError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.names import WriteToken, bucket_of
-from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.errors import ConfigError, UnsupportedTable
+from streaming_lsm.format.names import WriteToken
 from streaming_lsm.index.bucket_index import BucketIndex
-from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.keys.generator import KeyGenerator
-from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.read.file_view import FileSlice, FileView
-from streaming_lsm.read.history import read_history
-from streaming_lsm.read.scan import Scan, filter_columns
-from streaming_lsm.read.settled import settled_slices
-from streaming_lsm.read.slice_reader import SliceReader
-from streaming_lsm.schema import META_COLUMNS, fit_known, from_avro, table_schema, to_avro, with_meta
+from streaming_lsm.readable_table import OptionValues, Path, ReadableTable
+from streaming_lsm.schema import fit_known, table_schema, to_avro
 from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.services.inline import TableServices
+from streaming_lsm.services.versions import ChangePlan, VersionChange, change_version, plan_change
 from streaming_lsm.storage.local import open_storage
-from streaming_lsm.table_options import check_options, create_table, key_generator
+from streaming_lsm.table_options import create_table, key_generator
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.replay import ReplayIdentity
@@ -48,9 +37,6 @@ from streaming_lsm.write.tombstones import has_sources, open_deletes
 
 _LOG = logging.getLogger(__name__)
 
-OptionValues = Mapping[str, object]
-Path = str | os.PathLike[str]
-
 _COMBINE = {
     UPSERT: config.COMBINE_UPSERT,
     INSERT: config.COMBINE_INSERT,
@@ -59,7 +45,7 @@ _COMBINE = {
 }
 
 
-class LsmTable:
+class LsmTable(ReadableTable):
     """A table of sorted log files: write it, read it, look at it.
 
     Attributes:
@@ -74,27 +60,8 @@ class LsmTable:
     def __init__(
         self, path: Path, options: OptionValues | Options | None = None, *, properties: Path | None = None
     ) -> None:
-        """Open a table.
-
-        Args:
-            path: a folder or a ``file://`` URI.
-            options: see docs/configuration.md; they override `properties`.
-            properties: a Java properties file with options.
-
-        Raises:
-            TableNotFound: there is no table at `path`.
-            UnsupportedTable: a version, layout or feature that this release does not handle.
-            ConfigError: an option is unknown, or contradicts the table.
-        """
-        self.options = options if isinstance(options, Options) else resolve(options, properties)
-        self.storage = open_storage(path)
-        try:
-            properties_found = load_properties(self.storage)
-        except NotADirectoryError:
-            raise TableNotFound(f"{self.path} is a file; give the folder of a table") from None
-        self.config = TableConfig.from_properties(properties_found, f"{self.path}/{PROPERTIES_PATH}")
-        check_options(self.options, self.config, self.path)
-        self._engine = LocalEngine(self.options[config.READ_THREADS])
+        """Open a table; see `ReadableTable`."""
+        super().__init__(path, options, properties=properties)
         self._index = BucketIndex(self.config.num_buckets)
         self._committed: Timeline | None = None
 
@@ -123,101 +90,10 @@ class LsmTable:
         create_table(open_storage(path), chosen, table_schema(schema))
         return cls(path, chosen)
 
-    @property
-    def path(self) -> str:
-        """Where the table lies, as a URI."""
-        return self.storage.uri
-
-    @property
-    def timeline(self) -> Timeline:
-        """The table's actions as they are now."""
-        return Timeline.load(self.storage)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The table's columns, without meta columns, as of the latest commit."""
-        return self._schema_at(self.timeline)
-
-    @cached_property
-    def rule(self) -> MergeRule:
-        """How records of one key merge."""
-        table = self.config
-        return MergeRule.of(table.merge_mode, table.ordering_fields, table.delete_field, table.delete_marker)
-
     @cached_property
     def key_generator(self) -> KeyGenerator:
         """Makes record keys and partition paths."""
         return key_generator(self.config)
-
-    # --- read -------------------------------------------------------------------------------------------------
-
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: pc.Expression | None = None,
-        as_of: str | date | None = None,
-        *,
-        meta: bool = False,
-    ) -> Scan:
-        """Describe a snapshot read; `Scan.to_arrow`, `to_batches` or `to_pandas` runs it.
-
-        Args:
-            columns: the columns to return, in this order; all of the table's when not given.
-            filter: keeps the rows for which this expression is true.
-            as_of: an instant, or a date and time such as ``2026-11-20 10:00``; when not given what the option
-                ``as.of.instant`` says, else now.
-            meta: put the five meta columns first.
-
-        Raises:
-            SchemaError: a column is not in the table.
-            ConfigError: `as_of` is no time, or its state was cleaned away.
-            CommitConflict: cleans deleted what was being listed, time after time; scan again.
-        """
-        timeline, slices = settled_slices(lambda: self._view(self._timeline_at(as_of)))
-        schema = with_meta(self._schema_at(timeline))
-        wanted = tuple(columns) if columns is not None else tuple(schema.names[len(META_COLUMNS) :])
-        if meta or self.options[config.READ_META]:
-            wanted = META_COLUMNS + tuple(name for name in wanted if name not in META_COLUMNS)
-        for name in wanted:
-            if name not in schema.names:
-                raise SchemaError(f"column {name!r} is not in the table, which has {', '.join(schema.names)}")
-        needed = tuple(dict.fromkeys([*wanted, *filter_columns(filter, schema)]))
-        threads, spill_folder = len(slices) < self._engine.width, self.options[config.SPILL_FOLDER]
-        reader = SliceReader(self.storage, schema, self.rule, needed, threads, spill_folder)
-        return Scan(slices, reader, wanted, filter, self._engine.map)
-
-    def file_slices(self, as_of: str | date | None = None) -> list[FileSlice]:
-        """The latest slice of every file group, by partition and file id; raises as `scan`."""
-        return settled_slices(lambda: self._view(self._timeline_at(as_of)))[1]
-
-    def history(self, key: str) -> pa.Table:
-        """All versions of one record key that the latest slices still hold, the oldest first.
-
-        Args:
-            key: the record key as in ``_hoodie_record_key``.
-
-        Returns:
-            The table's columns with the meta columns, and ``_lsm_file`` and ``_lsm_deleted``, which say where a version
-            is stored and whether it deletes the key.
-        """
-        timeline, latest = settled_slices(lambda: self._view(self.timeline))
-        table = self.config
-        (bucket,) = bucket_ids(pa.array([key]), table.record_key_fields, table.hash_fields, table.num_buckets)
-        slices = [found for found in latest if bucket_of(found.file_id) == bucket]
-        return read_history(self.storage, slices, self._schema_at(timeline), self.rule, key)
-
-    def _timeline_at(self, as_of: str | date | None) -> Timeline:
-        moment = self.options[config.AS_OF] if as_of is None else as_of
-        return self.timeline if moment is None else self.timeline.as_of(moment, self.config.timeline_zone)
-
-    def _view(self, timeline: Timeline) -> FileView:
-        return FileView(self.storage, timeline, self.options[config.READ_LEGACY_NAMES])
-
-    def _schema_at(self, timeline: Timeline) -> pa.Schema:
-        avro = timeline.table_schema() or self.config.create_schema or self.timeline.table_schema()
-        if avro is None:
-            raise TableNotFound(f"the table at {self.path} has no commit yet, and so no columns")
-        return from_avro(avro, f"schema of {self.path}")
 
     # --- write ------------------------------------------------------------------------------------------------
 
@@ -257,7 +133,20 @@ class LsmTable:
         return self._write(DELETE, keys, batch_id)
 
     def transaction(self, identity: ReplayIdentity | None = None) -> Transaction:
-        """A write to be made: hold the lock, see the timeline, begin, complete."""
+        """A write to be made: hold the lock, see the timeline, begin, complete.
+
+        With ``hoodie.write.auto.upgrade`` a table of an earlier version than asked for is upgraded first.
+
+        Raises:
+            UnsupportedTable: tables like this one are only read.
+        """
+        self.config.check_changeable(self.path)
+        if self.options.is_set(config.TABLE_VERSION) and self.options[config.TABLE_VERSION] > self.config.version:
+            self.config = self.change_version(self.options[config.TABLE_VERSION]).config
+            self.__dict__.pop("services", None)
+        return self._transaction(identity)
+
+    def _transaction(self, identity: ReplayIdentity | None = None) -> Transaction:
         return Transaction(self.storage, self.config, self.options, identity=identity)
 
     def plan(
@@ -272,8 +161,10 @@ class LsmTable:
 
         Raises:
             ConfigError: the table's settings were changed since it was opened.
+            UnsupportedTable: rows of tables like this one are not written.
             TableNotFound: it was removed.
         """
+        self.config.check_writable(self.path)
         self._check_unchanged()
         groups = self._file_groups(tx.timeline)
         if self.config.is_copy_on_write and groups.most_logs:
@@ -284,7 +175,7 @@ class LsmTable:
         return WritePlan(
             storage=self.storage,
             config=self.config,
-            schema=self._schema_at(tx.timeline),
+            schema=self._queries.schema_at(tx.timeline),
             keys=self.key_generator,
             rule=self.rule,
             operation=operation,
@@ -311,7 +202,7 @@ class LsmTable:
         Raises:
             SchemaError: a column is missing, unknown or of another type.
         """
-        schema = self._schema_at(timeline)
+        schema = self._queries.schema_at(timeline)
         check_columns(batch, schema, self.options[config.ARRIVAL_FIELDS], keys_only=operation == DELETE)
 
     def commit(self, tx: Transaction, plan: WritePlan, written: Written) -> Instant:
@@ -334,7 +225,11 @@ class LsmTable:
     @cached_property
     def services(self) -> TableServices:
         """Compaction and cleaning."""
-        return TableServices(ServiceContext(self.storage, self.config, self.options, self.rule, self.transaction))
+        return TableServices(self._context)
+
+    @property
+    def _context(self) -> ServiceContext:
+        return ServiceContext(self.storage, self.config, self.options, self.rule, self._transaction)
 
     def compact(self, engine: Engine | None = None) -> Instant | None:
         """Run the compactions that wait; when none does, merge all log files there are into base files.
@@ -347,6 +242,33 @@ class LsmTable:
     def clean(self) -> Instant | None:
         """Delete file slices that no retained commit needs; None when there was none."""
         return self.services.clean()
+
+    def plan_version(self, version: int | None = None, layout: str | None = None) -> ChangePlan:
+        """What `change_version` would do."""
+        return plan_change(self._context, VersionChange.of(self.config, version, layout))
+
+    def change_version(
+        self, version: int | None = None, layout: str | None = None, engine: Engine | None = None
+    ) -> LsmTable:
+        """Make the table one of another version or storage layout; one that died is gone on with.
+
+        Args:
+            version: 8, 9 or 10; when not given the same.
+            layout: ``default`` or ``lsm_tree``; when not given the same, where the version has it.
+            engine: rewrites file groups; threads when not given.
+
+        Returns:
+            The table as it is then; this object must not be used any more.
+
+        Raises:
+            ConfigError: version and layout contradict each other.
+            UnsupportedTable: the table cannot be changed so; nothing was changed.
+            CommitConflict: another writer is at work.
+        """
+        change = VersionChange.of(self.config, version, layout)
+        if not change.is_done(self.config):
+            change_version(self._context, change, engine or self._engine)
+        return LsmTable(self.path, self.options.without(config.TABLE_VERSION, config.STORAGE_LAYOUT))
 
     def run_services(self, engine: Engine | None = None) -> None:
         """After `commit`, its transaction left: compact and clean as the options say. Failures are only logged."""
@@ -384,10 +306,9 @@ class LsmTable:
 
     def _check_unchanged(self) -> None:
         """A writer may hold a table open for months; what it knows of it must still be so."""
-        source = f"{self.path}/{PROPERTIES_PATH}"
-        if TableConfig.from_properties(load_properties(self.storage), source) != self.config:
-            raise ConfigError(f"{source} was changed since the table was opened; open it again")
+        if self._config_of(load_properties(self.storage)) != self.config:
+            raise ConfigError(f"{self.path}/{PROPERTIES_PATH} was changed since the table was opened; open it again")
 
     def _file_groups(self, timeline: Timeline) -> BucketIndex:
-        self._index.refresh(self._view(timeline))
+        self._index.refresh(self._queries.view(timeline))
         return self._index

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,9 +11,18 @@ from streaming_lsm import config
 from streaming_lsm.config import Option, Options
 from streaming_lsm.errors import CommitConflict, ConfigError, SchemaError
 from streaming_lsm.format.names import MAX_BUCKETS
-from streaming_lsm.format.table_config import PARTITION_KINDS, TABLE_TYPES, TABLE_VERSION, PartitionField, TableConfig
+from streaming_lsm.format.payloads import COMMIT_TIME, EVENT_TIME
+from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.format.table_properties import (
+    DEFAULT_LAYOUT,
+    LSM_TREE,
+    PARTITION_KINDS,
+    TABLE_TYPES,
+    TABLE_VERSION,
+    WRITE_VERSIONS,
+    PartitionField,
+)
 from streaming_lsm.keys.generator import KeyGenerator
-from streaming_lsm.merge.rule import COMMIT_TIME, EVENT_TIME
 from streaming_lsm.schema import to_avro
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.properties_file import create_table_files
@@ -77,6 +87,7 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
     delete_field, delete_marker = _delete_marking(options)
     if delete_field is not None:
         _check_columns(schema, config.DELETE_FIELD, (delete_field,))
+    _check_version(options)
     _check_numbers(options)
     return TableConfig(
         name=name,
@@ -97,7 +108,41 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
         logical_timestamp=options[config.LOGICAL_TIMESTAMP],
         create_schema=to_avro(schema, name),
         table_type=options[config.TABLE_TYPE] or TABLE_TYPES[0],
+        version=options[config.TABLE_VERSION],
+        storage_layout=_storage_layout(options),
     )
+
+
+def _storage_layout(options: Options) -> str:
+    """The layout asked for, else the sorted one where the version has it."""
+    version = options[config.TABLE_VERSION]
+    chosen = options[config.STORAGE_LAYOUT] or (LSM_TREE if version >= TABLE_VERSION else DEFAULT_LAYOUT)
+    if chosen == LSM_TREE and version < TABLE_VERSION:
+        raise ConfigError(
+            f"{config.STORAGE_LAYOUT.key}={LSM_TREE} needs {config.TABLE_VERSION.key}={TABLE_VERSION}, not {version}"
+        )
+    return chosen
+
+
+def with_buckets(table: TableConfig, options: Options) -> TableConfig:
+    """A table that does not say its bucket index, with what the options say of it, if they do.
+
+    Raises:
+        ConfigError: a hash field that is no record key field, or too many buckets.
+    """
+    if not options.is_set(config.NUM_BUCKETS):
+        return table
+    _check_numbers(options)
+    fields = _hash_fields(options, table.record_key_fields)
+    return replace(table, num_buckets=options[config.NUM_BUCKETS], hash_fields=fields)
+
+
+def copied_options(table: TableConfig) -> dict[str, object]:
+    """Options that make a new table with the settings of another one, but for its version and layout."""
+    layout = (config.TABLE_VERSION, config.STORAGE_LAYOUT)
+    found = {option: value for option, value in _fixed(table).items() if option not in layout}
+    buckets = {} if table.num_buckets else {config.NUM_BUCKETS: None, config.HASH_FIELDS: None}
+    return {option.key: value for option, value in {**found, **buckets}.items() if value not in (None, ())}
 
 
 def partition_fields(options: Options) -> tuple[PartitionField, ...]:
@@ -162,11 +207,15 @@ def _delete_marking(options: Options) -> tuple[str | None, str | None]:
     return field, marker
 
 
-def _check_numbers(options: Options) -> None:
-    if options[config.TABLE_VERSION] != TABLE_VERSION:
+def _check_version(options: Options) -> None:
+    if options[config.TABLE_VERSION] not in WRITE_VERSIONS:
+        versions = ", ".join(map(str, WRITE_VERSIONS))
         raise ConfigError(
-            f"{config.TABLE_VERSION.key}={options[config.TABLE_VERSION]}: tables of version {TABLE_VERSION} are made"
+            f"{config.TABLE_VERSION.key}={options[config.TABLE_VERSION]}: tables of the versions {versions} are made"
         )
+
+
+def _check_numbers(options: Options) -> None:
     if options[config.NUM_BUCKETS] > MAX_BUCKETS:
         raise ConfigError(f"{config.NUM_BUCKETS.key}={options[config.NUM_BUCKETS]}: at most {MAX_BUCKETS} are possible")
 
@@ -217,7 +266,10 @@ def check_options(options: Options, table: TableConfig, path: str) -> None:
     Raises:
         ConfigError: an option was given another value than the table has; both are named.
     """
+    upgrades = options[config.AUTO_UPGRADE] and options[config.TABLE_VERSION] > table.version
     for option, stored in _fixed(table).items():
+        if option is config.TABLE_VERSION and upgrades:
+            continue
         if options.is_set(option) and stored != _asked(option, options, table):
             raise ConfigError(
                 f"{option.key}={_shown(options[option])} but the table at {path} was created with "

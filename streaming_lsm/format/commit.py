@@ -8,7 +8,7 @@ from typing import cast
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.avro import AvroRecord, AvroValue, decode_record, encode_record, record_name
-from streaming_lsm.format.names import BaseFileName, LogFileName
+from streaming_lsm.format.names import BaseFileName, InlineLogName, LogFileName
 
 NO_COMMIT = "null"
 """`WriteStat.prev_commit` of the first base file of a file group."""
@@ -174,7 +174,7 @@ def base_file_stat(
 
 def log_file_stat(
     partition_path: str,
-    name: LogFileName,
+    name: LogFileName | InlineLogName,
     *,
     total_bytes: int,
     num_inserts: int = 0,
@@ -182,7 +182,7 @@ def log_file_stat(
     num_deletes: int = 0,
     upsert_ms: int = 0,
 ) -> WriteStat:
-    """The stat of a native log: a data log has inserts and updates, a delete log only deletes.
+    """The stat of a log. A native one has inserts and updates, or only deletes; an inline one may have all of them.
 
     Hudi counts a row of an upsert as an update even when its key is new (format 09, section 3).
     """

@@ -9,11 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_lsm.columns import Column, Flags, Float64s, Int64s, filled, flags, float64s, int64s
+from streaming_lsm.format.payloads import EVENT_TIME
 from streaming_lsm.keys.java_text import to_java_text
 from streaming_lsm.schema import IS_DELETED, OPERATION
-
-EVENT_TIME = "EVENT_TIME_ORDERING"
-COMMIT_TIME = "COMMIT_TIME_ORDERING"
 
 Ranks = Int64s
 
@@ -26,18 +24,29 @@ class MergeRule:
         event_time: larger ordering value wins, later record on ties; otherwise the later record wins.
         ordering_fields: the columns compared in event-time mode, from left to right.
         delete_field: column that marks deletes, with `delete_marker` as its text.
+        partial: how a winner's columns are filled from the loser; None when it is taken whole.
+        unavailable: the text of a value that was not sent.
     """
 
     event_time: bool
     ordering_fields: tuple[str, ...] = ()
     delete_field: str | None = None
     delete_marker: str | None = None
+    partial: str | None = None
+    unavailable: str = ""
 
     @staticmethod
-    def of(mode: str, ordering_fields: tuple[str, ...], field: str | None, marker: str | None) -> MergeRule:
+    def of(
+        mode: str,
+        ordering_fields: tuple[str, ...],
+        field: str | None,
+        marker: str | None,
+        partial: str | None = None,
+        unavailable: str = "",
+    ) -> MergeRule:
         """The rule of a table; commit-time tables compare no ordering fields."""
         event_time = mode == EVENT_TIME and bool(ordering_fields)
-        return MergeRule(event_time, ordering_fields if event_time else (), field, marker)
+        return MergeRule(event_time, ordering_fields if event_time else (), field, marker, partial, unavailable)
 
     def columns(self, schema: pa.Schema) -> tuple[str, ...]:
         """The columns of a file with `schema` that decide a merge, besides the record key."""

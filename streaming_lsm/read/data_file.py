@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,11 +15,11 @@ from streaming_lsm.config import READ_THREADS
 from streaming_lsm.errors import CorruptFileError, LsmError, SchemaError, StorageError, UnsupportedTable
 from streaming_lsm.format.base_footer import AVRO_SCHEMA_KEY
 from streaming_lsm.format.log_header import LogHeader, schema_columns
-from streaming_lsm.format.names import LogKind
+from streaming_lsm.format.names import LogFileName
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.read.file_view import BaseFile, FileSlice, LogFile
-from streaming_lsm.read.log_order import merge_order
-from streaming_lsm.schema import META_COLUMNS, RECORD_KEY
+from streaming_lsm.read.log_order import merge_order, of_commits
+from streaming_lsm.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.failures import is_unreadable, no_more_files
 
@@ -51,6 +51,7 @@ class DataFile:
         batch_rows: rows of a batch, at most.
         batch_bytes: bytes of a batch, about.
         parquet: its content; None in a slice of many files, each of which is opened when it is read.
+        commits: instants whose rows are read, by their commit time; None for all.
     """
 
     storage: Storage
@@ -63,6 +64,7 @@ class DataFile:
     batch_rows: int = BATCH_ROWS
     batch_bytes: int = BATCH_BYTES
     parquet: pq.ParquetFile | None = None
+    commits: frozenset[str] | None = None
 
     def batches(self, schema: pa.Schema, *, threads: bool = False) -> Generator[pa.RecordBatch, None, None]:
         """Batches as `schema`, in which the record key is; columns that the file lacks are null.
@@ -76,18 +78,37 @@ class DataFile:
             SchemaError: a column does not fit the table's.
             StorageError: it cannot be read for now.
         """
-        present = [name for name in schema.names if name in self.columns]
+        wanted = schema.names if self.commits is None else [*schema.names, COMMIT_TIME]
+        present = [name for name in dict.fromkeys(wanted) if name in self.columns]
         found = 0
         with ExitStack() as files:
             parquet = self.parquet or _open(self.storage, self.path, files)
             try:
                 for batch in self._read(parquet, present, threads):
                     found += batch.num_rows
-                    yield _conform(batch, schema, self.path)
+                    yield conform(self._of_commits(batch), schema, self.path)
             except (pa.ArrowInvalid, OSError) as error:
                 raise _unread(self.path, "damaged", error) from error
         if found != self.rows:  # the footer has no checksum, and Arrow ends quietly where it leads nowhere
             raise CorruptFileError(f"{self.path}: damaged: {found} of {self.rows} rows can be read; restore the file")
+
+    def ascends(self) -> bool:
+        """Whether the rows ascend by record key. Where the footer does not say so, all keys are read to find out."""
+        with ExitStack() as files:
+            if _is_declared_ascending(self.parquet or _open(self.storage, self.path, files)):
+                return True
+        last: pa.Array[Any] = pa.array([], pa.string())
+        for batch in self.batches(pa.schema([(RECORD_KEY, pa.string())])):
+            keys = pa.concat_arrays([last, batch.column(RECORD_KEY)])
+            if pc.any(pc.less(keys[1:], keys[:-1])).as_py():
+                return False
+            last = keys[-1:]
+        return True
+
+    def _of_commits(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.commits is None:
+            return batch
+        return batch.filter(pc.is_in(batch.column(COMMIT_TIME), pa.array(sorted(self.commits), pa.string())))
 
     def _read(self, parquet: pq.ParquetFile, columns: list[str], threads: bool) -> Iterator[pa.RecordBatch]:
         """The file's batches, of as many rows as have about `batch_bytes` in memory.
@@ -116,8 +137,23 @@ class DataFile:
         return min(self.batch_rows, 1 << max(1, int(self.batch_bytes / max(1.0, width))).bit_length() - 1)
 
 
+def _is_declared_ascending(parquet: pq.ParquetFile) -> bool:
+    """Whether every row group is said to ascend by record key."""
+    places = [place for place, name in enumerate(parquet.schema.names) if name == RECORD_KEY]
+    groups = (parquet.metadata.row_group(place) for place in range(parquet.metadata.num_row_groups))
+    return all(
+        bool(order) and not order[0].descending and order[0].column_index in places
+        for order in (group.sorting_columns for group in groups)
+    )
+
+
 def open_slice(
-    storage: Storage, file_slice: FileSlice, rule: MergeRule, files: ExitStack, batch_bytes: int = BATCH_BYTES
+    storage: Storage,
+    file_slice: FileSlice,
+    rule: MergeRule,
+    files: ExitStack,
+    batch_bytes: int = BATCH_BYTES,
+    commits: frozenset[str] | None = None,
 ) -> list[DataFile]:
     """The files that take part in a merge, in merge order, the base file first.
 
@@ -128,6 +164,7 @@ def open_slice(
         rule: names the ordering fields, which delete logs must have.
         files: closes them.
         batch_bytes: bytes of a file's batch, about and at most; less where a slice has many files.
+        commits: instants whose rows take part, for an incremental read; None for all.
 
     Raises:
         CorruptFileError: a file is missing, damaged, or not what its name says.
@@ -139,26 +176,51 @@ def open_slice(
     # So that a slice of many files takes no more memory than one of a few.
     look = _Look(storage, kept, min(BATCH_ROWS, _SLICE_ROWS // count), min(batch_bytes, _SLICE_BYTES // count))
     opened = [] if file_slice.base is None else [look.base(file_slice.base)]
-    logs = {log.path: look.log(log) for log in file_slice.logs}
-    headers = {path: header for path, (_, header) in logs.items()}
-    for log in merge_order(file_slice.logs, headers):
-        file = logs[log.path][0]
-        if file.is_delete:
-            _check_delete_log(file, rule.ordering_fields)
-        else:
-            _check_columns(file, schema_columns(headers[log.path].schema, log.path))
-        opened.append(file)
+    found = [look.log(log) for log in file_slice.logs]
+    if commits is not None:
+        found = of_commits(found, _said, commits)
+        opened = [replace(base, commits=commits) for base in opened]
+    for file, header in merge_order(found, _said):
+        log = _checked(file, header, rule)
+        opened.append(replace(log, commits=commits) if header.compacted and not log.is_delete else log)
     return opened
+
+
+def _said(log: tuple[DataFile, LogHeader]) -> tuple[str, tuple[str, ...]]:
+    return log[0].instant, log[1].compacted
+
+
+def open_base(storage: Storage, base: BaseFile, files: ExitStack) -> DataFile:
+    """A base file by itself; raises as `open_slice`."""
+    return _Look(storage, files).base(base)
+
+
+def open_log(storage: Storage, log: LogFile, rule: MergeRule, files: ExitStack) -> tuple[DataFile, LogHeader]:
+    """A native log by itself, which may have a part of the columns; raises as `open_slice`."""
+    file, header = _Look(storage, files, partial=True).log(log)
+    return _checked(file, header, rule), header
+
+
+def _checked(file: DataFile, header: LogHeader, rule: MergeRule) -> DataFile:
+    if file.is_delete:
+        _check_delete_log(file, rule.ordering_fields)
+    else:
+        _check_columns(file, schema_columns(header.schema, file.path))
+    return file
 
 
 @dataclass(frozen=True)
 class _Look:
-    """Reads the footers of a slice's files; `kept` holds those that stay open, None closes each again."""
+    """Reads the footers of a slice's files; `kept` holds those that stay open, None closes each again.
+
+    Logs whose rows have a part of the columns are refused but where `partial` is set.
+    """
 
     storage: Storage
     kept: ExitStack | None
-    batch_rows: int
-    batch_bytes: int
+    batch_rows: int = BATCH_ROWS
+    batch_bytes: int = BATCH_BYTES
+    partial: bool = False
 
     def base(self, base: BaseFile) -> DataFile:
         file, metadata = self._file(base.path, base.name.instant, is_base=True)
@@ -169,9 +231,10 @@ class _Look:
         return file
 
     def log(self, log: LogFile) -> tuple[DataFile, LogHeader]:
-        file, metadata = self._file(log.path, log.name.instant, is_delete=log.name.kind is LogKind.DELETES)
+        file, metadata = self._file(log.path, log.name.instant, is_delete=log.is_delete)
+        assert isinstance(log.name, LogFileName)
         header = LogHeader.from_footer(metadata, log.name, log.path)
-        if header.is_partial:
+        if header.is_partial and not self.partial:
             raise UnsupportedTable(
                 f"{log.path}: footer IS_PARTIAL=true: rows with a part of the columns are not read in an lsm_tree "
                 "table; compact the file group with the program that wrote them"
@@ -250,7 +313,12 @@ def _check_delete_log(file: DataFile, ordering_fields: Sequence[str]) -> None:
         )
 
 
-def _conform(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
+def conform(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
+    """`batch` with the columns of `schema` in its types; those that it lacks are null.
+
+    Raises:
+        SchemaError: a column of another type, which cannot be cast.
+    """
     arrays = []
     for field in schema:
         index = batch.schema.get_field_index(field.name)

@@ -8,9 +8,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from streaming_lsm.errors import UnsupportedTable
-from streaming_lsm.format.names import BaseFileName, InlineLogName, LogFileName, LogKind, parse_file_name
+from streaming_lsm.format.names import (
+    BaseFileName,
+    DataFileName,
+    InlineLogName,
+    LogFileName,
+    LogKind,
+    parse_file_name,
+)
 from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME
 from streaming_lsm.storage.base import FileEntry, Listing, Storage
+from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.timeline import Timeline
 
 METADATA_FOLDER = ".hoodie"
@@ -27,11 +35,21 @@ class BaseFile:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A native log file: `path` relative to the table's root, `size` in bytes."""
+    """A log file: `path` relative to the table's root, `size` in bytes."""
 
     path: str
-    name: LogFileName
+    name: LogFileName | InlineLogName
     size: int
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is a file of its own format and not a sequence of inline blocks."""
+        return isinstance(self.name, LogFileName)
+
+    @property
+    def is_delete(self) -> bool:
+        """Whether it is a native delete log."""
+        return isinstance(self.name, LogFileName) and self.name.kind is LogKind.DELETES
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +67,11 @@ class FileSlice:
     file_id: str
     base: BaseFile | None
     logs: tuple[LogFile, ...]
+
+    @property
+    def is_native(self) -> bool:
+        """Whether no log has inline blocks."""
+        return all(log.is_native for log in self.logs)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -88,8 +111,8 @@ class FileView:
         """The latest slice of every file group, by partition and file id.
 
         Raises:
-            UnsupportedTable: a partition holds inline (version 1) logs, logs under the older names that were not asked
-                for, or files of another format than Parquet.
+            UnsupportedTable: a partition holds logs under the older names that were not asked for, or files of another
+                format than Parquet.
         """
         listings = sorted(self.listings().items())
         return [found for partition, entries in listings for found in self.slices_in(partition, entries)]
@@ -120,17 +143,15 @@ class FileView:
                     replaced[partition] = replaced.get(partition, frozenset()).union(file_ids)
         return replaced
 
-    def visible_name(self, entry: FileEntry) -> BaseFileName | LogFileName | None:
+    def visible_name(self, entry: FileEntry) -> DataFileName | None:
         """What the name of a data file says whose write counts; None for everything else.
 
         Raises:
-            UnsupportedTable: an inline (version 1) log, or a log under the older name that was not asked for: without
-                it rows would be missing, and nobody would know.
+            UnsupportedTable: a log under the older name that was not asked for: without it rows would be missing, and
+                nobody would know.
         """
         name = None if entry.is_dir else parse_file_name(entry.name, rfc103_names=True)
-        if isinstance(name, InlineLogName):
-            raise UnsupportedTable(f"{entry.path}: inline (version 1) logs are not supported yet")
-        if name is None or self.timeline.completion_time(name.instant) is None:
+        if name is None or not self._counts(name):
             return None
         if isinstance(name, LogFileName) and name.rfc103 and not self.rfc103_names:
             raise UnsupportedTable(
@@ -139,23 +160,40 @@ class FileView:
             )
         return name
 
+    def _counts(self, name: DataFileName) -> bool:
+        # The logs of layout 1 have their slice's base instant in the name, and blocks of several instants in them.
+        if self.timeline.layout == FLAT and isinstance(name, InlineLogName):
+            return True
+        return self.timeline.completion_time(name.instant) is not None
+
     def _visible_files(self, entries: Listing) -> Iterator[BaseFile | LogFile]:
         for entry in entries:
             name = self.visible_name(entry)
             if name is None:
                 continue
-            _check_parquet(entry.path, name)
             if isinstance(name, BaseFileName):
+                _check_parquet(entry.path, name.extension)
                 yield BaseFile(entry.path, name, entry.size)
-            elif name.kind is not LogKind.CDC:
-                yield LogFile(entry.path, name, entry.size)
+            elif isinstance(name, InlineLogName):
+                if not name.cdc:
+                    yield LogFile(entry.path, name, entry.size)
+            else:
+                _check_parquet(entry.path, name.format)
+                if name.kind is not LogKind.CDC:
+                    yield LogFile(entry.path, name, entry.size)
 
     def _slice(self, partition: str, group: str, bases: list[BaseFile], logs: list[LogFile]) -> FileSlice:
         """The newest base and the logs completed since its instant, whatever lies between (format 10, rule 8)."""
         base = self._newest(bases)
         since = base.name.instant if base else ""
-        open_logs = [log for log in logs if (self.timeline.completion_time(log.name.instant) or "") >= since]
+        open_logs = [log for log in logs if self._log_time(log) >= since]
         return FileSlice(partition, group, base, tuple(sorted(open_logs, key=lambda log: log.name.sort_key)))
+
+    def _log_time(self, log: LogFile) -> str:
+        """What tells whether a base file has absorbed a log: its completion time, or the base instant it stands on."""
+        if self.timeline.layout == FLAT and not log.is_native:
+            return log.name.instant
+        return self.timeline.completion_time(log.name.instant) or ""
 
     def _newest(self, bases: list[BaseFile]) -> BaseFile | None:
         """The newest base file; of several attempts at one instant the one that its commit lists.
@@ -171,7 +209,6 @@ class FileView:
         return attempts[0] if attempts else None
 
 
-def _check_parquet(path: str, name: BaseFileName | LogFileName) -> None:
-    kind = name.extension if isinstance(name, BaseFileName) else name.format
+def _check_parquet(path: str, kind: str) -> None:
     if kind != "parquet":
         raise UnsupportedTable(f"{path}: data files in the format {kind} are not read, only Parquet is")

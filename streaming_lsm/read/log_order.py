@@ -2,29 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
-from streaming_lsm.format.log_header import LogHeader
-from streaming_lsm.read.file_view import LogFile
+Log = TypeVar("Log")
 
 
-def merge_order(logs: Sequence[LogFile], headers: Mapping[str, LogHeader]) -> list[LogFile]:
-    """Logs that take part in a merge, the oldest first (format 10, rule 3).
+Said: TypeAlias = Callable[[Log], tuple[str, tuple[str, ...]]]
+"""The instant of a log, and the instants that it stands for, none unless a log compaction wrote it."""
 
-    A log compaction's file takes the place of the newest uncompacted instant that it stands for;
-    files of the instants it lists are left out.
+
+def of_commits(logs: Sequence[Log], said: Said[Log], commits: Container[str]) -> list[Log]:
+    """The logs that an incremental read takes (format 10, rules 1 and 4).
+
+    Those of the instants in question; and what a log compaction wrote where the files that it stands for are gone, of
+    which only some rows may be of those instants.
+    """
+    there = {said(log)[0] for log in logs}
+    return [log for log in logs if _taken(*said(log), there, commits)]
+
+
+def _taken(instant: str, compacted: tuple[str, ...], there: Container[str], commits: Container[str]) -> bool:
+    return not all(time in there for time in compacted) if compacted else instant in commits
+
+
+def merge_order(logs: Sequence[Log], said: Said[Log]) -> list[Log]:
+    """Logs, or blocks of logs, that take part in a merge, the oldest first (format 04, Scan; format 10, rule 3).
+
+    What one instant wrote stays together, at the place of its first. What a log compaction wrote takes the place of the
+    newest uncompacted instant that it stands for; what is of the instants it lists is left out.
 
     Args:
-        logs: the logs of one slice.
-        headers: their footers by path.
+        logs: in the order of their files.
+        said: what each says of itself.
     """
-    covers = {header.instant: header.compacted for header in headers.values() if header.compacted}
-    covered = {instant for instants in covers.values() for instant in instants}
+    instants = [said(log)[0] for log in logs]
+    covers = {instant: compacted for instant, compacted in map(said, logs) if compacted}
+    if not covers:
+        first = {instant: place for place, instant in reversed(list(enumerate(instants)))}
+        return sorted(logs, key=lambda log: first[said(log)[0]])
+    covered = {instant for compacted in covers.values() for instant in compacted}
 
-    def place(log: LogFile) -> tuple[object, ...]:
-        return (_newest(log.name.instant, covers), log.name.sort_key)
+    def place(log: Log) -> tuple[str, str]:
+        instant = said(log)[0]
+        return (_newest(instant, covers), instant)
 
-    return sorted((log for log in logs if log.name.instant not in covered), key=place)
+    return sorted((log for log, instant in zip(logs, instants, strict=True) if instant not in covered), key=place)
 
 
 def _newest(instant: str, covers: Mapping[str, tuple[str, ...]]) -> str:

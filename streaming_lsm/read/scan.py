@@ -16,7 +16,7 @@ from streaming_lsm.read.slice_reader import SliceReader
 if TYPE_CHECKING:
     import pandas as pd
 
-RunTasks = Callable[[Callable[[FileSlice], list[pa.RecordBatch]], Iterable[FileSlice]], Iterator[list[pa.RecordBatch]]]
+Run = Callable[[Callable[[FileSlice], list[pa.RecordBatch]], Iterable[FileSlice]], Iterator[list[pa.RecordBatch]]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Scan:
     reader: SliceReader
     columns: tuple[str, ...]
     filter: pc.Expression | None
-    run: RunTasks
+    run: Run
 
     @property
     def schema(self) -> pa.Schema:

@@ -1,19 +1,30 @@
-"""One file slice → its live records, ascending by record key."""
+"""One file slice → its live records, by whichever merge its files allow (format 03, Which reader)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from streaming_lsm.merge.hash_merge import fold_logs, merge_base
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.read.data_file import open_slice
+from streaming_lsm.merge.runs import Block
+from streaming_lsm.read.data_file import open_base, open_slice
 from streaming_lsm.read.file_view import FileSlice
+from streaming_lsm.read.log_parts import LogBlocks
 from streaming_lsm.read.slice_merge import SliceMerge
-from streaming_lsm.schema import RECORD_KEY
+from streaming_lsm.schema import COMMIT_TIME, OPERATION, RECORD_KEY
 from streaming_lsm.storage.base import Storage
+
+
+@dataclass
+class LogTally:
+    """What was read of a slice's logs: blocks (a native log is one) and the records in them."""
+
+    blocks: int = 0
+    records: int = 0
 
 
 @dataclass(frozen=True)
@@ -27,6 +38,10 @@ class SliceReader:
         columns: the columns to return, in this order; none gives batches that only have a number of rows.
         threads: whether a slice has more than one core for itself.
         spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
+        sorted_files: whether the table's files are sorted by record key.
+        commits: instants whose rows take part, for an incremental read; None for all.
+        visible: instants whose inline blocks count; None for all. See `LogBlocks`.
+        skip_corrupt: whether damaged inline blocks are left out. See `LogBlocks`.
     """
 
     storage: Storage
@@ -35,6 +50,10 @@ class SliceReader:
     columns: tuple[str, ...]
     threads: bool = False
     spill_folder: str | None = None
+    sorted_files: bool = True
+    commits: frozenset[str] | None = None
+    visible: Container[str] | None = None
+    skip_corrupt: bool = False
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -42,25 +61,62 @@ class SliceReader:
         return pa.schema([self.schema.field(name) for name in self.columns])
 
     def read(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
-        """Live records of one slice.
+        """Live records of one slice; raises as `blocks`."""
+        # Arrow forgets the number of rows when it makes a batch of no columns, and keeps it in a selection.
+        held = self.columns or (RECORD_KEY,)
+        schema = pa.schema([self.schema.field(name) for name in held])
+        for block in self.blocks(file_slice):
+            for batch in block.rows.select(held).to_batches():
+                if batch.num_rows:
+                    yield pa.RecordBatch.from_arrays(batch.columns, schema=schema).select(list(self.columns))
+
+    def blocks(self, file_slice: FileSlice, tally: LogTally | None = None) -> Iterator[Block]:
+        """The merged rows of one slice: ascending by key where all its files are sorted, else in the base file's order.
+
+        Args:
+            file_slice: what to read.
+            tally: where to count what is read of the logs.
+
+        Yields:
+            Blocks with the columns asked for, the key, and what decides a merge.
 
         Raises:
             CorruptFileError: a file is missing, damaged, or not what its name says.
             UnsupportedTable: a file has a feature that is not supported.
             StorageError: a file cannot be opened for now, or there is no room for what has to be spilled.
         """
-        # Arrow forgets the number of rows when it makes a batch of no columns, and keeps it in a selection.
-        held = self.columns or (RECORD_KEY,)
-        schema = pa.schema([self.schema.field(name) for name in held])
-        with ExitStack() as files:
-            opened = open_slice(self.storage, file_slice, self.rule, files)
-            for block in self._merge.blocks(opened):
-                for batch in block.rows.select(held).to_batches():
-                    if batch.num_rows:
-                        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema).select(list(self.columns))
+        if self.sorted_files and file_slice.is_native:
+            return self._sorted(file_slice, tally or LogTally())
+        return self._hashed(file_slice, tally or LogTally())
 
     @property
-    def _merge(self) -> SliceMerge:
-        names = dict.fromkeys([RECORD_KEY, *self.rule.columns(self.schema), *self.columns])
-        needed = pa.schema([self.schema.field(name) for name in names])
-        return SliceMerge(self.rule, needed, self.spill_folder, self.threads)
+    def _needed(self) -> pa.Schema:
+        time = () if self.commits is None else (COMMIT_TIME,)
+        names = dict.fromkeys([RECORD_KEY, *time, *self.rule.columns(self.schema), *self.columns])
+        return pa.schema([self.schema.field(name) for name in names])
+
+    def _sorted(self, file_slice: FileSlice, tally: LogTally) -> Iterator[Block]:
+        with ExitStack() as files:
+            opened = open_slice(self.storage, file_slice, self.rule, files, commits=self.commits)
+            if not all(file.ascends() for file in opened):
+                # Another program's file: what it should not be is no reason for wrong rows.
+                yield from self._hashed(file_slice, tally)
+                return
+            logs = [file for file in opened if not file.is_base]
+            tally.blocks, tally.records = len(logs), sum(file.rows for file in logs)
+            yield from SliceMerge(self.rule, self._needed, self.spill_folder, self.threads).blocks(opened)
+
+    def _hashed(self, file_slice: FileSlice, tally: LogTally) -> Iterator[Block]:
+        schema = pa.schema([field.with_nullable(True) for field in self._needed])
+        if file_slice.logs:
+            schema = schema.append(pa.field(OPERATION, pa.string()))
+        logs = LogBlocks(self.storage, schema, self.rule, self.commits, self.visible, self.skip_corrupt)
+        parts = logs.parts(file_slice.logs)
+        tally.blocks, tally.records = len(parts), sum(len(part.rows) for part in parts)
+        outcome = fold_logs(parts, schema, self.rule)
+        with ExitStack() as files:
+            batches: Iterator[pa.RecordBatch] = iter(())
+            if file_slice.base is not None:
+                base = open_base(self.storage, file_slice.base, files)
+                batches = replace(base, commits=self.commits).batches(schema, threads=self.threads)
+            yield from merge_base(batches, outcome, self.rule)

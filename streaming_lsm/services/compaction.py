@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from streaming_lsm import config
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.compaction_plan import PLAN_VERSION
 from streaming_lsm.schema import from_avro, to_avro
-from streaming_lsm.services.compaction_planner import Selection, Strategy, select_slices
-from streaming_lsm.services.context import Engine, ServiceContext, planned_slices, read_compaction_plan
+from streaming_lsm.services.compaction_planner import UNBOUNDED, Selection, Strategy, select_slices
+from streaming_lsm.services.context import Engine, FileGroup, ServiceContext, planned_slices, read_compaction_plan
 from streaming_lsm.services.planned_files import planned_file_slices
 from streaming_lsm.services.slice_compactor import SliceCompactor
 from streaming_lsm.timeline.instant import Instant
@@ -31,9 +31,7 @@ def preview_compaction(context: ServiceContext, timeline: Timeline, instant: str
     Raises:
         UnsupportedTable: a clustering is pending, whose file groups must be left alone.
     """
-    clustering = next((pending for pending in timeline.pending if pending.action == "clustering"), None)
-    if clustering is not None:
-        raise UnsupportedTable(f"{clustering.path} is pending, which this release cannot read: finish it with Hudi")
+    _check_no_clustering(timeline)
     return select_slices(
         context.view(timeline).slices(),
         planned_slices(context.storage, timeline),
@@ -41,6 +39,12 @@ def preview_compaction(context: ServiceContext, timeline: Timeline, instant: str
         instant,
         Strategy.of(context.options),
     )
+
+
+def _check_no_clustering(timeline: Timeline) -> None:
+    clustering = next((pending for pending in timeline.pending if pending.action == "clustering"), None)
+    if clustering is not None:
+        raise UnsupportedTable(f"{clustering.path} is pending, which this release cannot read: finish it with Hudi")
 
 
 def schedule_compaction(context: ServiceContext) -> tuple[Instant | None, Selection]:
@@ -60,6 +64,26 @@ def schedule_compaction(context: ServiceContext) -> tuple[Instant | None, Select
         waiting = tx.schedule(COMPACTION, requested, selection.plan.encode())
     _LOG.info("scheduled %s in %s: %s", waiting.path, context.storage.uri, selection)
     return waiting, selection
+
+
+def compact_slices(context: ServiceContext, groups: Collection[FileGroup], engine: Engine) -> Instant | None:
+    """Rewrite the latest slices of file groups as one base file each, also those without logs; raises as `compact`.
+
+    Returns:
+        The completed commit; None when a service has all of them already.
+    """
+    with context.new_transaction() as tx:
+        _check_no_clustering(tx.timeline)
+        requested = tx.new_time()
+        view, busy = context.view(tx.timeline), planned_slices(context.storage, tx.timeline)
+        wanted = [found for found in view.slices() if (found.partition_path, found.file_id) in groups]
+        selection = select_slices(
+            wanted, busy, tx.timeline.completion_time, requested, Strategy(UNBOUNDED), with_logs_only=False
+        )
+        if not selection.operations:
+            return None
+        waiting = tx.schedule(COMPACTION, requested, selection.plan.encode())
+    return run_compaction(context, waiting.requested, engine)
 
 
 def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> Instant | None:
@@ -88,7 +112,8 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
         schema = from_avro(_schema_before(tx.timeline, waiting, context), waiting.path)
         name = context.config.name
         files, spill_folder = FileOptions.of(context.options), context.options[config.SPILL_FOLDER]
-        task = SliceCompactor(context.storage, requested, name, schema, context.rule, files, spill_folder)
+        sorted_files = context.config.is_lsm_tree
+        task = SliceCompactor(context.storage, requested, name, schema, context.rule, files, spill_folder, sorted_files)
         tx.start(waiting)
         stats = tuple(engine.map(task, enumerate(slices)))
         tx.reconcile(stats)
@@ -107,13 +132,16 @@ def compact(context: ServiceContext, engine: Engine) -> tuple[Instant | None, Se
     """
     waiting = pending_compactions(Timeline.load(context.storage))
     if waiting:
-        return _run_all(context, waiting, engine), None
+        return run_all(context, waiting, engine), None
     scheduled, selection = schedule_compaction(context)
     return (run_compaction(context, scheduled.requested, engine) if scheduled else None), selection
 
 
-def _run_all(context: ServiceContext, waiting: Iterable[Instant], engine: Engine) -> Instant | None:
-    """The last one that was completed; a plan that cannot be carried out does not keep the others waiting."""
+def run_all(context: ServiceContext, waiting: Iterable[Instant], engine: Engine) -> Instant | None:
+    """Carry out pending compactions; returns the last one that was completed.
+
+    One that cannot be carried out does not keep the others waiting; its error is raised in the end.
+    """
     last, failed = None, None
     for pending in waiting:
         try:

@@ -114,6 +114,8 @@ def select_slices(
     completion_time: Callable[[str], str | None],
     instant: str,
     strategy: Strategy,
+    *,
+    with_logs_only: bool = True,
 ) -> Selection:
     """Choose from the latest slices what a compaction at `instant` merges.
 
@@ -123,10 +125,13 @@ def select_slices(
         completion_time: when the write at a requested time took effect.
         instant: requested time of the compaction; logs that were completed later belong to the next slice.
         strategy: which candidates are taken.
+        with_logs_only: leave out slices that are a base file alone.
     """
     free = [found for found in slices if (found.partition_path, found.file_id) not in busy]
     logs = [_logs_before(found.logs, completion_time, instant) for found in free]
-    candidates = [_operation(found, merged) for found, merged in zip(free, logs, strict=True) if merged]
+    candidates = [
+        _operation(found, merged) for found, merged in zip(free, logs, strict=True) if merged or not with_logs_only
+    ]
     chosen = strategy.choose(candidates)
     return Selection(
         chosen,

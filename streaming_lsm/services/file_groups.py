@@ -6,11 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streaming_lsm.format.names import BaseFileName, LogFileName
+from streaming_lsm.format.names import BaseFileName, DataFileName
 from streaming_lsm.read.file_view import FileView
 from streaming_lsm.storage.base import Listing
-
-VisibleName = BaseFileName | LogFileName
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +46,9 @@ def file_group_histories(view: FileView, partition: str, entries: Listing) -> li
         entries: what lies in the partition.
 
     Raises:
-        UnsupportedTable: the partition holds inline (version 1) logs, or logs under older names not asked for.
+        UnsupportedTable: the partition holds logs under older names not asked for.
     """
-    groups: dict[str, list[VisibleName]] = defaultdict(list)
+    groups: dict[str, list[DataFileName]] = defaultdict(list)
     for entry in entries:
         name = view.visible_name(entry)
         if name is not None:
@@ -62,7 +60,7 @@ def file_group_histories(view: FileView, partition: str, entries: Listing) -> li
     ]
 
 
-def _slices(view: FileView, names: list[VisibleName]) -> Iterator[OldSlice]:
+def _slices(view: FileView, names: list[DataFileName]) -> Iterator[OldSlice]:
     bases = sorted({name.instant for name in names if isinstance(name, BaseFileName)})
     logs = [name for name in names if not isinstance(name, BaseFileName)]
     files: dict[str, list[str]] = {base: [] for base in bases}

@@ -14,9 +14,9 @@ from streaming_lsm.format.commit import WriteStat, base_file_stat
 from streaming_lsm.format.names import BaseFileName, WriteToken
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block
-from streaming_lsm.read.data_file import open_slice
 from streaming_lsm.read.file_view import FileSlice
-from streaming_lsm.read.slice_merge import SliceMerge
+from streaming_lsm.read.key_order import in_key_order
+from streaming_lsm.read.slice_reader import LogTally, SliceReader
 from streaming_lsm.schema import to_avro, with_meta
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.heartbeat import check_still_inflight
@@ -38,6 +38,7 @@ class SliceCompactor:
         rule: the table's merge semantics.
         files: Parquet settings.
         spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
+        sorted_files: whether the table's files are sorted by record key. The new one always is.
     """
 
     storage: Storage
@@ -47,6 +48,7 @@ class SliceCompactor:
     rule: MergeRule
     files: FileOptions
     spill_folder: str | None = None
+    sorted_files: bool = True
 
     def __call__(self, operation: tuple[int, FileSlice]) -> WriteStat:
         """Write the new base file of a slice; one without rows when all records of the slice are deleted.
@@ -60,22 +62,30 @@ class SliceCompactor:
         """
         number, found = operation
         with ExitStack() as opened:
-            files = open_slice(self.storage, found, self.rule, opened)
-            merged = _Timed(SliceMerge(self.rule, with_meta(self.schema), self.spill_folder).blocks(files))
+            tally = LogTally()
+            merged = _Timed(self._blocks(found, tally))
             base = opened.enter_context(self._create(number, found.partition_path, found.file_id))
             stat = self._write(base, found, merged)
         self._check_wanted(base)
-        logs = [file for file in files if not file.is_base]
         return replace(
             stat,
-            log_records=sum(file.rows for file in logs),
-            log_blocks=len(logs),
+            log_records=tally.records,
+            log_blocks=tally.blocks,
             updated_records_compacted=stat.num_inserts + stat.num_updates + stat.num_deletes,
             log_files_compacted=len(found.logs),
             log_bytes_compacted=sum(log.size for log in found.logs),
             log_read_ms=merged.waited_ms,
             scan_ms=merged.waited_ms,
         )
+
+    def _blocks(self, found: FileSlice, tally: LogTally) -> Iterator[Block]:
+        schema = with_meta(self.schema)
+        names, spill_folder = tuple(schema.names), self.spill_folder
+        reader = SliceReader(
+            self.storage, schema, self.rule, names, spill_folder=spill_folder, sorted_files=self.sorted_files
+        )
+        merged = reader.blocks(found, tally)
+        return merged if self.sorted_files else in_key_order(merged, spill_folder)
 
     def _create(self, number: int, partition: str, file_id: str) -> BaseFileWriter:
         """A file under a name that no attempt had before, in this run of the compaction or an earlier one.

@@ -81,6 +81,7 @@ class LocalStorage:
 
     def replace(self, path: str, data: bytes) -> None:
         with self._temporary(path, data) as (temporary, final):
+            _drop_checksum(final)
             os.replace(temporary, final)
 
     def touch(self, path: str) -> None:
@@ -92,6 +93,7 @@ class LocalStorage:
             os.unlink(full)
         except FileNotFoundError:
             return False
+        _drop_checksum(full)
         _sync(os.path.dirname(full))
         return True
 
@@ -177,6 +179,13 @@ class LocalStorage:
                 "replace the link by a folder"
             )
         return real
+
+
+def _drop_checksum(full: str) -> None:
+    """Remove what Hadoop's file system keeps beside a local file: it would take the file's next content for damage."""
+    folder, name = os.path.split(full)
+    with suppress(FileNotFoundError):
+        os.unlink(os.path.join(folder, f".{name}.crc"))
 
 
 def open_storage(uri: str | os.PathLike[str]) -> Storage:

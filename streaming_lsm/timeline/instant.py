@@ -9,6 +9,10 @@ from enum import StrEnum
 from streaming_lsm.errors import UnsupportedTable
 
 TIMELINE_FOLDER = ".hoodie/timeline"
+FLAT_FOLDER = ".hoodie"
+"""Where the timeline of layout 1 lies (format 02, Layout 1)."""
+FLAT = 1
+"""Timeline layout of tables up to version 6."""
 
 WRITE_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 """Actions whose completion makes data files visible."""
@@ -41,13 +45,15 @@ class Instant:
         requested: the time that names the action and the files it writes.
         action: what it does; services that wait have names of their own (``compaction`` completes as ``commit``).
         state: how far it has come.
-        completed: the completion time, None until then.
+        completed: the completion time, None until then. An action of layout 1 has none but its requested time.
+        layout: the timeline layout; the names of files differ.
     """
 
     requested: str
     action: str
     state: State
     completed: str | None = None
+    layout: int = 2
 
     @property
     def is_completed(self) -> bool:
@@ -62,13 +68,19 @@ class Instant:
     @property
     def completes_as(self) -> str:
         """The action's name in the completed state."""
-        return _COMPLETES_AS.get(self.action, self.action)
+        return self.completed_action(self.action)
+
+    @staticmethod
+    def completed_action(action: str) -> str:
+        """The name under which an action completes."""
+        return _COMPLETES_AS.get(action, action)
 
     @property
     def file_name(self) -> str:
         """Name of the file of this state; an inflight commit has no action in it."""
         if self.state is State.COMPLETED:
-            return f"{self.requested}_{self.completed}.{self.action}"
+            time = self.requested if self.layout == FLAT else f"{self.requested}_{self.completed}"
+            return f"{time}.{self.action}"
         if self.state is State.INFLIGHT and self.action == "commit":
             return f"{self.requested}.inflight"
         return f"{self.requested}.{self.action}.{self.state}"
@@ -76,11 +88,11 @@ class Instant:
     @property
     def path(self) -> str:
         """Path of the file of this state, relative to the table."""
-        return f"{TIMELINE_FOLDER}/{self.file_name}"
+        return f"{FLAT_FOLDER if self.layout == FLAT else TIMELINE_FOLDER}/{self.file_name}"
 
     def at(self, state: State) -> Instant:
         """The same action in another pending state."""
-        return Instant(self.requested, self.action, state)
+        return Instant(self.requested, self.action, state, None, self.layout)
 
     def completed_at(self, time: str) -> Instant:
         """The same action, completed."""
@@ -94,8 +106,12 @@ class Instant:
         return (inflight, other, requested) if self.action == "commit" else (inflight, requested)
 
     @classmethod
-    def parse(cls, name: str) -> Instant | None:
+    def parse(cls, name: str, layout: int = 2) -> Instant | None:
         """The instant of a file name; None when the name is of another kind (checksums, folders, temporaries).
+
+        Args:
+            name: file name without folders.
+            layout: the table's timeline layout.
 
         Raises:
             UnsupportedTable: an action this release does not know, or a completed file of the older layout.
@@ -105,15 +121,18 @@ class Instant:
             return None
         requested, completed, word, state = match["requested"], match["completed"], match["word"], match["state"]
         if completed is None and state is None and word == State.INFLIGHT:
-            return cls(requested, "commit", State.INFLIGHT)
+            return cls(requested, "commit", State.INFLIGHT, None, layout)
         if state not in (None, State.REQUESTED, State.INFLIGHT):
             return None
         if word not in _ACTIONS:
             raise UnsupportedTable(f"{TIMELINE_FOLDER}/{name}: action {word!r} is not known to this release")
+        if layout == FLAT and completed is None:
+            done = state is None
+            return cls(requested, word, State(state or "completed"), requested if done else None, layout)
         if (completed is None) == (state is None):
             raise UnsupportedTable(
                 f"{TIMELINE_FOLDER}/{name}: a completed instant has a completion time and a pending one has none; "
-                "this is not a timeline of layout 2"
+                f"this is not a timeline of layout {layout}"
             )
         if state is None:
             return cls(requested, word, State.COMPLETED, completed)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, TableNotFound
-from streaming_lsm.format.table_config import table_checksum
+from streaming_lsm.format.table_properties import table_checksum
 from streaming_lsm.java_properties import parse_properties, print_properties
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.clock import Clock, system_clock

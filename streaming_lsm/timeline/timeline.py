@@ -12,11 +12,34 @@ from functools import cached_property
 from streaming_lsm.errors import ConfigError, CorruptFileError
 from streaming_lsm.format.clean import CleanMetadata
 from streaming_lsm.format.commit import CommitMetadata
+from streaming_lsm.format.commit_json import decode_json
 from streaming_lsm.format.rollback import RollbackMetadata
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.archive import archived_completions
 from streaming_lsm.timeline.clock import instant_digits, moment_text
-from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
+from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, Instant
+
+
+@dataclass(frozen=True)
+class VisibleInstants:
+    """Which instants of a table of layout 1 count: those completed, and older ones that nobody undid.
+
+    Attributes:
+        completed: completed writes on the timeline.
+        known: all writes that are on the timeline or were undone by a rollback on it.
+        first: the smallest requested time on the timeline.
+        until: the last time that counts.
+    """
+
+    completed: frozenset[str]
+    known: frozenset[str]
+    first: str
+    until: str
+
+    def __contains__(self, instant: object) -> bool:
+        if instant in self.completed:
+            return True
+        return isinstance(instant, str) and instant not in self.known and instant < self.first and instant <= self.until
 
 
 @dataclass(frozen=True)
@@ -29,6 +52,7 @@ class Timeline:
         first: the smallest requested time of any action, ``""`` when there is none. Older actions are archived.
         until: set on a timeline as of a time: archived writes count up to it.
         until_by_request: whether `until` is compared with their requested times instead of completion times.
+        layout: the timeline layout (format 02); the times of layout 1 are requested and completion times in one.
     """
 
     storage: Storage
@@ -36,18 +60,24 @@ class Timeline:
     first: str
     until: str | None = None
     until_by_request: bool = False
+    layout: int = 2
 
     @classmethod
-    def load(cls, storage: Storage) -> Timeline:
+    def load(cls, storage: Storage, layout: int = 2) -> Timeline:
         """Read the names of the timeline's folder.
+
+        Args:
+            storage: the table.
+            layout: its timeline layout; that of layout 1 lies beside the table's other metadata.
 
         Raises:
             CorruptFileError: an action is completed twice.
             UnsupportedTable: a file of an unknown action.
         """
-        found = [instant for name in storage.names(TIMELINE_FOLDER) if (instant := Instant.parse(name)) is not None]
+        names = storage.names(FLAT_FOLDER if layout == FLAT else TIMELINE_FOLDER)
+        found = [instant for name in names if (instant := Instant.parse(name, layout)) is not None]
         instants = tuple(sorted(_latest_states(found), key=lambda instant: (instant.requested, instant.action)))
-        return cls(storage, instants, instants[0].requested if instants else "")
+        return cls(storage, instants, instants[0].requested if instants else "", layout=layout)
 
     @cached_property
     def completed_writes(self) -> tuple[Instant, ...]:
@@ -80,6 +110,13 @@ class Timeline:
         counted = requested if self.until_by_request else completed
         return completed if self.until is None or counted <= self.until else None
 
+    def visible(self) -> VisibleInstants:
+        """The writes that count, for somebody who has no timeline: an executor that reads blocks of several writes."""
+        completed = frozenset(write.requested for write in self.completed_writes)
+        known = frozenset(self._completions) | self._rolled_back
+        until = self.until or "~"
+        return VisibleInstants(completed, known, self.first, until)
+
     def read_commit(self, instant: Instant) -> CommitMetadata:
         """What a completed write recorded; read once, as it never changes.
 
@@ -97,6 +134,8 @@ class Timeline:
             raise CorruptFileError(
                 f"{instant.path} was there when the timeline was read and is gone: load the timeline again"
             ) from None
+        if self.layout == FLAT:
+            return decode_json(data, instant.path)
         return CommitMetadata.decode(data, instant.path)
 
     def as_of(self, value: str | date, zone: str = "UTC") -> Timeline:
@@ -116,6 +155,36 @@ class Timeline:
         self._check_retained(value, limit, exact=exact)
         return self._until(limit, by_request=exact)
 
+    def before(self, write: Instant) -> Timeline:
+        """The timeline as it was just before a write took effect."""
+        times = [
+            found.completed or "" for found in self.completed_writes if (found.completed or "") < _completed(write)
+        ]
+        return self.completed_by(max(times, default=""))
+
+    def up_to(self, write: Instant) -> Timeline:
+        """The timeline as it was when a write had taken effect, and nothing after it."""
+        return self.completed_by(_completed(write))
+
+    def between(self, begin: str | date, end: str | date | None, zone: str = "UTC") -> tuple[Timeline, list[str]]:
+        """The timeline as of `end`, and the requested times of the writes that took effect after `begin` until then.
+
+        Args:
+            begin, end: completion times, dates, or any digits; no `end` means now. In layout 1 requested times.
+            zone: the table's zone.
+
+        Raises:
+            ConfigError: a value is no point in time, or a clean has deleted what was there at `end`.
+        """
+        since, until = _moment(begin, zone), "~" if end is None else _moment(end, zone)
+        if end is not None:
+            self._check_retained(end, until, exact=False)
+        times = {write.requested: _completed(write) for write in self.completed_writes}
+        if since < self.first:
+            times = self._archived | times
+        found = sorted((completed, requested) for requested, completed in times.items() if since < completed <= until)
+        return self if end is None else self.completed_by(until), [requested for _, requested in found]
+
     def completed_by(self, time: str) -> Timeline:
         """The timeline with only the writes that had taken effect at an instant's time."""
         return self._until(time, by_request=False)
@@ -124,14 +193,15 @@ class Timeline:
         kept = [write for write in self.completed_writes if _time(write, by_request=by_request) <= limit]
         others = [instant for instant in self.instants if not instant.is_write and instant.is_completed]
         merged = sorted(kept + others, key=lambda instant: (instant.requested, instant.action))
-        return Timeline(self.storage, tuple(merged), self.first, limit, by_request)
+        return Timeline(self.storage, tuple(merged), self.first, limit, by_request, self.layout)
 
     def with_completed(self, completed: Instant) -> Timeline:
         """This timeline and one action that was completed since, without looking at the storage again."""
         action = (completed.requested, completed.completes_as)
         others = [instant for instant in self.instants if (instant.requested, instant.completes_as) != action]
         merged = sorted([*others, completed], key=lambda instant: (instant.requested, instant.action))
-        return Timeline(self.storage, tuple(merged), min(self.first or completed.requested, completed.requested))
+        first = min(self.first or completed.requested, completed.requested)
+        return Timeline(self.storage, tuple(merged), first, layout=self.layout)
 
     @cached_property
     def earliest_retained(self) -> str:
@@ -184,7 +254,7 @@ class Timeline:
     @cached_property
     def _archived(self) -> dict[str, str]:
         """Completion times of archived writes; read only when a file is older than the active timeline."""
-        return archived_completions(self.storage)
+        return archived_completions(self.storage, self.layout)
 
     def table_schema(self) -> str | None:
         """Avro JSON of the table's schema without meta columns, from the newest completed write that has one."""
@@ -226,6 +296,15 @@ def _latest_states(found: Iterable[Instant]) -> Iterable[Instant]:
         if instant.state.rank > other.state.rank:
             latest[key] = instant
     return latest.values()
+
+
+def _completed(write: Instant) -> str:
+    return write.completed or ""
+
+
+def _moment(value: str | date, zone: str) -> str:
+    """A limit as a user gives it: also digits that are no time, such as 000 for the beginning."""
+    return value if isinstance(value, str) and value.isascii() and value.isdigit() else moment_text(value, zone)
 
 
 def _time(write: Instant, *, by_request: bool) -> str:

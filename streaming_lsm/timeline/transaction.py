@@ -16,7 +16,7 @@ from streaming_lsm.config import (
     WRITER_MAX,
     Options,
 )
-from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced, UnsupportedTable
+from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
 from streaming_lsm.format.commit import CommitMetadata, WriteStat
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.storage.base import Storage
@@ -25,6 +25,7 @@ from streaming_lsm.timeline.heartbeat import Heartbeat, close_instant, open_inst
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.lock import TableLock
 from streaming_lsm.timeline.markers import delete_markers, marker_folder
+from streaming_lsm.timeline.metadata_table import drop_metadata_table
 from streaming_lsm.timeline.recovery import recover
 from streaming_lsm.timeline.replay import LEDGER_KEY, ReplayIdentity, WriterLedger
 from streaming_lsm.timeline.rollback import roll_back
@@ -74,15 +75,7 @@ class Transaction:
             options: heartbeat, skew and ledger options count here.
             identity: the batch; None for a write that cannot be a replay.
             runtime: clock, ids and processes; the real ones when not given.
-
-        Raises:
-            UnsupportedTable: the table has a metadata table, which would fall behind.
         """
-        if config.metadata_partitions:
-            raise UnsupportedTable(
-                f"the table at {storage.uri} has a metadata table (hoodie.table.metadata.partitions), which this "
-                "release cannot keep up to date: drop it before writing"
-            )
         self._storage = storage
         self._config = config
         self._options = options
@@ -100,12 +93,15 @@ class Transaction:
     def __enter__(self) -> Transaction:
         """Take the lock; load the timeline; finish and undo what dead writers left.
 
+        A metadata table, which would fall behind, is dropped.
+
         Raises:
             CommitConflict: a living writer is at work; the message names it.
         """
         self._lock.acquire()
         try:
             self._heartbeat.start()
+            drop_metadata_table(self._storage)
             found = Timeline.load(self._storage)
             self._times = self._instant_source(found)
             self.timeline = recover(self._storage, self._lock, found, self._times, self._runtime, self._lease_ms)

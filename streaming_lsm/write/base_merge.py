@@ -12,8 +12,9 @@ from streaming_lsm.columns import strings
 from streaming_lsm.format.commit import WriteStat, base_file_stat
 from streaming_lsm.format.names import BaseFileName, WriteToken
 from streaming_lsm.keys.words import KeyWords, sort_keys
+from streaming_lsm.merge.hash_merge import LogPart, fold_logs, merge_base
 from streaming_lsm.merge.runs import Block, Run, merge_runs
-from streaming_lsm.read.data_file import BATCH_BYTES, BATCH_ROWS, open_slice
+from streaming_lsm.read.data_file import BATCH_BYTES, BATCH_ROWS, open_base, open_slice
 from streaming_lsm.read.file_view import BaseFile, FileSlice
 from streaming_lsm.schema import RECORD_KEY, to_avro, with_meta
 from streaming_lsm.write.base_writer import BaseFileWriter
@@ -56,7 +57,7 @@ class BaseMerger:
         """
         previous = self._plan.bases.get(group)
         with ExitStack() as files:
-            merged = merge_runs(self._runs(group, previous, blocks, files), self._plan.rule)
+            merged = self._merged(group, previous, blocks, files)
             first = next(merged, None)
             if first is not None or previous is not None:
                 found = merged if first is None else chain((first,), merged)
@@ -72,7 +73,10 @@ class BaseMerger:
     ) -> WriteStat:
         plan, partition = self._plan, group[0]
         name = BaseFileName(plan.file_id(group), str(self._token), plan.instant)
-        base = BaseFileWriter(plan.storage, plan.instant, partition, name, self._avro_schema, plan.files)
+        ordered = plan.config.is_lsm_tree
+        base = BaseFileWriter(
+            plan.storage, plan.instant, partition, name, self._avro_schema, plan.files, ordered=ordered
+        )
         self._paths.append(base.path)
         files.enter_context(base)
         base.append(self._file_schema.empty_table())
@@ -96,35 +100,52 @@ class BaseMerger:
             previous=None if previous is None else previous.name,
         )
 
+    def _merged(
+        self, group: FileGroup, previous: BaseFile | None, blocks: Iterable[GroupRows], files: ExitStack
+    ) -> Iterator[Block]:
+        plan = self._plan
+        if previous is None or plan.config.is_lsm_tree:
+            return merge_runs(self._runs(group, previous, blocks, files), plan.rule)
+        # A base file of the default layout is in no order; the batch of its group is held as a whole then.
+        outcome = fold_logs([part for block in blocks for part in self._parts(block)], self._base_schema, plan.rule)
+        base = open_base(plan.storage, previous, files)
+        return merge_base(base.batches(self._base_schema), outcome, plan.rule)
+
+    def _parts(self, block: GroupRows) -> list[LogPart]:
+        rows = self._with_meta(block).cast(self._base_schema)
+        return [LogPart(block.wipes, deletes=True), LogPart(rows), LogPart(block.deletes, deletes=True)]
+
     def _runs(
         self, group: FileGroup, previous: BaseFile | None, blocks: Iterable[GroupRows], files: ExitStack
     ) -> list[Run]:
-        batch = Run(f"the batch at {self._plan.instant}", self._incoming(group, blocks), marks=DELETE)
+        batch = Run(f"the batch at {self._plan.instant}", self._incoming(blocks), marks=DELETE)
         if previous is None:
             return [batch]
         before = FileSlice(group[0], previous.name.file_id, previous, ())
         (file,) = open_slice(self._plan.storage, before, self._plan.rule, files, self._read_bytes)
         return [Run(file.path, file.batches(self._base_schema), base=True), batch]
 
-    def _incoming(self, group: FileGroup, blocks: Iterable[GroupRows]) -> Iterator[pa.RecordBatch]:
+    def _incoming(self, blocks: Iterable[GroupRows]) -> Iterator[pa.RecordBatch]:
         """The batch as one run: per key the delete without ordering, the row, the delete that stands after it."""
-        file_id = self._plan.file_id(group)
         for block in blocks:
-            rows = add_meta_columns(
-                block.rows,
-                block.keys,
-                instant=self._plan.instant,
-                sequence=self._sequence,
-                partition=group[0],
-                file_name=file_id,
-            )
-            parts = [self._deletes(block.wipes), self._marked(rows, deleted=False), self._deletes(block.deletes)]
+            rows = self._marked(self._with_meta(block), deleted=False)
+            parts = [self._deletes(block.wipes), rows, self._deletes(block.deletes)]
             filled = [part for part in parts if part.num_rows]
             table = pa.concat_tables(filled or parts)
             if len(filled) > 1:
                 keys = strings(table.column(RECORD_KEY))
                 table = table.take(pa.array(sort_keys(KeyWords.of(keys), runs=True).order, pa.int64()))
             yield from table.to_batches(max_chunksize=BATCH_ROWS)
+
+    def _with_meta(self, block: GroupRows) -> pa.Table:
+        return add_meta_columns(
+            block.rows,
+            block.keys,
+            instant=self._plan.instant,
+            sequence=self._sequence,
+            partition=block.group[0],
+            file_name=self._plan.file_id(block.group),
+        )
 
     def _marked(self, rows: pa.Table, *, deleted: bool) -> pa.Table:
         marks = pa.repeat(pa.scalar(deleted), rows.num_rows)

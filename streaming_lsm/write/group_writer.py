@@ -11,11 +11,12 @@ import pyarrow as pa
 from streaming_lsm.format.base_footer import AVRO_SCHEMA_KEY
 from streaming_lsm.format.commit import WriteStat, base_file_stat
 from streaming_lsm.format.log_header import LogHeader
-from streaming_lsm.format.names import BaseFileName, LogFileName, LogKind, WriteToken
+from streaming_lsm.format.names import BaseFileName, InlineLogName, LogFileName, LogKind, WriteToken
 from streaming_lsm.schema import delete_log_avro, to_avro, with_meta
 from streaming_lsm.write.announce import announce
 from streaming_lsm.write.base_writer import BaseFileWriter
 from streaming_lsm.write.budget import Meter
+from streaming_lsm.write.inline_roll import BlockOptions, InlineRoll, InlineSource
 from streaming_lsm.write.log_roll import LogRoll, OpenLog
 from streaming_lsm.write.parquet import SequenceNumbers, add_meta_columns
 from streaming_lsm.write.plan import BULK_INSERT, UPSERT, FileGroup, WritePlan
@@ -48,7 +49,7 @@ class GroupWriter:
         """
         with ExitStack() as files:
             base: BaseFileWriter | None = None
-            roll: LogRoll | None = None
+            roll: LogRoll | InlineRoll | None = None
             version = 1
             for block in blocks:
                 rows, deletes, wipes = self._with_meta(block), block.deletes, block.wipes
@@ -61,7 +62,8 @@ class GroupWriter:
                     yield from roll.finish()
                     version, roll = roll.next_version, None
                 if roll is None and (rows.num_rows or deletes.num_rows):
-                    roll = files.enter_context(self._begin_roll(group, version, wipes))
+                    roll = self._begin_roll(group, version, wipes)
+                    files.push(roll)
                 if roll is not None:
                     roll.append(rows, deletes, wipes)
                 self._count(base, roll)
@@ -86,7 +88,9 @@ class GroupWriter:
         size, rows = base.finish(), base.rows
         return base_file_stat(group[0], base.name, total_bytes=size, num_writes=rows, num_inserts=rows)
 
-    def _begin_roll(self, group: FileGroup, version: int, wipes: pa.Table) -> LogRoll:
+    def _begin_roll(self, group: FileGroup, version: int, wipes: pa.Table) -> LogRoll | InlineRoll:
+        if not self._plan.config.has_native_logs:
+            return InlineRoll(self._inline_source(group), version)
         create = partial(self._open_log, group)
         return LogRoll(create, version, self._plan.files.log_bytes, has_wipes=wipes.num_rows > 0)
 
@@ -100,6 +104,20 @@ class GroupWriter:
         footer = {key.decode(): value.decode() for key, value in header.items()}
         return OpenLog(partition, name, file, {**footer, AVRO_SCHEMA_KEY: schema}, plan.operation == UPSERT)
 
+    def _inline_source(self, group: FileGroup) -> InlineSource:
+        plan, partition = self._plan, group[0]
+
+        def create(version: int) -> tuple[str, InlineLogName]:
+            name = InlineLogName(plan.file_id(group), plan.instant, version, self._token)
+            self._paths.append(announce(plan.storage, plan.instant, partition, str(name)))
+            return self._paths[-1], name
+
+        files = plan.files
+        options = BlockOptions(files.data_block_format, files.codec, files.log_bytes)
+        updates = plan.operation == UPSERT
+        schema = with_meta(plan.schema)
+        return InlineSource(plan.storage, partition, plan.instant, schema, self._file_schema, updates, options, create)
+
     def _with_meta(self, block: GroupRows) -> pa.Table:
         """The block's rows as a log has them; a base file puts its own name in (format 01, Record columns)."""
         return add_meta_columns(
@@ -111,7 +129,7 @@ class GroupWriter:
             file_name=self._plan.file_id(block.group),
         )
 
-    def _count(self, base: BaseFileWriter | None, roll: LogRoll | None) -> None:
+    def _count(self, base: BaseFileWriter | None, roll: LogRoll | InlineRoll | None) -> None:
         held = (0 if base is None else base.held) + (0 if roll is None else roll.held)
         # A row group's pages come into being while its rows are still there.
         self._meter.count("files", 2 * held)

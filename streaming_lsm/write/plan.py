@@ -37,6 +37,7 @@ class FileOptions:
         row_group_bytes: bytes in memory at which a row group ends, however few rows it has.
         log_bytes: bytes at which a log file ends and the next version begins.
         base_bytes: bytes above which a base file is worth a warning.
+        data_block_format: what a data block of an inline log holds, ``avro`` or ``parquet``.
     """
 
     codec: str
@@ -49,6 +50,7 @@ class FileOptions:
     row_group_bytes: int = 128 << 20
     log_bytes: int = 1 << 30
     base_bytes: int = 120 << 20
+    data_block_format: str = "avro"
 
     @staticmethod
     def of(options: Options) -> FileOptions:
@@ -63,6 +65,7 @@ class FileOptions:
             bloom_max_entries=options[config.BLOOM_MAX_ENTRIES],
             log_bytes=options[config.LOG_MAX_BYTES],
             base_bytes=options[config.BASE_MAX_BYTES],
+            data_block_format=options[config.DATA_BLOCK_FORMAT] or "avro",
         )
 
 

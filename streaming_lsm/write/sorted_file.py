@@ -1,4 +1,4 @@
-"""One sorted Parquet file that grows row group by row group."""
+"""One Parquet file, mostly a sorted one, that grows row group by row group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streaming_lsm.write.plan import FileOptions
 
 
 class SortedFile:
-    """A Parquet file in the making; rows come ascending by record key.
+    """A Parquet file in the making.
 
     It is durable once `finish` returned. Leaving the context without that removes it::
 
@@ -26,12 +26,21 @@ class SortedFile:
             size = file.finish(footer)
     """
 
-    def __init__(self, storage: Storage, path: str, options: FileOptions, *, instant: str | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        path: str,
+        options: FileOptions,
+        *,
+        instant: str | None = None,
+        ordered: bool = True,
+    ) -> None:
         """Create the file, empty.
 
         Args:
             instant: checked to take files still once this one is there: a task may sleep for long after it announced
                 the file, and what it creates after the commit nobody else removes.
+            ordered: whether the rows come in the order of their keys, which the footer then says.
 
         Raises:
             FileExistsError: it is there already.
@@ -40,6 +49,7 @@ class SortedFile:
         self.path = path
         self.rows = 0
         self._options = options
+        self._ordered = ordered
         with ExitStack() as created:
             self._sink: BinaryIO = created.enter_context(storage.create(path))
             if instant is not None:
@@ -85,7 +95,7 @@ class SortedFile:
     def _flush(self, rows: int) -> None:
         table = pa.concat_tables(self._open)
         if self._writer is None:  # not before there are rows, as they tell how columns are best written
-            self._writer = open_writer(self._sink, table, self._options)
+            self._writer = open_writer(self._sink, table, self._options, ordered=self._ordered)
         group, rest = table.slice(0, rows), table.slice(rows)
         self._writer.write_table(group, row_group_size=max(1, rows))
         self._open = [rest] if rest.num_rows else []
@@ -111,7 +121,7 @@ class SortedFile:
         if self._open_rows:
             self._flush(self._open_rows)
         elif self._writer is None:
-            self._writer = open_writer(self._sink, self._open[0], self._options)
+            self._writer = open_writer(self._sink, self._open[0], self._options, ordered=self._ordered)
         assert self._writer is not None
         self._writer.add_key_value_metadata(dict(footer))
         writer, self._writer = self._writer, None

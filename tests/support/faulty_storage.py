@@ -96,7 +96,14 @@ class FaultyStorage:
     @contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
         manager = self._inner.create(path)
-        file = self._call("create", path, manager.__enter__)
+        opened: list[BinaryIO] = []
+        try:
+            self._call("create", path, lambda: opened.append(manager.__enter__()))
+        except Killed:
+            if opened:
+                self._leave_torn(manager, opened[0])
+            raise
+        (file,) = opened
         try:
             yield file
             self._call("close", path, lambda: manager.__exit__(None, None, None))
@@ -130,5 +137,4 @@ class FaultyStorage:
     def _leave_torn(self, manager: AbstractContextManager[BinaryIO], file: BinaryIO) -> None:
         # The inner storage would remove the file when its manager is closed or collected; the dead do neither.
         self._abandoned.append(manager)
-        if not file.closed:
-            file.flush()
+        file.close()

@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from streaming_lsm.format.table_config import PartitionField, TableConfig
+from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.format.table_properties import PartitionField
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.storage.local import LocalStorage

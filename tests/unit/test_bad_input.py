@@ -162,10 +162,10 @@ def set_property(root: Path, key: str, value: str | None) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("hoodie.table.version", "9"),
+        ("hoodie.table.version", "7"),
         ("hoodie.table.version", "11"),
-        ("hoodie.table.storage.layout", "default"),
-        ("hoodie.table.storage.layout", None),
+        ("hoodie.table.storage.layout", "sorted"),
+        ("hoodie.bootstrap.base.path", "/elsewhere"),
         ("hoodie.table.type", "APPEND_ONLY"),
         ("hoodie.table.base.file.format", "ORC"),
         ("hoodie.table.base.file.format", "HFILE"),
@@ -177,9 +177,8 @@ def set_property(root: Path, key: str, value: str | None) -> None:
         ("hoodie.datasource.write.drop.partition.columns", "true"),
         ("hoodie.table.multiple.base.file.formats.enable", "true"),
         ("hoodie.record.merge.mode", "CUSTOM"),
-        ("hoodie.table.partial.update.mode", "IGNORE_DEFAULTS"),
+        ("hoodie.table.partial.update.mode", "KEEP_VALUES"),
         ("hoodie.compaction.payload.class", "com.example.Payload"),
-        ("lsm.bucket.index.num.buckets", None),
     ],
 )
 def test_an_unsupported_table_is_refused_by_key_and_value(tmp_path: Path, key: str, value: str | None) -> None:
@@ -194,15 +193,16 @@ def test_an_unsupported_table_is_refused_by_key_and_value(tmp_path: Path, key: s
     assert files_below(tmp_path) == before
 
 
-def test_a_table_with_a_metadata_table_is_read_but_not_written(tmp_path: Path) -> None:
+def test_a_table_without_a_number_of_buckets_is_read_but_not_written(tmp_path: Path) -> None:
     filled(tmp_path)
-    set_property(tmp_path / "table", "hoodie.table.metadata.partitions", "files")
+    set_property(tmp_path / "table", "lsm.bucket.index.num.buckets", None)
     table = LsmTable(tmp_path / "table")
     assert len(shown(table)) == 2
     before = files_below(tmp_path)
-    with pytest.raises(UnsupportedTable, match=r"hoodie\.table\.metadata\.partitions"):
+    with pytest.raises(UnsupportedTable, match=r"hoodie\.bucket\.index\.num\.buckets"):
         table.upsert(GOOD)
     assert files_below(tmp_path) == before
+    LsmTable(tmp_path / "table", {"hoodie.bucket.index.num.buckets": 4}).upsert(GOOD)
 
 
 @pytest.mark.parametrize("extension", ["orc", "hfile", "lance"])
@@ -222,10 +222,10 @@ def test_data_of_another_format_is_refused_by_file(tmp_path: Path, extension: st
     assert len(table.timeline.completed_writes) == 1
 
 
-def test_inline_logs_are_refused_by_file(tmp_path: Path) -> None:
+def test_damaged_inline_logs_are_named_by_file(tmp_path: Path) -> None:
     table = filled(tmp_path)
     (tmp_path / "table/DE/.00000000-aaaa-0_20260101000000000.log.1_0-0-0").write_bytes(b"#HUDI#")
-    with pytest.raises(UnsupportedTable, match=r"DE/\.00000000-aaaa-0_.*\.log\.1_0-0-0"):
+    with pytest.raises(CorruptFileError, match=r"DE/\.00000000-aaaa-0_.*\.log\.1_0-0-0: block at offset 0: damaged"):
         shown(table)
 
 

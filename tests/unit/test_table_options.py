@@ -10,7 +10,8 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
 from streaming_lsm.errors import ConfigError, LsmError, SchemaError
-from streaming_lsm.format.table_config import PartitionField, TableConfig
+from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.format.table_properties import PartitionField
 from streaming_lsm.schema import from_avro
 from streaming_lsm.table_options import check_options, new_table_config
 
@@ -122,7 +123,12 @@ def test_what_is_chosen_is_kept() -> None:
         ({GENERATOR: "CUSTOM", PARTITION: "country"}, ConfigError, ["CUSTOM", "'country'"]),
         ({GENERATOR: "COMPLEX", PARTITION: "ts:TIMESTAMP"}, ConfigError, ["COMPLEX", "'ts:TIMESTAMP'"]),
         ({GENERATOR: "TIMESTAMP", PARTITION: "ts"}, ConfigError, ["hoodie.keygen.timebased.timestamp.type"]),
-        ({"hoodie.write.table.version": 9}, ConfigError, ["hoodie.write.table.version=9", "10"]),
+        ({"hoodie.write.table.version": 7}, ConfigError, ["hoodie.write.table.version=7", "10"]),
+        (
+            {"hoodie.write.table.version": 9, "hoodie.table.storage.layout": "lsm_tree"},
+            ConfigError,
+            ["hoodie.table.storage.layout=lsm_tree", "9"],
+        ),
         ({BUCKETS: 100_000_001}, ConfigError, [BUCKETS, "100000001"]),
     ],
     ids=str,

@@ -4,7 +4,8 @@ import pickle
 import pytest
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
-from streaming_lsm.format.table_config import PartitionField, TableConfig, table_checksum
+from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.format.table_properties import PartitionField, table_checksum
 
 SOURCE = "t/.hoodie/hoodie.properties"
 PLAIN = TableConfig(name="orders", record_key_fields=("order_id",), num_buckets=8)
@@ -115,10 +116,9 @@ def test_hash_fields_default_to_the_record_key() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("hoodie.table.version", "9"),
+        ("hoodie.table.version", "7"),
         ("hoodie.table.version", "11"),
-        ("hoodie.table.storage.layout", "default"),
-        ("hoodie.table.storage.layout", None),
+        ("hoodie.table.storage.layout", "sorted"),
         ("hoodie.table.type", "APPEND_ONLY"),
         ("hoodie.table.base.file.format", "ORC"),
         ("hoodie.populate.meta.fields", "false"),
@@ -128,7 +128,8 @@ def test_hash_fields_default_to_the_record_key() -> None:
         ("hoodie.table.recordkey.fields", None),
         ("hoodie.datasource.write.drop.partition.columns", "true"),
         ("hoodie.record.merge.mode", "CUSTOM"),
-        ("hoodie.table.partial.update.mode", "IGNORE_DEFAULTS"),
+        ("hoodie.table.partial.update.mode", "KEEP_VALUES"),
+        ("hoodie.bootstrap.base.path", "/elsewhere"),
         ("hoodie.compaction.payload.class", "org.example.Payload"),
         ("hoodie.table.multiple.base.file.formats.enable", "true"),
         ("hoodie.partition.metafile.use.base.format", "true"),
@@ -138,7 +139,6 @@ def test_hash_fields_default_to_the_record_key() -> None:
         ("hoodie.table.keygenerator.type", "HOODIE_TABLE_METADATA"),
         ("hoodie.table.partition.fields", "country"),
         ("hoodie.table.partition.fields", "country:HASH"),
-        ("lsm.bucket.index.num.buckets", None),
     ],
 )
 def test_what_is_not_supported_is_refused_by_file_key_and_value(key: str, value: str | None) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streaming_lsm.merge.rule import COMMIT_TIME, EVENT_TIME, MergeRule
+from streaming_lsm.format.payloads import COMMIT_TIME, EVENT_TIME
+from streaming_lsm.merge.rule import MergeRule
 
 D = decimal.Decimal
 UTC_US = pa.timestamp("us", "UTC")

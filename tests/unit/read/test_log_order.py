@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from streaming_lsm.format.log_header import LogHeader
 from streaming_lsm.format.names import LogFileName, LogKind, WriteToken
 from streaming_lsm.read.file_view import LogFile
-from streaming_lsm.read.log_order import merge_order
+from streaming_lsm.read.log_order import merge_order, of_commits
 
 GROUP = "00000000-0000-0000-0000-000000000000-0"
 
@@ -17,12 +16,14 @@ def log(instant: int, version: int = 1, kind: LogKind = LogKind.DATA, task: int 
 
 def order(logs: list[LogFile], **compacted: list[int]) -> list[tuple[int, int, str]]:
     """The merge order as (instant, version, kind); `compacted` says by ``t<instant>`` what an instant's logs cover."""
-    headers = {}
-    for found in logs:
-        covers = tuple(f"{instant:017d}" for instant in compacted.get(f"t{int(found.name.instant)}", []))
-        headers[found.path] = LogHeader(found.name.instant, "{}", compacted=covers)
-    merged = merge_order(logs, headers)
-    return [(int(found.name.instant), found.name.version, str(found.name.kind)) for found in merged]
+
+    def said(found: LogFile) -> tuple[str, tuple[str, ...]]:
+        covers = compacted.get(f"t{int(found.name.instant)}", [])
+        return found.name.instant, tuple(f"{instant:017d}" for instant in covers)
+
+    merged = merge_order(sorted(logs, key=lambda found: found.name.sort_key), said)
+    names = [found.name for found in merged if isinstance(found.name, LogFileName)]
+    return [(int(name.instant), name.version, str(name.kind)) for name in names]
 
 
 def test_logs_go_by_instant_version_and_kind() -> None:
@@ -63,3 +64,15 @@ def test_two_that_list_each_other_do_not_hang() -> None:
 
 def test_no_logs_have_no_order() -> None:
     assert order([]) == []
+
+
+def test_without_compactions_an_instant_stands_where_it_first_appears() -> None:
+    """In tables up to version 6 the order of blocks is that of their files, whatever their instants say."""
+    blocks = [("5", 1), ("3", 1), ("5", 2), ("4", 1)]
+    assert merge_order(blocks, lambda block: (block[0], ())) == [("5", 1), ("5", 2), ("3", 1), ("4", 1)]
+
+
+def test_an_incremental_read_takes_the_covered_files_while_they_are_there() -> None:
+    logs = [("1", ()), ("2", ()), ("3", ()), ("9", ("1", "2"))]
+    assert of_commits(logs, lambda found: found, {"2", "9"}) == [("2", ())]
+    assert of_commits(logs[1:], lambda found: found, {"3"}) == [("3", ()), ("9", ("1", "2"))]

@@ -36,12 +36,12 @@ def file_of(root: Path, kind: str) -> Path:
     return root / found
 
 
-def rewrite(path: Path, change: Callable[[pa.Table], pa.Table], **footer: str | None) -> None:
-    """Replace a file by one with changed rows and footer entries (None: left out)."""
+def rewrite(path: Path, change: Callable[[pa.Table], pa.Table], order: object = None, **footer: str | None) -> None:
+    """Replace a file by one with changed rows and footer entries (None: left out); `order`: what it says it has."""
     metadata = {k.decode(): v.decode() for k, v in pq.ParquetFile(path).metadata.metadata.items()}
     table = change(pq.read_table(path).replace_schema_metadata(None))
     path.unlink()
-    with pq.ParquetWriter(path, table.schema, store_schema=False) as writer:
+    with pq.ParquetWriter(path, table.schema, store_schema=False, sorting_columns=order) as writer:  # type: ignore[arg-type]
         writer.write_table(table)
         writer.add_key_value_metadata({k: v for k, v in {**metadata, **footer}.items() if v is not None})
 
@@ -141,9 +141,16 @@ def test_a_newer_log_format_is_refused(table: LsmTable, tmp_path: Path) -> None:
     corrupt(table, path, UnsupportedTable)
 
 
-def test_an_unsorted_file_is_named(table: LsmTable, tmp_path: Path) -> None:
+def test_an_unsorted_file_of_another_program_gives_the_same_rows(table: LsmTable, tmp_path: Path) -> None:
+    before = sorted(map(str, table.scan(meta=True).to_arrow().to_pylist()))
+    rewrite(file_of(tmp_path, ".log."), lambda found: found.take([1, 0]))
+    assert sorted(map(str, table.scan(meta=True).to_arrow().to_pylist())) == before
+
+
+def test_a_file_that_is_said_to_be_sorted_and_is_not_is_named(table: LsmTable, tmp_path: Path) -> None:
     path = file_of(tmp_path, ".log.")
-    rewrite(path, lambda found: found.take([1, 0]))
+    order = pq.SortingColumn.from_ordering(pq.read_schema(path), [("_hoodie_record_key", "ascending")])
+    rewrite(path, lambda found: found.take([1, 0]), order)
     assert "ascend" in corrupt(table, path)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, UnsupportedTable
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError
 from streaming_lsm.format.avro import encode_record
 from streaming_lsm.format.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.compaction_plan import CompactionOperation, CompactionPlan
@@ -206,14 +206,6 @@ def test_files_of_writes_that_did_not_complete_are_not_cleaned(tmp_path: Path) -
     stray.write_bytes(b"of nobody")
     table.clean()
     assert stray.exists()
-
-
-def test_inline_logs_are_refused(tmp_path: Path) -> None:
-    table, _ = layered(tmp_path, **{RETAINED: 1})
-    group = table.file_slices()[0].file_id
-    (tmp_path / "nl" / f".{group}_20261121000000000.log.1_0-0-0").write_bytes(b"")
-    with pytest.raises(UnsupportedTable, match="inline"):
-        table.clean()
 
 
 @contextmanager

@@ -87,6 +87,8 @@ def test_a_compaction_that_waits_is_run_after_the_next_write_although_none_is_du
 class BrokenEngine:
     """Runs nothing."""
 
+    width = 1
+
     def __init__(self, error: Exception) -> None:
         self._error = error
 

@@ -319,3 +319,13 @@ def test_a_file_in_the_way_of_a_folder_is_an_error_of_its_own(storage: LocalStor
 def test_open_storage_names_what_it_cannot_open(uri: str, named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         open_storage(uri)
+
+
+def test_a_checksum_that_hadoop_keeps_beside_a_file_goes_with_the_content_it_is_of(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    for name in ("replaced", "deleted", "kept"):
+        storage.put_if_absent(f"folder/{name}", b"old")
+        (tmp_path / f"folder/.{name}.crc").write_bytes(b"crc of old")
+    storage.replace("folder/replaced", b"new")
+    storage.delete("folder/deleted")
+    assert sorted(path.name for path in (tmp_path / "folder").iterdir()) == [".kept.crc", "kept", "replaced"]

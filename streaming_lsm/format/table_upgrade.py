@@ -1,0 +1,68 @@
+"""What differs in ``hoodie.properties`` between versions 8, 9 and 10 (format 03, Version gating; format 09, 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streaming_lsm.errors import UnsupportedTable
+from streaming_lsm.format.payloads import (
+    LEGACY_PAYLOAD_KEY,
+    PARTIAL_KEY,
+    PAYLOAD_KEY,
+    merge_keys,
+    payload_class,
+)
+from streaming_lsm.format.table_properties import (
+    LAYOUT_VERSION_KEY,
+    META_FIELDS_KEY,
+    STORAGE_LAYOUT_KEY,
+    TABLE_VERSION,
+    WRITE_VERSIONS,
+    ordering_fields,
+)
+
+Changes = dict[str, str | None]
+"""New values of keys; None removes a key."""
+
+_VERSION_KEY = "hoodie.table.version"
+_ORDERING_KEY, _OLD_ORDERING_KEY = "hoodie.table.ordering.fields", "hoodie.table.precombine.field"
+
+
+def version_changes(properties: Mapping[str, str], mode: str, partial: str | None, target: int, layout: str) -> Changes:
+    """The changes that make a table one of another version.
+
+    Args:
+        properties: the table's, of version 8, 9 or 10.
+        mode, partial: how its records merge, see `MergeSettings`.
+        target: the version to be.
+        layout: the storage layout to be, for version 10.
+
+    Raises:
+        UnsupportedTable: the target version has no words for what the table does.
+    """
+    if target not in WRITE_VERSIONS:
+        raise UnsupportedTable(f"tables cannot be made version {target}: {', '.join(map(str, WRITE_VERSIONS))} can be")
+    changes: Changes = {
+        _VERSION_KEY: str(target),
+        LAYOUT_VERSION_KEY: "2",
+        STORAGE_LAYOUT_KEY: layout if target >= TABLE_VERSION else None,
+        META_FIELDS_KEY: "ALL" if target >= TABLE_VERSION else None,
+        "hoodie.populate.meta.fields": "true",
+        **_merging(properties, mode, partial, target),
+    }
+    fields = ",".join(ordering_fields(properties))
+    if fields:
+        changes |= {_ORDERING_KEY: fields, _OLD_ORDERING_KEY: None}
+    return changes
+
+
+def _merging(properties: Mapping[str, str], mode: str, partial: str | None, target: int) -> Changes:
+    if partial is None:
+        return merge_keys(mode, target)
+    payload = payload_class(mode, partial)
+    if target < 9:
+        if payload is None:
+            raise UnsupportedTable(f"a table with {PARTIAL_KEY}={partial} cannot be made version {target}")
+        return {**merge_keys(mode, target), PAYLOAD_KEY: payload, PARTIAL_KEY: None, LEGACY_PAYLOAD_KEY: None}
+    legacy = properties.get(LEGACY_PAYLOAD_KEY) or payload
+    return {**merge_keys(mode, target), PARTIAL_KEY: partial, LEGACY_PAYLOAD_KEY: legacy}

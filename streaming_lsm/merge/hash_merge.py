@@ -1,0 +1,168 @@
+"""Merging the files of a slice whose rows are in no order: what Hudi's hash reader does, for all keys at once.
+
+The logs are folded among themselves first, and their outcome is merged with the base file as the older side. That is
+not always what folding everything from left to right gives: a delete without ordering value that a smaller row follows
+is forgotten once that row stands (format 05, Pairwise rule).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.columns import Flags, Int64s, pc, strings
+from streaming_lsm.keys.words import KeyWords, sort_keys
+from streaming_lsm.merge.fold import fold
+from streaming_lsm.merge.partial import Presence, fold_columns, presence, take_columns
+from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.merge.runs import Block
+from streaming_lsm.schema import RECORD_KEY
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """The records of one block, in file order.
+
+    Attributes:
+        rows: with the columns of every other part; a delete part has the key and the ordering fields only.
+        deletes: whether every record is a delete.
+        columns: the columns that the block really has, where its rows have a part of the table's; None for all.
+    """
+
+    rows: pa.Table
+    deletes: bool = False
+    columns: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class LogOutcome:
+    """What the logs of a slice say of each key that is in them.
+
+    Attributes:
+        keys: the keys, each once.
+        rows: a row a key; that of a deleted key has only the key and the ordering fields.
+        deleted: bool (keys,), whether the key is deleted.
+        wipes: bool (keys,), whether it is so whatever the base file has.
+        present: which columns were sent, in a merge of parts of rows; None when rows are taken whole.
+    """
+
+    keys: pa.StringArray
+    rows: pa.Table
+    deleted: Flags
+    wipes: Flags
+    present: Presence | None = None
+
+
+def fold_logs(parts: Sequence[LogPart], schema: pa.Schema, rule: MergeRule) -> LogOutcome:
+    """Fold the blocks of a slice's logs.
+
+    Args:
+        parts: in merge order, the oldest first.
+        schema: columns of a data part.
+        rule: the table's merge semantics.
+    """
+    rows = pa.concat_tables([_widened(part, schema) for part in parts] or [schema.empty_table()]).combine_chunks()
+    deleted = rule.deletes(rows)
+    deleted |= np.repeat(np.array([part.deletes for part in parts], np.bool_), [len(part.rows) for part in parts])
+    wipes, ranks = rule.wipes(rows, deleted), rule.ranks(rows)
+    keys = strings(rows.column(RECORD_KEY))
+    ordered = sort_keys(KeyWords.of(keys))
+    ordered_ranks = None if ranks is None else ranks[ordered.order]
+    winner = ordered.order[fold(ordered.starts, wipes[ordered.order], ordered_ranks).winner]
+    if rule.partial is None and all(part.columns is None for part in parts):
+        return LogOutcome(_taken(keys, winner), rows.take(pa.array(winner, pa.int64())), deleted[winner], wipes[winner])
+    sent = presence(rows, [(part.columns, len(part.rows)) for part in parts], rule)
+    order = ordered.order
+    chosen = fold_columns(ordered.starts, deleted[order], wipes[order], ordered_ranks, sent.take(order))
+    return LogOutcome(
+        _taken(keys, winner),
+        take_columns(rows, {name: order[place] for name, place in chosen.places.items()}, order[chosen.ruling]),
+        deleted[winner],
+        wipes[winner],
+        chosen.present,
+    )
+
+
+def _widened(part: LogPart, schema: pa.Schema) -> pa.Table:
+    missing = [field for field in schema if field.name not in part.rows.schema.names]
+    rows = part.rows
+    for field in missing:
+        rows = rows.append_column(field, pa.nulls(len(rows), field.type))
+    return rows.select(schema.names).cast(schema) if missing else rows.select(schema.names)
+
+
+def _taken(keys: pa.StringArray, rows: Int64s) -> pa.StringArray:
+    return strings(keys.take(pa.array(rows, pa.int64())))
+
+
+def merge_base(base: Iterable[pa.RecordBatch], logs: LogOutcome, rule: MergeRule) -> Iterator[Block]:
+    """The live rows of a slice: those of the base file in its order, then those that only the logs have.
+
+    A key that the base file has more than once meets the logs at its first row, as in Hudi.
+
+    Args:
+        base: the base file's batches, with the columns of `logs.rows`.
+        logs: the outcome of the logs.
+        rule: the table's merge semantics.
+    """
+    met = np.zeros(len(logs.keys), np.bool_)
+    for batch in base:
+        rows = pa.Table.from_batches([batch])
+        if len(logs.keys):
+            yield _merge_batch(rows, logs, rule, met)
+        else:
+            yield Block(rows)
+    left = np.flatnonzero(~met & ~logs.deleted)
+    if len(left):
+        yield Block(logs.rows.take(pa.array(left, pa.int64())), inserts=len(left))
+
+
+def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags) -> Block:
+    found = pc.index_in(rows.column(RECORD_KEY), value_set=logs.keys)
+    place = np.asarray(pc.fill_null(found, -1), np.int64)
+    base_rows = np.flatnonzero(place >= 0)
+    base_rows = base_rows[np.sort(np.unique(place[base_rows], return_index=True)[1])]
+    base_rows = base_rows[~met[place[base_rows]]]
+    log_rows = place[base_rows]
+    if not len(log_rows):
+        return Block(rows)
+    met[log_rows] = True
+    of_base, of_logs = rows.take(pa.array(base_rows, pa.int64())), logs.rows.take(pa.array(log_rows, pa.int64()))
+    wins = _log_wins(of_base, of_logs, logs.wipes[log_rows], rule)
+    gone = np.where(wins, logs.deleted[log_rows], rule.deletes(of_base))
+    merged = of_logs
+    if logs.present is not None:
+        merged = _merge_columns(of_base, of_logs, wins & ~logs.deleted[log_rows], logs.present.take(log_rows), rule)
+        wins |= ~logs.deleted[log_rows]  # also where the base row is the newer one, the logs fill its gaps
+    source = np.arange(len(rows), dtype=np.int64)
+    source[base_rows[wins]] = len(rows) + np.flatnonzero(wins)
+    kept = np.ones(len(rows), np.bool_)
+    kept[base_rows[gone]] = False
+    values = pa.concat_tables([rows, merged])
+    return Block(
+        values.take(pa.array(source[kept], pa.int64())),
+        updates=int(np.count_nonzero(wins & ~gone)),
+        deletes=int(np.count_nonzero(gone)),
+    )
+
+
+def _log_wins(base: pa.Table, logs: pa.Table, wipes: Flags, rule: MergeRule) -> Flags:
+    both = pa.concat_tables([base.select(rule.ordering_fields), logs.select(rule.ordering_fields)])
+    ranks = rule.ranks(both) if rule.event_time else None
+    if ranks is None:
+        return np.ones(len(base), np.bool_)
+    wins: Flags = wipes | (ranks[len(base) :] >= ranks[: len(base)])
+    return wins
+
+
+def _merge_columns(base: pa.Table, logs: pa.Table, wins: Flags, sent: Presence, rule: MergeRule) -> pa.Table:
+    """Column by column: the winner's value where it was sent, else the other's (format 05, Partial updates)."""
+    of_base = presence(base, [(None, len(base))], rule)
+    columns = []
+    for name in base.schema.names:
+        from_logs = np.where(wins, sent.of(name), ~of_base.of(name) & sent.of(name))
+        columns.append(pc.if_else(pa.array(from_logs), logs.column(name), base.column(name)))
+    return pa.table(columns, schema=base.schema)

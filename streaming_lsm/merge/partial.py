@@ -1,0 +1,141 @@
+"""Partial updates: a winner takes from the loser what was not sent with it (format 05, Partial updates)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.columns import Column, Flags, Int64s, flags, pc
+from streaming_lsm.format.payloads import FILL_UNAVAILABLE, IGNORE_DEFAULTS
+from streaming_lsm.merge.fold import Positions
+from streaming_lsm.merge.rule import MergeRule
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Which values of which rows were sent: bool (rows,) by column; a column that is not named was sent with all."""
+
+    rows: int
+    columns: Mapping[str, Flags]
+
+    def of(self, name: str) -> Flags:
+        """bool (rows,) of one column."""
+        found = self.columns.get(name)
+        return np.ones(self.rows, np.bool_) if found is None else found
+
+    def take(self, rows: Int64s) -> Presence:
+        """That of some rows, in their order."""
+        return Presence(len(rows), {name: sent[rows] for name, sent in self.columns.items()})
+
+
+def presence(rows: pa.Table, parts: Sequence[tuple[frozenset[str] | None, int]], rule: MergeRule) -> Presence:
+    """What was sent with rows.
+
+    Args:
+        rows: the rows.
+        parts: the columns that stretches of them have (None for all), and the stretches' lengths.
+        rule: says which values stand for ones that were not sent.
+    """
+    lengths = [length for _, length in parts]
+    found: dict[str, Flags] = {}
+    for name in rows.schema.names:
+        has = np.array([columns is None or name in columns for columns, _ in parts], np.bool_)
+        sent = np.repeat(has, lengths) & _meant(rows.column(name), rule)
+        if not sent.all():
+            found[name] = sent
+    return Presence(len(rows), found)
+
+
+def _meant(column: Column, rule: MergeRule) -> Flags:
+    if rule.partial == IGNORE_DEFAULTS:
+        return flags(pc.is_valid(column))
+    is_text = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    if rule.partial == FILL_UNAVAILABLE and is_text:
+        marker = pa.scalar(rule.unavailable.encode()).cast(column.type)
+        return ~flags(pc.equal(column, marker))
+    return np.ones(len(column), np.bool_)
+
+
+@dataclass(frozen=True)
+class FoldedColumns:
+    """The outcome per key of a fold by columns; positions are those of the folded records.
+
+    Attributes:
+        ruling: int64 (keys,), the record whose ordering value stands.
+        places: int64 (keys,) by column, the record whose value stands.
+        present: bool (keys,) by column, whether any record sent one.
+    """
+
+    ruling: Positions
+    places: Mapping[str, Positions]
+    present: Presence
+
+
+def fold_columns(
+    starts: Positions, deleted: Flags, wipes: Flags, ranks: Int64s | None, sent: Presence
+) -> FoldedColumns:
+    """Fold the records of each key from left to right, each column by itself.
+
+    A record rules when its ordering value is not smaller than that of what stood before it. What a ruling delete or one
+    without ordering value leaves behind is nothing; from there on, a record counts from the first that rules. Its
+    columns come from the last ruling record that sent them, else from the first that sent them at all.
+
+    Args:
+        starts, deleted, wipes, ranks: records in merge order, as for `fold.fold`.
+        sent: what was sent with the records.
+    """
+    count = len(deleted)
+    position = np.arange(count, dtype=np.int64)
+    lengths = np.diff(np.append(starts, count))
+    rules = _rules(starts, wipes, ranks)
+    barrier = np.repeat(_last(starts, rules & deleted), lengths)
+    first = np.repeat(_first(starts, rules & ~deleted & (position > barrier)), lengths)
+    counts = ~deleted & (position >= first)
+    ruling = _last(starts, rules)
+    places, present = {}, {}
+    for name, has in sent.columns.items():
+        last = _last(starts, counts & rules & has)
+        any_sent = _first(starts, counts & has)
+        found = np.where(last >= 0, last, np.where(any_sent < count, any_sent, -1))
+        present[name] = found >= 0
+        places[name] = np.where(found >= 0, found, ruling)
+    return FoldedColumns(ruling, places, Presence(len(starts), present))
+
+
+def _rules(starts: Positions, wipes: Flags, ranks: Int64s | None) -> Flags:
+    """Whether a record's rank reaches all ranks before it of its key, back to the last delete without ordering."""
+    count = len(wipes)
+    if ranks is None:
+        return np.ones(count, np.bool_)
+    begins = np.zeros(count, np.bool_)
+    begins[starts] = True
+    begins[1:] |= wipes[:-1]
+    # Every stretch begins above all that was seen before it, so that one running maximum serves all.
+    rank = np.where(wipes, 0, np.unique(ranks, return_inverse=True)[1])
+    height = np.cumsum(begins) * (count + 1) + rank
+    rules: Flags = wipes | (height >= np.maximum.accumulate(height))
+    return rules
+
+
+def _last(starts: Positions, marked: Flags) -> Positions:
+    """Position of the last marked record of each key, -1 where none is."""
+    place = np.where(marked, np.arange(len(marked), dtype=np.int64), np.int64(-1))
+    return np.maximum.reduceat(place, starts) if len(starts) else starts
+
+
+def _first(starts: Positions, marked: Flags) -> Positions:
+    """Position of the first marked record of each key, the number of records where none is."""
+    place = np.where(marked, np.arange(len(marked), dtype=np.int64), np.int64(len(marked)))
+    return np.minimum.reduceat(place, starts) if len(starts) else starts
+
+
+def take_columns(rows: pa.Table, places: Mapping[str, Int64s], ruling: Int64s) -> pa.Table:
+    """A row a key, its columns from the rows that `places` names, those that it does not name from the ruling one."""
+    columns = [
+        column.take(pa.array(places.get(name, ruling), pa.int64()))
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    ]
+    return pa.table(columns, schema=rows.schema)

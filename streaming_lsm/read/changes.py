@@ -1,0 +1,154 @@
+"""A change query: what every write did to every row (format 03, CDC log schema).
+
+What a write has recorded in change logs with both images is returned as it is. Otherwise the rows of each file group
+that the write touched are compared with those before it: nothing needs to be recorded for that, and a row that loses
+against a newer one is no change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from streaming_lsm.columns import Column, pc
+from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.format.avro_columns import decode_data_block
+from streaming_lsm.format.commit import CommitMetadata
+from streaming_lsm.format.log_blocks import BlockType, Header, read_blocks
+from streaming_lsm.read.file_view import FileSlice, FileView
+from streaming_lsm.read.slice_reader import SliceReader
+from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY
+from streaming_lsm.storage.base import Listing
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.timeline import Timeline
+
+OP, TIME, BEFORE, AFTER = "op", "ts_ms", "before", "after"
+_REWRITES = ("COMPACT", "LOG_COMPACT", "CLUSTER")
+"""Operations that move rows and change none."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """A change query that has been described and not yet run.
+
+    Attributes:
+        timeline: the table's actions.
+        commits: requested times of the writes to look at, in the order in which they took effect.
+        table_schema: columns of a data file, meta columns included.
+        reader: reads a slice with all of them.
+        view: the files that a timeline makes visible.
+    """
+
+    timeline: Timeline
+    commits: tuple[str, ...]
+    table_schema: pa.Schema
+    reader: SliceReader
+    view: Callable[[Timeline], FileView]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """``op`` (i, u, d), ``ts_ms`` (the write's instant as text), and the row before and after as structs.
+
+        Images out of change logs have no meta columns: theirs are null.
+        """
+        image = pa.struct([field.with_nullable(True) for field in self.table_schema])
+        return pa.schema([(OP, pa.string()), (TIME, pa.string()), (BEFORE, image), (AFTER, image)])
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The changes, write by write; one file group is held at a time."""
+        for write in self._writes():
+            commit = self.timeline.read_commit(write)
+            if commit.operation_type not in _REWRITES and not commit.compacted:
+                yield from self._of_write(write, commit)
+
+    def to_arrow(self) -> pa.Table:
+        """The whole result."""
+        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+    def _writes(self) -> list[Instant]:
+        found = {write.requested: write for write in self.timeline.completed_writes}
+        return [found[time] for time in self.commits if time in found]
+
+    def _of_write(self, write: Instant, commit: CommitMetadata) -> Iterator[pa.RecordBatch]:
+        logs: dict[tuple[str, str], list[str]] = {}
+        groups = dict.fromkeys((stat.partition_path, stat.file_id) for stat in commit.stats)
+        for stat in commit.stats:
+            logs.setdefault((stat.partition_path, stat.file_id), []).extend(path for path, _ in stat.cdc_files)
+        for partition, file_ids in (commit.replaced or {}).items():
+            groups.update(dict.fromkeys((partition, file_id) for file_id in file_ids))
+        for group in groups:
+            recorded = [self._recorded(path) for path in logs.get(group, ())]
+            if recorded and all(batch is not None for batch in recorded):
+                yield from (batch for batch in recorded if batch is not None)
+            else:
+                yield from self._compared(write, group)
+
+    def _compared(self, write: Instant, group: tuple[str, str]) -> Iterator[pa.RecordBatch]:
+        before = self._rows(self.timeline.before(write), group)
+        after = self._rows(self.timeline.up_to(write), group)
+        written = after.filter(pc.equal(after.column(COMMIT_TIME), write.requested))
+        place = pc.index_in(written.column(RECORD_KEY), value_set=before.column(RECORD_KEY))
+        known = pc.is_valid(place)
+        older = self._image(before.take(place), known)
+        yield from self._batches(write, pc.if_else(known, "u", "i"), older, self._image(written))
+        gone = before.filter(pc.invert(pc.is_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY))))
+        nothing = pa.nulls(len(gone), self.schema.field(AFTER).type)
+        yield from self._batches(write, pa.repeat("d", len(gone)), self._image(gone), nothing)
+
+    def _image(self, rows: pa.Table, known: Column | None = None) -> Column:
+        """Rows as structs, null where not `known`."""
+        columns = [column.combine_chunks() for column in rows.columns]
+        mask = None if known is None else pc.invert(known).combine_chunks()
+        return pa.StructArray.from_arrays(columns, fields=list(self.schema.field(BEFORE).type), mask=mask)
+
+    def _batches(self, write: Instant, ops: Column, before: Column, after: Column) -> list[pa.RecordBatch]:
+        times = pa.repeat(write.requested, len(ops))
+        return pa.table([ops, times, before, after], schema=self.schema).to_batches()
+
+    def _rows(self, timeline: Timeline, group: tuple[str, str]) -> pa.Table:
+        """The rows of one file group as of a state of the table."""
+        schema = self.reader.output_schema
+        found = self._slice(timeline, group)
+        return pa.Table.from_batches([] if found is None else self.reader.read(found), schema=schema)
+
+    def _slice(self, timeline: Timeline, group: tuple[str, str]) -> FileSlice | None:
+        partition, file_id = group
+        view = self.view(timeline)
+        slices = view.slices_in(partition, self._listings.get(partition, []))
+        return next((found for found in slices if found.file_id == file_id), None)
+
+    @cached_property
+    def _listings(self) -> Mapping[str, Listing]:
+        """What lies in the partitions: listed once, as every state of the table is chosen out of it."""
+        return self.view(self.timeline).listings()
+
+    def _recorded(self, path: str) -> pa.RecordBatch | None:
+        """The changes of a change log; None when it does not have both images."""
+        storage = self.reader.storage
+        batches = []
+        for block in read_blocks(storage.read(path), path):
+            where = f"{path}: block at offset {block.offset}"
+            if block.type is not BlockType.CDC_DATA:
+                raise CorruptFileError(f"{where}: a {block.type.name} block in a change log; restore the file")
+            batch = decode_data_block(block.header.get(Header.SCHEMA, ""), block.content, where)
+            if not {OP, TIME, BEFORE, AFTER} <= set(batch.schema.names):
+                return None
+            batches.append(batch)
+        rows = pa.Table.from_batches(batches)
+        images = [self._widened(rows.column(name).combine_chunks()) for name in (BEFORE, AFTER)]
+        table = pa.table([rows.column(OP), rows.column(TIME), *images], schema=self.schema)
+        return table.combine_chunks().to_batches()[0] if len(table) else None
+
+    def _widened(self, image: Any) -> pa.StructArray:
+        """An image of a change log with the columns that the table has by now."""
+        has = {field.name: place for place, field in enumerate(image.type)}
+        fields = list(self.schema.field(BEFORE).type)
+        columns = [
+            pc.cast(image.field(has[field.name]), field.type) if field.name in has else pa.nulls(len(image), field.type)
+            for field in fields
+        ]
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=pc.is_null(image))

@@ -1,0 +1,59 @@
+"""Rows of a slice in the order of their keys, where its files are in none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+
+import pyarrow as pa
+
+from streaming_lsm.columns import strings
+from streaming_lsm.keys.words import KeyWords, sort_keys
+from streaming_lsm.merge.runs import Block, Run, interleave_runs
+from streaming_lsm.read.data_file import BATCH_ROWS
+from streaming_lsm.schema import RECORD_KEY
+from streaming_lsm.storage.spill_file import SpillFile
+
+_HELD_BYTES = 256 << 20
+"""Bytes of rows that are sorted at once; more of them go to files on a local disk first."""
+
+
+def in_key_order(blocks: Iterable[Block], spill_folder: str | None, held_bytes: int = _HELD_BYTES) -> Iterator[Block]:
+    """The same rows, ascending by record key; rows of one key in the order in which they came.
+
+    Args:
+        blocks: of one slice.
+        spill_folder: a folder on a local disk; None means the system's for temporary files.
+        held_bytes: bytes of rows that may be held.
+
+    Raises:
+        StorageError: there is no room for what has to be spilled.
+    """
+    runs: list[SpillFile] = []
+    held: list[pa.Table] = []
+    inserts = updates = deletes = 0
+    with ExitStack() as spilled:
+        for block in blocks:  # at least one, with no rows where all are gone
+            inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
+            held.append(block.rows)
+            if sum(rows.nbytes for rows in held) >= held_bytes:
+                runs.append(SpillFile(spill_folder, block.rows.schema, _batches(_sorted(held))))
+                spilled.callback(runs[-1].close)
+                held.clear()
+        tables: Iterator[pa.Table] = iter([_sorted(held)] if held else [])
+        if runs:
+            last = [Run("rows in memory", iter(_batches(table)), trusted=True) for table in tables]
+            tables = interleave_runs([*(Run("a spilled run", run.batches(), trusted=True) for run in runs), *last])
+        for table in tables:
+            yield Block(table, inserts, updates, deletes)
+            inserts = updates = deletes = 0
+
+
+def _sorted(held: list[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(held)
+    order = sort_keys(KeyWords.of(strings(rows.column(RECORD_KEY)))).order
+    return rows.take(pa.array(order, pa.int64()))
+
+
+def _batches(rows: pa.Table) -> list[pa.RecordBatch]:
+    return rows.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)

@@ -1,0 +1,161 @@
+"""The logs of a slice, block by block, inline (version 1) and native ones in one queue (format 04, Scan algorithm)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_lsm.columns import pc
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.avro_columns import decode_data_block
+from streaming_lsm.format.checksum_file import check_sums, checksum_path
+from streaming_lsm.format.delete_block import decode_delete_block
+from streaming_lsm.format.log_blocks import BlockType, Header, LogBlock, read_blocks
+from streaming_lsm.format.names import LogFileName
+from streaming_lsm.merge.hash_merge import LogPart
+from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.read.data_file import conform, open_log
+from streaming_lsm.read.file_view import LogFile
+from streaming_lsm.read.log_order import merge_order, of_commits
+from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, delete_log_schema
+from streaming_lsm.storage.base import Storage
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LogBlocks:
+    """Reads the blocks of logs; picklable.
+
+    Attributes:
+        storage: the table's files.
+        schema: the columns to read, the key and those that decide a merge among them.
+        rule: the table's merge semantics.
+        commits: instants whose rows take part, for an incremental read; None for all.
+        visible: instants whose blocks count; None for all. Needed where one file holds blocks of several.
+        skip_corrupt: whether damaged blocks are left out: in tables up to version 6 they are what a write that failed
+            has left behind. In later ones a file has the blocks of one completed write only, and all of them count.
+    """
+
+    storage: Storage
+    schema: pa.Schema
+    rule: MergeRule
+    commits: frozenset[str] | None = None
+    visible: Container[str] | None = None
+    skip_corrupt: bool = False
+
+    def parts(self, logs: Sequence[LogFile]) -> list[LogPart]:
+        """The records of `logs` in merge order, the oldest block first.
+
+        Raises:
+            CorruptFileError: a file or block is damaged.
+            UnsupportedTable: a block of a kind that is not read.
+        """
+        blocks = [block for log in logs for block in self._blocks(log)]
+        undone = {block.rolls_back for block in blocks if block.rolls_back}
+        kept = [block for block in blocks if not block.rolls_back and block.instant not in undone]
+        counted = [block for block in kept if self.visible is None or block.instant in self.visible]
+        if self.commits is not None:
+            counted = of_commits(counted, _said, self.commits)
+        return [self._of_commits(block) for block in merge_order(counted, _said)]
+
+    def _of_commits(self, block: _Block) -> LogPart:
+        part = block.load()
+        if self.commits is None or not block.compacted or part.deletes:
+            return part
+        written = pc.is_in(part.rows.column(COMMIT_TIME), pa.array(sorted(self.commits), pa.string()))
+        return replace(part, rows=part.rows.filter(written))
+
+    def _blocks(self, log: LogFile) -> Iterator[_Block]:
+        if isinstance(log.name, LogFileName):
+            yield self._native(log)
+            return
+        for block in read_blocks(self._content(log.path), log.path):
+            where = f"{log.path}: block at offset {block.offset}"
+            if block.type is BlockType.CORRUPT:
+                if not self.skip_corrupt:
+                    raise CorruptFileError(f"{where}: damaged; restore the file")
+                _LOG.warning("%s is damaged, as a write that failed leaves it: it is left out", where)
+            elif block.type is BlockType.COMMAND:
+                yield _Block(block.instant, (), _no_records, block.rolled_back)
+            elif block.type is not BlockType.CDC_DATA:
+                yield _Block(block.instant or log.name.instant, block.compacted, partial(self._load, block, where))
+
+    def _content(self, path: str) -> bytes:
+        data = self.storage.read(path)
+        with suppress(FileNotFoundError):
+            check_sums(data, self.storage.read(checksum_path(path)), path)
+        return data
+
+    def _native(self, log: LogFile) -> _Block:
+        name = log.name
+        with ExitStack() as files:
+            opened, header = open_log(self.storage, log, self.rule, files)
+        file = replace(opened, parquet=None)  # opened again when it is read
+        columns = frozenset(file.columns) if header.is_partial else None
+        wanted = delete_log_schema(self.schema, self.rule.ordering_fields) if file.is_delete else self.schema
+
+        def load() -> LogPart:
+            return LogPart(pa.Table.from_batches(file.batches(wanted), schema=wanted), file.is_delete, columns)
+
+        return _Block(name.instant, header.compacted, load)
+
+    def _load(self, block: LogBlock, where: str) -> LogPart:
+        if block.type is BlockType.DELETE:
+            wanted = delete_log_schema(self.schema, self.rule.ordering_fields)
+            ordering = [wanted.field(name) for name in self.rule.ordering_fields]
+            deletes = decode_delete_block(block.content, ordering, where)
+            return LogPart(pa.Table.from_batches([deletes]).select(wanted.names).cast(wanted), deletes=True)
+        schema = block.header.get(Header.SCHEMA)
+        if schema is None:
+            raise CorruptFileError(f"{where}: its header has no SCHEMA; restore the file")
+        batches = self._rows(block, schema, where)
+        if any(RECORD_KEY not in batch.schema.names for batch in batches):
+            raise CorruptFileError(f"{where}: no column {RECORD_KEY}, which rows of this table have; restore the file")
+        has = frozenset(batches[0].schema.names) if block.is_partial and batches else None
+        rows = pa.Table.from_batches([conform(batch, self.schema, where) for batch in batches], schema=self.schema)
+        return LogPart(rows, columns=has)
+
+    def _rows(self, block: LogBlock, schema: str, where: str) -> list[pa.RecordBatch]:
+        if block.type is BlockType.AVRO_DATA:
+            return [decode_data_block(schema, block.content, where, self.schema.names)]
+        if block.type is BlockType.PARQUET_DATA:
+            return _parquet(block.content, self.schema.names, where)
+        raise UnsupportedTable(f"{where}: {block.type.name} blocks are not read in tables with Parquet base files")
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A block that has been found and not yet decoded."""
+
+    instant: str
+    compacted: tuple[str, ...]
+    load: Callable[[], LogPart]
+    rolls_back: str | None = None
+
+
+def _said(block: _Block) -> tuple[str, tuple[str, ...]]:
+    return block.instant, block.compacted
+
+
+def _no_records() -> LogPart:
+    raise TypeError("a command block has no records")
+
+
+def _parquet(content: memoryview, columns: Sequence[str], where: str) -> list[pa.RecordBatch]:
+    try:
+        file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(content)))
+        present = [name for name in columns if name in file.schema_arrow.names]
+        batches = list(file.iter_batches(columns=present))
+        rows = file.metadata.num_rows
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptFileError(f"{where}: a damaged Parquet file ({error}); restore the file") from error
+    if sum(batch.num_rows for batch in batches) != rows:
+        raise CorruptFileError(f"{where}: not all of its {rows} rows can be read; restore the file")
+    return batches

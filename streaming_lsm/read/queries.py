@@ -1,0 +1,157 @@
+"""The query types of a table, each as a `Scan` or `Changes` that has been described and not yet run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming_lsm.errors import SchemaError, TableNotFound
+from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.read.changes import Changes
+from streaming_lsm.read.file_view import FileSlice, FileView
+from streaming_lsm.read.scan import Run, Scan, filter_columns
+from streaming_lsm.read.settled import settled_slices
+from streaming_lsm.read.slice_reader import SliceReader
+from streaming_lsm.schema import META_COLUMNS, from_avro, with_meta
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.instant import FLAT
+from streaming_lsm.timeline.timeline import Timeline
+
+SNAPSHOT, READ_OPTIMIZED, INCREMENTAL, CDC = "snapshot", "read_optimized", "incremental", "cdc"
+QUERY_TYPES = (SNAPSHOT, READ_OPTIMIZED, INCREMENTAL, CDC)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a query shall return.
+
+    Attributes:
+        columns: in this order; all of the table's when not given.
+        filter: keeps the rows for which this expression is true.
+        meta: whether the five meta columns come first.
+    """
+
+    columns: Sequence[str] | None = None
+    filter: pc.Expression | None = None
+    meta: bool = False
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Reads one table.
+
+    Attributes:
+        storage: the table's files.
+        config: what is fixed for the table's life.
+        rule: how records of one key merge.
+        run: runs the reading of slices, in order.
+        width: tasks that run at once.
+        spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
+        rfc103_names: whether logs under the names of RFC-103's first text are read.
+    """
+
+    storage: Storage
+    config: TableConfig
+    rule: MergeRule
+    run: Run
+    width: int
+    spill_folder: str | None = None
+    rfc103_names: bool = False
+
+    @property
+    def timeline(self) -> Timeline:
+        """The table's actions as they are now."""
+        return Timeline.load(self.storage, self.config.timeline_layout)
+
+    def timeline_at(self, moment: str | date | None) -> Timeline:
+        """The actions as of a time, now when there is none."""
+        timeline = self.timeline
+        return timeline if moment is None else timeline.as_of(moment, self.config.timeline_zone)
+
+    def view(self, timeline: Timeline) -> FileView:
+        """The files that a timeline makes visible."""
+        return FileView(self.storage, timeline, self.rfc103_names)
+
+    def schema_at(self, timeline: Timeline) -> pa.Schema:
+        """The table's columns, without meta columns.
+
+        Raises:
+            TableNotFound: nothing was committed, and the table was created without a schema.
+        """
+        avro = timeline.table_schema() or self.config.create_schema or self.timeline.table_schema()
+        if avro is None:
+            raise TableNotFound(f"the table at {self.storage.uri} has no commit yet, and so no columns")
+        return from_avro(avro, f"schema of {self.storage.uri}")
+
+    def slices(self, moment: str | date | None) -> tuple[Timeline, list[FileSlice]]:
+        """The latest slice of every file group as of a time, and the timeline that makes them so."""
+        return settled_slices(lambda: self.view(self.timeline_at(moment)))
+
+    def snapshot(self, wanted: Wanted, moment: str | date | None) -> Scan:
+        """All live rows as of a time."""
+        timeline, slices = self.slices(moment)
+        return self._scan(timeline, slices, wanted)
+
+    def read_optimized(self, wanted: Wanted, moment: str | date | None) -> Scan:
+        """The rows of base files alone; slices without one are left out."""
+        timeline, slices = self.slices(moment)
+        based = [FileSlice(found.partition_path, found.file_id, found.base, ()) for found in slices if found.base]
+        return self._scan(timeline, based, wanted)
+
+    def incremental(self, wanted: Wanted, begin: str | date, end: str | date | None) -> Scan:
+        """The rows as of `end` that writes completed after `begin` have written (format 10, rule 1)."""
+        zone = self.config.timeline_zone
+        timeline, slices = settled_slices(lambda: self.view(self.timeline.between(begin, end, zone)[0]))
+        return self._scan(timeline, slices, wanted, frozenset(timeline.between(begin, end, zone)[1]))
+
+    def changes(self, begin: str | date, end: str | date | None) -> Changes:
+        """Every change of a row by writes completed after `begin`, with the row before and after it."""
+        timeline = self.timeline
+        until, commits = timeline.between(begin, end, self.config.timeline_zone)
+        schema = with_meta(self.schema_at(until))
+        return Changes(timeline, tuple(commits), schema, self._reader(timeline, schema, tuple(schema.names)), self.view)
+
+    def _scan(
+        self,
+        timeline: Timeline,
+        slices: Sequence[FileSlice],
+        wanted: Wanted,
+        commits: frozenset[str] | None = None,
+    ) -> Scan:
+        schema = with_meta(self.schema_at(timeline))
+        names = tuple(wanted.columns) if wanted.columns is not None else tuple(schema.names[len(META_COLUMNS) :])
+        if wanted.meta:
+            names = META_COLUMNS + tuple(name for name in names if name not in META_COLUMNS)
+        for name in names:
+            if name not in schema.names:
+                raise SchemaError(f"column {name!r} is not in the table, which has {', '.join(schema.names)}")
+        needed = tuple(dict.fromkeys([*names, *filter_columns(wanted.filter, schema)]))
+        reader = self._reader(timeline, schema, needed, len(slices) < self.width, commits)
+        return Scan(slices, reader, names, wanted.filter, self.run)
+
+    def _reader(
+        self,
+        timeline: Timeline,
+        schema: pa.Schema,
+        columns: tuple[str, ...],
+        threads: bool = False,
+        commits: frozenset[str] | None = None,
+    ) -> SliceReader:
+        is_flat = self.config.timeline_layout == FLAT
+        return SliceReader(
+            self.storage,
+            schema,
+            self.rule,
+            columns,
+            threads,
+            self.spill_folder,
+            self.config.is_lsm_tree,
+            commits,
+            timeline.visible() if is_flat else None,
+            is_flat,
+        )

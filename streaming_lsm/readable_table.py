@@ -1,0 +1,198 @@
+"""A table as its readers see it, without Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import date
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming_lsm import config
+from streaming_lsm.config import Options, resolve
+from streaming_lsm.engine import LocalEngine
+from streaming_lsm.errors import ConfigError, TableNotFound, UnsupportedTable
+from streaming_lsm.format.names import bucket_of
+from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.keys.bucket import bucket_ids
+from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.read.changes import Changes
+from streaming_lsm.read.file_view import FileSlice
+from streaming_lsm.read.history import read_history
+from streaming_lsm.read.queries import READ_OPTIMIZED, SNAPSHOT, Queries, Wanted
+from streaming_lsm.read.scan import Scan
+from streaming_lsm.storage.local import open_storage
+from streaming_lsm.table_options import check_options, with_buckets
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
+from streaming_lsm.timeline.timeline import Timeline
+
+OptionValues = Mapping[str, object]
+Path = str | os.PathLike[str]
+
+_CONSISTENT_HASHING = ".hoodie/.bucket_index/consistent_hashing_metadata"
+
+
+class ReadableTable:
+    """A table that has been opened, and is read by every query type; `LsmTable` writes it, too.
+
+    Attributes:
+        config: what is fixed for the table's life.
+        options: what was asked for when it was opened.
+    """
+
+    def __init__(
+        self, path: Path, options: OptionValues | Options | None = None, *, properties: Path | None = None
+    ) -> None:
+        """Open a table.
+
+        Args:
+            path: a folder or a ``file://`` URI.
+            options: see docs/configuration.md; they override `properties`.
+            properties: a Java properties file with options.
+
+        Raises:
+            TableNotFound: there is no table at `path`.
+            UnsupportedTable: a version, layout or feature that this release does not handle.
+            ConfigError: an option is unknown, or contradicts the table.
+        """
+        self.options = options if isinstance(options, Options) else resolve(options, properties)
+        self.storage = open_storage(path)
+        try:
+            properties_found = load_properties(self.storage)
+        except NotADirectoryError:
+            raise TableNotFound(f"{self.path} is a file; give the folder of a table") from None
+        self.config = self._config_of(properties_found)
+        if self.storage.names(_CONSISTENT_HASHING):
+            raise UnsupportedTable(
+                f"{self.path}: {_CONSISTENT_HASHING}: tables with consistent hashing are not supported"
+            )
+        check_options(self.options, self.config, self.path)
+        self._engine = LocalEngine(self.options[config.READ_THREADS])
+
+    @property
+    def path(self) -> str:
+        """Where the table lies, as a URI."""
+        return self.storage.uri
+
+    @property
+    def timeline(self) -> Timeline:
+        """The table's actions as they are now."""
+        return self._queries.timeline
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns, without meta columns, as of the latest commit."""
+        return self._queries.schema_at(self.timeline)
+
+    @cached_property
+    def rule(self) -> MergeRule:
+        """How records of one key merge."""
+        table = self.config
+        marking = (table.delete_field, table.delete_marker)
+        return MergeRule.of(table.merge_mode, table.ordering_fields, *marking, table.partial_mode, table.unavailable)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        as_of: str | date | None = None,
+        *,
+        meta: bool = False,
+        query_type: str | None = None,
+    ) -> Scan:
+        """Describe a read of the table's state; `Scan.to_arrow`, `to_batches` or `to_pandas` runs it.
+
+        Args:
+            columns: the columns to return, in this order; all of the table's when not given.
+            filter: keeps the rows for which this expression is true.
+            as_of: an instant, or a date and time such as ``2026-11-20 10:00``; when not given what the option
+                ``as.of.instant`` says, else now.
+            meta: put the five meta columns first.
+            query_type: ``snapshot``, or ``read_optimized`` for the rows of base files alone, as of the last compaction
+                of each file group; when not given what the option ``hoodie.datasource.query.type`` says.
+
+        Raises:
+            SchemaError: a column is not in the table.
+            ConfigError: `as_of` is no time, or its state was cleaned away; another query type.
+            CommitConflict: cleans deleted what was being listed, time after time; scan again.
+        """
+        wanted, moment = self._wanted(columns, filter, meta), self._moment(as_of)
+        chosen = query_type or self.options[config.QUERY_TYPE]
+        if chosen == READ_OPTIMIZED:
+            return self._queries.read_optimized(wanted, moment)
+        if chosen != SNAPSHOT:
+            raise ConfigError(
+                f"query type {chosen!r}: scan takes {SNAPSHOT} and {READ_OPTIMIZED}; see incremental and changes"
+            )
+        return self._queries.snapshot(wanted, moment)
+
+    def incremental(
+        self,
+        begin: str | date,
+        end: str | date | None = None,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        *,
+        meta: bool = False,
+    ) -> Scan:
+        """Describe a read of the rows that writes have written since a time.
+
+        Args:
+            begin: writes that were completed after it count: a completion time, a date, or ``000`` for all. In tables
+                up to version 6, which know no completion times, it is compared with requested times.
+            end: writes that were completed until then count; all when not given.
+            columns, filter, meta: see `scan`.
+
+        Returns:
+            A row per key, the newest of those that the writes wrote. Deletes yield no row; see `changes`.
+        """
+        return self._queries.incremental(self._wanted(columns, filter, meta), begin, end)
+
+    def changes(self, begin: str | date, end: str | date | None = None) -> Changes:
+        """Describe a read of what writes did to rows; `begin` and `end` as in `incremental`."""
+        return self._queries.changes(begin, end)
+
+    def file_slices(self, as_of: str | date | None = None) -> list[FileSlice]:
+        """The latest slice of every file group, by partition and file id; raises as `scan`."""
+        return self._queries.slices(self._moment(as_of))[1]
+
+    def history(self, key: str) -> pa.Table:
+        """All versions of one record key that the latest slices still hold, the oldest first.
+
+        Args:
+            key: the record key as in ``_hoodie_record_key``.
+
+        Returns:
+            The table's columns with the meta columns, and ``_lsm_file`` and ``_lsm_deleted``, which say where a version
+            is stored and whether it deletes the key.
+        """
+        timeline, latest = self._queries.slices(None)
+        table = self.config
+        (bucket,) = bucket_ids(pa.array([key]), table.record_key_fields, table.hash_fields, table.num_buckets)
+        slices = [found for found in latest if bucket_of(found.file_id) == bucket]
+        return read_history(self.storage, slices, self._queries.schema_at(timeline), self.rule, key)
+
+    @property
+    def _queries(self) -> Queries:
+        return Queries(
+            self.storage,
+            self.config,
+            self.rule,
+            self._engine.map,
+            self._engine.width,
+            self.options[config.SPILL_FOLDER],
+            self.options[config.READ_LEGACY_NAMES],
+        )
+
+    def _wanted(self, columns: Sequence[str] | None, filter: pc.Expression | None, meta: bool) -> Wanted:
+        return Wanted(columns, filter, meta or self.options[config.READ_META])
+
+    def _moment(self, as_of: str | date | None) -> str | date | None:
+        return self.options[config.AS_OF] if as_of is None else as_of
+
+    def _config_of(self, properties: Mapping[str, str]) -> TableConfig:
+        """The table's settings; Hudi keeps the buckets of its tables in the writers' options alone."""
+        found = TableConfig.from_properties(properties, f"{self.path}/{PROPERTIES_PATH}")
+        return found if found.num_buckets else with_buckets(found, self.options)

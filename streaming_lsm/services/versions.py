@@ -1,0 +1,186 @@
+"""Upgrade and downgrade of a table, and the change to sorted files (format 03, Version gating; format 08, 13 and 22).
+
+Whatever has to be rewritten is rewritten by compactions first, each an action of its own, so that a table is whole at
+every moment. The properties change last, under the lock, once no file is left that the new version's readers do not
+read. A run that dies is simply run again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from streaming_lsm import config
+from streaming_lsm.config import Options
+from streaming_lsm.errors import CommitConflict, ConfigError, UnsupportedTable
+from streaming_lsm.format.names import LogFileName
+from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.format.table_properties import DEFAULT_LAYOUT, LSM_TREE, TABLE_VERSION, WRITE_VERSIONS
+from streaming_lsm.format.table_upgrade import version_changes
+from streaming_lsm.read.data_file import open_base
+from streaming_lsm.read.file_view import FileSlice, FileView
+from streaming_lsm.services.cleaning import Cleaner
+from streaming_lsm.services.compaction import compact_slices, run_all
+from streaming_lsm.services.context import Engine, ServiceContext
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.metadata_table import drop_metadata_table
+from streaming_lsm.timeline.properties_file import load_properties, update_properties
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.timeline.waiting import pending_compactions
+
+_LOG = logging.getLogger(__name__)
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class VersionChange:
+    """A change of a table's version or storage layout.
+
+    Attributes:
+        version: the version to be, one of `WRITE_VERSIONS`.
+        layout: the storage layout to be; ``default`` below version 10.
+    """
+
+    version: int
+    layout: str
+
+    @staticmethod
+    def of(table: TableConfig, version: int | None, layout: str | None) -> VersionChange:
+        """The change that is asked for.
+
+        Args:
+            table: the table as it is.
+            version: None for the same, or version 10 where `layout` is ``lsm_tree``.
+            layout: None for the same where the version has it.
+
+        Raises:
+            ConfigError: the two contradict each other.
+            UnsupportedTable: tables of the one or the other version cannot be changed.
+        """
+        if table.version not in WRITE_VERSIONS:
+            raise UnsupportedTable(
+                f"table {table.name!r} has version {table.version}, which is only read: `lsm copy` makes a new one"
+            )
+        target = version or (TABLE_VERSION if layout == LSM_TREE else table.version)
+        if target not in WRITE_VERSIONS:
+            known = ", ".join(map(str, WRITE_VERSIONS))
+            raise UnsupportedTable(f"table {table.name!r} cannot be made version {target}; the versions are {known}")
+        chosen = layout or (table.storage_layout if target >= TABLE_VERSION else DEFAULT_LAYOUT)
+        if chosen == LSM_TREE and target < TABLE_VERSION:
+            raise ConfigError(f"the {LSM_TREE} layout needs version {TABLE_VERSION}, not {target}")
+        return VersionChange(target, chosen)
+
+    def is_done(self, table: TableConfig) -> bool:
+        """Whether the table is so already."""
+        return (table.version, table.storage_layout) == (self.version, self.layout)
+
+
+@dataclass(frozen=True)
+class ChangePlan:
+    """What a change has to do, for people to read first.
+
+    Attributes:
+        pending: compactions that wait, and are run first.
+        rewrites: file groups that are compacted.
+        obsolete: paths of older files that have to be cleaned away.
+        properties: keys that change, with their new values; None where a key goes.
+    """
+
+    pending: tuple[Instant, ...]
+    rewrites: tuple[FileSlice, ...]
+    obsolete: tuple[str, ...]
+    properties: dict[str, str | None]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether only the properties are left to change."""
+        return not (self.pending or self.rewrites or self.obsolete)
+
+    def lines(self) -> Iterator[str]:
+        """One line for each step."""
+        yield from (f"run {pending.file_name}" for pending in self.pending)
+        yield from (f"compact {found.partition_path or '.'} {found.file_id}" for found in self.rewrites)
+        yield from (f"clean away {path}" for path in self.obsolete)
+        for key, value in sorted(self.properties.items()):
+            yield f"remove {key}" if value is None else f"set {key}={value}"
+
+
+def plan_change(context: ServiceContext, change: VersionChange) -> ChangePlan:
+    """What there is to do now; nothing is changed."""
+    return _plan(context, change, Timeline.load(context.storage))
+
+
+def change_version(context: ServiceContext, change: VersionChange, engine: Engine) -> None:
+    """Carry a change out, or go on with one that died.
+
+    Raises:
+        CommitConflict: another writer is at work, or adds files again and again.
+        UnsupportedTable: a savepoint or a clustering holds files that the new version's readers do not read.
+    """
+    for _ in range(_ATTEMPTS):
+        with context.new_transaction() as tx:
+            plan = _plan(context, change, tx.timeline)
+            if plan.is_ready:
+                if change.version != context.config.version:
+                    drop_metadata_table(context.storage)
+                update_properties(context.storage, plan.properties)
+                _LOG.info("%s has version %d, layout %s", context.storage.uri, change.version, change.layout)
+                return
+        _prepare(context, plan, engine)
+    raise CommitConflict(
+        f"{context.storage.uri}: other writers add files faster than they are compacted; stop them, and try again"
+    )
+
+
+def _prepare(context: ServiceContext, plan: ChangePlan, engine: Engine) -> None:
+    if plan.pending:
+        run_all(context, plan.pending, engine)
+    elif plan.rewrites:
+        compact_slices(context, [(found.partition_path, found.file_id) for found in plan.rewrites], engine)
+    else:
+        cleaned = Cleaner(_keeping_one(context)).clean()
+        if cleaned is None:
+            raise UnsupportedTable(
+                f"{plan.obsolete[0]} in {context.storage.uri} cannot be cleaned away, and readers of the older version "
+                "do not read it: delete the savepoint, or finish the service, that holds it"
+            )
+
+
+def _keeping_one(context: ServiceContext) -> ServiceContext:
+    retention = Options({config.CLEAN_POLICY.key: "KEEP_LATEST_FILE_VERSIONS", config.CLEAN_VERSIONS.key: 1})
+    return replace(context, options=context.options.merged(retention))
+
+
+def _plan(context: ServiceContext, change: VersionChange, timeline: Timeline) -> ChangePlan:
+    table, view = context.config, context.view(timeline)
+    properties = load_properties(context.storage)
+    found = version_changes(properties, table.merge_mode, table.partial_mode, change.version, change.layout)
+    differing = {key: value for key, value in found.items() if properties.get(key) != value}
+    rewrites: tuple[FileSlice, ...] = ()
+    obsolete: tuple[str, ...] = ()
+    leaves_native = table.has_native_logs and change.version < TABLE_VERSION
+    if leaves_native:
+        rewrites = tuple(slice for slice in view.slices() if any(log.is_native for log in slice.logs))
+        obsolete = () if rewrites else tuple(_native_files(view))
+    elif change.layout == LSM_TREE and not table.is_lsm_tree:
+        rewrites = tuple(slice for slice in view.slices() if not _is_sorted(context, slice))
+    must_wait = leaves_native or bool(rewrites)
+    pending = tuple(pending_compactions(timeline)) if must_wait else ()
+    return ChangePlan(pending, rewrites, obsolete, differing)
+
+
+def _native_files(view: FileView) -> Iterator[str]:
+    for entries in view.listings().values():
+        for entry in entries:
+            if isinstance(view.visible_name(entry), LogFileName):
+                yield entry.path
+
+
+def _is_sorted(context: ServiceContext, found: FileSlice) -> bool:
+    """Whether a slice is one base file whose rows ascend by record key."""
+    if found.logs or found.base is None:
+        return False
+    with ExitStack() as files:
+        return open_base(context.storage, found.base, files).ascends()

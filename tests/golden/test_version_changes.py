@@ -1,0 +1,223 @@
+"""Upgrade and downgrade of tables that real Hudi wrote: rows stay, and a run that dies is gone on with.
+
+Every 31st storage call dies here, other ones for each table; with LSM_ALL_FAULTS=1 every call does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tarfile
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.cli import main
+from streaming_lsm.errors import ConfigError, UnsupportedTable
+from streaming_lsm.format.names import LogFileName, parse_file_name
+from tests.support.faulty_storage import Fault, FaultyStorage, Killed
+
+TABLES = Path(__file__).parent / "data" / "tables"
+MANIFESTS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(TABLES.glob("*.json"))}
+CHANGEABLE = [name for name, manifest in MANIFESTS.items() if manifest["table_version"] in (8, 9)]
+READ_ONLY = [name for name, manifest in MANIFESTS.items() if manifest["table_version"] == 6]
+BUCKETS = "hoodie.bucket.index.num.buckets"
+BUCKETED = [
+    name
+    for name in CHANGEABLE
+    if BUCKETS in MANIFESTS[name]["write_options"] and MANIFESTS[name]["table_type"] == "MERGE_ON_READ"
+]
+STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 31
+ROWS_ONLY = "_hoodie_file_name"
+"""The one column that a compaction rewrites."""
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    with tarfile.open(TABLES / f"{name}.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / name
+
+
+def rows(path: Path, **options: object) -> list[str]:
+    """All rows, but for the names of their files."""
+    found = LsmTable(path, options).scan(meta=True).to_arrow().drop_columns([ROWS_ONLY])
+    return sorted(map(str, found.to_pylist()))
+
+
+def versions(path: Path) -> tuple[int, str]:
+    config = LsmTable(path).config
+    return config.version, config.storage_layout
+
+
+@pytest.mark.parametrize("name", CHANGEABLE)
+def test_a_table_goes_up_and_down_with_the_same_rows(name: str, tmp_path: Path) -> None:
+    path, version = unpacked(name, tmp_path), MANIFESTS[name]["table_version"]
+    before = rows(path)
+    for target in (10, 9, 8, 9, 10, version):
+        LsmTable(path).change_version(target)
+        assert versions(path) == (target, "default")
+        assert rows(path) == before
+
+
+@pytest.mark.parametrize("name", CHANGEABLE)
+def test_sorted_files_hold_the_same_rows(name: str, tmp_path: Path) -> None:
+    path = unpacked(name, tmp_path)
+    before = rows(path)
+    table = LsmTable(path)
+    if "clustering" in {pending.action for pending in table.timeline.pending}:
+        with pytest.raises(UnsupportedTable, match="clustering"):
+            table.change_version(layout="lsm_tree")
+        return
+    table = table.change_version(layout="lsm_tree")
+    assert versions(path) == (10, "lsm_tree")
+    assert rows(path) == before
+    keys = [batch.column("_hoodie_record_key") for batch in table.scan(["_hoodie_record_key"]).to_batches()]
+    assert all(chunk.to_pylist() == sorted(chunk.to_pylist()) for chunk in keys)
+    table.change_version(9)
+    assert versions(path) == (9, "default")
+    assert rows(path) == before
+
+
+@pytest.mark.parametrize("name", BUCKETED)
+def test_native_logs_are_compacted_before_a_table_goes_down(name: str, tmp_path: Path) -> None:
+    path, options = unpacked(name, tmp_path), {BUCKETS: MANIFESTS[name]["write_options"][BUCKETS]}
+    if LsmTable(path, options).config.partial_mode:
+        pytest.skip("rows of tables with partial updates are not written")
+    LsmTable(path, options).change_version(10)
+    table = LsmTable(path, options)
+    some = table.scan().to_arrow().slice(3, 10)
+    ordering = table.config.ordering_fields
+    for field in ordering:
+        place = some.schema.get_field_index(field)
+        step = pa.scalar(1, pa.duration("s")) if pa.types.is_timestamp(some.schema.field(field).type) else pa.scalar(1)
+        newer = pa.compute.add(some.column(field), step).cast(some.schema.field(field).type)
+        some = some.set_column(place, some.schema.field(field), newer)
+    table.upsert(some)
+    before, native = rows(path, **options), _native(path)
+    assert native
+    LsmTable(path, options).change_version(9)
+    assert not _native(path)
+    assert rows(path, **options) == before
+
+
+def _native(path: Path) -> list[str]:
+    return [file.name for file in path.rglob("*") if isinstance(parse_file_name(file.name), LogFileName)]
+
+
+@pytest.mark.parametrize("name", CHANGEABLE)
+@pytest.mark.parametrize(("begin", "target"), [(9, 10), (10, 9), (9, 8), (8, 9)])
+def test_a_change_that_dies_is_gone_on_with(name: str, begin: int, target: int, tmp_path: Path) -> None:
+    template = unpacked(name, tmp_path / "template")
+    LsmTable(template).change_version(begin)
+    _check_every_death(template, target, tmp_path, CHANGEABLE.index(name))
+
+
+@pytest.mark.parametrize("name", BUCKETED)
+def test_a_downgrade_that_dies_over_native_logs_is_gone_on_with(name: str, tmp_path: Path) -> None:
+    options = {BUCKETS: MANIFESTS[name]["write_options"][BUCKETS], "hoodie.combine.before.upsert": True}
+    template = unpacked(name, tmp_path / "template")
+    table = LsmTable(template, options).change_version(10)
+    if table.config.partial_mode:
+        pytest.skip("rows of tables with partial updates are not written")
+    table.upsert(table.scan().to_arrow().slice(0, 20))
+    assert _native(template)
+    _check_every_death(template, 9, tmp_path, BUCKETED.index(name))
+
+
+def _check_every_death(template: Path, target: int, folder: Path, first: int) -> None:
+    before, calls = rows(template), _calls(_copy(template, folder / "counted"), target)
+    assert len(calls) > 10
+    for call in range(first % STEP, len(calls), STEP):
+        for fault in (Fault.KILL_BEFORE, Fault.KILL_AFTER):
+            path = _copy(template, folder / f"{call}-{fault.name}")
+            dying = LsmTable(path)
+            dying.storage = FaultyStorage(dying.storage, {call: fault})
+            with suppress(Killed):
+                dying.change_version(target)
+            assert rows(path) == before, calls[call]
+            LsmTable(path).change_version(target)
+            assert versions(path) == (target, "default"), calls[call]
+            assert rows(path) == before, calls[call]
+            shutil.rmtree(path)
+
+
+def _copy(template: Path, target: Path) -> Path:
+    shutil.copytree(template, target)
+    return target
+
+
+def _calls(path: Path, target: int) -> list[tuple[str, str]]:
+    table = LsmTable(path)
+    table.storage = counting = FaultyStorage(table.storage)
+    table.change_version(target)
+    return counting.calls
+
+
+@pytest.mark.parametrize("name", READ_ONLY)
+def test_an_older_table_is_copied_to_a_new_one(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, target = unpacked(name, tmp_path), tmp_path / "copied"
+    assert main(["upgrade", str(path)]) == 2
+    assert "lsm copy" in capsys.readouterr().err
+    assert main(["copy", str(path), str(target), "-o", f"{BUCKETS}=3"]) == 0
+    source, copied = LsmTable(path), LsmTable(target)
+    assert (copied.config.version, copied.config.storage_layout, copied.config.num_buckets) == (10, "lsm_tree", 3)
+    assert sorted(map(str, copied.scan().to_arrow().to_pylist())) == sorted(
+        map(str, source.scan().to_arrow().to_pylist())
+    )
+    with pytest.raises(UnsupportedTable, match="only read"):
+        source.compact()
+
+
+def test_the_command_line_says_what_it_would_do_and_does_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = unpacked("v9_mor_avro", tmp_path)
+    assert main(["upgrade", str(path), "--storage-layout", "lsm_tree", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("compact ") == 4
+    assert "set hoodie.table.version=10" in said
+    assert versions(path) == (9, "default")
+    assert main(["upgrade", str(path), "--storage-layout", "lsm_tree"]) == 0
+    assert "version 10, storage layout lsm_tree" in capsys.readouterr().out
+    assert main(["downgrade", str(path), "--to", "8"]) == 0
+    assert versions(path) == (8, "default")
+    assert main(["upgrade", str(path), "--to", "7"]) == 2
+    assert main(["downgrade", str(path), "--to", "10"]) == 2
+
+
+def test_an_upgrade_leaves_logs_where_they_are_and_adds_native_ones_to_the_same_slices(tmp_path: Path) -> None:
+    path, options = unpacked("v9_mor_avro", tmp_path), {BUCKETS: 2}
+    pinned = LsmTable(path, options).timeline.last_time
+    before = rows(path)
+    table = LsmTable(path, options).change_version(10)
+    table.upsert(table.scan().to_arrow())
+    mixed = [{log.is_native for log in found.logs} for found in table.file_slices()]
+    assert {True, False} in mixed
+    assert not [write for write in table.timeline.completed_writes if write.action == "commit"]
+    seen = table.scan(as_of=pinned, meta=True).to_arrow().drop_columns([ROWS_ONLY]).to_pylist()
+    assert sorted(map(str, seen)) == before
+
+
+def test_a_writer_that_asks_for_a_later_version_upgrades_when_it_may(tmp_path: Path) -> None:
+    path = unpacked("v9_mor_avro", tmp_path)
+    asked = {BUCKETS: 2, "hoodie.write.table.version": 10}
+    with pytest.raises(ConfigError, match=r"hoodie\.write\.table\.version=10"):
+        LsmTable(path, asked)
+    table = LsmTable(path, {**asked, "hoodie.write.auto.upgrade": True})
+    some = table.scan().to_arrow().slice(0, 5)
+    assert versions(path) == (9, "default")
+    table.upsert(some)
+    assert versions(path) == (10, "default")
+    table.upsert(some)
+    assert len(_native(path)) > 0
+
+
+def test_tables_with_consistent_hashing_are_refused_by_name(tmp_path: Path) -> None:
+    path = unpacked("v9_mor_avro", tmp_path)
+    folder = path / ".hoodie/.bucket_index/consistent_hashing_metadata/north"
+    folder.mkdir(parents=True)
+    (folder / "00000000000000.hashing_meta").write_bytes(b"{}")
+    with pytest.raises(UnsupportedTable, match="consistent hashing"):
+        LsmTable(path)

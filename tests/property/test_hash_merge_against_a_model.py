@@ -1,0 +1,149 @@
+"""The merge of unsorted files against a model that folds records pair by pair (format 05)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streaming_lsm.merge.hash_merge import LogPart, fold_logs, merge_base
+from streaming_lsm.merge.rule import MergeRule
+
+SCHEMA = pa.schema([("_hoodie_record_key", pa.string()), ("ts", pa.int64()), ("a", pa.string()), ("b", pa.int64())])
+COLUMNS = ("ts", "a", "b")
+UNSENT = "__unsent"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record: a delete where `values` is None."""
+
+    ts: int | None
+    values: dict[str, object] | None
+    sent: frozenset[str] = frozenset(COLUMNS)
+
+    @property
+    def wipes(self) -> bool:
+        return self.values is None and self.ts is None
+
+
+@dataclass
+class Case:
+    """A slice: blocks of (key, record), the oldest first, and rows of a base file."""
+
+    base: list[tuple[str, Record]]
+    blocks: list[tuple[bool, frozenset[str] | None, list[tuple[str, Record]]]] = field(default_factory=list)
+
+
+def _newer(old: Record, new: Record, rule: MergeRule) -> Record:
+    """Pairwise rule, with partial updates where neither is a delete."""
+    if not rule.event_time or old.wipes or new.wipes:
+        rules = True
+    else:
+        rules = (new.ts or 0) >= (old.ts or 0)
+    winner, loser = (new, old) if rules else (old, new)
+    if winner.values is None or loser.values is None:
+        return winner
+    merged = {name: winner.values[name] if name in winner.sent else loser.values[name] for name in COLUMNS}
+    return Record(winner.ts, merged, winner.sent | loser.sent)
+
+
+def _meant(record: Record, rule: MergeRule) -> Record:
+    """What counts as sent under the table's partial update mode."""
+    if record.values is None:
+        return record
+    sent = set(record.sent)
+    if rule.partial == "IGNORE_DEFAULTS":
+        sent -= {name for name in sent if record.values[name] is None}
+    if rule.partial == "FILL_UNAVAILABLE":
+        sent -= {name for name in sent if record.values[name] == UNSENT}
+    return replace(record, sent=frozenset(sent))
+
+
+def _model(case: Case, rule: MergeRule) -> dict[str, dict[str, object]]:
+    logs: dict[str, Record] = {}
+    for _, _, records in case.blocks:
+        for key, record in records:
+            meant = _meant(record, rule)
+            logs[key] = _newer(logs[key], meant, rule) if key in logs else meant
+    rows = {}
+    for key, record in case.base:
+        found = _newer(_meant(record, rule), logs.pop(key), rule) if key in logs else record
+        if found.values is not None:
+            rows[key] = found.values
+    rows |= {key: found.values for key, found in logs.items() if found.values is not None}
+    return rows
+
+
+def _table(records: list[tuple[str, Record]]) -> pa.Table:
+    rows = [{"_hoodie_record_key": key, **(record.values or {"ts": record.ts})} for key, record in records]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _merged(case: Case, rule: MergeRule, batch_rows: int) -> dict[str, dict[str, object]]:
+    parts = []
+    for deletes, columns, records in case.blocks:
+        table = _table(records)
+        if deletes:
+            table = table.select(["_hoodie_record_key", *rule.ordering_fields])
+        has = None if columns is None else columns | {"_hoodie_record_key"}
+        parts.append(LogPart(table, deletes, has))
+    outcome = fold_logs(parts, SCHEMA, rule)
+    base = _table(case.base).to_batches(max_chunksize=batch_rows)
+    blocks = list(merge_base(base, outcome, rule))
+    rows = pa.concat_tables([block.rows for block in blocks] or [SCHEMA.empty_table()]).to_pylist()
+    assert len({row["_hoodie_record_key"] for row in rows}) == len(rows)
+    base_keys = {key for key, _ in case.base}
+    assert sum(block.inserts for block in blocks) == sum(row["_hoodie_record_key"] not in base_keys for row in rows)
+    assert len(rows) == len(base_keys) + sum(block.inserts - block.deletes for block in blocks)
+    return {row["_hoodie_record_key"]: {name: row[name] for name in COLUMNS} for row in rows}
+
+
+def _case(seed: int, *, partial_logs: bool, with_unsent: bool) -> Case:
+    rng = np.random.default_rng(seed)
+    keys = [f"k{number}" for number in range(int(rng.integers(1, 12)))]
+
+    def value(sent: frozenset[str]) -> Record:
+        ts = int(rng.integers(-2, 5))
+        texts = [None, "x", "y", UNSENT] if with_unsent else [None, "x", "y"]
+        values = {"ts": ts, "a": texts[rng.integers(len(texts))], "b": [None, int(rng.integers(100))][rng.integers(2)]}
+        return Record(ts, {name: values[name] if name in sent else None for name in COLUMNS}, sent)
+
+    case = Case([(key, value(frozenset(COLUMNS))) for key in rng.permutation(keys) if rng.random() < 0.6])
+    for _ in range(int(rng.integers(0, 6))):
+        chosen = [str(key) for key in rng.choice(keys, int(rng.integers(1, 15)))]
+        if rng.random() < 0.35:
+            deletes = [(key, Record([None, int(rng.integers(-2, 5))][rng.integers(2)], None)) for key in chosen]
+            case.blocks.append((True, None, deletes))
+            continue
+        sent = frozenset({"ts", str(rng.choice(["a", "b"]))}) if partial_logs and rng.random() < 0.5 else None
+        has = frozenset(COLUMNS) if sent is None else sent
+        case.blocks.append((False, sent, [(key, value(has)) for key in chosen]))
+    return case
+
+
+EVENT = MergeRule(True, ("ts",))
+COMMIT = MergeRule(False)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([EVENT, COMMIT]), st.integers(1, 8))
+def test_rows_taken_whole(seed: int, rule: MergeRule, batch_rows: int) -> None:
+    case = _case(seed, partial_logs=False, with_unsent=False)
+    assert _merged(case, rule, batch_rows) == _model(case, rule)
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([EVENT, COMMIT]),
+    st.sampled_from([None, "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"]),
+    st.integers(1, 8),
+)
+def test_partial_updates(seed: int, rule: MergeRule, mode: str | None, batch_rows: int) -> None:
+    rule = replace(rule, partial=mode, unavailable=UNSENT)
+    case = _case(seed, partial_logs=mode is None, with_unsent=True)
+    assert _merged(case, rule, batch_rows) == _model(case, rule)
