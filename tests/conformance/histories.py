@@ -285,12 +285,7 @@ HISTORIES = [
             "hoodie.table.ordering.fields": "ts",
         },
         [
-            [
-                upsert(lambda rng, n: all_types(rng, 30, n)),
-                upsert(lambda rng, n: all_types(rng, 20, n)),
-                compact,
-                upsert(lambda rng, n: all_types(rng, 10, n)),
-            ],
+            upsert(lambda rng, n: all_types(rng, 30, n)),
             upsert(lambda rng, n: all_types(rng, 20, n)),
             compact,
             upsert(lambda rng, n: all_types(rng, 10, n)),

@@ -189,3 +189,16 @@ def test_spark_reads_as_of_an_instant_and_with_meta_columns(lake: OrdersLake) ->
     assert with_meta.columns[:5] == list(read_snapshot(lake.path, with_meta=True).schema.names[:5])
     slices = len(LsmTable(lake.path).file_slices())
     assert reader.load(lake.path).rdd.getNumPartitions() == slices
+
+
+def test_a_stream_writes_a_table_for_the_readers_of_today(spark: SparkSession, tmp_path: Path) -> None:
+    lake = OrdersLake(spark, tmp_path, {"hoodie.write.table.version": 9})
+    lake.produce(0, 1, 2, 3)
+    lake.run(1)
+    expected = final_rows(lake.orders)
+    assert rows_of(LsmTable(lake.path).scan().to_arrow()) == expected
+    assert rows_of(spark.read.format("streaming_lsm").load(lake.path).toArrow()) == expected
+    assert lake.batches() == [0, 1, 2, 3]
+    names = [file.name for file in Path(lake.path).rglob("*") if ".hoodie" not in file.parts]
+    assert [name for name in names if ".log." in name]
+    assert not [name for name in names if name.endswith((".log.parquet", ".deletes.parquet"))]
