@@ -14,6 +14,8 @@ from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.format.names import WriteToken
+from streaming_lsm.format.table_properties import NUM_BUCKETS_KEY
+from streaming_lsm.index.bucket_check import check_buckets
 from streaming_lsm.index.bucket_index import BucketIndex
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.readable_table import OptionValues, Path, ReadableTable
@@ -64,6 +66,7 @@ class LsmTable(ReadableTable):
         super().__init__(path, options, properties=properties)
         self._index = BucketIndex(self.config.num_buckets)
         self._committed: Timeline | None = None
+        self._buckets_checked = False
 
     @classmethod
     def create(
@@ -160,13 +163,15 @@ class LsmTable(ReadableTable):
         """What the tasks of a batch need to know, before it has begun.
 
         Raises:
-            ConfigError: the table's settings were changed since it was opened.
+            ConfigError: the table's settings were changed since it was opened, or it has other buckets than the options
+                say.
             UnsupportedTable: rows of tables like this one are not written.
             TableNotFound: it was removed.
         """
         self.config.check_writable(self.path)
         self._check_unchanged()
         groups = self._file_groups(tx.timeline)
+        self._check_buckets(tx.timeline)
         if self.config.is_copy_on_write and groups.most_logs:
             raise UnsupportedTable(
                 f"the table at {self.path} is COPY_ON_WRITE and has log files, which a write would lose: "
@@ -308,6 +313,13 @@ class LsmTable(ReadableTable):
         """A writer may hold a table open for months; what it knows of it must still be so."""
         if self._config_of(load_properties(self.storage)) != self.config:
             raise ConfigError(f"{self.path}/{PROPERTIES_PATH} was changed since the table was opened; open it again")
+
+    def _check_buckets(self, timeline: Timeline) -> None:
+        """Once, where only the options say how many buckets there are."""
+        if NUM_BUCKETS_KEY not in self.config.properties and not self._buckets_checked:
+            slices = self._queries.view(timeline).slices()
+            check_buckets(self.config, slices, self._queries.key_reader(timeline))
+            self._buckets_checked = True
 
     def _file_groups(self, timeline: Timeline) -> BucketIndex:
         self._index.refresh(self._queries.view(timeline))

@@ -17,7 +17,7 @@ from streaming_lsm.read.file_view import FileSlice, FileView
 from streaming_lsm.read.scan import Run, Scan, filter_columns
 from streaming_lsm.read.settled import settled_slices
 from streaming_lsm.read.slice_reader import SliceReader
-from streaming_lsm.schema import META_COLUMNS, from_avro, with_meta
+from streaming_lsm.schema import META_COLUMNS, RECORD_KEY, from_avro, with_meta
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.timeline import Timeline
@@ -115,6 +115,10 @@ class Queries:
         until, commits = timeline.between(begin, end, self.config.timeline_zone)
         schema = with_meta(self.schema_at(until))
         return Changes(timeline, tuple(commits), schema, self._reader(timeline, schema, tuple(schema.names)), self.view)
+
+    def key_reader(self, timeline: Timeline) -> SliceReader:
+        """Reads the record keys of slices."""
+        return self._reader(timeline, with_meta(self.schema_at(timeline)), (RECORD_KEY,))
 
     def _scan(
         self,

@@ -48,6 +48,12 @@ def rows(path: Path, **options: object) -> list[str]:
     return sorted(map(str, found.to_pylist()))
 
 
+def buckets(name: str) -> dict[str, str]:
+    """The options that Hudi keeps to itself."""
+    written = MANIFESTS[name]["write_options"]
+    return {key: written[key] for key in (BUCKETS, "hoodie.bucket.index.hash.field") if key in written}
+
+
 def versions(path: Path) -> tuple[int, str]:
     config = LsmTable(path).config
     return config.version, config.storage_layout
@@ -84,7 +90,7 @@ def test_sorted_files_hold_the_same_rows(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", BUCKETED)
 def test_native_logs_are_compacted_before_a_table_goes_down(name: str, tmp_path: Path) -> None:
-    path, options = unpacked(name, tmp_path), {BUCKETS: MANIFESTS[name]["write_options"][BUCKETS]}
+    path, options = unpacked(name, tmp_path), buckets(name)
     if LsmTable(path, options).config.partial_mode:
         pytest.skip("rows of tables with partial updates are not written")
     LsmTable(path, options).change_version(10)
@@ -118,8 +124,7 @@ def test_a_change_that_dies_is_gone_on_with(name: str, begin: int, target: int, 
 
 @pytest.mark.parametrize("name", BUCKETED)
 def test_a_downgrade_that_dies_over_native_logs_is_gone_on_with(name: str, tmp_path: Path) -> None:
-    options = {BUCKETS: MANIFESTS[name]["write_options"][BUCKETS], "hoodie.combine.before.upsert": True}
-    template = unpacked(name, tmp_path / "template")
+    options, template = buckets(name), unpacked(name, tmp_path / "template")
     table = LsmTable(template, options).change_version(10)
     if table.config.partial_mode:
         pytest.skip("rows of tables with partial updates are not written")
@@ -212,6 +217,17 @@ def test_a_writer_that_asks_for_a_later_version_upgrades_when_it_may(tmp_path: P
     assert versions(path) == (10, "default")
     table.upsert(some)
     assert len(_native(path)) > 0
+
+
+@pytest.mark.parametrize("name", BUCKETED)
+def test_a_wrong_number_of_buckets_is_found_before_anything_is_written(name: str, tmp_path: Path) -> None:
+    path, count = unpacked(name, tmp_path), int(MANIFESTS[name]["write_options"][BUCKETS])
+    before = rows(path)
+    for wrong in (count + 1, count + 3):
+        table = LsmTable(path, {BUCKETS: wrong})
+        with pytest.raises(ConfigError, match=rf"hoodie\.bucket\.index\.num\.buckets={wrong}"):
+            table.upsert(table.scan().to_arrow().slice(0, 5))
+    assert rows(path) == before
 
 
 def test_tables_with_consistent_hashing_are_refused_by_name(tmp_path: Path) -> None:
