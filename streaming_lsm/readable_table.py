@@ -167,11 +167,18 @@ class ReadableTable:
         Returns:
             The table's columns with the meta columns, and ``_lsm_file`` and ``_lsm_deleted``, which say where a version
             is stored and whether it deletes the key.
+
+        Raises:
+            UnsupportedTable: the key's file groups have inline logs.
         """
         timeline, latest = self._queries.slices(None)
-        table = self.config
-        (bucket,) = bucket_ids(pa.array([key]), table.record_key_fields, table.hash_fields, table.num_buckets)
-        slices = [found for found in latest if bucket_of(found.file_id) == bucket]
+        table, slices = self.config, latest
+        if table.num_buckets:
+            (bucket,) = bucket_ids(pa.array([key]), table.record_key_fields, table.hash_fields, table.num_buckets)
+            slices = [found for found in latest if bucket_of(found.file_id) == bucket]
+        inline = [log.path for found in slices for log in found.logs if not log.is_native]
+        if inline:
+            raise UnsupportedTable(f"{inline[0]}: the history of a key is read from native logs only; see changes")
         return read_history(self.storage, slices, self._queries.schema_at(timeline), self.rule, key)
 
     @property

@@ -102,6 +102,11 @@ class LogFileName:
     format: str = "parquet"
     rfc103: bool = False
 
+    @property
+    def is_change_log(self) -> bool:
+        """Whether it holds changes for change queries, and takes no part in a merge."""
+        return self.kind is LogKind.CDC
+
     def __str__(self) -> str:
         kind = f".{self.kind}"
         if self.rfc103:
@@ -123,6 +128,11 @@ class InlineLogName:
     version: int
     token: WriteToken | None = None
     cdc: bool = False
+
+    @property
+    def is_change_log(self) -> bool:
+        """Whether it holds changes for change queries, and takes no part in a merge."""
+        return self.cdc
 
     def __str__(self) -> str:
         token = "" if self.token is None else f"_{self.token}"

@@ -45,6 +45,8 @@ _STRATEGIES = {
     COMMIT_TIME: ("ce9acb64-bde0-424c-9b91-f6ebba25356d", "OverwriteWithLatestAvroPayload"),
 }
 _STRATEGY_KEY = "hoodie.record.merge.strategy.id"
+_OLD_STRATEGY_KEY = "hoodie.compaction.record.merger.strategy"
+_BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
 _PACKAGE = "org.apache.hudi.common.model."
 
 
@@ -100,6 +102,7 @@ def merge_settings(properties: Mapping[str, str], version: int, source: str) -> 
         UnsupportedTable: a payload class or merge mode that is code of the table's owner.
         CorruptFileError: a needed key is missing or contradicts another.
     """
+    _check_strategy(properties, source)
     payload = properties.get(PAYLOAD_KEY, "").strip()
     # From version 9 on the class stands there only when no mode does its work.
     known = _PAYLOADS.get(payload.rpartition(".")[2]) if version < 9 else None
@@ -114,6 +117,15 @@ def merge_settings(properties: Mapping[str, str], version: int, source: str) -> 
         raise UnsupportedTable(f"{source}: {PARTIAL_KEY}={partial:.80}: expected one of {', '.join(PARTIAL_MODES)}")
     field, marker = _delete_marking(properties, known[2] if known else None, source)
     return MergeSettings(mode, partial, properties.get(_UNAVAILABLE_KEY, _UNAVAILABLE), field, marker)
+
+
+def _check_strategy(properties: Mapping[str, str], source: str) -> None:
+    """Any other strategy is a merger of the table's owner, whatever mode or class stands beside it (format 05)."""
+    known = {strategy for strategy, _ in _STRATEGIES.values()} | {"", _BY_PAYLOAD}
+    for key in (_STRATEGY_KEY, _OLD_STRATEGY_KEY):
+        found = properties.get(key, "").strip().lower()
+        if found not in known:
+            raise UnsupportedTable(f"{source}: {key}={found:.80}: a merger of its own, which this package cannot run")
 
 
 def _mode(properties: Mapping[str, str], of_payload: str | None, version: int, source: str) -> str:

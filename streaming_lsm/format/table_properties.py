@@ -110,12 +110,13 @@ class PropertiesReader:
 
     def key_generator(self) -> str:
         key, older = "hoodie.table.keygenerator.type", "hoodie.table.keygenerator.class"
-        name = self._properties.get(older, "").rpartition(".")[2]
+        # The generators for Avro make the same keys and paths.
+        name = self._properties.get(older, "").rpartition(".")[2].replace("Avro", "")
         if not self._properties.get(key) and name:
             if name not in _GENERATOR_CLASSES:
                 raise self._unsupported(older, f"expected one of {', '.join(_GENERATOR_CLASSES)}")
             return _GENERATOR_CLASSES[name]
-        return self.choice(key, KEY_GENERATORS)
+        return self.choice(key, (*KEY_GENERATORS, *(f"{kind}_AVRO" for kind in KEY_GENERATORS))).removesuffix("_AVRO")
 
     def check_checksum(self) -> None:
         name, found = self.needed("hoodie.table.name"), self.needed("hoodie.table.checksum")

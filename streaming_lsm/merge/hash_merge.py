@@ -21,6 +21,8 @@ from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block
 from streaming_lsm.schema import RECORD_KEY
 
+_GATHERED_BYTES = 128 << 20
+
 
 @dataclass(frozen=True)
 class LogPart:
@@ -109,15 +111,28 @@ def merge_base(base: Iterable[pa.RecordBatch], logs: LogOutcome, rule: MergeRule
         rule: the table's merge semantics.
     """
     met = np.zeros(len(logs.keys), np.bool_)
-    for batch in base:
-        rows = pa.Table.from_batches([batch])
-        if len(logs.keys):
+    if not len(logs.keys):
+        yield from (Block(pa.Table.from_batches([batch])) for batch in base)
+    else:
+        for rows in _gathered(base, len(logs.keys)):
             yield _merge_batch(rows, logs, rule, met)
-        else:
-            yield Block(rows)
     left = np.flatnonzero(~met & ~logs.deleted)
     if len(left):
         yield Block(logs.rows.take(pa.array(left, pa.int64())), inserts=len(left))
+
+
+def _gathered(base: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """Batches brought together up to about as many rows as the logs have keys, as these are hashed for each of them."""
+    waiting: list[pa.RecordBatch] = []
+    count = held = 0
+    for batch in base:
+        waiting.append(batch)
+        count, held = count + batch.num_rows, held + batch.nbytes
+        if count >= rows or held >= _GATHERED_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting, count, held = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
 
 
 def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags) -> Block:
@@ -161,8 +176,9 @@ def _log_wins(base: pa.Table, logs: pa.Table, wipes: Flags, rule: MergeRule) -> 
 def _merge_columns(base: pa.Table, logs: pa.Table, wins: Flags, sent: Presence, rule: MergeRule) -> pa.Table:
     """Column by column: the winner's value where it was sent, else the other's (format 05, Partial updates)."""
     of_base = presence(base, [(None, len(base))], rule)
+    gone = rule.deletes(base)  # such a row has nothing to give
     columns = []
     for name in base.schema.names:
-        from_logs = np.where(wins, sent.of(name), ~of_base.of(name) & sent.of(name))
+        from_logs = gone | np.where(wins, sent.of(name), ~of_base.of(name) & sent.of(name))
         columns.append(pc.if_else(pa.array(from_logs), logs.column(name), base.column(name)))
     return pa.table(columns, schema=base.schema)

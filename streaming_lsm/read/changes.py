@@ -8,14 +8,14 @@ against a newer one is no change.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from streaming_lsm.columns import Column, pc
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.errors import ConfigError, CorruptFileError
 from streaming_lsm.format.avro_columns import decode_data_block
 from streaming_lsm.format.commit import CommitMetadata
 from streaming_lsm.format.log_blocks import BlockType, Header, read_blocks
@@ -27,6 +27,10 @@ from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
 OP, TIME, BEFORE, AFTER = "op", "ts_ms", "before", "after"
+_BEFORE, _AFTER = "before a write", "after it"
+_Slices = dict[str, dict[str, FileSlice]]
+_States = dict[str, tuple[Timeline, _Slices]]
+"""A table just before a write and just after it, with the slices that were looked at."""
 _REWRITES = ("COMPACT", "LOG_COMPACT", "CLUSTER")
 """Operations that move rows and change none."""
 
@@ -59,21 +63,32 @@ class Changes:
         return pa.schema([(OP, pa.string()), (TIME, pa.string()), (BEFORE, image), (AFTER, image)])
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The changes, write by write; one file group is held at a time."""
+        """The changes, write by write; one file group is held at a time.
+
+        Raises:
+            ConfigError: a write is archived, or a clean has deleted what was there before it or after it.
+        """
         for write in self._writes():
+            states: _States = {}
             commit = self.timeline.read_commit(write)
             if commit.operation_type not in _REWRITES and not commit.compacted:
-                yield from self._of_write(write, commit)
+                yield from self._of_write(write, commit, states)
 
     def to_arrow(self) -> pa.Table:
         """The whole result."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
     def _writes(self) -> list[Instant]:
+        """The writes on the timeline; what an archived one did is not known any more."""
         found = {write.requested: write for write in self.timeline.completed_writes}
-        return [found[time] for time in self.commits if time in found]
+        archived = [time for time in self.commits if time not in found]
+        if archived:
+            raise ConfigError(
+                f"the write at {archived[-1]} is archived, and its changes with it: begin when it was completed"
+            )
+        return [found[time] for time in self.commits]
 
-    def _of_write(self, write: Instant, commit: CommitMetadata) -> Iterator[pa.RecordBatch]:
+    def _of_write(self, write: Instant, commit: CommitMetadata, states: _States) -> Iterator[pa.RecordBatch]:
         logs: dict[tuple[str, str], list[str]] = {}
         groups = dict.fromkeys((stat.partition_path, stat.file_id) for stat in commit.stats)
         for stat in commit.stats:
@@ -85,12 +100,17 @@ class Changes:
             if recorded and all(batch is not None for batch in recorded):
                 yield from (batch for batch in recorded if batch is not None)
             else:
-                yield from self._compared(write, group)
+                yield from self._compared(write, group, states)
 
-    def _compared(self, write: Instant, group: tuple[str, str]) -> Iterator[pa.RecordBatch]:
-        before = self._rows(self.timeline.before(write), group)
-        after = self._rows(self.timeline.up_to(write), group)
-        written = after.filter(pc.equal(after.column(COMMIT_TIME), write.requested))
+    def _compared(self, write: Instant, group: tuple[str, str], states: _States) -> Iterator[pa.RecordBatch]:
+        if not states:
+            states |= {_BEFORE: (self.timeline.before(write), {}), _AFTER: (self.timeline.up_to(write), {})}
+            for timeline, _ in states.values():
+                self.timeline.check_retained(f"changes by {write.path}", timeline.until or "")
+        before, after = (self._rows(*states[moment], group) for moment in (_BEFORE, _AFTER))
+        # A row of the base file may also come back, when a smaller row takes the place of a delete without ordering.
+        is_new = pc.invert(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY)))
+        written = after.filter(pc.or_(is_new, pc.equal(after.column(COMMIT_TIME), write.requested)))
         place = pc.index_in(written.column(RECORD_KEY), value_set=before.column(RECORD_KEY))
         known = pc.is_valid(place)
         older = self._image(before.take(place), known)
@@ -109,17 +129,21 @@ class Changes:
         times = pa.repeat(write.requested, len(ops))
         return pa.table([ops, times, before, after], schema=self.schema).to_batches()
 
-    def _rows(self, timeline: Timeline, group: tuple[str, str]) -> pa.Table:
-        """The rows of one file group as of a state of the table."""
-        schema = self.reader.output_schema
-        found = self._slice(timeline, group)
-        return pa.Table.from_batches([] if found is None else self.reader.read(found), schema=schema)
+    def _rows(self, timeline: Timeline, slices: _Slices, group: tuple[str, str]) -> pa.Table:
+        """The rows of one file group as of a state of the table.
 
-    def _slice(self, timeline: Timeline, group: tuple[str, str]) -> FileSlice | None:
+        Args:
+            slices: those of the state, by partition and file id, as far as they were asked for.
+        """
         partition, file_id = group
-        view = self.view(timeline)
-        slices = view.slices_in(partition, self._listings.get(partition, []))
-        return next((found for found in slices if found.file_id == file_id), None)
+        if partition not in slices:
+            found = self.view(timeline).slices_in(partition, self._listings.get(partition, []))
+            slices[partition] = {file_slice.file_id: file_slice for file_slice in found}
+        reader = self.reader
+        if reader.visible is not None:
+            reader = replace(reader, visible=timeline.visible())
+        there = slices[partition].get(file_id)
+        return pa.Table.from_batches([] if there is None else reader.read(there), schema=reader.output_schema)
 
     @cached_property
     def _listings(self) -> Mapping[str, Listing]:

@@ -16,6 +16,7 @@ from streaming_lsm.errors import CorruptFileError, LsmError, SchemaError, Storag
 from streaming_lsm.format.base_footer import AVRO_SCHEMA_KEY
 from streaming_lsm.format.log_header import LogHeader, schema_columns
 from streaming_lsm.format.names import LogFileName
+from streaming_lsm.keys.java_text import to_java_text
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.read.file_view import BaseFile, FileSlice, LogFile
 from streaming_lsm.read.log_order import merge_order, of_commits
@@ -333,6 +334,9 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBat
 
 def _cast(column: pa.Array[Any], field: pa.Field[Any], path: str) -> pa.Array[Any]:
     try:
-        return pc.cast(column, field.type)
+        if pa.types.is_floating(column.type) and pa.types.is_string(field.type):
+            return to_java_text(column)  # as Hudi prints them
+        promoted = pa.types.is_integer(column.type) and pa.types.is_floating(field.type)
+        return pc.cast(column, field.type, safe=not promoted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(f"{path}: column {field.name!r} is {column.type}, the table has {field.type}") from error

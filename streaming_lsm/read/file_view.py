@@ -151,7 +151,7 @@ class FileView:
                 nobody would know.
         """
         name = None if entry.is_dir else parse_file_name(entry.name, rfc103_names=True)
-        if name is None or not self._counts(name):
+        if name is None or not self.counts(name):
             return None
         if isinstance(name, LogFileName) and name.rfc103 and not self.rfc103_names:
             raise UnsupportedTable(
@@ -160,7 +160,8 @@ class FileView:
             )
         return name
 
-    def _counts(self, name: DataFileName) -> bool:
+    def counts(self, name: DataFileName) -> bool:
+        """Whether the write of a file counts."""
         # The logs of layout 1 have their slice's base instant in the name, and blocks of several instants in them.
         if self.timeline.layout == FLAT and isinstance(name, InlineLogName):
             return True
@@ -174,26 +175,24 @@ class FileView:
             if isinstance(name, BaseFileName):
                 _check_parquet(entry.path, name.extension)
                 yield BaseFile(entry.path, name, entry.size)
-            elif isinstance(name, InlineLogName):
-                if not name.cdc:
-                    yield LogFile(entry.path, name, entry.size)
-            else:
+                continue
+            if isinstance(name, LogFileName):
                 _check_parquet(entry.path, name.format)
-                if name.kind is not LogKind.CDC:
-                    yield LogFile(entry.path, name, entry.size)
+            if not name.is_change_log:
+                yield LogFile(entry.path, name, entry.size)
 
     def _slice(self, partition: str, group: str, bases: list[BaseFile], logs: list[LogFile]) -> FileSlice:
         """The newest base and the logs completed since its instant, whatever lies between (format 10, rule 8)."""
         base = self._newest(bases)
         since = base.name.instant if base else ""
-        open_logs = [log for log in logs if self._log_time(log) >= since]
+        open_logs = [log for log in logs if self.log_time(log.name) >= since]
         return FileSlice(partition, group, base, tuple(sorted(open_logs, key=lambda log: log.name.sort_key)))
 
-    def _log_time(self, log: LogFile) -> str:
+    def log_time(self, name: LogFileName | InlineLogName) -> str:
         """What tells whether a base file has absorbed a log: its completion time, or the base instant it stands on."""
-        if self.timeline.layout == FLAT and not log.is_native:
-            return log.name.instant
-        return self.timeline.completion_time(log.name.instant) or ""
+        if self.timeline.layout == FLAT and isinstance(name, InlineLogName):
+            return name.instant
+        return self.timeline.completion_time(name.instant) or ""
 
     def _newest(self, bases: list[BaseFile]) -> BaseFile | None:
         """The newest base file; of several attempts at one instant the one that its commit lists.

@@ -31,15 +31,17 @@ def in_key_order(blocks: Iterable[Block], spill_folder: str | None, held_bytes: 
     """
     runs: list[SpillFile] = []
     held: list[pa.Table] = []
-    inserts = updates = deletes = 0
+    inserts = updates = deletes = size = 0
     with ExitStack() as spilled:
         for block in blocks:  # at least one, with no rows where all are gone
             inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
             held.append(block.rows)
-            if sum(rows.nbytes for rows in held) >= held_bytes:
+            size += block.rows.nbytes
+            if size >= held_bytes:
                 runs.append(SpillFile(spill_folder, block.rows.schema, _batches(_sorted(held))))
                 spilled.callback(runs[-1].close)
                 held.clear()
+                size = 0
         tables: Iterator[pa.Table] = iter([_sorted(held)] if held else [])
         if runs:
             last = [Run("rows in memory", iter(_batches(table)), trusted=True) for table in tables]

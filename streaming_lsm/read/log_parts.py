@@ -8,15 +8,17 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_lsm.columns import pc
-from streaming_lsm.errors import CorruptFileError, UnsupportedTable
-from streaming_lsm.format.avro_columns import decode_data_block
+from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.format.avro_columns import decode_data_block, decode_records
 from streaming_lsm.format.checksum_file import check_sums, checksum_path
 from streaming_lsm.format.delete_block import decode_delete_block
-from streaming_lsm.format.log_blocks import BlockType, Header, LogBlock, read_blocks
+from streaming_lsm.format.hfile import HFile
+from streaming_lsm.format.log_blocks import MAGIC, BlockType, Header, LogBlock, read_blocks
 from streaming_lsm.format.names import LogFileName
 from streaming_lsm.merge.hash_merge import LogPart
 from streaming_lsm.merge.rule import MergeRule
@@ -76,13 +78,18 @@ class LogBlocks:
         if isinstance(log.name, LogFileName):
             yield self._native(log)
             return
-        for block in read_blocks(self._content(log.path), log.path):
+        content = self._content(log.path)
+        if self.skip_corrupt and MAGIC.startswith(content):
+            return  # made, and nothing written, by a write that failed
+        for block in read_blocks(content, log.path):
             where = f"{log.path}: block at offset {block.offset}"
             if block.type is BlockType.CORRUPT:
                 if not self.skip_corrupt:
                     raise CorruptFileError(f"{where}: damaged; restore the file")
                 _LOG.warning("%s is damaged, as a write that failed leaves it: it is left out", where)
             elif block.type is BlockType.COMMAND:
+                if not block.rolled_back:
+                    raise CorruptFileError(f"{where}: a command other than to roll an instant back; restore the file")
                 yield _Block(block.instant, (), _no_records, block.rolled_back)
             elif block.type is not BlockType.CDC_DATA:
                 yield _Block(block.instant or log.name.instant, block.compacted, partial(self._load, block, where))
@@ -127,7 +134,7 @@ class LogBlocks:
             return [decode_data_block(schema, block.content, where, self.schema.names)]
         if block.type is BlockType.PARQUET_DATA:
             return _parquet(block.content, self.schema.names, where)
-        raise UnsupportedTable(f"{where}: {block.type.name} blocks are not read in tables with Parquet base files")
+        return [_hfile(block.content, schema, self.schema.names, where)]
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,14 @@ def _said(block: _Block) -> tuple[str, tuple[str, ...]]:
 
 def _no_records() -> LogPart:
     raise TypeError("a command block has no records")
+
+
+def _hfile(content: memoryview, schema: str, columns: Sequence[str], where: str) -> pa.RecordBatch:
+    """Rows of an HFile: its values are Avro records, its keys are in them too."""
+    values = [value for _, value in HFile.open(bytes(content), where).entries()]
+    ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
+    starts = np.append(np.int64(0), ends[:-1])[: len(values)]
+    return decode_records(schema, b"".join(values), starts, ends, where, columns)
 
 
 def _parquet(content: memoryview, columns: Sequence[str], where: str) -> list[pa.RecordBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -9,7 +10,8 @@ from datetime import date
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_lsm.errors import SchemaError, TableNotFound
+from streaming_lsm.errors import SchemaError, TableNotFound, UnsupportedTable
+from streaming_lsm.format.payloads import IGNORE_DEFAULTS
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.read.changes import Changes
@@ -86,6 +88,8 @@ class Queries:
         avro = timeline.table_schema() or self.config.create_schema or self.timeline.table_schema()
         if avro is None:
             raise TableNotFound(f"the table at {self.storage.uri} has no commit yet, and so no columns")
+        if self.rule.partial == IGNORE_DEFAULTS:
+            _check_defaults(avro, self.storage.uri)
         return from_avro(avro, f"schema of {self.storage.uri}")
 
     def slices(self, moment: str | date | None) -> tuple[Timeline, list[FileSlice]]:
@@ -107,7 +111,8 @@ class Queries:
         """The rows as of `end` that writes completed after `begin` have written (format 10, rule 1)."""
         zone = self.config.timeline_zone
         timeline, slices = settled_slices(lambda: self.view(self.timeline.between(begin, end, zone)[0]))
-        return self._scan(timeline, slices, wanted, frozenset(timeline.between(begin, end, zone)[1]))
+        commits = frozenset(timeline.between(begin, end, zone)[1])
+        return self._scan(timeline, slices, wanted, commits, self.schema_at(self.timeline))
 
     def changes(self, begin: str | date, end: str | date | None) -> Changes:
         """Every change of a row by writes completed after `begin`, with the row before and after it."""
@@ -126,8 +131,9 @@ class Queries:
         slices: Sequence[FileSlice],
         wanted: Wanted,
         commits: frozenset[str] | None = None,
+        columns: pa.Schema | None = None,
     ) -> Scan:
-        schema = with_meta(self.schema_at(timeline))
+        schema = with_meta(self.schema_at(timeline) if columns is None else columns)
         names = tuple(wanted.columns) if wanted.columns is not None else tuple(schema.names[len(META_COLUMNS) :])
         if wanted.meta:
             names = META_COLUMNS + tuple(name for name in names if name not in META_COLUMNS)
@@ -159,3 +165,13 @@ class Queries:
             timeline.visible() if is_flat else None,
             is_flat,
         )
+
+
+def _check_defaults(avro: str, uri: str) -> None:
+    """A value that equals its field's default counts as not sent; only null can be told from a value that was."""
+    for field in json.loads(avro)["fields"]:
+        if field.get("default") is not None:
+            raise UnsupportedTable(
+                f"{uri}: column {field['name']!r} has the default {field['default']!r}: with partial updates that "
+                "ignore defaults only null is supported as one"
+            )

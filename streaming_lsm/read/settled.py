@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from streaming_lsm.errors import CommitConflict
 from streaming_lsm.format.clean import CleanMetadata, CleanPlan
-from streaming_lsm.format.names import BaseFileName, LogFileName, LogKind, parse_file_name
+from streaming_lsm.format.names import BaseFileName, parse_file_name
 from streaming_lsm.read.file_view import FileSlice, FileView
-from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
+from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 
 _ATTEMPTS = 5
@@ -48,9 +48,11 @@ def settled_slices(look: Callable[[], FileView]) -> tuple[Timeline, list[FileSli
 def _cleans_since(timeline: Timeline) -> list[Instant]:
     """Cleans that may have deleted files after `timeline` was read, each in its latest state."""
     known = {clean.requested for clean in timeline.completed_cleans}
-    names = (name for name in timeline.storage.names(TIMELINE_FOLDER) if name.endswith(_CLEANS))
-    # In the order of the names, where the completed state comes after inflight.
-    found = {clean.requested: clean for clean in map(Instant.parse, names) if clean is not None}
+    names = (name for name in timeline.storage.names(timeline.folder) if name.endswith(_CLEANS))
+    found: dict[str, Instant] = {}
+    for clean in (Instant.parse(name, timeline.layout) for name in names):
+        if clean is not None and (clean.is_completed or clean.requested not in found):
+            found[clean.requested] = clean
     return [clean for clean in found.values() if clean.requested not in known]
 
 
@@ -77,14 +79,11 @@ def _deleted_files(clean: Instant, view: FileView) -> Mapping[str, tuple[str, ..
 
 def _is_missed(partition: str, file: str, view: FileView, groups: Groups) -> bool:
     name = parse_file_name(file, rfc103_names=True)
-    if not isinstance(name, BaseFileName | LogFileName) or view.is_replaced(partition, name.file_id):
-        return False
-    completed = view.timeline.completion_time(name.instant)
-    if completed is None:
+    if name is None or view.is_replaced(partition, name.file_id) or not view.counts(name):
         return False
     found = groups.get((partition, name.file_id))
     if isinstance(name, BaseFileName):
         return found is None or found.base is None or name.instant > found.base.name.instant
-    if name.kind is LogKind.CDC or (found is not None and name in [log.name for log in found.logs]):
+    if name.is_change_log or (found is not None and name in [log.name for log in found.logs]):
         return False
-    return found is None or found.base is None or completed >= found.base.name.instant
+    return found is None or found.base is None or view.log_time(name) >= found.base.name.instant

@@ -108,7 +108,7 @@ class SliceReader:
 
     def _hashed(self, file_slice: FileSlice, tally: LogTally) -> Iterator[Block]:
         schema = pa.schema([field.with_nullable(True) for field in self._needed])
-        if file_slice.logs:
+        if file_slice.logs and OPERATION not in schema.names:
             schema = schema.append(pa.field(OPERATION, pa.string()))
         logs = LogBlocks(self.storage, schema, self.rule, self.commits, self.visible, self.skip_corrupt)
         parts = logs.parts(file_slice.logs)

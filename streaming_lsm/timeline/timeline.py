@@ -79,6 +79,11 @@ class Timeline:
         instants = tuple(sorted(_latest_states(found), key=lambda instant: (instant.requested, instant.action)))
         return cls(storage, instants, instants[0].requested if instants else "", layout=layout)
 
+    @property
+    def folder(self) -> str:
+        """Where it lies."""
+        return FLAT_FOLDER if self.layout == FLAT else TIMELINE_FOLDER
+
     @cached_property
     def completed_writes(self) -> tuple[Instant, ...]:
         """Completed commits, delta commits and replace commits, by requested time."""
@@ -114,7 +119,7 @@ class Timeline:
         """The writes that count, for somebody who has no timeline: an executor that reads blocks of several writes."""
         completed = frozenset(write.requested for write in self.completed_writes)
         known = frozenset(self._completions) | self._rolled_back
-        until = self.until or "~"
+        until = "~" if self.until is None else self.until
         return VisibleInstants(completed, known, self.first, until)
 
     def read_commit(self, instant: Instant) -> CommitMetadata:
@@ -152,7 +157,7 @@ class Timeline:
         requested = instant_digits(value)
         exact = requested is not None and self._is_request(requested)
         limit = requested if requested is not None and exact else moment_text(value, zone)
-        self._check_retained(value, limit, exact=exact)
+        self.check_retained(value, limit, exact=exact)
         return self._until(limit, by_request=exact)
 
     def before(self, write: Instant) -> Timeline:
@@ -178,10 +183,10 @@ class Timeline:
         """
         since, until = _moment(begin, zone), "~" if end is None else _moment(end, zone)
         if end is not None:
-            self._check_retained(end, until, exact=False)
+            self.check_retained(end, until, exact=False)
         times = {write.requested: _completed(write) for write in self.completed_writes}
-        if since < self.first:
-            times = self._archived | times
+        # An archived write may have been completed after younger ones were requested.
+        times = self._archived | times
         found = sorted((completed, requested) for requested, completed in times.items() if since < completed <= until)
         return self if end is None else self.completed_by(until), [requested for _, requested in found]
 
@@ -222,8 +227,17 @@ class Timeline:
         """Completed cleans, by requested time."""
         return tuple(instant for instant in self.instants if instant.action == "clean" and instant.is_completed)
 
-    def _check_retained(self, value: object, limit: str, *, exact: bool) -> None:
-        """A cleaned slice reads as if its rows had never been, so what may miss one must not be read at all."""
+    def check_retained(self, value: object, limit: str, *, exact: bool = False) -> None:
+        """A cleaned slice reads as if its rows had never been, so what may miss one must not be read at all.
+
+        Args:
+            value: what was asked for, for the message.
+            limit: the last time whose writes count.
+            exact: whether it is the requested time of a write instead of a completion time.
+
+        Raises:
+            ConfigError: a clean has deleted what was there then.
+        """
         earliest = self.earliest_retained
         if not earliest or (exact and self._is_savepoint(limit)):
             return

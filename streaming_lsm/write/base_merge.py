@@ -20,9 +20,9 @@ from streaming_lsm.schema import RECORD_KEY, to_avro, with_meta
 from streaming_lsm.write.base_writer import BaseFileWriter
 from streaming_lsm.write.budget import Budget, Meter
 from streaming_lsm.write.control import DELETE
-from streaming_lsm.write.parquet import SequenceNumbers, add_meta_columns
+from streaming_lsm.write.parquet import SequenceNumbers
 from streaming_lsm.write.plan import FileGroup, WritePlan
-from streaming_lsm.write.settle import GroupRows
+from streaming_lsm.write.settle import GroupRows, block_with_meta
 
 
 class BaseMerger:
@@ -112,7 +112,7 @@ class BaseMerger:
         return merge_base(base.batches(self._base_schema), outcome, plan.rule)
 
     def _parts(self, block: GroupRows) -> list[LogPart]:
-        rows = self._with_meta(block).cast(self._base_schema)
+        rows = block_with_meta(self._plan, block, self._sequence).cast(self._base_schema)
         return [LogPart(block.wipes, deletes=True), LogPart(rows), LogPart(block.deletes, deletes=True)]
 
     def _runs(
@@ -128,7 +128,7 @@ class BaseMerger:
     def _incoming(self, blocks: Iterable[GroupRows]) -> Iterator[pa.RecordBatch]:
         """The batch as one run: per key the delete without ordering, the row, the delete that stands after it."""
         for block in blocks:
-            rows = self._marked(self._with_meta(block), deleted=False)
+            rows = self._marked(block_with_meta(self._plan, block, self._sequence), deleted=False)
             parts = [self._deletes(block.wipes), rows, self._deletes(block.deletes)]
             filled = [part for part in parts if part.num_rows]
             table = pa.concat_tables(filled or parts)
@@ -136,16 +136,6 @@ class BaseMerger:
                 keys = strings(table.column(RECORD_KEY))
                 table = table.take(pa.array(sort_keys(KeyWords.of(keys), runs=True).order, pa.int64()))
             yield from table.to_batches(max_chunksize=BATCH_ROWS)
-
-    def _with_meta(self, block: GroupRows) -> pa.Table:
-        return add_meta_columns(
-            block.rows,
-            block.keys,
-            instant=self._plan.instant,
-            sequence=self._sequence,
-            partition=block.group[0],
-            file_name=self._plan.file_id(block.group),
-        )
 
     def _marked(self, rows: pa.Table, *, deleted: bool) -> pa.Table:
         marks = pa.repeat(pa.scalar(deleted), rows.num_rows)

@@ -18,9 +18,9 @@ from streaming_lsm.write.base_writer import BaseFileWriter
 from streaming_lsm.write.budget import Meter
 from streaming_lsm.write.inline_roll import BlockOptions, InlineRoll, InlineSource
 from streaming_lsm.write.log_roll import LogRoll, OpenLog
-from streaming_lsm.write.parquet import SequenceNumbers, add_meta_columns
+from streaming_lsm.write.parquet import SequenceNumbers
 from streaming_lsm.write.plan import BULK_INSERT, UPSERT, FileGroup, WritePlan
-from streaming_lsm.write.settle import GroupRows
+from streaming_lsm.write.settle import GroupRows, block_with_meta
 from streaming_lsm.write.sorted_file import SortedFile
 
 
@@ -52,7 +52,7 @@ class GroupWriter:
             roll: LogRoll | InlineRoll | None = None
             version = 1
             for block in blocks:
-                rows, deletes, wipes = self._with_meta(block), block.deletes, block.wipes
+                rows, deletes, wipes = block_with_meta(self._plan, block, self._sequence), block.deletes, block.wipes
                 if base is None and roll is None and self._begins_base(block):
                     base = files.enter_context(self._open_base(group))
                 if base is not None:
@@ -117,17 +117,6 @@ class GroupWriter:
         updates = plan.operation == UPSERT
         schema = with_meta(plan.schema)
         return InlineSource(plan.storage, partition, plan.instant, schema, self._file_schema, updates, options, create)
-
-    def _with_meta(self, block: GroupRows) -> pa.Table:
-        """The block's rows as a log has them; a base file puts its own name in (format 01, Record columns)."""
-        return add_meta_columns(
-            block.rows,
-            block.keys,
-            instant=self._plan.instant,
-            sequence=self._sequence,
-            partition=block.group[0],
-            file_name=self._plan.file_id(block.group),
-        )
 
     def _count(self, base: BaseFileWriter | None, roll: LogRoll | InlineRoll | None) -> None:
         held = (0 if base is None else base.held) + (0 if roll is None else roll.held)

@@ -12,6 +12,7 @@ from streaming_lsm.merge.fold import fold
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.control import CONTROL_PREFIX
 from streaming_lsm.write.events import EventShape, deleted_flags
+from streaming_lsm.write.parquet import SequenceNumbers, add_meta_columns
 from streaming_lsm.write.plan import FileGroup, WritePlan
 from streaming_lsm.write.sorting import Positions, SortedEvents, gather
 
@@ -38,6 +39,18 @@ class GroupRows:
     def nbytes(self) -> int:
         """Bytes of all parts."""
         return sum(part.nbytes for part in (self.rows, self.deletes, self.wipes))
+
+
+def block_with_meta(plan: WritePlan, block: GroupRows, sequence: SequenceNumbers) -> pa.Table:
+    """The block's rows as a log has them; a base file puts its own name in (format 01, Record columns)."""
+    return add_meta_columns(
+        block.rows,
+        block.keys,
+        instant=plan.instant,
+        sequence=sequence,
+        partition=block.group[0],
+        file_name=plan.file_id(block.group),
+    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import struct
-import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,15 +19,9 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError, LsmError
+from tests.support.hudi_tables import unpacked
 
-TABLES = Path(__file__).parent / "data" / "tables"
 CASES = ("v9_mor_avro", "v9_mor_parquet", "v9_mor_types", "v6_mor_avro")
-
-
-def _unpacked(name: str, folder: Path) -> Path:
-    with tarfile.open(TABLES / f"{name}.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder / name
 
 
 def _rows(path: Path) -> dict[str, str]:
@@ -54,7 +47,7 @@ def _largest_log(path: Path) -> Path:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_log_cut_anywhere_is_a_named_error_or_what_a_failed_write_left(name: str, tmp_path: Path) -> None:
-    path = _unpacked(name, tmp_path)
+    path = unpacked(name, tmp_path)
     log, before = _largest_log(path), _rows(path)
     data = log.read_bytes()
     for cut in np.linspace(1, len(data) - 1, 60).astype(int):
@@ -78,7 +71,7 @@ def _changed(data: bytes, places: int) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_with_checksums_beside_it_every_changed_byte_is_a_named_error(name: str, tmp_path: Path) -> None:
-    path = _unpacked(name, tmp_path)
+    path = unpacked(name, tmp_path)
     log = _largest_log(path)
     data = log.read_bytes()
     sums = [zlib.crc32(data[begin : begin + 512]) for begin in range(0, len(data), 512)]
@@ -92,7 +85,7 @@ def test_with_checksums_beside_it_every_changed_byte_is_a_named_error(name: str,
 
 @pytest.mark.parametrize("name", CASES)
 def test_without_checksums_a_changed_byte_is_a_named_error_or_goes_unnoticed(name: str, tmp_path: Path) -> None:
-    path = _unpacked(name, tmp_path)
+    path = unpacked(name, tmp_path)
     log = _largest_log(path)
     errors = []
     for changed in _changed(log.read_bytes(), 120):

@@ -5,10 +5,8 @@ Every 31st storage call dies here, other ones for each table; with LSM_ALL_FAULT
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import tarfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,9 +18,8 @@ from streaming_lsm.cli import main
 from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.format.names import LogFileName, parse_file_name
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
+from tests.support.hudi_tables import MANIFESTS, unpacked
 
-TABLES = Path(__file__).parent / "data" / "tables"
-MANIFESTS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(TABLES.glob("*.json"))}
 CHANGEABLE = [name for name, manifest in MANIFESTS.items() if manifest["table_version"] in (8, 9)]
 READ_ONLY = [name for name, manifest in MANIFESTS.items() if manifest["table_version"] == 6]
 BUCKETS = "hoodie.bucket.index.num.buckets"
@@ -34,12 +31,6 @@ BUCKETED = [
 STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 31
 ROWS_ONLY = "_hoodie_file_name"
 """The one column that a compaction rewrites."""
-
-
-def unpacked(name: str, folder: Path) -> Path:
-    with tarfile.open(TABLES / f"{name}.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder / name
 
 
 def rows(path: Path, **options: object) -> list[str]:

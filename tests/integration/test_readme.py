@@ -55,7 +55,7 @@ def command_line(line: str) -> str:
 
 def test_it_says_which_readers_there_are() -> None:
     assert "Table version 10 awaits readers in Hudi 1.3" in README
-    assert "version 9 is the one to write" in README
+    assert "For today's Hudi write version 9 (`hoodie.write.table.version=9`)" in README
 
 
 def test_every_page_it_links_to_is_there() -> None:
