@@ -14,7 +14,7 @@ from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.format.names import WriteToken
-from streaming_lsm.format.table_properties import NUM_BUCKETS_KEY
+from streaming_lsm.format.table_properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY
 from streaming_lsm.index.bucket_check import check_buckets
 from streaming_lsm.index.bucket_index import BucketIndex
 from streaming_lsm.keys.generator import KeyGenerator
@@ -26,7 +26,7 @@ from streaming_lsm.services.versions import ChangePlan, VersionChange, change_ve
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.table_options import create_table, key_generator
 from streaming_lsm.timeline.instant import Instant
-from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties, update_properties
 from streaming_lsm.timeline.replay import ReplayIdentity
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.timeline.transaction import Transaction
@@ -143,13 +143,13 @@ class LsmTable(ReadableTable):
         Raises:
             UnsupportedTable: tables like this one are only read.
         """
-        self.config.check_changeable(self.path)
         if self.options.is_set(config.TABLE_VERSION) and self.options[config.TABLE_VERSION] > self.config.version:
             self.config = self.change_version(self.options[config.TABLE_VERSION]).config
             self.__dict__.pop("services", None)
         return self._transaction(identity)
 
     def _transaction(self, identity: ReplayIdentity | None = None) -> Transaction:
+        self.config.check_changeable(self.path)
         return Transaction(self.storage, self.config, self.options, identity=identity)
 
     def plan(
@@ -315,11 +315,15 @@ class LsmTable(ReadableTable):
             raise ConfigError(f"{self.path}/{PROPERTIES_PATH} was changed since the table was opened; open it again")
 
     def _check_buckets(self, timeline: Timeline) -> None:
-        """Once, where only the options say how many buckets there are."""
+        """Once, where only the options say how many buckets there are; then the table says it, too."""
         if NUM_BUCKETS_KEY not in self.config.properties and not self._buckets_checked:
             slices = self._queries.view(timeline).slices()
             check_buckets(self.config, slices, self._queries.key_reader(timeline))
             self._buckets_checked = True
+            # So that every writer after this one has the same (format 10, rule 33); the lock is held.
+            table = self.config
+            hashed = ",".join(table.hash_fields)
+            update_properties(self.storage, {NUM_BUCKETS_KEY: str(table.num_buckets), HASH_FIELDS_KEY: hashed})
 
     def _file_groups(self, timeline: Timeline) -> BucketIndex:
         self._index.refresh(self._queries.view(timeline))

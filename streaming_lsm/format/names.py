@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass
 from enum import StrEnum
 
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.errors import UnsupportedTable
 
 MAX_BUCKETS = 100_000_000
 """Buckets are numbered by the eight digits that begin a file id."""
@@ -199,12 +199,12 @@ def bucket_of(file_id: str) -> int:
     """Number of the bucket that a file group holds (format 01, simple bucket index).
 
     Raises:
-        CorruptFileError: the file id does not begin with eight digits.
+        UnsupportedTable: the file id does not begin with eight digits.
     """
     if not _BUCKET.match(file_id):
-        raise CorruptFileError(
-            f"file id {file_id!r} does not begin with an eight-digit bucket number; "
-            "the file was not written with a simple bucket index: remove it or rewrite the table"
+        raise UnsupportedTable(
+            f"file id {file_id!r} does not begin with an eight-digit bucket number: the table was not written with a "
+            "simple bucket index, and can only be read; `lsm copy` makes a table with one of it"
         )
     return int(file_id[:8])
 

@@ -66,12 +66,6 @@ def merge_keys(mode: str, version: int) -> dict[str, str | None]:
     }
 
 
-def payload_class(mode: str, partial: str) -> str | None:
-    """The class that merges so in tables before version 9, None where there is none."""
-    found = (name for name, its in _PAYLOADS.items() if its[:2] == (mode, partial))
-    return next((_PACKAGE + name for name in found), None)
-
-
 @dataclass(frozen=True, slots=True)
 class MergeSettings:
     """What a table says of merging.
@@ -88,6 +82,18 @@ class MergeSettings:
     unavailable: str = _UNAVAILABLE
     delete_field: str | None = None
     delete_marker: str | None = None
+
+
+def payload_class(merging: MergeSettings) -> str | None:
+    """The class that merges so in tables before version 9, None where there is none."""
+    marking = (merging.delete_field, merging.delete_marker) if merging.delete_field else None
+    wanted = {(merging.mode, merging.partial, marking), (merging.mode, merging.partial, None)}
+    return next((_PACKAGE + name for name, its in _PAYLOADS.items() if its in wanted), None)
+
+
+def is_plain(payload: str) -> bool:
+    """Whether a class does no more than the merge mode that stands beside it."""
+    return _PAYLOADS.get(payload.rpartition(".")[2], ("", "", None))[1:] == (None, None)
 
 
 def merge_settings(properties: Mapping[str, str], version: int, source: str) -> MergeSettings:

@@ -14,6 +14,7 @@ from streaming_lsm.format.payloads import (
     merge_settings,
 )
 from streaming_lsm.format.table_properties import (
+    CDC_KEY,
     HASH_FIELDS_KEY,
     LAYOUT_VERSION_KEY,
     LOGICAL_TIMESTAMP_KEY,
@@ -112,9 +113,19 @@ class TableConfig:
                 f"{source}: tables of version {self.version} are only read; `lsm copy` makes a new one of it"
             )
 
+    def check_compactable(self, source: str) -> None:
+        """Check that new files of this table need no change logs beside them, which this release does not write.
+
+        Raises:
+            UnsupportedTable: readers of changes would miss them.
+        """
+        if self.properties.get(CDC_KEY, "").strip().lower() == "true":
+            raise UnsupportedTable(f"{source}: {CDC_KEY}=true: change logs are read, not written; write with Hudi")
+
     def check_writable(self, source: str) -> None:
         """Check that this release writes rows to this table, and not only reads and compacts it; raises likewise."""
         self.check_changeable(source)
+        self.check_compactable(source)
         if self.partial_mode:
             raise UnsupportedTable(
                 f"{source}: rows of a table with partial updates are read and compacted, not written"
@@ -197,7 +208,7 @@ class TableConfig:
             "hoodie.datasource.write.hive_style_partitioning": _flag(self.hive_style),
             "hoodie.datasource.write.partitionpath.urlencode": _flag(self.url_encode),
             "hoodie.table.timeline.timezone": self.timeline_zone,
-            "hoodie.table.cdc.enabled": self.properties.get("hoodie.table.cdc.enabled", "false"),
+            CDC_KEY: self.properties.get(CDC_KEY, "false"),
             NUM_BUCKETS_KEY: str(self.num_buckets),
             HASH_FIELDS_KEY: ",".join(self.hash_fields),
             **merge_keys(self.merge_mode, self.version),

@@ -22,6 +22,7 @@ KEY_GENERATORS = ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")
 PARTITION_KINDS = ("SIMPLE", "TIMESTAMP")
 
 STORAGE_LAYOUT_KEY = "hoodie.table.storage.layout"
+CDC_KEY = "hoodie.table.cdc.enabled"
 LAYOUT_VERSION_KEY = "hoodie.timeline.layout.version"
 META_FIELDS_KEY = "hoodie.meta.fields.mode"
 LOGICAL_TIMESTAMP_KEY = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"

@@ -6,9 +6,13 @@ from collections.abc import Mapping
 
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.payloads import (
+    DELETE_FIELD_KEY,
+    DELETE_MARKER_KEY,
     LEGACY_PAYLOAD_KEY,
     PARTIAL_KEY,
     PAYLOAD_KEY,
+    MergeSettings,
+    is_plain,
     merge_keys,
     payload_class,
 )
@@ -28,12 +32,12 @@ _VERSION_KEY = "hoodie.table.version"
 _ORDERING_KEY, _OLD_ORDERING_KEY = "hoodie.table.ordering.fields", "hoodie.table.precombine.field"
 
 
-def version_changes(properties: Mapping[str, str], mode: str, partial: str | None, target: int, layout: str) -> Changes:
+def version_changes(properties: Mapping[str, str], merging: MergeSettings, target: int, layout: str) -> Changes:
     """The changes that make a table one of another version.
 
     Args:
         properties: the table's, of version 8, 9 or 10.
-        mode, partial: how its records merge, see `MergeSettings`.
+        merging: how its records merge.
         target: the version to be.
         layout: the storage layout to be, for version 10.
 
@@ -48,7 +52,7 @@ def version_changes(properties: Mapping[str, str], mode: str, partial: str | Non
         STORAGE_LAYOUT_KEY: layout if target >= TABLE_VERSION else None,
         META_FIELDS_KEY: "ALL" if target >= TABLE_VERSION else None,
         "hoodie.populate.meta.fields": "true",
-        **_merging(properties, mode, partial, target),
+        **_merging(properties, merging, target),
     }
     fields = ",".join(ordering_fields(properties))
     if fields:
@@ -56,13 +60,17 @@ def version_changes(properties: Mapping[str, str], mode: str, partial: str | Non
     return changes
 
 
-def _merging(properties: Mapping[str, str], mode: str, partial: str | None, target: int) -> Changes:
-    if partial is None:
-        return merge_keys(mode, target)
-    payload = payload_class(mode, partial)
-    if target < 9:
-        if payload is None:
-            raise UnsupportedTable(f"a table with {PARTIAL_KEY}={partial} cannot be made version {target}")
-        return {**merge_keys(mode, target), PAYLOAD_KEY: payload, PARTIAL_KEY: None, LEGACY_PAYLOAD_KEY: None}
-    legacy = properties.get(LEGACY_PAYLOAD_KEY) or payload
-    return {**merge_keys(mode, target), PARTIAL_KEY: partial, LEGACY_PAYLOAD_KEY: legacy}
+def _merging(properties: Mapping[str, str], merging: MergeSettings, target: int) -> Changes:
+    """What a class of an older table does is said by keys from version 9 on, and by the class again before."""
+    older = properties.get(LEGACY_PAYLOAD_KEY) or properties.get(PAYLOAD_KEY) or payload_class(merging)
+    legacy = older if older and not is_plain(older) else None
+    changes: Changes = merge_keys(merging.mode, target)
+    if merging.delete_field is not None:
+        changes |= {DELETE_FIELD_KEY: merging.delete_field, DELETE_MARKER_KEY: merging.delete_marker}
+    if target >= 9:
+        return changes | {PARTIAL_KEY: merging.partial, LEGACY_PAYLOAD_KEY: legacy}
+    if merging.partial is not None and legacy is None:
+        raise UnsupportedTable(
+            f"a table with {PARTIAL_KEY}={merging.partial} cannot be made version {target}, which has no class for it"
+        )
+    return changes | {PARTIAL_KEY: None, LEGACY_PAYLOAD_KEY: None} | ({PAYLOAD_KEY: legacy} if legacy else {})

@@ -106,8 +106,9 @@ class BucketIndex:
         bucket = bucket_of(group.file_id)
         if bucket >= self._num_buckets:
             raise ConfigError(
-                f"file group {group.file_id} in partition {partition!r} has bucket {bucket}, but the table's "
-                f"lsm.bucket.index.num.buckets is {self._num_buckets}; restore the number it was written with"
+                f"file group {group.file_id} in partition {partition!r} has bucket {bucket}, but the number of "
+                f"buckets is {self._num_buckets}: give the one that the table was written with "
+                "(hoodie.bucket.index.num.buckets; a table made here keeps it as lsm.bucket.index.num.buckets)"
             )
         known = self._groups.setdefault((partition, bucket), group)
         if known.file_id != group.file_id:

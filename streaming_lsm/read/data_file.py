@@ -93,15 +93,20 @@ class DataFile:
         if found != self.rows:  # the footer has no checksum, and Arrow ends quietly where it leads nowhere
             raise CorruptFileError(f"{self.path}: damaged: {found} of {self.rows} rows can be read; restore the file")
 
-    def ascends(self) -> bool:
-        """Whether the rows ascend by record key. Where the footer does not say so, all keys are read to find out."""
+    def ascends(self, *, distinct: bool = False) -> bool:
+        """Whether the rows ascend by record key; where the footer does not say so, all keys are read to find out.
+
+        Args:
+            distinct: whether no key may come twice, either; the footer says nothing of that.
+        """
         with ExitStack() as files:
-            if _is_declared_ascending(self.parquet or _open(self.storage, self.path, files)):
+            if not distinct and _is_declared_ascending(self.parquet or _open(self.storage, self.path, files)):
                 return True
+        falls = pc.less_equal if distinct else pc.less
         last: pa.Array[Any] = pa.array([], pa.string())
         for batch in self.batches(pa.schema([(RECORD_KEY, pa.string())])):
             keys = pa.concat_arrays([last, batch.column(RECORD_KEY)])
-            if pc.any(pc.less(keys[1:], keys[:-1])).as_py():
+            if pc.any(falls(keys[1:], keys[:-1])).as_py():
                 return False
             last = keys[-1:]
         return True

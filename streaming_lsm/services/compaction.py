@@ -31,7 +31,7 @@ def preview_compaction(context: ServiceContext, timeline: Timeline, instant: str
     Raises:
         UnsupportedTable: a clustering is pending, whose file groups must be left alone.
     """
-    _check_no_clustering(timeline)
+    _check_free(context, timeline)
     return select_slices(
         context.view(timeline).slices(),
         planned_slices(context.storage, timeline),
@@ -41,7 +41,8 @@ def preview_compaction(context: ServiceContext, timeline: Timeline, instant: str
     )
 
 
-def _check_no_clustering(timeline: Timeline) -> None:
+def _check_free(context: ServiceContext, timeline: Timeline) -> None:
+    context.config.check_compactable(context.storage.uri)
     clustering = next((pending for pending in timeline.pending if pending.action == "clustering"), None)
     if clustering is not None:
         raise UnsupportedTable(f"{clustering.path} is pending, which this release cannot read: finish it with Hudi")
@@ -73,7 +74,7 @@ def compact_slices(context: ServiceContext, groups: Collection[FileGroup], engin
         The completed commit; None when a service has all of them already.
     """
     with context.new_transaction() as tx:
-        _check_no_clustering(tx.timeline)
+        _check_free(context, tx.timeline)
         requested = tx.new_time()
         view, busy = context.view(tx.timeline), planned_slices(context.storage, tx.timeline)
         wanted = [found for found in view.slices() if (found.partition_path, found.file_id) in groups]
@@ -105,6 +106,7 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
         waiting = next((found for found in pending_compactions(tx.timeline) if found.requested == requested), None)
         if waiting is None:
             return None
+        context.config.check_compactable(context.storage.uri)
         plan = read_compaction_plan(context.storage, waiting)
         if plan.version != PLAN_VERSION:
             raise UnsupportedTable(f"{waiting.path}: plan version {plan.version}; finish it with the program it is of")

@@ -16,6 +16,7 @@ from streaming_lsm.merge.hash_merge import LogPart, fold_logs, merge_base
 from streaming_lsm.merge.runs import Block, Run, merge_runs
 from streaming_lsm.read.data_file import BATCH_BYTES, BATCH_ROWS, open_base, open_slice
 from streaming_lsm.read.file_view import BaseFile, FileSlice
+from streaming_lsm.read.key_order import in_key_order
 from streaming_lsm.schema import RECORD_KEY, to_avro, with_meta
 from streaming_lsm.write.base_writer import BaseFileWriter
 from streaming_lsm.write.budget import Budget, Meter
@@ -73,10 +74,7 @@ class BaseMerger:
     ) -> WriteStat:
         plan, partition = self._plan, group[0]
         name = BaseFileName(plan.file_id(group), str(self._token), plan.instant)
-        ordered = plan.config.is_lsm_tree
-        base = BaseFileWriter(
-            plan.storage, plan.instant, partition, name, self._avro_schema, plan.files, ordered=ordered
-        )
+        base = BaseFileWriter(plan.storage, plan.instant, partition, name, self._avro_schema, plan.files)
         self._paths.append(base.path)
         files.enter_context(base)
         base.append(self._file_schema.empty_table())
@@ -89,6 +87,7 @@ class BaseMerger:
             inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
         total_bytes = base.finish()
         self._meter.count("files", 0)
+        self._meter.count("group", 0)
         return base_file_stat(
             partition,
             name,
@@ -104,16 +103,24 @@ class BaseMerger:
         self, group: FileGroup, previous: BaseFile | None, blocks: Iterable[GroupRows], files: ExitStack
     ) -> Iterator[Block]:
         plan = self._plan
-        if previous is None or plan.config.is_lsm_tree:
+        if previous is None or plan.config.is_lsm_tree or self._is_in_order(previous):
             return merge_runs(self._runs(group, previous, blocks, files), plan.rule)
-        # A base file of the default layout is in no order; the batch of its group is held as a whole then.
-        outcome = fold_logs([part for block in blocks for part in self._parts(block)], self._base_schema, plan.rule)
+        # A base file of another program is in no order: the batch of its group is held as a whole, this once.
+        parts = [part for block in blocks for part in self._parts(block)]
+        self._meter.count("group", 2 * sum(part.rows.nbytes for part in parts))
+        outcome = fold_logs(parts, self._base_schema, plan.rule)
         base = open_base(plan.storage, previous, files)
-        return merge_base(base.batches(self._base_schema), outcome, plan.rule)
+        merged = merge_base(base.batches(self._base_schema), outcome, plan.rule)
+        return in_key_order(merged, plan.spill_folder, Budget(plan.buffer_bytes).block)
+
+    def _is_in_order(self, base: BaseFile) -> bool:
+        """Whether no key of a base file comes twice or before a smaller one; repeated ones stay apart there."""
+        with ExitStack() as files:
+            return open_base(self._plan.storage, base, files).ascends(distinct=True)
 
     def _parts(self, block: GroupRows) -> list[LogPart]:
         rows = block_with_meta(self._plan, block, self._sequence).cast(self._base_schema)
-        return [LogPart(block.wipes, deletes=True), LogPart(rows), LogPart(block.deletes, deletes=True)]
+        return [LogPart(rows), LogPart(block.deletes, deletes=True)]
 
     def _runs(
         self, group: FileGroup, previous: BaseFile | None, blocks: Iterable[GroupRows], files: ExitStack
@@ -129,7 +136,9 @@ class BaseMerger:
         """The batch as one run: per key the delete without ordering, the row, the delete that stands after it."""
         for block in blocks:
             rows = self._marked(block_with_meta(self._plan, block, self._sequence), deleted=False)
-            parts = [self._deletes(block.wipes), rows, self._deletes(block.deletes)]
+            # In the default layout what stands over a delete without ordering makes it forgotten (format 05).
+            wipes = [self._deletes(block.wipes)] if self._plan.config.is_lsm_tree else []
+            parts = [*wipes, rows, self._deletes(block.deletes)]
             filled = [part for part in parts if part.num_rows]
             table = pa.concat_tables(filled or parts)
             if len(filled) > 1:

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from streaming_lsm import config
-from streaming_lsm.columns import Column, pc
 from streaming_lsm.format.base_footer import base_file_footer
 from streaming_lsm.format.bloom import BloomBuilder
 from streaming_lsm.format.names import BaseFileName
@@ -24,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class BaseFileWriter:
-    """Writes one base file; without `finish` the file is removed.
+    """Writes one base file from rows that ascend by record key; without `finish` the file is removed.
 
     Use it as ``with BaseFileWriter(…) as base: base.append(rows); size = base.finish()``.
     """
@@ -37,15 +36,12 @@ class BaseFileWriter:
         name: BaseFileName,
         avro_schema: str,
         options: FileOptions,
-        *,
-        ordered: bool = True,
     ) -> None:
         """Announce and create the file.
 
         Args:
             instant: requested time of the action that writes the file.
             avro_schema: Avro JSON of the file's schema with meta columns.
-            ordered: whether the rows will come in the order of their keys.
 
         Raises:
             Fenced: the instant takes no more files.
@@ -57,10 +53,9 @@ class BaseFileWriter:
             options.bloom_entries, options.bloom_fpp, options.bloom_max_entries, options.bloom_kind
         )
         self._most_bytes = options.base_bytes
-        self._ordered = ordered
         self._first: str | None = None
         self._last: str | None = None
-        self._file = SortedFile(storage, self.path, options, instant=instant, ordered=ordered)
+        self._file = SortedFile(storage, self.path, options, instant=instant)
 
     def __enter__(self) -> BaseFileWriter:
         return self
@@ -96,16 +91,8 @@ class BaseFileWriter:
         if rows.num_rows:
             keys = rows.column(RECORD_KEY)
             self._bloom.add(keys)
-            first, last = self._bounds(keys)
-            self._first = first if self._first is None else min(self._first, first)
-            self._last = last if self._last is None else max(self._last, last)
-
-    def _bounds(self, keys: Column) -> tuple[str, str]:
-        """The smallest and the largest key, by the bytes of their UTF-8: so do Python's texts compare too."""
-        if self._ordered:
-            return str(keys[0].as_py()), str(keys[-1].as_py())
-        found = pc.min_max(keys).as_py()
-        return str(found["min"]), str(found["max"])
+            self._first = str(keys[0].as_py()) if self._first is None else self._first
+            self._last = str(keys[-1].as_py())
 
     def finish(self) -> int:
         """Make the file durable; returns its size in bytes. One without rows has no key range (format 10, rule 17)."""

@@ -65,15 +65,13 @@ def constant(value: str, count: int) -> pa.DictionaryArray[Any, Any]:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32), pa.int32()), pa.array([value]))
 
 
-def open_writer(sink: BinaryIO, rows: pa.Table, options: FileOptions, *, ordered: bool = True) -> pq.ParquetWriter:
-    """A writer of rows with a record key; the Arrow schema is left out, see `SortedFile.finish`.
+def open_writer(sink: BinaryIO, rows: pa.Table, options: FileOptions) -> pq.ParquetWriter:
+    """A writer of rows that ascend by record key; the Arrow schema is left out, see `SortedFile.finish`.
 
     Args:
         rows: the first rows, which decide which columns get a dictionary, and how often pages are looked at.
-        ordered: whether the rows ascend by record key: the footer says so, and spares readers a look at the keys.
     """
     schema = rows.schema
-    order = pq.SortingColumn.from_ordering(schema, [(RECORD_KEY, "ascending")]) if ordered else None
     return pq.ParquetWriter(
         sink,
         schema,
@@ -83,7 +81,7 @@ def open_writer(sink: BinaryIO, rows: pa.Table, options: FileOptions, *, ordered
         write_batch_size=_values_between_looks(rows, options.page_bytes),
         write_page_index=True,
         write_page_checksum=True,
-        sorting_columns=order,
+        sorting_columns=pq.SortingColumn.from_ordering(schema, [(RECORD_KEY, "ascending")]),
         store_schema=False,
     )
 

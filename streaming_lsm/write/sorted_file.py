@@ -1,4 +1,4 @@
-"""One Parquet file, mostly a sorted one, that grows row group by row group."""
+"""One sorted Parquet file that grows row group by row group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streaming_lsm.write.plan import FileOptions
 
 
 class SortedFile:
-    """A Parquet file in the making.
+    """A Parquet file in the making; rows come ascending by record key.
 
     It is durable once `finish` returned. Leaving the context without that removes it::
 
@@ -33,14 +33,12 @@ class SortedFile:
         options: FileOptions,
         *,
         instant: str | None = None,
-        ordered: bool = True,
     ) -> None:
         """Create the file, empty.
 
         Args:
             instant: checked to take files still once this one is there: a task may sleep for long after it announced
                 the file, and what it creates after the commit nobody else removes.
-            ordered: whether the rows come in the order of their keys, which the footer then says.
 
         Raises:
             FileExistsError: it is there already.
@@ -49,7 +47,6 @@ class SortedFile:
         self.path = path
         self.rows = 0
         self._options = options
-        self._ordered = ordered
         with ExitStack() as created:
             self._sink: BinaryIO = created.enter_context(storage.create(path))
             if instant is not None:
@@ -95,7 +92,7 @@ class SortedFile:
     def _flush(self, rows: int) -> None:
         table = pa.concat_tables(self._open)
         if self._writer is None:  # not before there are rows, as they tell how columns are best written
-            self._writer = open_writer(self._sink, table, self._options, ordered=self._ordered)
+            self._writer = open_writer(self._sink, table, self._options)
         group, rest = table.slice(0, rows), table.slice(rows)
         self._writer.write_table(group, row_group_size=max(1, rows))
         self._open = [rest] if rest.num_rows else []
@@ -121,7 +118,7 @@ class SortedFile:
         if self._open_rows:
             self._flush(self._open_rows)
         elif self._writer is None:
-            self._writer = open_writer(self._sink, self._open[0], self._options, ordered=self._ordered)
+            self._writer = open_writer(self._sink, self._open[0], self._options)
         assert self._writer is not None
         self._writer.add_key_value_metadata(dict(footer))
         writer, self._writer = self._writer, None

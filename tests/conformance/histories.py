@@ -43,7 +43,7 @@ class History:
         steps: what is done, one after the other.
         hudi: options that Hudi's writer needs to go on with the table, beside those that the table states itself.
         types: table types that the history is for.
-        event: makes changed rows for Hudi to write, None where only ours writes.
+        versions: table versions that Hudi writes it in, too.
     """
 
     name: str
@@ -52,6 +52,7 @@ class History:
     steps: Sequence[Step]
     hudi: Mapping[str, str] = field(default_factory=dict)
     types: tuple[str, ...] = ("MERGE_ON_READ", "COPY_ON_WRITE")
+    versions: tuple[int, ...] = (9, 8)
 
     def create(self, path: Path, version: int, table_type: str, more: Mapping[str, object] | None = None) -> LsmTable:
         """An empty table."""
@@ -290,6 +291,20 @@ HISTORIES = [
             compact,
             upsert(lambda rng, n: all_types(rng, 10, n)),
         ],
+    ),
+    History(
+        "marked_deletes",
+        ORDERS.append(pa.field("op", pa.string())),
+        {**SIMPLE, "hoodie.payload.delete.field": "op", "hoodie.payload.delete.marker": "D"},
+        [upsert(_marked), upsert(_marked), upsert(_marked)],
+    ),
+    History(
+        "one_key_of_complex",
+        ORDERS,
+        {**SIMPLE, "hoodie.datasource.write.keygenerator.type": "COMPLEX"},
+        [upsert(_orders(40)), upsert(_orders(30)), delete(_keys("id", "region", "ts"))],
+        COMPLEX,
+        versions=(9,),
     ),
     History(
         "composite_keys",

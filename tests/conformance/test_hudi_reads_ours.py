@@ -17,7 +17,7 @@ from tests.conformance.worker import Refused
 CASES = [
     pytest.param(history, version, kind, id=f"{history.name}-v{version}-{kind[:5].lower()}")
     for history in HISTORIES
-    for version in (9, 8)
+    for version in history.versions
     for kind in history.types
 ]
 HUDI, HUDI_RS = "hudi reads ours", "hudi-rs reads ours"

@@ -119,3 +119,34 @@ def test_twenty_commits_in_turn(
             if turn % 10 == 8 and kind == "MERGE_ON_READ":
                 assert ours.compact()
         _agree(hudi, path)
+
+
+@pytest.mark.parametrize("version", [9, 8])
+def test_hudi_rolls_back_and_archives_after_us(hudi: Hudi, record: Record, tmp_path: Path, version: int) -> None:
+    history = BY_NAME["event_time"]
+    path = tmp_path / history.name
+    table = history.create(path, version, "MERGE_ON_READ")
+    history.play(table)
+    options = {**history.hudi_options(table), **NO_METADATA}
+    case = f"v{version} MERGE_ON_READ event_time"
+
+    record(case, TURNS, "hudi rolls our last write back")
+    kept = to_lines(table.scan(meta=True).to_arrow())
+    undone = table.upsert(orders(np.random.default_rng(77), 15, 900))
+    assert undone is not None
+    hudi.rollback(path, undone.requested, options)
+    _agree(hudi, path)
+    assert to_lines(LsmTable(path).scan(meta=True).to_arrow()) == kept
+
+    record(case, TURNS, "hudi archives, we go on")
+    assert LsmTable(path).compact()
+    for number in range(3):
+        hudi.write(path, "upsert", orders(np.random.default_rng(80 + number), 10, 1000 + number), options)
+    before = len(LsmTable(path).timeline.instants)
+    hudi.archive(path, 2, 3, metadata=False)
+    assert len(LsmTable(path).timeline.instants) < before
+    _agree(hudi, path)
+    table = LsmTable(path)
+    table.upsert(orders(np.random.default_rng(90), 20, 1100))
+    assert table.compact()
+    _agree(hudi, path)

@@ -17,6 +17,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.cli import main
 from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.format.names import LogFileName, parse_file_name
+from streaming_lsm.java_properties import parse_properties, print_properties
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.hudi_tables import MANIFESTS, unpacked
 
@@ -65,9 +66,11 @@ def test_sorted_files_hold_the_same_rows(name: str, tmp_path: Path) -> None:
     path = unpacked(name, tmp_path)
     before = rows(path)
     table = LsmTable(path)
-    if "clustering" in {pending.action for pending in table.timeline.pending}:
-        with pytest.raises(UnsupportedTable, match="clustering"):
+    held = [pending.action for pending in table.timeline.pending if pending.action == "clustering"]
+    if held or MANIFESTS[name]["write_options"].get("hoodie.table.cdc.enabled") == "true":
+        with pytest.raises(UnsupportedTable, match=r"clustering|hoodie\.table\.cdc\.enabled"):
             table.change_version(layout="lsm_tree")
+        assert rows(path) == before
         return
     table = table.change_version(layout="lsm_tree")
     assert versions(path) == (10, "lsm_tree")
@@ -82,9 +85,11 @@ def test_sorted_files_hold_the_same_rows(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", BUCKETED)
 def test_native_logs_are_compacted_before_a_table_goes_down(name: str, tmp_path: Path) -> None:
     path, options = unpacked(name, tmp_path), buckets(name)
-    if LsmTable(path, options).config.partial_mode:
-        pytest.skip("rows of tables with partial updates are not written")
     LsmTable(path, options).change_version(10)
+    if MANIFESTS[name]["write_options"].get("hoodie.table.cdc.enabled") == "true":
+        with pytest.raises(UnsupportedTable, match="change logs are read, not written"):
+            LsmTable(path, options).upsert(LsmTable(path, options).scan().to_arrow())
+        return
     table = LsmTable(path, options)
     some = table.scan().to_arrow().slice(3, 10)
     ordering = table.config.ordering_fields
@@ -117,26 +122,31 @@ def test_a_change_that_dies_is_gone_on_with(name: str, begin: int, target: int, 
 def test_a_downgrade_that_dies_over_native_logs_is_gone_on_with(name: str, tmp_path: Path) -> None:
     options, template = buckets(name), unpacked(name, tmp_path / "template")
     table = LsmTable(template, options).change_version(10)
-    if table.config.partial_mode:
-        pytest.skip("rows of tables with partial updates are not written")
+    if MANIFESTS[name]["write_options"].get("hoodie.table.cdc.enabled") == "true":
+        return  # which is not written
     table.upsert(table.scan().to_arrow().slice(0, 20))
     assert _native(template)
     _check_every_death(template, 9, tmp_path, BUCKETED.index(name))
 
 
-def _check_every_death(template: Path, target: int, folder: Path, first: int) -> None:
-    before, calls = rows(template), _calls(_copy(template, folder / "counted"), target)
+@pytest.mark.parametrize("name", ["v9_mor_avro", "v8_mor_mdt", "v9_cow_hive_mdt"])
+def test_a_change_to_sorted_files_that_dies_is_gone_on_with(name: str, tmp_path: Path) -> None:
+    _check_every_death(unpacked(name, tmp_path / "template"), 10, tmp_path, BUCKETED.index("v9_mor_avro"), "lsm_tree")
+
+
+def _check_every_death(template: Path, target: int, folder: Path, first: int, layout: str | None = None) -> None:
+    before, calls = rows(template), _calls(_copy(template, folder / "counted"), target, layout)
     assert len(calls) > 10
-    for call in range(first % STEP, len(calls), STEP):
+    for call in range(first % min(STEP, len(calls)), len(calls), STEP):
         for fault in (Fault.KILL_BEFORE, Fault.KILL_AFTER):
             path = _copy(template, folder / f"{call}-{fault.name}")
             dying = LsmTable(path)
             dying.storage = FaultyStorage(dying.storage, {call: fault})
             with suppress(Killed):
-                dying.change_version(target)
+                dying.change_version(target, layout)
             assert rows(path) == before, calls[call]
-            LsmTable(path).change_version(target)
-            assert versions(path) == (target, "default"), calls[call]
+            LsmTable(path).change_version(target, layout)
+            assert versions(path) == (target, layout or "default"), calls[call]
             assert rows(path) == before, calls[call]
             shutil.rmtree(path)
 
@@ -146,10 +156,10 @@ def _copy(template: Path, target: Path) -> Path:
     return target
 
 
-def _calls(path: Path, target: int) -> list[tuple[str, str]]:
+def _calls(path: Path, target: int, layout: str | None) -> list[tuple[str, str]]:
     table = LsmTable(path)
     table.storage = counting = FaultyStorage(table.storage)
-    table.change_version(target)
+    table.change_version(target, layout)
     return counting.calls
 
 
@@ -228,3 +238,39 @@ def test_tables_with_consistent_hashing_are_refused_by_name(tmp_path: Path) -> N
     (folder / "00000000000000.hashing_meta").write_bytes(b"{}")
     with pytest.raises(UnsupportedTable, match="consistent hashing"):
         LsmTable(path)
+
+
+def test_a_table_that_was_changed_meanwhile_is_to_be_opened_again(tmp_path: Path) -> None:
+    path, options = unpacked("v9_mor_avro", tmp_path), {BUCKETS: 2}
+    stale = LsmTable(path, options)
+    table = LsmTable(path, options).change_version(10)
+    table.upsert(table.scan().to_arrow().slice(0, 5))
+    with pytest.raises(ConfigError, match="open it again"):
+        stale.change_version(8)
+    assert versions(path) == (10, "default")
+
+
+def test_delete_marks_that_a_class_implied_are_kept(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("Op", pa.string())])
+    options = {"hoodie.table.name": "t", "hoodie.write.table.version": 8, BUCKETS: 1}
+    LsmTable.create(tmp_path, schema, {**options, "hoodie.datasource.write.recordkey.field": "id"})
+    file = tmp_path / ".hoodie/hoodie.properties"
+    dms = {"hoodie.compaction.payload.class": "org.apache.hudi.common.model.AWSDmsAvroPayload"}
+    file.write_bytes(print_properties({**parse_properties(file.read_bytes(), ""), **dms}, []))
+    table = LsmTable(tmp_path)
+    table.upsert(pa.table([["a", "b"], ["I", "I"]], schema=schema))
+    table.upsert(pa.table([["a"], ["D"]], schema=schema))
+    for target in (8, 9, 10, 9, 8):
+        table = table.change_version(target)
+        assert table.scan(["id"]).to_arrow().to_pylist() == [{"id": "b"}], target
+    assert parse_properties(file.read_bytes(), "")["hoodie.compaction.payload.class"] == dms.popitem()[1]
+
+
+def test_a_key_that_is_there_twice_is_named_before_files_are_sorted(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
+    options = {"hoodie.table.name": "t", "hoodie.write.table.version": 9, BUCKETS: 1}
+    table = LsmTable.create(tmp_path, schema, {**options, "hoodie.datasource.write.recordkey.field": "id"})
+    table.bulk_insert(pa.table([["a", "a", "b"], [1, 2, 3]], schema=schema))
+    with pytest.raises(UnsupportedTable, match=r"\.parquet: a key is there twice"):
+        table.change_version(layout="lsm_tree")
+    assert table.scan().to_arrow().num_rows == 3

@@ -3,7 +3,7 @@ import uuid
 
 import pytest
 
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.names import (
     BaseFileName,
     InlineLogName,
@@ -103,7 +103,7 @@ def test_a_file_id_carries_its_bucket() -> None:
 
 @pytest.mark.parametrize("file_id", ["", "0000003-", "be9e4fda-89c3-4fd3-835c-53a9be9e4fda-0", "٠٠٠٠٠٠٠٣-x"])
 def test_a_file_id_without_bucket_is_refused_by_name(file_id: str) -> None:
-    with pytest.raises(CorruptFileError, match="eight-digit"):
+    with pytest.raises(UnsupportedTable, match="eight-digit"):
         bucket_of(file_id)
 
 
