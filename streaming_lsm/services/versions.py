@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from streaming_lsm import config
 from streaming_lsm.config import Options
 from streaming_lsm.errors import CommitConflict, ConfigError, UnsupportedTable
-from streaming_lsm.format.names import LogFileName
+from streaming_lsm.format.clean import decode_savepoint
+from streaming_lsm.format.names import LogFileName, parse_file_name
+from streaming_lsm.format.payloads import merge_settings
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.format.table_properties import DEFAULT_LAYOUT, LSM_TREE, TABLE_VERSION, WRITE_VERSIONS
 from streaming_lsm.format.table_upgrade import version_changes
@@ -26,7 +28,7 @@ from streaming_lsm.services.compaction import compact_slices, run_all
 from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.metadata_table import drop_metadata_table
-from streaming_lsm.timeline.properties_file import load_properties, update_properties
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties, update_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.timeline.waiting import pending_compactions
 
@@ -121,10 +123,11 @@ def change_version(context: ServiceContext, change: VersionChange, engine: Engin
     """
     for _ in range(_ATTEMPTS):
         with context.new_transaction() as tx:
+            _check_unchanged(context)
             plan = _plan(context, change, tx.timeline)
             if plan.is_ready:
                 if change.version != context.config.version:
-                    drop_metadata_table(context.storage)
+                    drop_metadata_table(context.storage, "its files are of the version before")
                 update_properties(context.storage, plan.properties)
                 _LOG.info("%s has version %d, layout %s", context.storage.uri, change.version, change.layout)
                 return
@@ -132,6 +135,14 @@ def change_version(context: ServiceContext, change: VersionChange, engine: Engin
     raise CommitConflict(
         f"{context.storage.uri}: other writers add files faster than they are compacted; stop them, and try again"
     )
+
+
+def _check_unchanged(context: ServiceContext) -> None:
+    """What is planned here goes by the table as it was opened."""
+    source = f"{context.storage.uri}/{PROPERTIES_PATH}"
+    found = TableConfig.from_properties(load_properties(context.storage), source)
+    if (found.version, found.storage_layout) != (context.config.version, context.config.storage_layout):
+        raise ConfigError(f"{source} was changed since the table was opened; open it again")
 
 
 def _prepare(context: ServiceContext, plan: ChangePlan, engine: Engine) -> None:
@@ -156,7 +167,8 @@ def _keeping_one(context: ServiceContext) -> ServiceContext:
 def _plan(context: ServiceContext, change: VersionChange, timeline: Timeline) -> ChangePlan:
     table, view = context.config, context.view(timeline)
     properties = load_properties(context.storage)
-    found = version_changes(properties, table.merge_mode, table.partial_mode, change.version, change.layout)
+    merging = merge_settings(properties, table.version, context.storage.uri)
+    found = version_changes(properties, merging, change.version, change.layout)
     differing = {key: value for key, value in found.items() if properties.get(key) != value}
     rewrites: tuple[FileSlice, ...] = ()
     obsolete: tuple[str, ...] = ()
@@ -167,8 +179,25 @@ def _plan(context: ServiceContext, change: VersionChange, timeline: Timeline) ->
     elif change.layout == LSM_TREE and not table.is_lsm_tree:
         rewrites = tuple(slice for slice in view.slices() if not _is_sorted(context, slice))
     must_wait = leaves_native or bool(rewrites)
+    if rewrites or obsolete:
+        _check_free(context, timeline, leaves_native=leaves_native)
     pending = tuple(pending_compactions(timeline)) if must_wait else ()
     return ChangePlan(pending, rewrites, obsolete, differing)
+
+
+def _check_free(context: ServiceContext, timeline: Timeline, *, leaves_native: bool) -> None:
+    """Nothing on the timeline holds on to files that have to go."""
+    held = next((pending for pending in timeline.pending if pending.action in ("logcompaction", "clustering")), None)
+    if held is not None:
+        raise UnsupportedTable(f"{held.path} is pending, which this release cannot carry out: finish it with Hudi")
+    for instant in timeline.instants:
+        if leaves_native and instant.action == "savepoint" and instant.is_completed:
+            kept = decode_savepoint(context.storage.read(instant.path), instant.path)
+            names = (parse_file_name(name, rfc103_names=True) for files in kept.values() for name in files)
+            if any(isinstance(name, LogFileName) for name in names):
+                raise UnsupportedTable(
+                    f"{instant.path} keeps native logs, which readers of the older version do not read: delete it"
+                )
 
 
 def _native_files(view: FileView) -> Iterator[str]:
@@ -183,4 +212,10 @@ def _is_sorted(context: ServiceContext, found: FileSlice) -> bool:
     if found.logs or found.base is None:
         return False
     with ExitStack() as files:
-        return open_base(context.storage, found.base, files).ascends()
+        base = open_base(context.storage, found.base, files)
+        if base.ascends() and not base.ascends(distinct=True):
+            raise UnsupportedTable(
+                f"{base.path}: a key is there twice, which readers of sorted files take for two versions of one row: "
+                "delete or rename one of them before the table becomes lsm_tree"
+            )
+        return base.ascends()

@@ -22,25 +22,18 @@ from streaming_lsm.timeline.waiting import pending_compactions, put_back
 _LOG = logging.getLogger(__name__)
 
 
-def recover(
-    storage: Storage, lock: TableLock, timeline: Timeline, times: InstantSource, runtime: Runtime, lease_ms: int
-) -> Timeline:
+def recover(storage: Storage, lock: TableLock, timeline: Timeline, times: InstantSource) -> Timeline:
     """Finish begun rollbacks, roll back writes of dead writers, and remove what late tasks of theirs left.
 
     A compaction whose heartbeat names a dead owner goes back to requested. Other compactions, cleans and clusterings
     are left alone: one that is inflight without such a heartbeat may be another program's (format 02, Rollback).
 
     Args:
-        lock: the table's, held by the caller.
-        lease_ms: a heartbeat that does not name its owner, as Hudi's, counts as living for so long.
+        lock: the table's, held by the caller, who has refused to go on beside a living writer.
 
     Returns:
         The timeline afterwards.
-
-    Raises:
-        CommitConflict: a pending write belongs to a living writer; nothing was changed.
     """
-    _refuse_living(storage, timeline, runtime, lease_ms)
     resumed = _resume_rollbacks(storage, timeline, times)
     dead = [write for write in _pending_writes(timeline) if write.requested not in resumed]
     if dead:
@@ -55,7 +48,15 @@ def recover(
     return timeline
 
 
-def _refuse_living(storage: Storage, timeline: Timeline, runtime: Runtime, lease_ms: int) -> None:
+def refuse_living(storage: Storage, timeline: Timeline, runtime: Runtime, lease_ms: int) -> None:
+    """See that nobody writes who has not taken the lock; nothing is changed.
+
+    Args:
+        lease_ms: a heartbeat that does not name its owner, as Hudi's, counts as living for so long.
+
+    Raises:
+        CommitConflict: a pending write belongs to a living writer.
+    """
     beats = {entry.path: entry.modified_ms for entry in storage.list(HEARTBEAT_FOLDER)}
     for write in (*_pending_writes(timeline), *pending_compactions(timeline)):
         path = heartbeat_path(write.requested)

@@ -25,8 +25,8 @@ from streaming_lsm.timeline.heartbeat import Heartbeat, close_instant, open_inst
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.lock import TableLock
 from streaming_lsm.timeline.markers import delete_markers, marker_folder
-from streaming_lsm.timeline.metadata_table import drop_metadata_table
-from streaming_lsm.timeline.recovery import recover
+from streaming_lsm.timeline.metadata_table import MetadataTable
+from streaming_lsm.timeline.recovery import recover, refuse_living
 from streaming_lsm.timeline.replay import LEDGER_KEY, ReplayIdentity, WriterLedger
 from streaming_lsm.timeline.rollback import roll_back
 from streaming_lsm.timeline.runtime import Runtime
@@ -85,6 +85,7 @@ class Transaction:
         self._lease_ms = options[HEARTBEAT_MS] * options[HEARTBEAT_MISSES]
         self._lock = TableLock(storage, writer_id, self._lease_ms, self._runtime)
         self._heartbeat = Heartbeat(storage, self._lock, options[HEARTBEAT_MS])
+        self._metadata = MetadataTable(storage, options)
         self._begun: Instant | None = None
         self._reconciled: frozenset[str] | None = None
         # From the moment the commit may be visible, nothing may undo it.
@@ -93,7 +94,7 @@ class Transaction:
     def __enter__(self) -> Transaction:
         """Take the lock; load the timeline; finish and undo what dead writers left.
 
-        A metadata table, which would fall behind, is dropped.
+        A metadata table is kept up to date from here on, or dropped.
 
         Raises:
             CommitConflict: a living writer is at work; the message names it.
@@ -101,10 +102,13 @@ class Transaction:
         self._lock.acquire()
         try:
             self._heartbeat.start()
-            drop_metadata_table(self._storage)
             found = Timeline.load(self._storage)
+            refuse_living(self._storage, found, self._runtime, self._lease_ms)
+            # Before the recovery: a rollback that is completed makes what the metadata table says of its target final.
+            self._metadata.open(found)
             self._times = self._instant_source(found)
-            self.timeline = recover(self._storage, self._lock, found, self._times, self._runtime, self._lease_ms)
+            self.timeline = recover(self._storage, self._lock, found, self._times)
+            self._metadata.serve(self.timeline, self._times, self._lock)
             self._ledger = WriterLedger.of(self.timeline)
         except BaseException:
             self._let_go()
@@ -252,6 +256,7 @@ class Transaction:
 
     def _finish(self, running: Instant, data: bytes) -> Instant:
         self._check_files()
+        self._metadata.record(running, data, self._times, self._lock)
         completed = running.completed_at(self._times.next())
         # After everything that takes its time: from here to the put nobody looks whether the lock was taken.
         self._lock.verify()
@@ -363,7 +368,9 @@ class Transaction:
             pending = next((instant for instant in timeline.pending if instant.requested == begun.requested), None)
             if pending is None:
                 close_instant(self._storage, begun.requested)
-            elif begun.action == COMPACTION:
+                return
+            self._metadata.forget(pending)
+            if begun.action == COMPACTION:
                 put_back(self._storage, self._lock, pending)
             else:
                 roll_back(self._storage, pending, self._instant_source(timeline))
@@ -379,7 +386,8 @@ class Transaction:
 
     def _instant_source(self, timeline: Timeline) -> InstantSource:
         zone, skew_ms = self._config.timeline_zone, self._options[CLOCK_SKEW_MS]
-        return InstantSource(self._runtime.clock, self._runtime.sleep, zone, skew_ms, timeline.last_time)
+        last = max(timeline.last_time, self._metadata.last_time)
+        return InstantSource(self._runtime.clock, self._runtime.sleep, zone, skew_ms, last)
 
 
 def _service(action: str) -> str:

@@ -1,0 +1,75 @@
+"""A folder of a storage as a storage of its own: a table that lies within another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import BinaryIO
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from streaming_lsm.storage.base import FileEntry, Listing, Names, Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Subfolder:
+    """What lies below `folder` of a storage; paths, in and out, are relative to that folder."""
+
+    storage: Storage
+    folder: str
+
+    @property
+    def uri(self) -> str:
+        return f"{self.storage.uri}/{quote(self.folder)}"
+
+    def read(self, path: str) -> bytes:
+        return self.storage.read(self._path(path))
+
+    def exists(self, path: str) -> bool:
+        return self.storage.exists(self._path(path))
+
+    def list(self, folder: str) -> Listing:
+        return [self._relative(entry) for entry in self.storage.list(self._path(folder))]
+
+    def names(self, folder: str) -> Names:
+        return self.storage.names(self._path(folder))
+
+    def walk(self, folder: str) -> Iterator[FileEntry]:
+        return map(self._relative, self.storage.walk(self._path(folder)))
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        self.storage.put_if_absent(self._path(path), data)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.storage.replace(self._path(path), data)
+
+    def touch(self, path: str) -> None:
+        self.storage.touch(self._path(path))
+
+    def delete(self, path: str) -> bool:
+        return self.storage.delete(self._path(path))
+
+    def delete_folder(self, path: str) -> None:
+        if not path:
+            raise ValueError("the root of a storage cannot be deleted")
+        self.storage.delete_folder(self._path(path))
+
+    def make_folder(self, path: str) -> None:
+        self.storage.make_folder(self._path(path))
+
+    def create(self, path: str) -> AbstractContextManager[BinaryIO]:
+        return self.storage.create(self._path(path))
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return self.storage.open_input(self._path(path))
+
+    def sweep(self, folder: str) -> int:
+        return self.storage.sweep(self._path(folder))
+
+    def _path(self, path: str) -> str:
+        return f"{self.folder}/{path}" if path else self.folder
+
+    def _relative(self, entry: FileEntry) -> FileEntry:
+        return replace(entry, path=entry.path.removeprefix(self.folder + "/"))

@@ -1,0 +1,108 @@
+"""Metadata tables that real Hudi wrote: they list what the folders hold, and our writers go on with them."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.format.files_partition import FIRST_INSTANT, decode_base, decode_log, encode_base, encode_log
+from streaming_lsm.format.hfile import HFile
+from streaming_lsm.format.log_blocks import BlockType, read_blocks
+from streaming_lsm.format.names import BaseFileName, InlineLogName, parse_file_name
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.metadata_listing import folder_listing, listing_differences, metadata_listing
+from streaming_lsm.timeline.timeline import Timeline
+from tests.support.metadata_tables import assert_settled
+
+TABLES = Path(__file__).parent / "data" / "tables"
+FILES = {
+    "r015_mor_compaction": 28,
+    "r102_mor_compaction": 8,
+    "v8_mor_mdt": 10,
+    "v9_cow_hive_mdt": 8,
+    "v9_mor_compaction": 28,
+    "v9_mor_log_compaction": 32,
+    "v9_mor_mdt_full": 24,
+    "v9_mor_mdt_types": 10,
+}
+WRITTEN = [name for name in FILES if name.startswith("v")]
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tables")
+    for name in FILES:
+        with tarfile.open(TABLES / f"{name}.tar.gz") as archive:
+            archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_partition_files_lists_what_the_folders_hold(unpacked: Path, name: str) -> None:
+    storage = LocalStorage(unpacked / name)
+    timeline = Timeline.load(storage, 1 if name.startswith("r015") else 2)
+    listing = metadata_listing(storage, timeline)
+    assert listing_differences(storage, timeline) == []
+    assert listing == folder_listing(storage, timeline)
+    assert sum(map(len, listing.values())) == FILES[name]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_our_base_files_and_logs_hold_the_same_entries(unpacked: Path, name: str) -> None:
+    compared = 0
+    for path in sorted((unpacked / name / ".hoodie/metadata/files").iterdir()):
+        parsed, data = parse_file_name(path.name), path.read_bytes()
+        if isinstance(parsed, BaseFileName) and parsed.instant != FIRST_INSTANT:
+            theirs = HFile.open(data, path.name)
+            ours = HFile.open(encode_base(decode_base(data, path.name), parsed, 1), path.name)
+        elif isinstance(parsed, InlineLogName):
+            (block,) = read_blocks(data, path.name)
+            logged = [found.records for found in decode_log(data, parsed, path.name)]
+            written = encode_log(logged[0] if logged else {}, parsed, 1)
+            if block.type is BlockType.DELETE:
+                assert written == data
+                continue
+            theirs = HFile.open(block.content, path.name)
+            ours = HFile.open(read_blocks(written, path.name)[0].content, path.name)
+        else:
+            continue
+        compared += 1
+        assert list(ours.entries()) == list(theirs.entries())
+        assert ours.meta("bloomFilter") == theirs.meta("bloomFilter")
+        assert ours.info.keys() == theirs.info.keys()
+        differing = {key for key in ours.info if ours.info[key] != theirs.info[key]}
+        assert differing <= {"schema", "hfile.CREATE_TIME_TS"}
+    assert compared > 3
+
+
+def some_rows(table: LsmTable) -> pa.Table:
+    return table.scan().to_arrow().slice(0, 5)
+
+
+@pytest.mark.parametrize(
+    "name", ["r102_mor_compaction", "v9_mor_log_compaction", "v9_mor_compaction", "v9_mor_mdt_full"]
+)
+def test_our_writers_go_on_with_it(unpacked: Path, tmp_path: Path, name: str) -> None:
+    root = tmp_path / name
+    shutil.copytree(unpacked / name, root)
+    options = {
+        "hoodie.bucket.index.num.buckets": 2,
+        "hoodie.metadata.compact.max.delta.commits": 3,
+        "hoodie.clean.commits.retained": 1,
+    }
+    expected = sorted(map(str, LsmTable(root).scan().to_arrow().to_pylist()))
+    for _ in range(4):
+        table = LsmTable(root, options)
+        table.upsert(some_rows(table))
+        if not table.config.is_copy_on_write:
+            table.compact()
+        table.clean()
+        assert_settled(root)
+    assert sorted(map(str, LsmTable(root).scan().to_arrow().to_pylist())) == expected
+    assert sorted(path.name for path in (root / ".hoodie/metadata").iterdir()) == [".hoodie", "files"]
+    assert not (root / ".hoodie/.index_defs").exists()

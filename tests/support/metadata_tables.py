@@ -1,0 +1,61 @@
+"""Tables that have a metadata table, and what must hold of it at every moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streaming_lsm.format.files_partition import decode_base
+from streaming_lsm.format.names import parse_file_name
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.metadata_listing import METADATA_TABLE, counted_instants, listing_differences
+from streaming_lsm.timeline.properties_file import load_properties
+from streaming_lsm.timeline.timeline import Timeline
+
+ENABLED = {"hoodie.metadata.enable": True}
+PARTITIONS = "hoodie.table.metadata.partitions"
+
+
+def has_metadata_table(root: Path) -> bool:
+    """Whether readers take the table's files from a metadata table."""
+    return bool(load_properties(LocalStorage(root)).get(PARTITIONS))
+
+
+def metadata_timeline(root: Path) -> Timeline:
+    """The metadata table's own timeline."""
+    return Timeline.load(Subfolder(LocalStorage(root), METADATA_TABLE))
+
+
+def assert_agrees(root: Path) -> None:
+    """Where there is a metadata table, it says of the files what their folders say."""
+    storage: Storage = LocalStorage(root)
+    if has_metadata_table(root):
+        assert listing_differences(storage, Timeline.load(storage)) == []
+
+
+def assert_settled(root: Path) -> None:
+    """There is one, it agrees, and nothing of an action that did not come to its end is left in it."""
+    assert has_metadata_table(root)
+    assert_agrees(root)
+    own, data = metadata_timeline(root), Timeline.load(LocalStorage(root))
+    assert own.pending == ()
+    counts = counted_instants(data)
+    assert [write for write in delta_commits(own) if not counts(write.requested)] == []
+    bases = sorted((root / METADATA_TABLE / "files").glob("files-0000-0_*.hfile"))
+    for base in (path for path in bases if ".log." not in path.name):
+        # A tombstone outlives a compaction only when the file had not been listed: Hudi takes that for damage.
+        listed = [
+            file for record in decode_base(base.read_bytes(), base.name).values() for file in record.files.values()
+        ]
+        assert not any(file.is_deleted for file in listed)
+    recorded = {instant.requested for instant in own.instants}
+    for file in (root / METADATA_TABLE / "files").iterdir():
+        name = parse_file_name(file.name)
+        assert name is None or name.instant in recorded, file.name
+
+
+def delta_commits(timeline: Timeline) -> list[Instant]:
+    """Completed delta commits."""
+    return [write for write in timeline.completed_writes if write.action == "deltacommit"]
