@@ -32,7 +32,7 @@ def test_a_downgraded_table_has_the_same_rows_for_hudi(
     history.play(table)
     before = _lines(table)
 
-    for version in (9, 8):
+    for version in history.versions:
         record(f"v10 {layout} {kind} {history.name}", DIRECTION, f"snapshot as version {version}")
         table = table.change_version(version)
         assert _lines(table) == before
@@ -40,6 +40,8 @@ def test_a_downgraded_table_has_the_same_rows_for_hudi(
         assert hudi.read(path) == read
         assert read
 
+    if 8 not in history.versions:
+        return
     record(f"v10 {layout} {kind} {history.name}", DIRECTION, "hudi's own upgrade to 9")
     hudi.call("upgrade_table", path, {"hoodie.metadata.enable": "false"}, to_version="NINE")
     assert LsmTable(path).config.version == 9

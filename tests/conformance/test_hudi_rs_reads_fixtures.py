@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.fixtures import FOLDER, Read, all_reads, unpack
+from tests.conformance.fixtures import Read, all_reads, unpack
 from tests.conformance.judge import HudiRs
 from tests.conformance.results import Record
 from tests.conformance.row_json import to_lines
@@ -15,22 +15,15 @@ from tests.conformance.worker import Refused
 READS = [read for read in all_reads() if read.query != "cdc"]
 _NO_LOCAL_TIMESTAMP = "timestamp_ntz is not implemented there (Avro's local-timestamp-micros)"
 REFUSES = {
-    "hudi-1.2/v9_mor_types": _NO_LOCAL_TIMESTAMP,
-    "hudi-1.2/v9_mor_types_parquet": _NO_LOCAL_TIMESTAMP,
-    "hudi-1.2/v9_mor_mdt_types": _NO_LOCAL_TIMESTAMP,
+    "v9_mor_types": _NO_LOCAL_TIMESTAMP,
+    "v9_mor_types_parquet": _NO_LOCAL_TIMESTAMP,
+    "v9_mor_mdt_types": _NO_LOCAL_TIMESTAMP,
 }
 
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fixtures")
-
-
-if not READS:
-
-    def test_fixtures_are_there_to_be_read(record: Record) -> None:
-        record("fixtures", "hudi-rs reads hudi", "all")
-        pytest.skip(f"not run: no fixtures in {FOLDER}; what hudi-rs reads is not known")
 
 
 @pytest.mark.parametrize("read", READS, ids=lambda read: f"{read.table}-{read.label}")

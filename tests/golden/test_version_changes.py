@@ -138,7 +138,9 @@ def _check_every_death(template: Path, target: int, folder: Path, first: int, la
     before, calls = rows(template), _calls(_copy(template, folder / "counted"), target, layout)
     assert len(calls) > 10
     for call in range(first % min(STEP, len(calls)), len(calls), STEP):
-        for fault in (Fault.KILL_BEFORE, Fault.KILL_AFTER):
+        # Dying after a call is dying before the next one; so where every call is tried, one kind is enough.
+        faults = (Fault.KILL_BEFORE, Fault.KILL_AFTER)
+        for fault in faults if STEP > 1 or call == len(calls) - 1 else faults[:1]:
             path = _copy(template, folder / f"{call}-{fault.name}")
             dying = LsmTable(path)
             dying.storage = FaultyStorage(dying.storage, {call: fault})
