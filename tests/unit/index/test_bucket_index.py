@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_lsm.errors import ConfigError, CorruptFileError, UnsupportedTable
+from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.format.commit import CommitMetadata, WriteStat, base_file_stat, log_file_stat
 from streaming_lsm.format.names import BaseFileName, LogFileName, LogKind, WriteToken
 from streaming_lsm.index.bucket_index import BucketIndex
@@ -109,7 +109,7 @@ def test_two_groups_for_one_bucket_are_refused_with_both_ids(tmp_path: Path, at_
 
 def test_a_file_id_without_bucket_is_refused_by_name(tmp_path: Path) -> None:
     commit(tmp_path, "10", "11", log("", "1234-hash-0", "10"))
-    with pytest.raises(CorruptFileError, match="1234-hash"):
+    with pytest.raises(UnsupportedTable, match="1234-hash"):
         indexed(tmp_path)
 
 
