@@ -34,10 +34,17 @@ def test_the_checksum_is_the_one_hudi_wrote(properties: dict[str, str]) -> None:
     assert table_checksum(None, properties["hoodie.table.name"]) == properties["hoodie.table.checksum"]
 
 
-def test_a_table_of_an_older_version_is_refused_by_version(properties: dict[str, str]) -> None:
-    version = properties["hoodie.table.version"]
-    with pytest.raises(UnsupportedTable, match=rf"hoodie\.table\.version={version}"):
-        TableConfig.from_properties(properties, "hoodie.properties")
+def test_the_settings_of_a_table_of_an_older_version_are_kept(properties: dict[str, str]) -> None:
+    counted = {**properties, "lsm.bucket.index.num.buckets": "4"}
+    config = TableConfig.from_properties(counted, "hoodie.properties")
+    assert str(config.version) == properties["hoodie.table.version"]
+    assert (config.storage_layout, config.timeline_layout) == ("default", 2)
+    assert config.to_properties().items() >= counted.items()
+
+
+def test_a_version_that_is_not_known_is_refused_by_name(properties: dict[str, str]) -> None:
+    with pytest.raises(UnsupportedTable, match=r"hoodie\.table\.version=5"):
+        TableConfig.from_properties({**properties, "hoodie.table.version": "5"}, "hoodie.properties")
 
 
 def test_a_hudi_table_raised_to_version_10_keeps_every_key_and_value(properties: dict[str, str]) -> None:
@@ -48,7 +55,8 @@ def test_a_hudi_table_raised_to_version_10_keeps_every_key_and_value(properties:
         "hoodie.meta.fields.mode": "ALL",
         "lsm.bucket.index.num.buckets": "4",
     }
-    raised.pop("hoodie.compaction.payload.class", None)
+    for of_older_versions in ("hoodie.compaction.payload.class", "hoodie.record.merge.strategy.id"):
+        raised.pop(of_older_versions, None)
     config = TableConfig.from_properties(raised, "hoodie.properties")
     assert config.to_properties().items() >= raised.items()
     assert config.ordering_fields == ("ts",)
