@@ -135,12 +135,11 @@ def _read(arguments: argparse.Namespace) -> None:
     _show(_scan(table, arguments).to_arrow(), arguments)
 
 
-def _scan(table: LsmTable, arguments: argparse.Namespace, *more: str) -> Scan:
-    """The rows asked for, with `more` columns at the end."""
+def _scan(table: LsmTable, arguments: argparse.Namespace, columns: Sequence[str] | None = None) -> Scan:
+    """The rows asked for, with other columns where these are given."""
     where = parse_where(arguments.where, with_meta(table.schema)) if arguments.where else None
-    columns = [name.strip() for name in arguments.columns.split(",")] if arguments.columns else None
-    if more:
-        columns = [*dict.fromkeys([*_scan(table, arguments).columns, *more])]
+    if columns is None and arguments.columns:
+        columns = [name.strip() for name in arguments.columns.split(",")]
     if arguments.query_type == INCREMENTAL:
         return table.incremental(arguments.begin, arguments.end, columns, where, meta=arguments.meta)
     return table.scan(columns, where, arguments.as_of, meta=arguments.meta, query_type=arguments.query_type)
@@ -177,7 +176,7 @@ def _write_csv(rows: pa.Table, output: str | None) -> None:
 def _sorted_lines(table: LsmTable, arguments: argparse.Namespace) -> list[str]:
     """Rows by partition path, record key and text, so that two readers' outputs can be compared as files."""
     shown = _scan(table, arguments)
-    keyed = _scan(table, arguments, PARTITION_PATH, RECORD_KEY).to_arrow()
+    keyed = _scan(table, arguments, [*dict.fromkeys([*shown.columns, PARTITION_PATH, RECORD_KEY])]).to_arrow()
     paths, keys = keyed.column(PARTITION_PATH).to_pylist(), keyed.column(RECORD_KEY).to_pylist()
     lines = json_lines(keyed.select(list(shown.columns)))
     return [line for *_, line in sorted(zip(paths, keys, lines, strict=True))]

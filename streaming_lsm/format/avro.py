@@ -78,35 +78,6 @@ def decode_record(schema_name: str, data: bytes, source: str) -> AvroRecord:
     return cast(AvroRecord, record)
 
 
-def decode_datum(schema_text: str, data: bytes, source: str) -> AvroRecord:
-    """One record without a container.
-
-    Args:
-        schema_text: Avro JSON of the record as it was written.
-        data: its bytes, and nothing else.
-        source: name of the file, for messages.
-
-    Raises:
-        CorruptFileError: schema or bytes are damaged.
-    """
-    try:
-        schema = json.loads(schema_text)
-    except (ValueError, RecursionError):
-        raise CorruptFileError(f"{source}: an Avro schema is not JSON; restore the file") from None
-    _record_name(schema, source)
-    stream = io.BytesIO(data)
-    try:
-        record = fastavro.schemaless_reader(stream, fastavro.parse_schema(_Rebuilt(source).schema(schema)), None)
-    except CorruptFileError:
-        raise
-    except Exception as error:  # the decoder raises whatever its tables happen to raise
-        reason = f"{type(error).__name__}: {error}"
-        raise CorruptFileError(f"{source}: a record cannot be decoded ({reason:.200}); restore the file") from None
-    if stream.tell() != len(data):
-        raise CorruptFileError(f"{source}: {len(data) - stream.tell()} bytes after a record; restore the file")
-    return cast(AvroRecord, record)
-
-
 def writer_schema(text: str, source: str) -> Any:
     """A schema that a file holds, rebuilt and parsed for the decoder: once, for all records of the file.
 

@@ -45,12 +45,12 @@ def fold(starts: Positions, wipes: Flags, ranks: Int64s | None) -> Folded:
     last = ends - 1
     if ranks is None:
         return Folded(last, np.full(len(starts), _NONE))
-    wipe = _last_marked(starts, wipes)
+    wipe = last_marked(starts, wipes)
     position = np.arange(count, dtype=np.int64)
     counted = position > np.repeat(wipe, ends - starts)
     lowest = np.iinfo(np.int64).min
     best = np.maximum.reduceat(np.where(counted, ranks, lowest), starts)
-    winner = _last_marked(starts, counted & (ranks == np.repeat(best, ends - starts)))
+    winner = last_marked(starts, counted & (ranks == np.repeat(best, ends - starts)))
     ended = wipe == last
     return Folded(np.where(ended, wipe, winner), np.where(ended, _NONE, wipe))
 
@@ -78,7 +78,7 @@ def survivors(starts: Positions, wipes: Flags, ranks: Int64s | None) -> Flags:
         stays[last] = True
         return stays
     position = np.arange(count, dtype=np.int64)
-    wipe = np.repeat(_last_marked(starts, wipes), lengths)
+    wipe = np.repeat(last_marked(starts, wipes), lengths)
     stays = (position > wipe) & _larger_than_later(np.repeat(np.arange(len(starts)), lengths), ranks)
     stays |= position == wipe
     return stays
@@ -100,7 +100,7 @@ def _larger_than_later(key: Int64s, ranks: Int64s) -> Flags:
     return larger
 
 
-def _last_marked(starts: Positions, marked: Flags) -> Positions:
+def last_marked(starts: Positions, marked: Flags) -> Positions:
     """Position of the last marked record of each key, -1 where none is."""
     position = np.where(marked, np.arange(len(marked), dtype=np.int64), _NONE)
     return np.maximum.reduceat(position, starts)

@@ -66,7 +66,9 @@ def fold_logs(parts: Sequence[LogPart], schema: pa.Schema, rule: MergeRule) -> L
         schema: columns of a data part.
         rule: the table's merge semantics.
     """
-    rows = pa.concat_tables([_widened(part, schema) for part in parts] or [schema.empty_table()]).combine_chunks()
+    tables = [schema.empty_table(), *(part.rows for part in parts)]
+    # What a delete does not have is null.
+    rows = pa.concat_tables(tables, promote_options="default").combine_chunks()
     deleted = rule.deletes(rows)
     deleted |= np.repeat(np.array([part.deletes for part in parts], np.bool_), [len(part.rows) for part in parts])
     wipes, ranks = rule.wipes(rows, deleted), rule.ranks(rows)
@@ -86,14 +88,6 @@ def fold_logs(parts: Sequence[LogPart], schema: pa.Schema, rule: MergeRule) -> L
         wipes[winner],
         chosen.present,
     )
-
-
-def _widened(part: LogPart, schema: pa.Schema) -> pa.Table:
-    missing = [field for field in schema if field.name not in part.rows.schema.names]
-    rows = part.rows
-    for field in missing:
-        rows = rows.append_column(field, pa.nulls(len(rows), field.type))
-    return rows.select(schema.names).cast(schema) if missing else rows.select(schema.names)
 
 
 def _taken(keys: pa.StringArray, rows: Int64s) -> pa.StringArray:

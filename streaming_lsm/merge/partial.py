@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streaming_lsm.columns import Column, Flags, Int64s, flags, pc
 from streaming_lsm.format.payloads import FILL_UNAVAILABLE, IGNORE_DEFAULTS
-from streaming_lsm.merge.fold import Positions
+from streaming_lsm.merge.fold import Positions, last_marked
 from streaming_lsm.merge.rule import MergeRule
 
 
@@ -91,13 +91,13 @@ def fold_columns(
     position = np.arange(count, dtype=np.int64)
     lengths = np.diff(np.append(starts, count))
     rules = _rules(starts, wipes, ranks)
-    barrier = np.repeat(_last(starts, rules & deleted), lengths)
+    barrier = np.repeat(last_marked(starts, rules & deleted), lengths)
     first = np.repeat(_first(starts, rules & ~deleted & (position > barrier)), lengths)
     counts = ~deleted & (position >= first)
-    ruling = _last(starts, rules)
+    ruling = last_marked(starts, rules)
     places, present = {}, {}
     for name, has in sent.columns.items():
-        last = _last(starts, counts & rules & has)
+        last = last_marked(starts, counts & rules & has)
         any_sent = _first(starts, counts & has)
         found = np.where(last >= 0, last, np.where(any_sent < count, any_sent, -1))
         present[name] = found >= 0
@@ -120,16 +120,10 @@ def _rules(starts: Positions, wipes: Flags, ranks: Int64s | None) -> Flags:
     return rules
 
 
-def _last(starts: Positions, marked: Flags) -> Positions:
-    """Position of the last marked record of each key, -1 where none is."""
-    place = np.where(marked, np.arange(len(marked), dtype=np.int64), np.int64(-1))
-    return np.maximum.reduceat(place, starts) if len(starts) else starts
-
-
 def _first(starts: Positions, marked: Flags) -> Positions:
     """Position of the first marked record of each key, the number of records where none is."""
     place = np.where(marked, np.arange(len(marked), dtype=np.int64), np.int64(len(marked)))
-    return np.minimum.reduceat(place, starts) if len(starts) else starts
+    return np.minimum.reduceat(place, starts)
 
 
 def take_columns(rows: pa.Table, places: Mapping[str, Int64s], ruling: Int64s) -> pa.Table:

@@ -53,6 +53,7 @@ class DataFile:
         batch_bytes: bytes of a batch, about.
         parquet: its content; None in a slice of many files, each of which is opened when it is read.
         commits: instants whose rows are read, by their commit time; None for all.
+        declared: whether its footer says that the rows ascend by record key.
     """
 
     storage: Storage
@@ -66,6 +67,7 @@ class DataFile:
     batch_bytes: int = BATCH_BYTES
     parquet: pq.ParquetFile | None = None
     commits: frozenset[str] | None = None
+    declared: bool = False
 
     def batches(self, schema: pa.Schema, *, threads: bool = False) -> Generator[pa.RecordBatch, None, None]:
         """Batches as `schema`, in which the record key is; columns that the file lacks are null.
@@ -99,9 +101,8 @@ class DataFile:
         Args:
             distinct: whether no key may come twice, either; the footer says nothing of that.
         """
-        with ExitStack() as files:
-            if not distinct and _is_declared_ascending(self.parquet or _open(self.storage, self.path, files)):
-                return True
+        if self.declared and not distinct:
+            return True
         falls = pc.less_equal if distinct else pc.less
         last: pa.Array[Any] = pa.array([], pa.string())
         for batch in self.batches(pa.schema([(RECORD_KEY, pa.string())])):
@@ -264,6 +265,7 @@ class _Look:
                 self.batch_rows,
                 self.batch_bytes,
                 parquet if self.kept else None,
+                declared=_is_declared_ascending(parquet),
             )
             return file, metadata.metadata or {}
 

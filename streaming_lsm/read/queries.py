@@ -109,10 +109,14 @@ class Queries:
 
     def incremental(self, wanted: Wanted, begin: str | date, end: str | date | None) -> Scan:
         """The rows as of `end` that writes completed after `begin` have written (format 10, rule 1)."""
-        zone = self.config.timeline_zone
-        timeline, slices = settled_slices(lambda: self.view(self.timeline.between(begin, end, zone)[0]))
-        commits = frozenset(timeline.between(begin, end, zone)[1])
-        return self._scan(timeline, slices, wanted, commits, self.schema_at(self.timeline))
+        commits: list[str] = []
+
+        def look() -> FileView:
+            timeline, commits[:] = self.timeline.between(begin, end, self.config.timeline_zone)
+            return self.view(timeline)
+
+        timeline, slices = settled_slices(look)
+        return self._scan(timeline, slices, wanted, frozenset(commits), self.schema_at(self.timeline))
 
     def changes(self, begin: str | date, end: str | date | None) -> Changes:
         """Every change of a row by writes completed after `begin`, with the row before and after it."""

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_lsm.errors import CorruptFileError
-from streaming_lsm.format.avro import AvroRecord, decode_datum
-from streaming_lsm.format.log_blocks import BlockType, Header, LogBlock, read_blocks
+from streaming_lsm.format.avro_columns import decode_data_block
+from streaming_lsm.format.log_blocks import BlockType, Header, read_blocks
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, WRITE_ACTIONS, Instant
 
 HISTORY_FOLDER = f"{TIMELINE_FOLDER}/history"
 ARCHIVE_FOLDER = f"{FLAT_FOLDER}/archived"
 _ARCHIVE = re.compile(r"\.commits_\.archive\.[0-9]+(_[0-9-]+)?")
+_ENTRY = ("actionState", "actionType", "commitTime")
 _MANIFEST = re.compile(r"manifest_([0-9]{1,18})")
 
 
@@ -85,23 +85,10 @@ def _flat_completions(storage: Storage) -> Iterator[str]:
         if _ARCHIVE.fullmatch(name):
             path = f"{ARCHIVE_FOLDER}/{name}"
             for block in read_blocks(storage.read(path), path):
-                for entry in _entries(block, path):
-                    action = str(entry.get("actionType"))
-                    done = str(entry.get("actionState")).upper() == "COMPLETED"
-                    if done and Instant.completed_action(action) in WRITE_ACTIONS:
+                if block.type is not BlockType.AVRO_DATA:
+                    raise CorruptFileError(f"{path}: a {block.type.name} block at {block.offset}; restore the file")
+                schema = block.header.get(Header.SCHEMA, "")
+                for entry in decode_data_block(schema, block.content, path, _ENTRY).to_pylist():
+                    done = str(entry["actionState"]).upper() == "COMPLETED"
+                    if done and Instant.completed_action(str(entry["actionType"])) in WRITE_ACTIONS:
                         yield str(entry["commitTime"])
-
-
-def _entries(block: LogBlock, path: str) -> Iterator[AvroRecord]:
-    """Records of an Avro block; a few, so that they are decoded one by one."""
-    if block.type is not BlockType.AVRO_DATA:
-        raise CorruptFileError(f"{path}: a block of the type {block.type.name} at {block.offset}; restore the file")
-    content, at = bytes(block.content), 8
-    if len(content) < at:
-        raise CorruptFileError(f"{path}: a block without records at {block.offset}; restore the file")
-    for _ in range(struct.unpack_from(">i", content, 4)[0]):
-        size = struct.unpack_from(">i", content, at)[0] if at + 4 <= len(content) else -1
-        if not 0 <= size <= len(content) - at - 4:
-            raise CorruptFileError(f"{path}: a record is cut off in the block at {block.offset}; restore the file")
-        yield decode_datum(block.header.get(Header.SCHEMA, ""), content[at + 4 : at + 4 + size], path)
-        at += 4 + size
