@@ -65,7 +65,11 @@ def log_name(instant: str, *, native: bool) -> LogName:
 
 
 def encode_base(records: Records, name: BaseFileName, created_ms: int) -> bytes:
-    """A base file, with a bloom filter over its keys."""
+    """A base file, with a bloom filter over its keys.
+
+    Raises:
+        UnsupportedTable: a name is not text.
+    """
     entries = _entries(records, str(name))
     keys = [key for key, _ in entries]
     bloom = BloomFilter.build(keys, _BLOOM_ENTRIES, _BLOOM_FPP, _BLOOM_MOST_ENTRIES)
@@ -76,6 +80,9 @@ def encode_log(records: Records, name: LogName, created_ms: int) -> bytes:
     """A log of changes: new names, and tombstones of those that are gone.
 
     One without records marks a new file group, as Hudi marks it: inline by an empty delete block.
+
+    Raises:
+        UnsupportedTable: a name is not text.
     """
     schema = metadata_schema()
     entries = _entries(records, None)
@@ -129,7 +136,10 @@ def _is_empty(block: LogBlock) -> bool:
 
 
 def _entries(records: Records, file_name: str | None) -> list[tuple[bytes, bytes]]:
-    return sorted((key.encode(), encode_record(record, file_name)) for key, record in records.items())
+    try:
+        return sorted((key.encode(), encode_record(record, file_name)) for key, record in records.items())
+    except UnicodeEncodeError as error:
+        raise UnsupportedTable(f"{error.object!r:.80} is not UTF-8, which names in a metadata table must be") from None
 
 
 def _records(file: HFile) -> Records:

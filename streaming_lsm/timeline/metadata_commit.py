@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from streaming_lsm.errors import Fenced
+from streaming_lsm.errors import Fenced, UnsupportedTable
 from streaming_lsm.format.clean import CleanMetadata
 from streaming_lsm.format.commit import CommitMetadata, WriteStat, log_file_stat
 from streaming_lsm.format.files_partition import PARTITION, Records, encode_log, log_name
@@ -57,8 +57,25 @@ class FileChanges:
             return cls(deleted=CleanMetadata.decode(data, action.path).files)
         return cls()
 
+    def known_to(self, listing: Mapping[str, Mapping[str, int]]) -> FileChanges:
+        """Without the deletion of files that are not listed: Hudi takes such a tombstone for damage.
+
+        They were gone when the metadata table was made, while a clean was at work.
+        """
+        deleted = {
+            partition: [name for name in names if name in listing.get(partition, ())]
+            for partition, names in self.deleted.items()
+        }
+        return FileChanges(self.added, {partition: names for partition, names in deleted.items() if names})
+
     def records(self) -> Records:
-        """The records that say so. A write names its partitions anew, whether they are new or not, as Hudi does."""
+        """The records that say so. A write names its partitions anew, whether they are new or not, as Hudi does.
+
+        Raises:
+            UnsupportedTable: a partition that has no record of its own.
+        """
+        if ALL_PARTITIONS_KEY in {*self.added, *self.deleted}:
+            raise UnsupportedTable(f"a partition has the name of the record that lists them all, {ALL_PARTITIONS_KEY}")
         found: dict[str, FilesRecord] = {}
         if self.added or not self.deleted:
             touched = {partition_key(partition): FileEntry(0) for partition in self.added}
@@ -92,10 +109,12 @@ def commit_records(
 
     Raises:
         Fenced: another writer took the lock; what may be visible was taken back.
+        UnsupportedTable: a name is not text; nothing was changed.
     """
     name = log_name(requested, native=native)
     log = encode_log(records, name, times.now_ms())
-    erase(metadata, requested)  # what an earlier run of a compaction or clean left, or its driver adds late
+    # What an earlier run of a compaction or clean left, or its driver adds late.
+    erase(metadata, requested, lock)
     stat = log_file_stat(PARTITION, name, total_bytes=len(log), num_updates=len(records))
     begin(metadata, Instant(requested, DELTA_COMMIT, State.REQUESTED))
     metadata.put_if_absent(stat.path, log)
@@ -135,10 +154,13 @@ def put_completed(metadata: Storage, running: Instant, data: bytes, times: Insta
         raise
 
 
-def erase(metadata: Storage, requested: str) -> None:
+def erase(metadata: Storage, requested: str, lock: TableLock) -> None:
     """Make it as if an action of the metadata table had never begun; of one that dies on the way the rest is done.
 
     It stops being completed first, and leaves the timeline last.
+
+    Raises:
+        Fenced: another writer took the lock, and may run an action of the same instant; nothing was deleted.
     """
     found = [
         instant
@@ -147,12 +169,10 @@ def erase(metadata: Storage, requested: str) -> None:
     ]
     if not found:
         return
-    for instant in found:
-        if instant.is_completed:
-            metadata.delete(instant.path)
-    for name in metadata.names(PARTITION):
-        if _is_of(name, requested):
-            metadata.delete(f"{PARTITION}/{name}")
+    files = [f"{PARTITION}/{name}" for name in metadata.names(PARTITION) if _is_of(name, requested)]
+    lock.verify()
+    for path in (*(instant.path for instant in found if instant.is_completed), *files):
+        metadata.delete(path)
     metadata.delete_folder(marker_folder(requested))
     for path in dict.fromkeys(path for instant in found for path in instant.pending_paths()):
         metadata.delete(path)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from streaming_lsm.errors import Fenced
 from streaming_lsm.format.commit import base_file_stat
 from streaming_lsm.format.files_partition import (
     FIRST_INSTANT,
     PARTITION,
-    Records,
     base_name,
     encode_base,
     encode_log,
     log_name,
 )
-from streaming_lsm.format.metadata_records import ALL_PARTITIONS_KEY, FileEntry, FilesRecord, partition_key
 from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
 from streaming_lsm.format.table_properties import TABLE_VERSION, table_checksum
 from streaming_lsm.storage.base import Storage
@@ -23,8 +22,8 @@ from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.lock import TableLock
-from streaming_lsm.timeline.metadata_commit import DELTA_COMMIT, begin, complete
-from streaming_lsm.timeline.metadata_listing import METADATA_TABLE, Listing, folder_listing
+from streaming_lsm.timeline.metadata_commit import DELTA_COMMIT, FileChanges, begin, complete
+from streaming_lsm.timeline.metadata_listing import METADATA_TABLE, folder_listing
 from streaming_lsm.timeline.properties_file import create_table_files, load_properties, update_properties
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -39,17 +38,19 @@ def create_metadata_table(storage: Storage, data: Timeline, times: InstantSource
     """Make a metadata table with the partition ``files``; there is one once the table's properties say so.
 
     Args:
-        storage: the table, whose lock is held.
+        storage: the table, whose lock is held; nothing is left of earlier metadata tables.
         data: its timeline; what belongs to a pending action is left out.
         times: of the table.
 
     Raises:
         Fenced: another writer took the lock.
+        UnsupportedTable: names that cannot be in a metadata table; nothing was made.
     """
     metadata = Subfolder(storage, METADATA_TABLE)
-    storage.delete_folder(METADATA_TABLE)  # of one that died
     properties = load_properties(storage)
     native = is_native(properties)
+    records, name = FileChanges(folder_listing(storage, data)).records(), base_name(FIRST_INSTANT)
+    base = encode_base(records, name, times.now_ms())
     create_table_files(metadata, _properties(properties), times.now_ms)
     marker = f"{PARTITION}/{PARTITION_METADATA_NAME}"
     metadata.put_if_absent(marker, print_partition_metadata(FIRST_INSTANT, PARTITION))
@@ -57,27 +58,28 @@ def create_metadata_table(storage: Storage, data: Timeline, times: InstantSource
     begin(metadata, instant)
     log = log_name(FIRST_INSTANT, native=native)
     metadata.put_if_absent(f"{PARTITION}/{log}", encode_log({}, log, times.now_ms()))
-    records, name = _records(folder_listing(storage, data)), base_name(FIRST_INSTANT)
-    base = encode_base(records, name, times.now_ms())
     count = len(records)
     stat = base_file_stat(PARTITION, name, total_bytes=len(base), num_writes=count, num_inserts=count)
     metadata.put_if_absent(stat.path, base)
     complete(metadata, instant, (stat,), "BULK_INSERT_PREPPED", times, lock)
-    update_properties(storage, {PARTITIONS_KEY: PARTITION, INFLIGHT_KEY: ""})
+    _announce(storage, lock)
     _LOG.info("made the metadata table of %s: %d partitions", storage.uri, count - 1)
+
+
+def _announce(storage: Storage, lock: TableLock) -> None:
+    lock.verify()
+    update_properties(storage, {PARTITIONS_KEY: PARTITION, INFLIGHT_KEY: ""})
+    try:
+        lock.verify()
+    except Fenced:
+        # Whoever took the lock meanwhile knew of no metadata table, and told it nothing.
+        update_properties(storage, dict.fromkeys([PARTITIONS_KEY, INFLIGHT_KEY]))
+        raise
 
 
 def is_native(properties: Mapping[str, str]) -> bool:
     """Whether the metadata table of a table has logs as version 10 has them."""
     return int(properties["hoodie.table.version"]) >= TABLE_VERSION
-
-
-def _records(listing: Listing) -> Records:
-    partitions = {partition_key(partition): FileEntry(0) for partition in listing}
-    found = {ALL_PARTITIONS_KEY: FilesRecord(partitions, all_partitions=True)}
-    for partition, files in listing.items():
-        found[partition_key(partition)] = FilesRecord({name: FileEntry(size) for name, size in files.items()})
-    return found
 
 
 def _properties(table: Mapping[str, str]) -> dict[str, str]:

@@ -5,9 +5,11 @@ Both see a file from the moment on at which its action is completed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 
+from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.files_partition import (
     FILE_GROUP,
     FIRST_INSTANT,
@@ -38,6 +40,7 @@ Listing = dict[str, dict[str, int]]
 """Size in bytes by file name, by partition path."""
 
 _FIRST_DIGITS = 14
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +52,21 @@ class FilesSlice:
 
     @classmethod
     def newest(cls, timeline: Timeline, names: Iterable[str]) -> FilesSlice:
-        """The slice as a timeline of the metadata table makes it visible; `names` is what lies in the folder."""
+        """The slice as a timeline of the metadata table makes it visible; `names` is what lies in the folder.
+
+        Raises:
+            CorruptFileError: a file that belongs to it is gone.
+        """
+        names = frozenset(names)
         bases, logs = visible_files(timeline, names)
         base = max(bases, key=lambda name: name.instant, default=None)
         since = base.instant if base else ""
         kept = [log for log in logs if slice_time(timeline, log) >= since]
+        _check_whole(timeline, since, {log.instant for log in kept}, names)
         return cls(base, tuple(sorted(kept, key=lambda name: name.sort_key)))
 
     def read(self, metadata: Storage, counts: Callable[[str], bool]) -> Records:
-        """The slice's records, merged.
+        """The slice's records, merged. There is nothing older that a tombstone could be for, so none is left.
 
         Args:
             metadata: the metadata table.
@@ -75,7 +84,33 @@ class FilesSlice:
             for logged in decode_log(metadata.read(path), log, path):
                 if counts(logged.instant):
                     _merge(merged, logged.records)
-        return merged
+        return {key: _without_tombstones(record) for key, record in merged.items()}
+
+
+def _without_tombstones(record: FilesRecord) -> FilesRecord:
+    files = {name: entry for name, entry in record.files.items() if not entry.is_deleted}
+    return FilesRecord(files, record.all_partitions)
+
+
+def _check_whole(timeline: Timeline, since: str, logged: Set[str], names: Set[str]) -> None:
+    """See that the newest slice is the one that the timeline says it is.
+
+    Args:
+        timeline: of the metadata table.
+        since: instant of the newest base file that is there, ``""`` for none.
+        logged: instants that have a log in its slice.
+        names: what lies in the folder.
+    """
+    for write in timeline.completed_writes:
+        if write.action == "commit" or (is_first(write.requested) and not since):
+            is_there = write.requested <= since
+        else:
+            is_there = (write.completed or "") < since or write.requested in logged
+        # Also one that is of other partitions only; their number is small, and compactions put an end to it.
+        if not is_there and write.requested != since:
+            for stat in timeline.read_commit(write).stats:
+                if stat.partition_path == PARTITION and stat.file_name not in names:
+                    raise CorruptFileError(f"{stat.path} in {timeline.storage.uri} is gone: drop the metadata table")
 
 
 def visible_files(timeline: Timeline, names: Iterable[str]) -> tuple[list[BaseFileName], list[LogName]]:
@@ -120,9 +155,20 @@ def metadata_listing(storage: Storage, data: Timeline) -> Listing:
         CorruptFileError, UnsupportedTable: the metadata table cannot be read.
     """
     metadata = Subfolder(storage, METADATA_TABLE)
+    for _ in range(_ATTEMPTS - 1):
+        # Compactions and a clean in between may take away what the timeline that was read says is there.
+        with suppress(CorruptFileError):
+            return _listing(metadata, data)
+    return _listing(metadata, data)
+
+
+def _listing(metadata: Storage, data: Timeline) -> Listing:
     timeline = Timeline.load(metadata, data.layout)
-    found = FilesSlice.newest(timeline, metadata.names(PARTITION))
-    return as_listing(found.read(metadata, counted_instants(data)))
+    try:
+        found = FilesSlice.newest(timeline, metadata.names(PARTITION)).read(metadata, counted_instants(data))
+    except FileNotFoundError as error:
+        raise CorruptFileError(f"{error.filename or PARTITION} in {metadata.uri} went while it was read") from None
+    return as_listing(found)
 
 
 def as_listing(records: Records) -> Listing:
@@ -149,9 +195,12 @@ def folder_listing(storage: Storage, data: Timeline) -> Listing:
 def listing_differences(storage: Storage, data: Timeline) -> list[str]:
     """What the metadata table says otherwise than the folders do; a line for each partition or file."""
     listed, real = metadata_listing(storage, data), folder_listing(storage, data)
-    lines = [f"partition {_named(partition)} is not listed" for partition in sorted(real.keys() - listed.keys())]
-    # Hudi removes the folder of a partition that it has emptied, and goes on listing it.
-    lines += [f"partition {_named(name)} is no folder" for name in sorted(listed.keys() - real.keys()) if listed[name]]
+    # A write that was rolled back leaves its folder. Hudi removes that of a partition that it has emptied, and goes on
+    # listing it.
+    unlisted = [partition for partition in sorted(real.keys() - listed.keys()) if real[partition]]
+    lines = [f"partition {partition_key(name)} is not listed" for name in unlisted]
+    gone = [partition for partition in sorted(listed.keys() - real.keys()) if listed[partition]]
+    lines += [f"partition {partition_key(name)} is no folder" for name in gone]
     for partition in sorted(real.keys() & listed.keys()):
         lines += _differences(partition, listed[partition], real[partition])
     return lines
@@ -163,7 +212,8 @@ def _differences(partition: str, listed: Mapping[str, int], real: Mapping[str, i
         sizes = (listed.get(name), real.get(name))
         if sizes[0] != sizes[1]:
             told = ["is not there" if size is None else f"has {size} bytes" for size in sizes]
-            lines.append(f"{_named(partition)}/{name} {told[0]} by the metadata table, and {told[1]} in its folder")
+            where = f"{partition_key(partition)}/{name}"
+            lines.append(f"{where} {told[0]} by the metadata table, and {told[1]} in its folder")
     return lines
 
 
@@ -181,7 +231,3 @@ def _is_data(name: str, data: Timeline) -> bool:
     # The logs of layout 1 have their slice's base instant in the name.
     of_slice = data.layout == FLAT and isinstance(parsed, InlineLogName)
     return of_slice or data.completion_time(parsed.instant) is not None
-
-
-def _named(partition: str) -> str:
-    return partition_key(partition)

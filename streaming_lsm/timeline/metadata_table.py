@@ -16,9 +16,9 @@ from streaming_lsm.format.table_properties import listed
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.clock import InstantSource
-from streaming_lsm.timeline.instant import FLAT_FOLDER, Instant
+from streaming_lsm.timeline.instant import FLAT_FOLDER, TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.lock import TableLock
-from streaming_lsm.timeline.metadata_commit import DELTA_COMMIT, FileChanges, commit_records, erase
+from streaming_lsm.timeline.metadata_commit import FileChanges, commit_records, erase
 from streaming_lsm.timeline.metadata_creation import (
     DEFINITIONS_KEY,
     INFLIGHT_KEY,
@@ -26,51 +26,57 @@ from streaming_lsm.timeline.metadata_creation import (
     create_metadata_table,
     is_native,
 )
-from streaming_lsm.timeline.metadata_listing import METADATA_TABLE, counted_instants, is_first
+from streaming_lsm.timeline.metadata_listing import METADATA_TABLE, counted_instants, metadata_listing
 from streaming_lsm.timeline.metadata_services import compact, compaction_is_due
+from streaming_lsm.timeline.metadata_state import examine
 from streaming_lsm.timeline.properties_file import load_properties, update_properties
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.timeline.waiting import CLEAN, COMPACTION
 
 INDEX_DEFINITIONS = ".hoodie/.index_defs"
 
-_SETTINGS = {
-    "hoodie.table.type": "MERGE_ON_READ",
-    "hoodie.table.base.file.format": "HFILE",
-    "hoodie.timeline.layout.version": "2",
-    "hoodie.populate.meta.fields": "false",
-}
-_UNDONE = frozenset({DELTA_COMMIT, COMPACTION, CLEAN})
-_KNOWN = frozenset({"commit", CLEAN, "rollback"})
+# A file may lie where a folder should, or the other way round.
+_DAMAGE = (CorruptFileError, UnsupportedTable, TableNotFound, NotADirectoryError, IsADirectoryError)
 _LOG = logging.getLogger(__name__)
 
 
-def drop_metadata_table(storage: Storage, why: str) -> None:
-    """Remove the metadata table, if there is one; the table's lock must be held.
+def drop_metadata_table(storage: Storage, why: str, lock: TableLock | None = None) -> None:
+    """Remove the metadata table, if there is one.
 
     The properties go first: readers then list folders, as they do in tables without a metadata table. Hudi builds it
     anew with its next write, unless ``hoodie.metadata.enable`` is false there.
+
+    Args:
+        lock: the table's, which must be held; None where the caller looks whether it is.
+
+    Raises:
+        Fenced: another writer took the lock; what it may have made since was not deleted.
     """
     if not _partitions(load_properties(storage)):
         return
-    update_properties(storage, dict.fromkeys([PARTITIONS_KEY, INFLIGHT_KEY, DEFINITIONS_KEY]))
-    storage.delete_folder(METADATA_TABLE)
-    storage.delete_folder(INDEX_DEFINITIONS)
+    _change_properties(storage, dict.fromkeys([PARTITIONS_KEY, INFLIGHT_KEY, DEFINITIONS_KEY]), lock)
+    for path in (METADATA_TABLE, INDEX_DEFINITIONS):
+        _remove(storage, path)
     _LOG.warning("dropped the metadata table of %s: %s", storage.uri, why)
 
 
 class MetadataTable:
-    """The metadata table of a table, as one transaction has it. There need not be one: then nothing is done."""
+    """The metadata table of a table, as one transaction has it. There need not be one: then nothing is done.
 
-    def __init__(self, storage: Storage, options: Options) -> None:
+    Whatever changes it raises `Fenced` when another writer took the lock.
+    """
+
+    def __init__(self, storage: Storage, options: Options, lock: TableLock) -> None:
         """Prepare; nothing is looked at yet."""
         self._storage = storage
         self._metadata = Subfolder(storage, METADATA_TABLE)
+        self._lock = lock
         self._wanted = options[METADATA_ENABLE] if options.is_set(METADATA_ENABLE) else None
         self._delta_commits = options[METADATA_COMPACT_COMMITS]
         self._native = False
         # Of the metadata table, as `open` left it; None where there is nothing to keep up to date.
         self._timeline: Timeline | None = None
+        # Of the table, as `serve` found it: with nothing left to be undone.
+        self._data: Timeline | None = None
 
     @property
     def last_time(self) -> str:
@@ -84,20 +90,21 @@ class MetadataTable:
             data: the table's timeline, before anything on it is undone.
         """
         properties = load_properties(self._storage)
-        partitions = _partitions(properties)
-        if not partitions:
+        if not _partitions(properties):
+            if self._wanted is not None:
+                self._clear(properties)
             return
         if self._wanted is False:
-            drop_metadata_table(self._storage, f"{METADATA_ENABLE.key}=false")
+            self._drop(f"{METADATA_ENABLE.key}=false")
             return
         try:
-            self._timeline = self._settled(properties, partitions, data)
-        except (CorruptFileError, UnsupportedTable, TableNotFound) as error:
-            drop_metadata_table(self._storage, str(error))
+            self._timeline = self._settled(properties, data)
+        except _DAMAGE as error:
+            self._drop(str(error))
             return
         self._native = is_native(properties)
 
-    def serve(self, data: Timeline, times: InstantSource, lock: TableLock) -> None:
+    def serve(self, data: Timeline, times: InstantSource) -> None:
         """Compact it when that is due; make one where one is wanted and there is none.
 
         Args:
@@ -105,13 +112,15 @@ class MetadataTable:
             times: of the table, later than `last_time`.
         """
         if self._timeline is not None and compaction_is_due(self._timeline, self._delta_commits):
-            self._compact(self._timeline, data, times, lock)
+            try:
+                compact(self._metadata, self._timeline, counted_instants(data), times, self._lock)
+            except _DAMAGE as error:
+                self._drop(str(error))
         if self._wanted and self._timeline is None:
-            create_metadata_table(self._storage, data, times, lock)
-            self._native = is_native(load_properties(self._storage))
-            self._timeline = Timeline.load(self._metadata)
+            self._create(data, times)
+        self._data = data
 
-    def record(self, action: Instant, data: bytes, times: InstantSource, lock: TableLock) -> None:
+    def record(self, action: Instant, data: bytes, times: InstantSource) -> None:
         """Write down what an action does to the files, just before its completed file is put.
 
         Args:
@@ -121,49 +130,73 @@ class MetadataTable:
         Raises:
             Fenced: another writer took the lock; nothing was published, or it was taken back.
         """
-        if self._timeline is not None:
-            records = FileChanges.of(action, data).records()
-            commit_records(self._metadata, action.requested, records, times, lock, native=self._native)
+        if self._timeline is None:
+            return
+        try:
+            changes = FileChanges.of(action, data)
+            if changes.deleted and self._data is not None:
+                changes = changes.known_to(metadata_listing(self._storage, self._data))
+            records = changes.records()
+            commit_records(self._metadata, action.requested, records, times, self._lock, native=self._native)
+        except (CorruptFileError, UnsupportedTable) as error:
+            self._drop(str(error))
 
     def forget(self, action: Instant) -> None:
         """Take back what `record` wrote of an action that is about to be undone."""
         if self._timeline is not None:
-            erase(self._metadata, action.requested)
+            erase(self._metadata, action.requested, self._lock)
 
-    def _settled(self, properties: Mapping[str, str], partitions: list[str], data: Timeline) -> Timeline:
+    def _settled(self, properties: Mapping[str, str], data: Timeline) -> Timeline:
         """Its timeline, without what is not to stay; see `open`."""
         if PARTITION not in listed(properties.get(PARTITIONS_KEY, "")):
             raise UnsupportedTable(f"it has no partition {PARTITION}")
-        found = load_properties(self._metadata)
-        for key, value in {**_SETTINGS, "hoodie.table.version": properties["hoodie.table.version"]}.items():
-            if found.get(key, "").strip().lower() != value.lower():
-                raise UnsupportedTable(f"{METADATA_TABLE}: {key}={found.get(key)!r:.80} instead of {value}")
-        timeline = Timeline.load(self._metadata)
-        doomed = _unsettled(timeline, data)
-        self._drop_others([name for name in partitions if name != PARTITION])
+        timeline, doomed = examine(self._metadata, properties["hoodie.table.version"], data)
+        self._drop_others(properties)
         for instant in doomed:
             _LOG.warning("undoing %s of the metadata table of %s", instant.file_name, self._storage.uri)
-            erase(self._metadata, instant.requested)
+            erase(self._metadata, instant.requested, self._lock)
+        for folder in (FLAT_FOLDER, TIMELINE_FOLDER, PARTITION):
+            self._metadata.sweep(folder)
         return Timeline.load(self._metadata) if doomed else timeline
 
-    def _drop_others(self, partitions: list[str]) -> None:
+    def _drop_others(self, properties: Mapping[str, str]) -> None:
         """Drop all partitions but ``files``, and what is left of those that were dropped before."""
-        if partitions:
-            update_properties(self._storage, {PARTITIONS_KEY: PARTITION, INFLIGHT_KEY: "", DEFINITIONS_KEY: None})
-            names = ", ".join(sorted(set(partitions)))
+        others = {name for name in _partitions(properties) if name != PARTITION}
+        if others:
+            changes = {PARTITIONS_KEY: PARTITION, INFLIGHT_KEY: "", DEFINITIONS_KEY: None}
+            _change_properties(self._storage, changes, self._lock)
+            names = ", ".join(sorted(others))
             _LOG.warning("dropped %s from the metadata table of %s: not kept up to date", names, self._storage.uri)
-        for name in self._metadata.names(""):
-            if name not in (PARTITION, FLAT_FOLDER):
-                self._metadata.delete_folder(name)
-        if partitions:
-            self._storage.delete_folder(INDEX_DEFINITIONS)
+        found = {
+            f"{METADATA_TABLE}/{name}" for name in self._metadata.names("") if name not in (PARTITION, FLAT_FOLDER)
+        }
+        if others or (DEFINITIONS_KEY not in properties and self._storage.exists(INDEX_DEFINITIONS)):
+            found.add(INDEX_DEFINITIONS)
+        self._remove_all(found)
 
-    def _compact(self, timeline: Timeline, data: Timeline, times: InstantSource, lock: TableLock) -> None:
+    def _clear(self, properties: Mapping[str, str]) -> None:
+        """Remove what a metadata table left that was dropped; definitions that have a name are somebody's still."""
+        folders = {METADATA_TABLE} if DEFINITIONS_KEY in properties else {METADATA_TABLE, INDEX_DEFINITIONS}
+        self._remove_all({folder for folder in folders if self._storage.exists(folder)})
+
+    def _remove_all(self, paths: set[str]) -> None:
+        if paths:
+            self._lock.verify()
+        for path in sorted(paths):
+            _remove(self._storage, path)
+
+    def _create(self, data: Timeline, times: InstantSource) -> None:
         try:
-            compact(self._metadata, timeline, counted_instants(data), times, lock)
-        except (CorruptFileError, UnsupportedTable) as error:
-            drop_metadata_table(self._storage, str(error))
-            self._timeline = None
+            create_metadata_table(self._storage, data, times, self._lock)
+        except UnsupportedTable as error:
+            _LOG.warning("made no metadata table of %s: %s", self._storage.uri, error)
+            return
+        self._native = is_native(load_properties(self._storage))
+        self._timeline = Timeline.load(self._metadata)
+
+    def _drop(self, why: str) -> None:
+        drop_metadata_table(self._storage, why, self._lock)
+        self._timeline = None
 
 
 def _partitions(properties: Mapping[str, str]) -> list[str]:
@@ -171,24 +204,17 @@ def _partitions(properties: Mapping[str, str]) -> list[str]:
     return [name for key in (PARTITIONS_KEY, INFLIGHT_KEY) for name in listed(properties.get(key, ""))]
 
 
-def _unsettled(timeline: Timeline, data: Timeline) -> list[Instant]:
-    """Actions of a metadata table that are to be undone.
-
-    Raises:
-        UnsupportedTable: there is an action that this release does not know how to treat.
-    """
-    counts = counted_instants(data)
-    doomed = []
-    for instant in timeline.instants:
-        if instant.is_completed and (instant.action in _KNOWN or counts(instant.requested)):
-            continue
-        known = not is_first(instant.requested) and instant.action in _UNDONE
-        if not known or (instant.is_completed and not _is_over(data, instant.requested)):
-            raise UnsupportedTable(f"{METADATA_TABLE}/{instant.path}: an action that is not known here")
-        doomed.append(instant)
-    return doomed
+def _change_properties(storage: Storage, changes: Mapping[str, str | None], lock: TableLock | None) -> None:
+    """Change what the table's properties say of the metadata table, and see that the lock was held all along."""
+    if lock is not None:
+        lock.verify()
+    update_properties(storage, changes)
+    if lock is not None:
+        lock.verify()
 
 
-def _is_over(data: Timeline, requested: str) -> bool:
-    """Whether an action of the table has not come to its end, or was undone."""
-    return any(i.requested == requested for i in data.pending) or requested in data.finished_rollbacks()
+def _remove(storage: Storage, path: str) -> None:
+    try:
+        storage.delete_folder(path)
+    except NotADirectoryError:
+        storage.delete(path)

@@ -85,7 +85,7 @@ class Transaction:
         self._lease_ms = options[HEARTBEAT_MS] * options[HEARTBEAT_MISSES]
         self._lock = TableLock(storage, writer_id, self._lease_ms, self._runtime)
         self._heartbeat = Heartbeat(storage, self._lock, options[HEARTBEAT_MS])
-        self._metadata = MetadataTable(storage, options)
+        self._metadata = MetadataTable(storage, options, self._lock)
         self._begun: Instant | None = None
         self._reconciled: frozenset[str] | None = None
         # From the moment the commit may be visible, nothing may undo it.
@@ -108,7 +108,7 @@ class Transaction:
             self._metadata.open(found)
             self._times = self._instant_source(found)
             self.timeline = recover(self._storage, self._lock, found, self._times)
-            self._metadata.serve(self.timeline, self._times, self._lock)
+            self._metadata.serve(self.timeline, self._times)
             self._ledger = WriterLedger.of(self.timeline)
         except BaseException:
             self._let_go()
@@ -256,7 +256,7 @@ class Transaction:
 
     def _finish(self, running: Instant, data: bytes) -> Instant:
         self._check_files()
-        self._metadata.record(running, data, self._times, self._lock)
+        self._metadata.record(running, data, self._times)
         completed = running.completed_at(self._times.next())
         # After everything that takes its time: from here to the put nobody looks whether the lock was taken.
         self._lock.verify()

@@ -10,12 +10,22 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
+from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.files_partition import FIRST_INSTANT, decode_base, decode_log, encode_base, encode_log
 from streaming_lsm.format.hfile import HFile
 from streaming_lsm.format.log_blocks import BlockType, read_blocks
 from streaming_lsm.format.names import BaseFileName, InlineLogName, parse_file_name
 from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.timeline.metadata_listing import folder_listing, listing_differences, metadata_listing
+from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.timeline.metadata_listing import (
+    METADATA_TABLE,
+    FilesSlice,
+    folder_listing,
+    listing_differences,
+    metadata_listing,
+)
+from streaming_lsm.timeline.metadata_state import examine
+from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from tests.support.metadata_tables import assert_settled
 
@@ -30,6 +40,7 @@ FILES = {
     "v9_mor_mdt_full": 24,
     "v9_mor_mdt_types": 10,
 }
+KEPT = [name for name in FILES if not name.startswith("r015")]
 WRITTEN = [name for name in FILES if name.startswith("v")]
 
 
@@ -78,6 +89,26 @@ def test_our_base_files_and_logs_hold_the_same_entries(unpacked: Path, name: str
         differing = {key for key in ours.info if ours.info[key] != theirs.info[key]}
         assert differing <= {"schema", "hfile.CREATE_TIME_TS"}
     assert compared > 3
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_healthy_one_is_kept_and_one_that_lost_a_log_or_a_record_is_not(unpacked: Path, name: str) -> None:
+    storage = LocalStorage(unpacked / name)
+    metadata, data = Subfolder(storage, METADATA_TABLE), Timeline.load(storage)
+    version = load_properties(storage)["hoodie.table.version"]
+    own = Timeline.load(metadata)
+    assert examine(metadata, version, data) == (own, [])
+    newest = FilesSlice.newest(own, metadata.names("files"))
+    lost = [f"files/{found}" for found in (newest.base, *newest.logs) if found and ".log.1_0-0-0" not in str(found)]
+    told = {action.requested for action in data.instants}
+    lost += [found.path for found in own.completed_writes if found.requested in told][1:]
+    assert len(lost) > 6
+    for path in lost:
+        content = metadata.read(path)
+        metadata.delete(path)
+        with pytest.raises(CorruptFileError, match=r"is gone|fallen behind"):
+            examine(metadata, version, data)
+        metadata.put_if_absent(path, content)
 
 
 def some_rows(table: LsmTable) -> pa.Table:

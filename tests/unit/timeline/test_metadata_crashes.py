@@ -97,7 +97,9 @@ def test_the_making_of_one(tmp_path: Path, fault: Fault) -> None:
 def test_the_dropping_of_one_and_of_other_partitions(tmp_path: Path, fault: Fault) -> None:
     template = grown(tmp_path / "template", 2, ENABLED)
     LocalStorage(template).put_if_absent(f"{METADATA_TABLE}/column_stats/x.hfile", b"x")
-    update_properties(LocalStorage(template), {PARTITIONS: "column_stats,files"})
+    LocalStorage(template).put_if_absent(".hoodie/.index_defs/index.json", b"{}")
+    definitions = {"hoodie.table.index.defs.path": ".hoodie/.index_defs/index.json"}
+    update_properties(LocalStorage(template), {PARTITIONS: "column_stats,files", **definitions})
     dropped = Trials(template, tmp_path / "all", lambda storage: write(storage, 2, {"hoodie.metadata.enable": False}))
     others = Trials(template, tmp_path / "others", lambda storage: write(storage, 2, {}))
     for trials, keeps in ((dropped, False), (others, True)):
@@ -107,6 +109,8 @@ def test_the_dropping_of_one_and_of_other_partitions(tmp_path: Path, fault: Faul
             write(LocalStorage(root), 2, {} if keeps else {"hoodie.metadata.enable": False})
             write(LocalStorage(root), 3, {} if keeps else {"hoodie.metadata.enable": False})
             assert has_metadata_table(root) is keeps
+            assert not (root / ".hoodie/.index_defs").exists()
+            assert (root / METADATA_TABLE).exists() is keeps
             if keeps:
                 assert_settled(root)
                 names = sorted(path.name for path in (root / METADATA_TABLE).iterdir())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import shutil
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -333,5 +333,37 @@ def test_a_damaged_log_drops_it_when_it_is_to_be_compacted(tmp_path: Path) -> No
     log.write_bytes(log.read_bytes()[:-50])
     write(storage, 3, {"hoodie.metadata.compact.max.delta.commits": 1})
     assert not has_metadata_table(tmp_path)
-    shutil.rmtree(tmp_path / "de")
-    assert_agrees(tmp_path)
+    assert not (tmp_path / METADATA).exists()
+    write(storage, 4)
+    assert_settled(tmp_path)
+
+
+def test_a_partition_with_the_name_of_the_list_of_partitions_drops_it_and_none_is_made(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = written(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        write(storage, 2, files=(DataFile("__all_partitions__", 2),))
+    assert "dropped" in caplog.text
+    assert not has_metadata_table(tmp_path)
+    marker = print_partition_metadata("0", "__all_partitions__")
+    storage.put_if_absent(f"__all_partitions__/{PARTITION_METADATA_NAME}", marker)
+    with caplog.at_level(logging.WARNING):
+        write(storage, 3)
+    assert "made no metadata table" in caplog.text
+    assert not has_metadata_table(tmp_path)
+    assert not (tmp_path / METADATA).exists()
+    assert len(Timeline.load(storage).completed_writes) == 4
+
+
+def test_none_is_made_of_names_that_are_no_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    storage = make(tmp_path)
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(folder)
+    with open(folder + b"/.hoodie_partition_metadata", "wb") as marker:
+        marker.write(print_partition_metadata("0", "x"))
+    with caplog.at_level(logging.WARNING):
+        write(storage, 0)
+    assert "not UTF-8" in caplog.text
+    assert not has_metadata_table(tmp_path)
+    assert not (tmp_path / METADATA).exists()
