@@ -231,7 +231,7 @@ CLEAN_COMMITS = integer("hoodie.clean.commits.retained", 10, _SERVICES, "KEEP_LA
 CLEAN_VERSIONS = integer("hoodie.clean.fileversions.retained", 3, _SERVICES, "KEEP_LATEST_FILE_VERSIONS: slices of each file group that stay.", minimum=1)
 
 _METADATA = "Metadata table"
-METADATA_ENABLE = boolean("hoodie.metadata.enable", False, _METADATA, "true: make a metadata table with the partition `files` where there is none. false, given by somebody: drop it. Not set: keep the partition `files` of one that is there. Hudi's default is true.")
+METADATA_ENABLE = boolean("hoodie.metadata.enable", False, _METADATA, "true: make a metadata table with the partition `files` where there is none, and ask it for the files that reads need. false, given by somebody who writes: drop it. Not set: keep the partition `files` of one that is there, and list folders. Hudi's default is true.")
 METADATA_COMPACT_COMMITS = integer("hoodie.metadata.compact.max.delta.commits", 10, _METADATA, "Delta commits of the metadata table since its last compaction that make the next one due.", minimum=1)
 
 _KAFKA = "Kafka job"

@@ -191,6 +191,7 @@ class ReadableTable:
             self._engine.width,
             self.options[config.SPILL_FOLDER],
             self.options[config.READ_LEGACY_NAMES],
+            self.options[config.METADATA_ENABLE],
         )
 
     def _wanted(self, columns: Sequence[str] | None, filter: pc.Expression | None, meta: bool) -> Wanted:

@@ -111,6 +111,26 @@ def decode_delete_block(content: memoryview | bytes, ordering: Sequence[pa.Field
         CorruptFileError: the content is not what the layout says, or an ordering value does not fit its field.
         UnsupportedTable: the deletes are serialised by Java, or have an unknown version.
     """
+    length = check_delete_version(content, source)
+    if length != len(content) - _HEAD.size:
+        raise CorruptFileError(f"{source}: {length} bytes of deletes in {len(content)}; restore the file")
+    return _decode_list(np.frombuffer(content, np.uint8)[_HEAD.size :], ordering, source)
+
+
+def check_delete_version(content: memoryview | bytes, source: str) -> int:
+    """Check that deletes of this version are read.
+
+    Args:
+        content: the block's content, or as much of it as there is.
+        source: the block, for messages.
+
+    Returns:
+        How many bytes of deletes the content has.
+
+    Raises:
+        CorruptFileError: the content is too short to tell.
+        UnsupportedTable: the deletes are serialised by Java, or have an unknown version.
+    """
     if len(content) < _HEAD.size:
         raise CorruptFileError(f"{source}: a delete block of {len(content)} bytes; restore the file")
     version, length = _HEAD.unpack_from(content)
@@ -120,9 +140,7 @@ def decode_delete_block(content: memoryview | bytes, ordering: Sequence[pa.Field
         )
     if version != VERSION:
         raise UnsupportedTable(f"{source}: delete block version {version}; this release reads version {VERSION}")
-    if length != len(content) - _HEAD.size:
-        raise CorruptFileError(f"{source}: {length} bytes of deletes in {len(content)}; restore the file")
-    return _decode_list(np.frombuffer(content, np.uint8)[_HEAD.size :], ordering, source)
+    return int(length)
 
 
 def encode_delete_block(keys: Array, partition_paths: Array, ordering: Sequence[Array]) -> bytes:

@@ -18,6 +18,8 @@ BLOCK_VERSION = 1
 
 _SIZE_BYTES = 8
 _FRAME = len(MAGIC) + _SIZE_BYTES
+LEAST_PEEK = _FRAME + 4 + 4 + 4 + 8 + 4 + 8
+"""Bytes of the smallest block: frame, version, type, two empty maps, content length, reverse pointer."""
 _MOST_ENTRIES = 64
 _EMPTY = memoryview(b"")
 
@@ -91,7 +93,8 @@ def read_blocks(data: bytes, source: str) -> list[LogBlock]:
     """All blocks of a file, in file order; damaged stretches are blocks of the type CORRUPT.
 
     A block counts when the length before it leads to the same length behind it, and to another block or the end of the
-    file (format 04, Corruption).
+    file (format 04, Corruption). What is too short for a magic is the end, as for Hudi: the block before it counts, and
+    the rest is a damaged stretch by itself.
 
     Args:
         data: the whole file.
@@ -107,6 +110,38 @@ def read_blocks(data: bytes, source: str) -> list[LogBlock]:
             "restore the file"
         )
     return list(_blocks(memoryview(data), data, source))
+
+
+def peek(begin: bytes, left: int, where: str) -> tuple[BlockType, int, int] | None:
+    """What a block is, from its first bytes.
+
+    Args:
+        begin: at least `LEAST_PEEK` of them, if the file has so many.
+        left: bytes from here to the file's end.
+        where: the block, for messages.
+
+    Returns:
+        Its type, its size, and where in it the content begins (0 where that is behind `begin`); None for what is no
+        block, or not a whole one.
+
+    Raises:
+        UnsupportedTable: a block of another version or of an unknown type.
+        CorruptFileError: its header is malformed.
+    """
+    if len(begin) < LEAST_PEEK or begin[: len(MAGIC)] != MAGIC:
+        return None
+    size = _FRAME + _long(begin, len(MAGIC))
+    if not LEAST_PEEK <= size <= left:
+        return None
+    frame = memoryview(begin)[:size]
+    kind = _kind(frame, where)
+    try:
+        _, at = _map(frame, _FRAME + 8, where)
+    except CorruptFileError:
+        if len(begin) >= size:
+            raise
+        return kind, size, 0
+    return kind, size, at + 8
 
 
 def _blocks(view: memoryview, data: bytes, source: str) -> Iterator[LogBlock]:
@@ -128,21 +163,14 @@ def _block_end(data: bytes, at: int) -> int | None:
         return None
     size = _long(data, at + len(MAGIC))
     end = at + _FRAME + size
-    # The smallest block: version, type, two empty maps, content length, reverse pointer.
-    if size < 4 + 4 + 4 + 8 + 4 + 8 or end > len(data) or _long(data, end - 8) != size + len(MAGIC):
+    if end - at < LEAST_PEEK or end > len(data) or _long(data, end - 8) != size + len(MAGIC):
         return None
-    return end if end == len(data) or data[end : end + len(MAGIC)] == MAGIC else None
+    return end if len(data) - end < len(MAGIC) or data[end : end + len(MAGIC)] == MAGIC else None
 
 
 def _block(frame: memoryview, offset: int, source: str) -> LogBlock:
     where = f"{source}: block at offset {offset}"
-    version, kind = struct.unpack_from(">ii", frame, _FRAME)
-    if version != BLOCK_VERSION:
-        raise UnsupportedTable(
-            f"{where}: log format version {version}; inline logs of version {BLOCK_VERSION} are read"
-        )
-    if kind not in BlockType.__members__.values() or kind == BlockType.CORRUPT:
-        raise UnsupportedTable(f"{where}: block type {kind} is not known to this release")
+    kind = _kind(frame, where)
     header, at = _map(frame, _FRAME + 8, where)
     if at + 8 > len(frame):
         raise _malformed(where, "its content has no length")
@@ -153,7 +181,18 @@ def _block(frame: memoryview, offset: int, source: str) -> LogBlock:
     _, end = _map(frame, at + 8 + length, where)
     if end + 8 != len(frame):
         raise _malformed(where, f"{len(frame) - end - 8} bytes follow its footer")
-    return LogBlock(BlockType(kind), header, content, offset)
+    return LogBlock(kind, header, content, offset)
+
+
+def _kind(frame: memoryview, where: str) -> BlockType:
+    version, kind = struct.unpack_from(">ii", frame, _FRAME)
+    if version != BLOCK_VERSION:
+        raise UnsupportedTable(
+            f"{where}: log format version {version}; inline logs of version {BLOCK_VERSION} are read"
+        )
+    if kind not in BlockType.__members__.values() or kind == BlockType.CORRUPT:
+        raise UnsupportedTable(f"{where}: block type {kind} is not known to this release")
+    return BlockType(kind)
 
 
 def _map(frame: memoryview, at: int, where: str) -> tuple[dict[Header, str], int]:

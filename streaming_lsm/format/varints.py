@@ -13,8 +13,6 @@ UInt64s = npt.NDArray[np.uint64]
 
 PAD = 16
 """Bytes that may be read past the end of a `Stretch`."""
-MOST_BYTES = 10
-"""Bytes of the longest number of 64 bits."""
 
 _LAST_OF_NINE = 8
 _LAST_OF_TEN = 9

@@ -15,10 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from streaming_lsm.columns import Column, pc
-from streaming_lsm.errors import ConfigError, CorruptFileError
-from streaming_lsm.format.avro_columns import decode_data_block
+from streaming_lsm.errors import ConfigError
 from streaming_lsm.format.commit import CommitMetadata
-from streaming_lsm.format.log_blocks import BlockType, Header, read_blocks
+from streaming_lsm.read.change_log import read_change_log
 from streaming_lsm.read.file_view import FileSlice, FileView
 from streaming_lsm.read.slice_reader import SliceReader
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY
@@ -152,16 +151,9 @@ class Changes:
 
     def _recorded(self, path: str) -> pa.RecordBatch | None:
         """The changes of a change log; None when it does not have both images."""
-        storage = self.reader.storage
-        batches = []
-        for block in read_blocks(storage.read(path), path):
-            where = f"{path}: block at offset {block.offset}"
-            if block.type is not BlockType.CDC_DATA:
-                raise CorruptFileError(f"{where}: a {block.type.name} block in a change log; restore the file")
-            batch = decode_data_block(block.header.get(Header.SCHEMA, ""), block.content, where)
-            if not {OP, TIME, BEFORE, AFTER} <= set(batch.schema.names):
-                return None
-            batches.append(batch)
+        batches = read_change_log(self.reader.storage, path)
+        if any(not {OP, TIME, BEFORE, AFTER} <= set(batch.schema.names) for batch in batches):
+            return None
         rows = pa.Table.from_batches(batches)
         images = [self._widened(rows.column(name).combine_chunks()) for name in (BEFORE, AFTER)]
         table = pa.table([rows.column(OP), rows.column(TIME), *images], schema=self.schema)

@@ -17,6 +17,7 @@ from streaming_lsm.format.names import (
     parse_file_name,
 )
 from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME
+from streaming_lsm.read.metadata_files import metadata_files
 from streaming_lsm.storage.base import FileEntry, Listing, Storage
 from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.timeline import Timeline
@@ -87,22 +88,29 @@ class FileView:
         storage: the table's files.
         timeline: the instants that count, for example as of a point in time.
         rfc103_names: whether logs under the names of RFC-103's first text are read.
+        by_metadata: whether the metadata table is asked for partitions and files, where there is one.
     """
 
     storage: Storage
     timeline: Timeline
     rfc103_names: bool = False
+    by_metadata: bool = False
 
     def partitions(self) -> list[str]:
         """Paths of all partitions, ascending: the folders that hold partition metadata."""
         return sorted(self.listings())
 
-    def listings(self, folder: str = "") -> dict[str, Listing]:
+    def listings(self) -> dict[str, Listing]:
+        """What lies directly in each partition; of the metadata table: the data files among it."""
+        found = metadata_files(self.storage, self.timeline.layout) if self.by_metadata else None
+        return self._folders("") if found is None else found
+
+    def _folders(self, folder: str) -> dict[str, Listing]:
         """What lies directly in each partition at or below `folder`; every folder is listed once."""
         entries, found = self.storage.list(folder), {}
         for entry in entries:
             if entry.is_dir and entry.path != METADATA_FOLDER:
-                found.update(self.listings(entry.path))
+                found.update(self._folders(entry.path))
             elif entry.name == PARTITION_METADATA_NAME:
                 found[folder] = entries
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 from streaming_lsm.columns import pc
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.avro_columns import decode_data_block, decode_records
-from streaming_lsm.format.checksum_file import check_sums, checksum_path
 from streaming_lsm.format.delete_block import decode_delete_block
 from streaming_lsm.format.hfile import HFile
 from streaming_lsm.format.log_blocks import MAGIC, BlockType, Header, LogBlock, read_blocks
 from streaming_lsm.format.names import LogFileName
+from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.merge.hash_merge import LogPart
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.read.data_file import conform, open_log
@@ -27,8 +27,21 @@ from streaming_lsm.read.file_view import LogFile
 from streaming_lsm.read.log_order import merge_order, of_commits
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, delete_log_schema
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.checked import read_checked
+from streaming_lsm.timeline.timeline import Timeline, VisibleInstants
 
 _LOG = logging.getLogger(__name__)
+_ONE_WRITE_A_LOG = 8
+
+
+def visible_blocks(config: TableConfig, timeline: Timeline) -> VisibleInstants | None:
+    """Whose blocks count in logs that hold those of several writes (format 04, Scan); None where no log can.
+
+    Up to version 6 writes appended to the logs of a slice. Such logs stay when the table is upgraded, for time travel.
+    """
+    first = config.properties.get("hoodie.table.initial.version", "0")
+    is_alone = config.version >= _ONE_WRITE_A_LOG and first.isdecimal() and int(first) >= _ONE_WRITE_A_LOG
+    return None if is_alone else timeline.visible()
 
 
 @dataclass(frozen=True)
@@ -40,7 +53,8 @@ class LogBlocks:
         schema: the columns to read, the key and those that decide a merge among them.
         rule: the table's merge semantics.
         commits: instants whose rows take part, for an incremental read; None for all.
-        visible: instants whose blocks count; None for all. Needed where one file holds blocks of several.
+        visible: instants whose blocks count, where one file may hold blocks of several (`visible_blocks`). None where
+            a file holds blocks of one write: then that is the one in its name, and counts as the file does.
         skip_corrupt: whether damaged blocks are left out: in tables up to version 6 they are what a write that failed
             has left behind. In later ones a file has the blocks of one completed write only, and all of them count.
     """
@@ -78,7 +92,7 @@ class LogBlocks:
         if isinstance(log.name, LogFileName):
             yield self._native(log)
             return
-        content = self._content(log.path)
+        content = read_checked(self.storage, log.path)
         if self.skip_corrupt and MAGIC.startswith(content):
             return  # made, and nothing written, by a write that failed
         for block in read_blocks(content, log.path):
@@ -92,13 +106,12 @@ class LogBlocks:
                     raise CorruptFileError(f"{where}: a command other than to roll an instant back; restore the file")
                 yield _Block(block.instant, (), _no_records, block.rolled_back)
             elif block.type is not BlockType.CDC_DATA:
-                yield _Block(block.instant or log.name.instant, block.compacted, partial(self._load, block, where))
-
-    def _content(self, path: str) -> bytes:
-        data = self.storage.read(path)
-        with suppress(FileNotFoundError):
-            check_sums(data, self.storage.read(checksum_path(path)), path)
-        return data
+                instant = block.instant or log.name.instant
+                if self.visible is None and instant != log.name.instant:
+                    raise CorruptFileError(
+                        f"{where}: INSTANT_TIME={instant!r:.80} is not the instant of the file's name; restore the file"
+                    )
+                yield _Block(instant, block.compacted, partial(self._load, block, where))
 
     def _native(self, log: LogFile) -> _Block:
         name = log.name
@@ -157,6 +170,7 @@ def _no_records() -> LogPart:
 
 def _hfile(content: memoryview, schema: str, columns: Sequence[str], where: str) -> pa.RecordBatch:
     """Rows of an HFile: its values are Avro records, its keys are in them too."""
+    # A list a row: only metadata tables have such blocks, and tables with HFile base files, which are not read.
     values = [value for _, value in HFile.open(bytes(content), where).entries()]
     ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
     starts = np.append(np.int64(0), ends[:-1])[: len(values)]

@@ -16,6 +16,7 @@ from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.read.changes import Changes
 from streaming_lsm.read.file_view import FileSlice, FileView
+from streaming_lsm.read.log_parts import visible_blocks
 from streaming_lsm.read.scan import Run, Scan, filter_columns
 from streaming_lsm.read.settled import settled_slices
 from streaming_lsm.read.slice_reader import SliceReader
@@ -55,6 +56,7 @@ class Queries:
         width: tasks that run at once.
         spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
         rfc103_names: whether logs under the names of RFC-103's first text are read.
+        by_metadata: whether the metadata table is asked which files there are.
     """
 
     storage: Storage
@@ -64,6 +66,7 @@ class Queries:
     width: int
     spill_folder: str | None = None
     rfc103_names: bool = False
+    by_metadata: bool = False
 
     @property
     def timeline(self) -> Timeline:
@@ -77,7 +80,7 @@ class Queries:
 
     def view(self, timeline: Timeline) -> FileView:
         """The files that a timeline makes visible."""
-        return FileView(self.storage, timeline, self.rfc103_names)
+        return FileView(self.storage, timeline, self.rfc103_names, self.by_metadata)
 
     def schema_at(self, timeline: Timeline) -> pa.Schema:
         """The table's columns, without meta columns.
@@ -156,7 +159,6 @@ class Queries:
         threads: bool = False,
         commits: frozenset[str] | None = None,
     ) -> SliceReader:
-        is_flat = self.config.timeline_layout == FLAT
         return SliceReader(
             self.storage,
             schema,
@@ -166,8 +168,8 @@ class Queries:
             self.spill_folder,
             self.config.is_lsm_tree,
             commits,
-            timeline.visible() if is_flat else None,
-            is_flat,
+            visible_blocks(self.config, timeline),
+            self.config.timeline_layout == FLAT,
         )
 
 

@@ -42,8 +42,15 @@ class Scan:
         """Schema of the result."""
         return pa.schema([self.reader.schema.field(name) for name in self.columns])
 
+    def check(self) -> None:
+        """Find what is refused of the slices' logs, so that no row is returned before; see `SliceReader.check`.
+
+        Whoever reads slice by slice calls it once before.
+        """
+        self.reader.check(self.slices)
+
     def read_slice(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
-        """The rows of one slice, ascending by record key, filtered and projected."""
+        """The rows of one slice, filtered and projected; ascending by record key in a table of sorted files."""
         for batch in self.reader.read(file_slice):
             if self.filter is not None:
                 batch = batch.filter(self.filter)
@@ -51,7 +58,8 @@ class Scan:
                 yield batch.select(list(self.columns))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Record batches by partition, file group and record key; a few slices are held at a time."""
+        """Record batches slice by slice, by partition and file group; a few slices are held at a time."""
+        self.check()
         for batches in self.run(lambda file_slice: list(self.read_slice(file_slice)), self.slices):
             yield from batches
 

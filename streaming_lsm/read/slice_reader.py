@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -13,6 +13,8 @@ from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block
 from streaming_lsm.read.data_file import open_base, open_slice
 from streaming_lsm.read.file_view import FileSlice
+from streaming_lsm.read.key_order import in_key_order
+from streaming_lsm.read.log_kinds import check_kinds
 from streaming_lsm.read.log_parts import LogBlocks
 from streaming_lsm.read.slice_merge import SliceMerge
 from streaming_lsm.schema import COMMIT_TIME, OPERATION, RECORD_KEY
@@ -40,7 +42,7 @@ class SliceReader:
         spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
         sorted_files: whether the table's files are sorted by record key.
         commits: instants whose rows take part, for an incremental read; None for all.
-        visible: instants whose inline blocks count; None for all. See `LogBlocks`.
+        visible: instants whose inline blocks count, where a log may hold those of several. See `LogBlocks`.
         skip_corrupt: whether damaged inline blocks are left out. See `LogBlocks`.
     """
 
@@ -60,6 +62,14 @@ class SliceReader:
         """Schema of the batches that `read` yields."""
         return pa.schema([self.schema.field(name) for name in self.columns])
 
+    def check(self, slices: Iterable[FileSlice]) -> None:
+        """Find blocks of kinds that are not read before any row is; takes some 30 µs a log.
+
+        Raises:
+            UnsupportedTable: a block of another version, of an unknown type, or with deletes that Java serialised.
+        """
+        check_kinds(self.storage, (log for file_slice in slices for log in file_slice.logs))
+
     def read(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """Live records of one slice; raises as `blocks`."""
         # Arrow forgets the number of rows when it makes a batch of no columns, and keeps it in a selection.
@@ -71,7 +81,10 @@ class SliceReader:
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=schema).select(list(self.columns))
 
     def blocks(self, file_slice: FileSlice, tally: LogTally | None = None) -> Iterator[Block]:
-        """The merged rows of one slice: ascending by key where all its files are sorted, else in the base file's order.
+        """The merged rows of one slice, ascending by key in a table of sorted files, else in the base file's order.
+
+        A table of sorted files may have some of another program that are not: their rows are merged as they come, and
+        sorted afterwards.
 
         Args:
             file_slice: what to read.
@@ -85,9 +98,10 @@ class SliceReader:
             UnsupportedTable: a file has a feature that is not supported.
             StorageError: a file cannot be opened for now, or there is no room for what has to be spilled.
         """
-        if self.sorted_files and file_slice.is_native:
-            return self._sorted(file_slice, tally or LogTally())
-        return self._hashed(file_slice, tally or LogTally())
+        tally = tally or LogTally()
+        if not self.sorted_files:
+            return self._hashed(file_slice, tally)
+        return self._sorted(file_slice, tally) if file_slice.is_native else self._hashed_in_order(file_slice, tally)
 
     @property
     def _needed(self) -> pa.Schema:
@@ -100,11 +114,14 @@ class SliceReader:
             opened = open_slice(self.storage, file_slice, self.rule, files, commits=self.commits)
             if not all(file.ascends() for file in opened):
                 # Another program's file: what it should not be is no reason for wrong rows.
-                yield from self._hashed(file_slice, tally)
+                yield from self._hashed_in_order(file_slice, tally)
                 return
             logs = [file for file in opened if not file.is_base]
             tally.blocks, tally.records = len(logs), sum(file.rows for file in logs)
             yield from SliceMerge(self.rule, self._needed, self.spill_folder, self.threads).blocks(opened)
+
+    def _hashed_in_order(self, file_slice: FileSlice, tally: LogTally) -> Iterator[Block]:
+        return in_key_order(self._hashed(file_slice, tally), self.spill_folder)
 
     def _hashed(self, file_slice: FileSlice, tally: LogTally) -> Iterator[Block]:
         schema = pa.schema([field.with_nullable(True) for field in self._needed])

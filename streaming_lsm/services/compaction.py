@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from streaming_lsm import config
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.compaction_plan import PLAN_VERSION
+from streaming_lsm.read.log_parts import visible_blocks
 from streaming_lsm.schema import from_avro, to_avro
 from streaming_lsm.services.compaction_planner import UNBOUNDED, Selection, Strategy, select_slices
 from streaming_lsm.services.context import Engine, FileGroup, ServiceContext, planned_slices, read_compaction_plan
@@ -115,7 +116,10 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
         name = context.config.name
         files, spill_folder = FileOptions.of(context.options), context.options[config.SPILL_FOLDER]
         sorted_files = context.config.is_lsm_tree
-        task = SliceCompactor(context.storage, requested, name, schema, context.rule, files, spill_folder, sorted_files)
+        visible = visible_blocks(context.config, tx.timeline)
+        task = SliceCompactor(
+            context.storage, requested, name, schema, context.rule, files, spill_folder, sorted_files, visible
+        )
         tx.start(waiting)
         stats = tuple(engine.map(task, enumerate(slices)))
         tx.reconcile(stats)

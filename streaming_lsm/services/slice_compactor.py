@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -39,6 +39,7 @@ class SliceCompactor:
         files: Parquet settings.
         spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
         sorted_files: whether the table's files are sorted by record key. The new one always is.
+        visible: instants whose inline blocks count, where a log may hold those of several. See `LogBlocks`.
     """
 
     storage: Storage
@@ -49,6 +50,7 @@ class SliceCompactor:
     files: FileOptions
     spill_folder: str | None = None
     sorted_files: bool = True
+    visible: Container[str] | None = None
 
     def __call__(self, operation: tuple[int, FileSlice]) -> WriteStat:
         """Write the new base file of a slice; one without rows when all records of the slice are deleted.
@@ -82,7 +84,13 @@ class SliceCompactor:
         schema = with_meta(self.schema)
         names, spill_folder = tuple(schema.names), self.spill_folder
         reader = SliceReader(
-            self.storage, schema, self.rule, names, spill_folder=spill_folder, sorted_files=self.sorted_files
+            self.storage,
+            schema,
+            self.rule,
+            names,
+            spill_folder=spill_folder,
+            sorted_files=self.sorted_files,
+            visible=self.visible,
         )
         merged = reader.blocks(found, tally)
         return merged if self.sorted_files else in_key_order(merged, spill_folder)

@@ -66,6 +66,7 @@ class LsmReader(DataSourceReader):
         self._scan = scan
 
     def partitions(self) -> Sequence[InputPartition]:
+        self._scan.check()
         return [SlicePartition(file_slice) for file_slice in self._scan.slices]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,7 @@ from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.avro_columns import decode_data_block
 from streaming_lsm.format.log_blocks import BlockType, Header, read_blocks
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.checked import read_checked
 from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, WRITE_ACTIONS, Instant
 
 HISTORY_FOLDER = f"{TIMELINE_FOLDER}/history"
@@ -74,7 +75,8 @@ def _version(storage: Storage) -> int | None:
 def _read(storage: Storage, path: str) -> pa.Table:
     try:
         with storage.open_input(path) as source:
-            return pq.read_table(source, columns=["instantTime", "completionTime", "action"])
+            columns = ["instantTime", "completionTime", "action"]
+            return pq.read_table(source, columns=columns, page_checksum_verification=True)
     except (pa.ArrowInvalid, OSError) as error:
         raise CorruptFileError(f"{path}: archived instants cannot be read ({error}); restore the file") from error
 
@@ -84,7 +86,7 @@ def _flat_completions(storage: Storage) -> Iterator[str]:
     for name in storage.names(ARCHIVE_FOLDER):
         if _ARCHIVE.fullmatch(name):
             path = f"{ARCHIVE_FOLDER}/{name}"
-            for block in read_blocks(storage.read(path), path):
+            for block in read_blocks(read_checked(storage, path), path):
                 if block.type is not BlockType.AVRO_DATA:
                     raise CorruptFileError(f"{path}: a {block.type.name} block at {block.offset}; restore the file")
                 schema = block.header.get(Header.SCHEMA, "")

@@ -22,7 +22,7 @@ from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, I
 
 @dataclass(frozen=True)
 class VisibleInstants:
-    """Which instants of a table of layout 1 count: those completed, and older ones that nobody undid.
+    """Which instants count, for blocks in logs that several writes share: completed ones, and older ones not undone.
 
     Attributes:
         completed: completed writes on the timeline.

@@ -103,7 +103,7 @@ class BaseMerger:
         self, group: FileGroup, previous: BaseFile | None, blocks: Iterable[GroupRows], files: ExitStack
     ) -> Iterator[Block]:
         plan = self._plan
-        if previous is None or plan.config.is_lsm_tree or self._is_in_order(previous):
+        if previous is None or self._is_in_order(previous):
             return merge_runs(self._runs(group, previous, blocks, files), plan.rule)
         # A base file of another program is in no order: the batch of its group is held as a whole, this once.
         parts = [part for block in blocks for part in self._parts(block)]
@@ -114,9 +114,9 @@ class BaseMerger:
         return in_key_order(merged, plan.spill_folder, Budget(plan.buffer_bytes).block)
 
     def _is_in_order(self, base: BaseFile) -> bool:
-        """Whether no key of a base file comes twice or before a smaller one; repeated ones stay apart there."""
+        """Whether no key of a base file comes before a smaller one, nor twice where repeated ones stay apart."""
         with ExitStack() as files:
-            return open_base(self._plan.storage, base, files).ascends(distinct=True)
+            return open_base(self._plan.storage, base, files).ascends(distinct=not self._plan.config.is_lsm_tree)
 
     def _parts(self, block: GroupRows) -> list[LogPart]:
         rows = block_with_meta(self._plan, block, self._sequence).cast(self._base_schema)

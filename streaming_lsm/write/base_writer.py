@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from streaming_lsm import config
+from streaming_lsm.columns import pc
 from streaming_lsm.format.base_footer import base_file_footer
 from streaming_lsm.format.bloom import BloomBuilder
 from streaming_lsm.format.names import BaseFileName
@@ -84,7 +85,12 @@ class BaseFileWriter:
         """Take in rows with meta columns; ``_hoodie_file_name`` becomes this file's (format 01, Record columns).
 
         Call it once at least, if only with no rows, so that the file has columns.
+
+        Raises:
+            ValueError: a key comes after a larger one: the footer says that they ascend, and readers rely on it.
         """
+        if rows.num_rows:
+            self._check_order(rows.column(RECORD_KEY))
         place = rows.schema.get_field_index(FILE_NAME)
         file_names: pa.Array[Any] = constant(str(self.name), rows.num_rows)
         self._file.append(rows.set_column(place, pa.field(FILE_NAME, file_names.type), file_names))
@@ -93,6 +99,11 @@ class BaseFileWriter:
             self._bloom.add(keys)
             self._first = str(keys[0].as_py()) if self._first is None else self._first
             self._last = str(keys[-1].as_py())
+
+    def _check_order(self, keys: pa.ChunkedArray[Any]) -> None:
+        falls = pc.any(pc.less(keys[1:], keys[:-1])).as_py()
+        if falls or (self._last is not None and str(keys[0].as_py()) < self._last):
+            raise ValueError(f"{self.path}: rows for a sorted file whose record keys do not ascend")
 
     def finish(self) -> int:
         """Make the file durable; returns its size in bytes. One without rows has no key range (format 10, rule 17)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 
 from streaming_lsm.columns import Column
 from streaming_lsm.schema import COMMIT_SEQNO, RECORD_KEY, with_meta
-from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.plan import FileOptions
 
 _CODECS: dict[str, Literal["zstd", "snappy", "gzip", "lz4", "none"]] = {
@@ -84,15 +83,6 @@ def open_writer(sink: BinaryIO, rows: pa.Table, options: FileOptions) -> pq.Parq
         sorting_columns=pq.SortingColumn.from_ordering(schema, [(RECORD_KEY, "ascending")]),
         store_schema=False,
     )
-
-
-def write_sorted(storage: Storage, path: str, rows: pa.Table, footer: Mapping[str, str], options: FileOptions) -> int:
-    """Write `rows`, which ascend by record key, as one new file, and flush it to disk; returns its size in bytes."""
-    with storage.create(path) as sink:
-        with open_writer(sink, rows, options) as writer:
-            writer.write_table(rows, row_group_size=options.row_group_rows)
-            writer.add_key_value_metadata(dict(footer))
-        return int(sink.tell())
 
 
 def _dictionary_columns(rows: pa.Table) -> Iterator[str]:

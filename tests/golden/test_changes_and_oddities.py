@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import ConfigError, CorruptFileError, UnsupportedTable
+from streaming_lsm.format.avro_columns import decode_data_block
 from streaming_lsm.format.hfile_writer import write_hfile
 from streaming_lsm.format.log_blocks import BlockType, Header, encode_block, read_blocks
 from streaming_lsm.java_properties import parse_properties, print_properties
+from streaming_lsm.schema import META_COLUMNS
 from tests.support.hudi_tables import MANIFESTS, unpacked
 
 ARCHIVED = ("v9_cow_archived", "r015_cow_archived")
@@ -53,6 +58,62 @@ def test_changes_lead_to_the_rows_there_are(name: str, tmp_path: Path) -> None:
         if change["after"] is not None:
             state[key] = _shown(image)
     assert state == _state(table)
+
+
+def _with_native_change_logs(path: Path, left_out: tuple[str, ...] = ()) -> list[Path]:
+    """Turn a table's change logs of inline blocks into native ones, as version 10 has them; returns the new files."""
+    table, made = LsmTable(path).change_version(10), []
+    for write in table.timeline.completed_writes:
+        commit, stats = table.timeline.read_commit(write), []
+        for stat in commit.stats:
+            files = [_native_change_log(path, log, left_out) for log, _ in stat.cdc_files]
+            made += files
+            named = tuple((file.relative_to(path).as_posix(), file.stat().st_size) for file in files)
+            stats.append(replace(stat, cdc_files=named))
+        (path / write.path).write_bytes(replace(commit, stats=tuple(stats)).encode())
+    return made
+
+
+def _native_change_log(path: Path, log: str, left_out: tuple[str, ...]) -> Path:
+    blocks = read_blocks((path / log).read_bytes(), log)
+    rows = pa.Table.from_batches(
+        [decode_data_block(block.header[Header.SCHEMA], block.content, log) for block in blocks]
+    )
+    folder, _, name = log.rpartition("/")
+    found = re.fullmatch(r"\.([^_]+)_(\d+)\.log\.1_(.*)\.cdc", name)
+    assert found is not None
+    made = path / folder / f"{found[1]}_{found[3]}_{found[2]}_1.cdc.parquet"
+    pq.write_table(rows.drop_columns(list(left_out)), made)
+    (path / log).unlink()
+    return made
+
+
+@pytest.mark.parametrize("left_out", [(), ("after",)], ids=["both-images", "one-image"])
+def test_native_change_logs_hold_the_same_changes(left_out: tuple[str, ...], tmp_path: Path) -> None:
+    path = unpacked("v9_cow_cdc", tmp_path)
+    before = _changes(path)
+    made = _with_native_change_logs(path, left_out)
+    assert len(made) > 2
+    assert _changes(path) == before
+    damaged = bytearray(made[0].read_bytes())
+    damaged[40] ^= 1
+    made[0].write_bytes(damaged)
+    with pytest.raises(CorruptFileError, match=re.escape(made[0].name)):
+        _changes(path)
+    made[0].unlink()
+    with pytest.raises(CorruptFileError, match=re.escape(made[0].name) + ".*gone"):
+        _changes(path)
+
+
+def _changes(path: Path) -> list[str]:
+    """The changes without what images out of change logs do not have."""
+    return sorted(
+        str([{name: value for name, value in (part or {}).items() if name not in META_COLUMNS} for part in images])
+        + change["op"]
+        + change["ts_ms"]
+        for change in LsmTable(path).changes("000").to_arrow().to_pylist()
+        for images in [(change["before"], change["after"])]
+    )
 
 
 @pytest.mark.parametrize("name", ARCHIVED)

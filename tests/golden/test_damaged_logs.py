@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,8 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError, LsmError
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.archive import archived_completions
 from tests.support.hudi_tables import unpacked
 
 CASES = ("v9_mor_avro", "v9_mor_parquet", "v9_mor_types", "v6_mor_avro")
@@ -69,18 +71,50 @@ def _changed(data: bytes, places: int) -> Iterator[bytes]:
         yield bytes(changed)
 
 
+def _write_checksums(file: Path) -> None:
+    """As Hadoop keeps them beside a file on a local disk."""
+    data = file.read_bytes()
+    sums = [zlib.crc32(data[begin : begin + 512]) for begin in range(0, len(data), 512)]
+    (file.parent / f".{file.name}.crc").write_bytes(struct.pack(f">4si{len(sums)}I", b"crc", 512, *sums))
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_with_checksums_beside_it_every_changed_byte_is_a_named_error(name: str, tmp_path: Path) -> None:
     path = unpacked(name, tmp_path)
     log = _largest_log(path)
+    _write_checksums(log)
     data = log.read_bytes()
-    sums = [zlib.crc32(data[begin : begin + 512]) for begin in range(0, len(data), 512)]
-    (log.parent / f".{log.name}.crc").write_bytes(struct.pack(f">4si{len(sums)}I", b"crc", 512, *sums))
     assert _rows(path)
     for changed in _changed(data, 500):
         log.write_bytes(changed)
         with pytest.raises(CorruptFileError, match=re.escape(log.name)):
             _rows(path)
+
+
+def _read_changes(path: Path) -> None:
+    LsmTable(path).changes("000").to_arrow()
+
+
+def _read_archive(path: Path) -> None:
+    archived_completions(LocalStorage(path), layout=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "read"),
+    [("v9_cow_cdc", ".*.cdc", _read_changes), ("r015_cow_archived", ".commits_.archive*", _read_archive)],
+    ids=["changes", "archive"],
+)
+def test_checksums_beside_change_logs_and_archives_are_gone_by_too(
+    name: str, pattern: str, read: Callable[[Path], None], tmp_path: Path
+) -> None:
+    path = unpacked(name, tmp_path)
+    log = min(found for found in path.rglob(pattern) if not found.name.endswith(".crc"))
+    _write_checksums(log)
+    read(path)
+    for changed in _changed(log.read_bytes(), 40):
+        log.write_bytes(changed)
+        with pytest.raises(CorruptFileError, match=re.escape(log.name)):
+            read(path)
 
 
 @pytest.mark.parametrize("name", CASES)

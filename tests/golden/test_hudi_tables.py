@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from streaming_lsm import LsmTable
 from streaming_lsm.cli import main
+from tests.support.faulty_storage import FaultyStorage
 from tests.support.hudi_tables import FOLDER, MANIFESTS, reads, unpacked
 
 QUERY_TYPES = {
@@ -19,6 +21,9 @@ QUERY_TYPES = {
 
 
 READS = list(reads())
+LISTED = [name for name, manifest in MANIFESTS.items() if "files" in manifest["metadata_partitions"]]
+"""Tables with a metadata table."""
+LISTED_READS = [read for read in READS if read[0] in LISTED]
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +44,45 @@ def test_every_stored_expectation_is_read() -> None:
 def test_the_command_line_prints_what_hudi_reads(
     tables: Path, tmp_path: Path, table: str, kind: str, read: dict[str, str]
 ) -> None:
-    command = ["read", str(tables / table), "--query-type", QUERY_TYPES[kind], "--format", "jsonl"]
+    assert printed(tables / table, kind, read, tmp_path / "printed.jsonl") == expected(read)
+
+
+@pytest.mark.parametrize(("table", "kind", "read"), LISTED_READS, ids=[read["file"] for _, _, read in LISTED_READS])
+def test_the_same_is_printed_of_the_files_that_the_metadata_table_lists(
+    tables: Path,
+    tmp_path: Path,
+    table: str,
+    kind: str,
+    read: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("LSM_CONF_HOODIE_METADATA_ENABLE", "true")
+    assert printed(tables / table, kind, read, tmp_path / "printed.jsonl") == expected(read)
+    assert "folders are listed" not in caplog.text
+
+
+@pytest.mark.parametrize("table", LISTED)
+def test_no_folder_is_listed_where_the_metadata_table_is_asked(tables: Path, table: str) -> None:
+    asking = LsmTable(tables / table, {"hoodie.metadata.enable": True})
+    asking.storage = counting = FaultyStorage(asking.storage)
+    asking.scan().to_arrow()
+    folders = [path for call, path in counting.calls if call == "list" and not path.startswith(".hoodie")]
+    assert folders == []
+
+
+def printed(table: Path, kind: str, read: dict[str, str], target: Path) -> str:
+    """What the command line prints of one of the stored reads."""
+    command = ["read", str(table), "--query-type", QUERY_TYPES[kind], "--format", "jsonl"]
     if kind != "cdc":
         command.append("--meta")
     for name, option in (("begin", "--begin"), ("end", "--end"), ("as_of", "--as-of")):
         if name in read:
             command += [option, read[name]]
-    printed = tmp_path / "printed.jsonl"
+    assert main([*command, "--output", str(target)]) == 0
+    return target.read_text(encoding="utf-8")
 
-    assert main([*command, "--output", str(printed)]) == 0
 
-    assert printed.read_text(encoding="utf-8") == (FOLDER / read["file"]).read_text(encoding="utf-8")
+def expected(read: dict[str, str]) -> str:
+    """What Hudi read."""
+    return (FOLDER / read["file"]).read_text(encoding="utf-8")

@@ -8,7 +8,16 @@ from contextlib import suppress
 import pytest
 
 from streaming_lsm.errors import CorruptFileError, LsmError, UnsupportedTable
-from streaming_lsm.format.log_blocks import MAGIC, BlockType, Header, LogBlock, encode_block, read_blocks
+from streaming_lsm.format.log_blocks import (
+    LEAST_PEEK,
+    MAGIC,
+    BlockType,
+    Header,
+    LogBlock,
+    encode_block,
+    peek,
+    read_blocks,
+)
 
 HEADER = {Header.INSTANT_TIME: "20260101000000000", Header.SCHEMA: '{"type":"record"}'}
 FILE = encode_block(BlockType.AVRO_DATA, HEADER, b"first") + encode_block(BlockType.DELETE, HEADER, b"second")
@@ -67,9 +76,29 @@ def test_a_cut_file_has_a_corrupt_block_where_it_was_cut(cut: int) -> None:
         return
     expected = [BlockType.CORRUPT] if cut < first_end else [BlockType.AVRO_DATA]
     if cut > first_end:
-        # With more than a magic behind it the first block cannot be told from one whose end is damaged.
-        expected = [BlockType.AVRO_DATA, BlockType.CORRUPT] if cut >= first_end + len(MAGIC) else [BlockType.CORRUPT]
+        expected = [BlockType.AVRO_DATA, BlockType.CORRUPT]
     assert _types(read_blocks(FILE[:cut], "f")) == expected
+
+
+@pytest.mark.parametrize("tail", [b"\0", b"#HUD", b"what?"])
+def test_a_tail_too_short_for_a_magic_leaves_the_block_before_it(tail: bytes) -> None:
+    blocks = read_blocks(FILE + tail, "f")
+    assert _types(blocks) == [BlockType.AVRO_DATA, BlockType.DELETE, BlockType.CORRUPT]
+    assert bytes(blocks[2].content) == tail
+
+
+def test_a_tail_as_long_as_a_magic_that_is_none_takes_the_block_before_it_along() -> None:
+    assert _types(read_blocks(FILE + b"#HUDI?", "f")) == [BlockType.AVRO_DATA, BlockType.CORRUPT]
+
+
+@pytest.mark.parametrize("read", [LEAST_PEEK, 60, len(FILE)])
+def test_a_peek_says_what_a_block_is_and_where_its_content_begins(read: int) -> None:
+    second = read_blocks(FILE, "f")[1].offset
+    at = FILE.index(b"first")
+    assert peek(FILE[:read], len(FILE), "f") == (BlockType.AVRO_DATA, second, at if read >= at else 0)
+    assert peek(FILE[second : second + read], len(FILE) - second, "f") is not None
+    assert peek(FILE[:read], second - 1, "f") is None
+    assert peek(b"?" + FILE[1:read], len(FILE), "f") is None
 
 
 def test_reading_goes_on_at_the_next_magic_after_a_damaged_block() -> None:

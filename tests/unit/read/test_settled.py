@@ -37,13 +37,12 @@ class Busy:
         self.listings = 0
         original = FileView.listings
 
-        def listings(view: FileView, folder: str = "") -> dict[str, Listing]:
-            if not folder:
-                patch.setattr(FileView, "listings", original)  # what happens lists as well
-                happens(self.listings)
-                self.listings += 1
-                patch.setattr(FileView, "listings", listings)
-            return original(view, folder)
+        def listings(view: FileView) -> dict[str, Listing]:
+            patch.setattr(FileView, "listings", original)  # what happens lists as well
+            happens(self.listings)
+            self.listings += 1
+            patch.setattr(FileView, "listings", listings)
+            return original(view)
 
         patch.setattr(FileView, "listings", listings)
 
