@@ -27,7 +27,7 @@ from streaming_lsm.read.scan import Scan
 from streaming_lsm.read.where import parse_where
 from streaming_lsm.schema import PARTITION_PATH, RECORD_KEY, with_meta
 from streaming_lsm.table import LsmTable
-from streaming_lsm.table_options import copied_options
+from streaming_lsm.table_copy import plan_copy
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.timeline.waiting import CLEAN, pending_cleans, pending_compactions
@@ -72,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     clean.set_defaults(run=_clean)
     upgrade = verbs.add_parser("upgrade", help="make a table one of a later version, or of sorted files")
     _service_arguments(upgrade)
-    upgrade.add_argument("--to", type=int, metavar="VERSION", help="10 if left out")
+    upgrade.add_argument(
+        "--to", type=int, metavar="VERSION", help="10 if left out, or as it is with --storage-layout default"
+    )
     upgrade.add_argument("--storage-layout", choices=(DEFAULT_LAYOUT, LSM_TREE), help="as it is if left out")
     upgrade.set_defaults(run=_upgrade)
     downgrade = verbs.add_parser("downgrade", help="make a table one of an earlier version, which older readers read")
@@ -81,8 +83,9 @@ def _parser() -> argparse.ArgumentParser:
     downgrade.set_defaults(run=_downgrade)
     copy = verbs.add_parser("copy", help="write the rows of a table, of any version that is read, to a new one")
     copy.add_argument("table", help="path of the table to be read")
-    copy.add_argument("target", help="path of the new table")
+    copy.add_argument("target", help="path of the new table, or of one that an earlier copy left unfinished")
     _option_arguments(copy)
+    _dry_run_argument(copy)
     copy.set_defaults(run=_copy)
     options = verbs.add_parser("options", help="print all options with their defaults as Markdown")
     options.set_defaults(run=lambda _: print(options_page(), end=""))
@@ -92,6 +95,10 @@ def _parser() -> argparse.ArgumentParser:
 def _service_arguments(service: argparse.ArgumentParser) -> None:
     service.add_argument("table", help="path of the table")
     _option_arguments(service)
+    _dry_run_argument(service)
+
+
+def _dry_run_argument(service: argparse.ArgumentParser) -> None:
     service.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
 
 
@@ -121,11 +128,8 @@ def _read_arguments(read: argparse.ArgumentParser) -> None:
 
 
 def _read(arguments: argparse.Namespace) -> None:
+    _check_read(arguments)
     table = LsmTable(arguments.table)
-    if arguments.query_type in (INCREMENTAL, CDC) and not arguments.begin:
-        raise ConfigError(
-            f"--query-type {arguments.query_type} needs --begin, for example --begin 000 for all there is"
-        )
     if arguments.query_type == CDC:
         _read_changes(table, arguments)
         return
@@ -133,6 +137,20 @@ def _read(arguments: argparse.Namespace) -> None:
         _write_lines(_sorted_lines(table, arguments), arguments.output)
         return
     _show(_scan(table, arguments).to_arrow(), arguments)
+
+
+def _check_read(arguments: argparse.Namespace) -> None:
+    """Refuse options that the query would not heed."""
+    query = arguments.query_type
+    by_time = query in (INCREMENTAL, CDC)
+    if by_time and not arguments.begin:
+        raise ConfigError(f"--query-type {query} needs --begin, for example --begin 000 for all there is")
+    unused = ["as_of"] if by_time else ["begin", "end"]
+    if query == CDC:
+        unused += ["columns", "where", "meta"]
+    given = [f"--{name.replace('_', '-')}" for name in unused if getattr(arguments, name)]
+    if given:
+        raise ConfigError(f"--query-type {query} does not go with {', '.join(given)}")
 
 
 def _scan(table: LsmTable, arguments: argparse.Namespace, columns: Sequence[str] | None = None) -> Scan:
@@ -146,8 +164,6 @@ def _scan(table: LsmTable, arguments: argparse.Namespace, columns: Sequence[str]
 
 
 def _read_changes(table: LsmTable, arguments: argparse.Namespace) -> None:
-    if arguments.columns or arguments.where or arguments.as_of:
-        raise ConfigError("--query-type cdc shows all changes: --columns, --where and --as-of cannot be given")
     changes = table.changes(arguments.begin, arguments.end).to_arrow()
     if arguments.format == "jsonl":
         _write_lines(sorted(change_lines(changes)), arguments.output)
@@ -237,12 +253,13 @@ def _change_version(arguments: argparse.Namespace, target: int | None, layout: s
 
 
 def _copy(arguments: argparse.Namespace) -> None:
-    source = LsmTable(arguments.table)
-    options = {**copied_options(source.config), **_given(arguments)}
-    target = LsmTable.create(arguments.target, source.schema, options, properties=arguments.properties)
-    rows = source.scan().to_arrow()
-    target.bulk_insert(rows)
-    print(f"{len(rows):,} rows copied to {target.path}, version {target.config.version}")
+    copy = plan_copy(LsmTable(arguments.table), arguments.target, _given(arguments), arguments.properties)
+    if arguments.dry_run:
+        _write_lines([*copy.lines()], None)
+        return
+    target = copy.run()
+    left_out = f", without {', '.join(copy.dropped)}" if copy.dropped else ""
+    print(f"{copy.row_count:,} rows copied to {target.path}, version {target.config.version}{left_out}")
 
 
 def _compact(arguments: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_lsm.avro_names import resolved_avro
-from streaming_lsm.errors import SchemaError
+from streaming_lsm.errors import SchemaError, UnsupportedTable
 
 COMMIT_TIME = "_hoodie_commit_time"
 COMMIT_SEQNO = "_hoodie_commit_seqno"
@@ -46,6 +46,9 @@ _PRIMITIVES: dict[pa.DataType, Avro] = {
     pa.timestamp("us", "UTC"): {"type": "long", "logicalType": "timestamp-micros"},
     pa.timestamp("us"): {"type": "long", "logicalType": "local-timestamp-micros"},
 }
+_DECIMAL_DIGITS = 38
+"""What Arrow and Parquet readers hold in 16 bytes, and Spark at most."""
+
 _ARROW: dict[tuple[str, str | None], pa.DataType] = {
     ("null", None): pa.null(),
     ("boolean", None): pa.bool_(),
@@ -129,11 +132,6 @@ def with_meta(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(name, pa.string()) for name in META_COLUMNS] + list(schema))
 
 
-def without_meta(schema: pa.Schema) -> pa.Schema:
-    """`schema` without meta columns."""
-    return pa.schema([field for field in schema if field.name not in META_COLUMNS])
-
-
 def delete_log_schema(schema: pa.Schema, ordering_fields: Sequence[str]) -> pa.Schema:
     """Columns of a delete log: the record key, then each ordering field, nullable (format 03, Delete log schema)."""
     ordering = [schema.field(name).with_nullable(True) for name in ordering_fields]
@@ -208,7 +206,8 @@ def from_avro(text: str, source: str) -> pa.Schema:
         source: the file it was found in, for the error.
 
     Raises:
-        SchemaError: not an Avro record, or a type this package does not read.
+        SchemaError: not an Avro record.
+        UnsupportedTable: a type that is not read; the message names the column.
     """
     return arrow_fields(resolved_avro(text, source), source)
 
@@ -217,7 +216,8 @@ def arrow_fields(fields: Sequence[Mapping[str, Any]], source: str) -> pa.Schema:
     """Arrow schema of fields that `resolved_avro` gave.
 
     Raises:
-        SchemaError: a type this package does not read.
+        SchemaError: not fields of an Avro record.
+        UnsupportedTable: a type that is not read; the message names the column.
     """
     try:
         return pa.schema([_arrow_field(field, source) for field in fields])
@@ -235,7 +235,7 @@ def _arrow_type(avro: Avro, where: str) -> tuple[pa.DataType, bool]:
     if isinstance(avro, list):
         branches = [branch for branch in avro if branch != "null"]
         if len(branches) != 1:
-            raise SchemaError(f"{where}: unions other than with null are not read: {avro}")
+            raise UnsupportedTable(f"{where}: unions other than with null are not read: {str(avro)[:200]}")
         return _arrow_type(branches[0], where)[0], "null" in avro  # type: ignore[arg-type]
     if isinstance(avro, str):
         avro = {"type": avro}
@@ -245,7 +245,10 @@ def _arrow_type(avro: Avro, where: str) -> tuple[pa.DataType, bool]:
 def _arrow_complex(avro: Mapping[str, object], where: str) -> pa.DataType:
     kind, logical = avro.get("type"), avro.get("logicalType")
     if logical == "decimal":
-        return pa.decimal128(int(str(avro["precision"])), int(str(avro.get("scale", 0))))
+        precision = int(str(avro["precision"]))
+        if precision > _DECIMAL_DIGITS:
+            raise UnsupportedTable(f"{where}: decimals of {precision} digits are not read, {_DECIMAL_DIGITS} at most")
+        return pa.decimal128(precision, int(str(avro.get("scale", 0))))
     if kind == "array":
         item, nullable = _arrow_type(avro["items"], where)  # type: ignore[arg-type]
         return pa.list_(pa.field("element", item, nullable))
@@ -257,7 +260,7 @@ def _arrow_complex(avro: Mapping[str, object], where: str) -> pa.DataType:
     for key in ((str(kind), None if logical is None else str(logical)), (str(kind), None)):
         if key in _ARROW:
             return _ARROW[key]
-    raise SchemaError(f"{where}: Avro type {kind!r} is not read")
+    raise UnsupportedTable(f"{where}: Avro type {str(kind)[:80]!r} is not read")
 
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

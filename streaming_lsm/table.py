@@ -37,6 +37,8 @@ from streaming_lsm.write.plan import BULK_INSERT, DELETE, INSERT, UPSERT, DeadLe
 from streaming_lsm.write.routing import Router
 from streaming_lsm.write.tombstones import has_sources, open_deletes
 
+Rows = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+
 _LOG = logging.getLogger(__name__)
 
 _COMBINE = {
@@ -48,7 +50,7 @@ _COMBINE = {
 
 
 class LsmTable(ReadableTable):
-    """A table of sorted log files: write it, read it, look at it.
+    """A table, of any version and layout that is supported: write it, read it, look at it.
 
     Attributes:
         path: where the table lies, as a URI.
@@ -66,7 +68,7 @@ class LsmTable(ReadableTable):
         super().__init__(path, options, properties=properties)
         self._index = BucketIndex(self.config.num_buckets)
         self._committed: Timeline | None = None
-        self._buckets_checked = False
+        self._buckets_stored = False
 
     @classmethod
     def create(
@@ -100,11 +102,12 @@ class LsmTable(ReadableTable):
 
     # --- write ------------------------------------------------------------------------------------------------
 
-    def upsert(self, rows: pa.Table | pa.RecordBatch, *, batch_id: int | None = None) -> Instant | None:
+    def upsert(self, rows: Rows, *, batch_id: int | None = None) -> Instant | None:
         """Insert rows, or update those whose key is there; rows with ``_hoodie_is_deleted`` delete theirs.
 
         Args:
-            rows: all columns of the table, found by name. Anything that `pyarrow.table` takes will do.
+            rows: all columns of the table, found by name. Anything that `pyarrow.table` takes will do; a reader of
+                record batches is taken in by one task, which holds ``lsm.write.buffer.bytes`` of it.
             batch_id: with the option ``lsm.writer.id``, a number that grows with each batch: a batch whose
                 number was committed before is not written again.
 
@@ -117,15 +120,15 @@ class LsmTable(ReadableTable):
         """
         return self._write(UPSERT, rows, batch_id)
 
-    def insert(self, rows: pa.Table | pa.RecordBatch, *, batch_id: int | None = None) -> Instant | None:
+    def insert(self, rows: Rows, *, batch_id: int | None = None) -> Instant | None:
         """Insert rows; by default rows of one key are not reduced before they are written. See `upsert`."""
         return self._write(INSERT, rows, batch_id)
 
-    def bulk_insert(self, rows: pa.Table | pa.RecordBatch, *, batch_id: int | None = None) -> Instant | None:
+    def bulk_insert(self, rows: Rows, *, batch_id: int | None = None) -> Instant | None:
         """Insert rows straight into sorted base files where a bucket is still empty. See `upsert`."""
         return self._write(BULK_INSERT, rows, batch_id)
 
-    def delete(self, keys: pa.Table | pa.RecordBatch, *, batch_id: int | None = None) -> Instant | None:
+    def delete(self, keys: Rows, *, batch_id: int | None = None) -> Instant | None:
         """Delete by key.
 
         Args:
@@ -138,19 +141,27 @@ class LsmTable(ReadableTable):
     def transaction(self, identity: ReplayIdentity | None = None) -> Transaction:
         """A write to be made: hold the lock, see the timeline, begin, complete.
 
-        With ``hoodie.write.auto.upgrade`` a table of an earlier version than asked for is upgraded first.
-
         Raises:
             UnsupportedTable: tables like this one are only read.
         """
-        if self.options.is_set(config.TABLE_VERSION) and self.options[config.TABLE_VERSION] > self.config.version:
-            self.config = self.change_version(self.options[config.TABLE_VERSION]).config
-            self.__dict__.pop("services", None)
-        return self._transaction(identity)
-
-    def _transaction(self, identity: ReplayIdentity | None = None) -> Transaction:
         self.config.check_changeable(self.path)
         return Transaction(self.storage, self.config, self.options, identity=identity)
+
+    def upgrade_if_asked(self, batch: pa.Schema, operation: str) -> None:
+        """With ``hoodie.write.auto.upgrade``, make a table of an earlier version than asked for one of that version.
+
+        To be called before `transaction`. What refuses the batch is looked at first: then nothing is upgraded.
+
+        Raises:
+            LsmError: see `check_batch`, `plan` and `change_version`.
+        """
+        if not self.options.is_set(config.TABLE_VERSION) or self.options[config.TABLE_VERSION] <= self.config.version:
+            return
+        timeline = self.timeline
+        self._check_takes_rows(timeline)
+        self.check_batch(batch, timeline, operation)
+        self.config = self.change_version(self.options[config.TABLE_VERSION]).config
+        self.__dict__.pop("services", None)
 
     def plan(
         self,
@@ -168,15 +179,8 @@ class LsmTable(ReadableTable):
             UnsupportedTable: rows of tables like this one are not written.
             TableNotFound: it was removed.
         """
-        self.config.check_writable(self.path)
-        self._check_unchanged()
-        groups = self._file_groups(tx.timeline)
-        self._check_buckets(tx.timeline)
-        if self.config.is_copy_on_write and groups.most_logs:
-            raise UnsupportedTable(
-                f"the table at {self.path} is COPY_ON_WRITE and has log files, which a write would lose: "
-                "set hoodie.table.type back to MERGE_ON_READ"
-            )
+        groups = self._check_takes_rows(tx.timeline)
+        self._store_buckets()
         return WritePlan(
             storage=self.storage,
             config=self.config,
@@ -234,7 +238,7 @@ class LsmTable(ReadableTable):
 
     @property
     def _context(self) -> ServiceContext:
-        return ServiceContext(self.storage, self.config, self.options, self.rule, self._transaction)
+        return ServiceContext(self.storage, self.config, self.options, self.rule, self.transaction)
 
     def compact(self, engine: Engine | None = None) -> Instant | None:
         """Run the compactions that wait; when none does, merge all log files there are into base files.
@@ -280,8 +284,9 @@ class LsmTable(ReadableTable):
         if self._committed is not None:
             self.services.run_inline(self._committed, engine or self._engine)
 
-    def _write(self, operation: str, rows: pa.Table | pa.RecordBatch, batch_id: int | None) -> Instant | None:
-        data = pa.table(rows)
+    def _write(self, operation: str, rows: Rows, batch_id: int | None) -> Instant | None:
+        data = rows if isinstance(rows, pa.RecordBatchReader) else pa.table(rows)
+        self.upgrade_if_asked(data.schema, operation)
         with self.transaction(ReplayIdentity.of_batch(self.options, batch_id)) as tx:
             if tx.already_committed:
                 return None
@@ -294,8 +299,11 @@ class LsmTable(ReadableTable):
         self.run_services()
         return completed
 
-    def _collect(self, plan: WritePlan, data: pa.Table) -> list[tuple[Collected, WriteToken]]:
+    def _collect(self, plan: WritePlan, data: pa.Table | pa.RecordBatchReader) -> list[tuple[Collected, WriteToken]]:
         """The rows of each task, in the table's types: a key's text depends on its type."""
+        if isinstance(data, pa.RecordBatchReader):  # whose rows are not to be in memory together
+            token = WriteToken(0, 0, 0)
+            return [(collect(plan, (fit_known(batch, plan.schema) for batch in data), token), token)]
         # Whether a tombstone counts is decided by the event before it, so one task has to see all of them.
         tasks = 1 if has_sources(data.schema) else min(self._engine.width, self.config.num_buckets)
         router = self.router(tasks)
@@ -309,21 +317,36 @@ class LsmTable(ReadableTable):
 
         return list(self._engine.map(collect_task, range(tasks)))
 
+    def _check_takes_rows(self, timeline: Timeline) -> BucketIndex:
+        """Whatever of the table may refuse a write, see `plan`; nothing is changed."""
+        self.config.check_writable(self.path)
+        self._check_unchanged()
+        groups = self._file_groups(timeline)
+        if self.config.is_copy_on_write and groups.most_logs:
+            raise UnsupportedTable(
+                f"the table at {self.path} is COPY_ON_WRITE and has log files, which a write would lose: "
+                "set hoodie.table.type back to MERGE_ON_READ"
+            )
+        if self._only_options_say_buckets:
+            slices = self._queries.view(timeline).slices()
+            check_buckets(self.config, slices, self._queries.key_reader(timeline))
+        return groups
+
     def _check_unchanged(self) -> None:
         """A writer may hold a table open for months; what it knows of it must still be so."""
         if self._config_of(load_properties(self.storage)) != self.config:
             raise ConfigError(f"{self.path}/{PROPERTIES_PATH} was changed since the table was opened; open it again")
 
-    def _check_buckets(self, timeline: Timeline) -> None:
-        """Once, where only the options say how many buckets there are; then the table says it, too."""
-        if NUM_BUCKETS_KEY not in self.config.properties and not self._buckets_checked:
-            slices = self._queries.view(timeline).slices()
-            check_buckets(self.config, slices, self._queries.key_reader(timeline))
-            self._buckets_checked = True
-            # So that every writer after this one has the same (format 10, rule 33); the lock is held.
-            table = self.config
-            hashed = ",".join(table.hash_fields)
-            update_properties(self.storage, {NUM_BUCKETS_KEY: str(table.num_buckets), HASH_FIELDS_KEY: hashed})
+    @property
+    def _only_options_say_buckets(self) -> bool:
+        return NUM_BUCKETS_KEY not in self.config.properties and not self._buckets_stored
+
+    def _store_buckets(self) -> None:
+        """So that every writer after this one has the same (format 10, rule 33); the lock is held."""
+        if self._only_options_say_buckets:
+            self._buckets_stored = True
+            hashed = ",".join(self.config.hash_fields)
+            update_properties(self.storage, {NUM_BUCKETS_KEY: str(self.config.num_buckets), HASH_FIELDS_KEY: hashed})
 
     def _file_groups(self, timeline: Timeline) -> BucketIndex:
         self._index.refresh(self._queries.view(timeline))

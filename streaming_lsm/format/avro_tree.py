@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from streaming_lsm.avro_names import resolved_avro
-from streaming_lsm.errors import SchemaError
+from streaming_lsm.errors import SchemaError, UnsupportedTable
 from streaming_lsm.schema import arrow_fields
 
 MOST_BRANCHES = 64
@@ -66,12 +66,13 @@ def record_plan(avro: str, source: str, columns: Sequence[str] | None = None) ->
         columns: those to decode, all by default; ones that the schema lacks are left out.
 
     Raises:
-        SchemaError: not an Avro record, or a column has a type that this package does not read.
+        SchemaError: not an Avro record.
+        UnsupportedTable: a column has a type that this package does not read.
     """
     try:
         return _record_plan(avro, None if columns is None else tuple(columns))
-    except SchemaError as error:
-        raise SchemaError(f"{source}: {error}") from error
+    except (SchemaError, UnsupportedTable) as error:
+        raise type(error)(f"{source}: {error}") from error
 
 
 @functools.lru_cache(maxsize=256)

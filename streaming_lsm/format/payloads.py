@@ -28,7 +28,7 @@ DELETE_MARKER_KEY = _PROPERTY + "hoodie.payload.delete.marker"
 _UNAVAILABLE_KEY = _PROPERTY + "hoodie.write.partial.update.unavailable.value"
 _UNAVAILABLE = "__debezium_unavailable_value"
 
-# Class name without its package -> merge mode, partial update mode, (delete field, marker).
+# Class of Hudi's package -> merge mode, partial update mode, (delete field, marker).
 _PAYLOADS: dict[str, tuple[str, str | None, tuple[str, str] | None]] = {
     "DefaultHoodieRecordPayload": (EVENT_TIME, None, None),
     "EventTimeAvroPayload": (EVENT_TIME, None, None),
@@ -37,7 +37,8 @@ _PAYLOADS: dict[str, tuple[str, str | None, tuple[str, str] | None]] = {
     "OverwriteNonDefaultsWithLatestAvroPayload": (COMMIT_TIME, IGNORE_DEFAULTS, None),
     "AWSDmsAvroPayload": (COMMIT_TIME, None, ("Op", "D")),
 }
-
+# Classes that, from version 9 on, keys say all of; what they do in older tables is not known here.
+_ONLY_LEGACY = ("debezium.PostgresDebeziumAvroPayload", "debezium.MySqlDebeziumAvroPayload")
 
 # What tables of version 8 name besides the mode, and readers of that time go by: strategy and class.
 _STRATEGIES = {
@@ -46,8 +47,14 @@ _STRATEGIES = {
 }
 _STRATEGY_KEY = "hoodie.record.merge.strategy.id"
 _OLD_STRATEGY_KEY = "hoodie.compaction.record.merger.strategy"
+_CUSTOM = "CUSTOM"
 _BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
 _PACKAGE = "org.apache.hudi.common.model."
+
+
+def _of_hudi(payload: str) -> str:
+    """A class of Hudi's package without it; "" for any other, which may bear the same name."""
+    return payload.removeprefix(_PACKAGE) if payload.startswith(_PACKAGE) else ""
 
 
 def merge_keys(mode: str, version: int) -> dict[str, str | None]:
@@ -84,6 +91,18 @@ class MergeSettings:
     delete_marker: str | None = None
 
 
+def payload_keys(payload: str, merging: MergeSettings) -> dict[str, str | None]:
+    """The keys by which a table of version 8 says that a class does more than a merge mode (format 05, Modes).
+
+    Delete marks that the class implies are not said again.
+    """
+    found: dict[str, str | None] = {MERGE_MODE_KEY: _CUSTOM, _STRATEGY_KEY: _BY_PAYLOAD, PAYLOAD_KEY: payload}
+    known = _PAYLOADS.get(_of_hudi(payload))
+    if known and known[2] == (merging.delete_field, merging.delete_marker):
+        found |= {DELETE_FIELD_KEY: None, DELETE_MARKER_KEY: None}
+    return found
+
+
 def payload_class(merging: MergeSettings) -> str | None:
     """The class that merges so in tables before version 9, None where there is none."""
     marking = (merging.delete_field, merging.delete_marker) if merging.delete_field else None
@@ -93,7 +112,7 @@ def payload_class(merging: MergeSettings) -> str | None:
 
 def is_plain(payload: str) -> bool:
     """Whether a class does no more than the merge mode that stands beside it."""
-    return _PAYLOADS.get(payload.rpartition(".")[2], ("", "", None))[1:] == (None, None)
+    return _PAYLOADS.get(_of_hudi(payload), ("", "", None))[1:] == (None, None)
 
 
 def merge_settings(properties: Mapping[str, str], version: int, source: str) -> MergeSettings:
@@ -109,20 +128,32 @@ def merge_settings(properties: Mapping[str, str], version: int, source: str) -> 
         CorruptFileError: a needed key is missing or contradicts another.
     """
     _check_strategy(properties, source)
-    payload = properties.get(PAYLOAD_KEY, "").strip()
-    # From version 9 on the class stands there only when no mode does its work.
-    known = _PAYLOADS.get(payload.rpartition(".")[2]) if version < 9 else None
-    if payload and known is None:
-        raise UnsupportedTable(
-            f"{source}: {PAYLOAD_KEY}={payload:.120}: records of this table are merged by a Java class, which this "
-            f"package cannot run; set {MERGE_MODE_KEY} in the program that writes the table"
-        )
+    known = _known_payload(properties, version, source)
     mode = _mode(properties, known[0] if known else None, version, source)
     partial = properties.get(PARTIAL_KEY, "").strip().upper() or (known[1] if known else None)
     if partial is not None and partial not in PARTIAL_MODES:
         raise UnsupportedTable(f"{source}: {PARTIAL_KEY}={partial:.80}: expected one of {', '.join(PARTIAL_MODES)}")
     field, marker = _delete_marking(properties, known[2] if known else None, source)
     return MergeSettings(mode, partial, properties.get(_UNAVAILABLE_KEY, _UNAVAILABLE), field, marker)
+
+
+def _known_payload(
+    properties: Mapping[str, str], version: int, source: str
+) -> tuple[str, str | None, tuple[str, str] | None] | None:
+    """What the class does that merges the records of a table before version 9; later ones say all of it by keys."""
+    # From version 9 on a class stands under the first key only when no mode does its work, and under the other one as
+    # what such a mode has replaced.
+    allowed: dict[str, tuple[str, ...]] = {PAYLOAD_KEY: tuple(_PAYLOADS)}
+    if version >= 9:
+        allowed = {PAYLOAD_KEY: (), LEGACY_PAYLOAD_KEY: (*_PAYLOADS, *_ONLY_LEGACY)}
+    for key, classes in allowed.items():
+        payload = properties.get(key, "").strip()
+        if payload and _of_hudi(payload) not in classes:
+            raise UnsupportedTable(
+                f"{source}: {key}={payload:.120}: records of this table are merged by a Java class, which this "
+                f"package cannot run; set {MERGE_MODE_KEY} in the program that writes the table"
+            )
+    return _PAYLOADS.get(_of_hudi(properties.get(PAYLOAD_KEY, "").strip()))
 
 
 def _check_strategy(properties: Mapping[str, str], source: str) -> None:
@@ -136,7 +167,7 @@ def _check_strategy(properties: Mapping[str, str], source: str) -> None:
 
 def _mode(properties: Mapping[str, str], of_payload: str | None, version: int, source: str) -> str:
     text = properties.get(MERGE_MODE_KEY, "").strip().upper()
-    if text == "CUSTOM" and of_payload is not None:  # version 8, where the class does the merging
+    if text == _CUSTOM and of_payload is not None:  # version 8, where the class does the merging
         text = of_payload
     if text and text not in MERGE_MODES:
         raise UnsupportedTable(f"{source}: {MERGE_MODE_KEY}={text:.80}: expected one of {', '.join(MERGE_MODES)}")

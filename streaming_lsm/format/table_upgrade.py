@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.payloads import (
@@ -14,8 +15,11 @@ from streaming_lsm.format.payloads import (
     MergeSettings,
     is_plain,
     merge_keys,
+    merge_settings,
     payload_class,
+    payload_keys,
 )
+from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.format.table_properties import (
     LAYOUT_VERSION_KEY,
     META_FIELDS_KEY,
@@ -32,18 +36,20 @@ _VERSION_KEY = "hoodie.table.version"
 _ORDERING_KEY, _OLD_ORDERING_KEY = "hoodie.table.ordering.fields", "hoodie.table.precombine.field"
 
 
-def version_changes(properties: Mapping[str, str], merging: MergeSettings, target: int, layout: str) -> Changes:
+def version_changes(properties: Mapping[str, str], target: int, layout: str, source: str) -> Changes:
     """The changes that make a table one of another version.
 
     Args:
         properties: the table's, of version 8, 9 or 10.
-        merging: how its records merge.
         target: the version to be.
         layout: the storage layout to be, for version 10.
+        source: the file, for messages.
 
     Raises:
         UnsupportedTable: the target version has no words for what the table does.
     """
+    table = TableConfig.from_properties(properties, source)
+    merging = merge_settings(properties, table.version, source)
     if target not in WRITE_VERSIONS:
         raise UnsupportedTable(f"tables cannot be made version {target}: {', '.join(map(str, WRITE_VERSIONS))} can be")
     changes: Changes = {
@@ -57,7 +63,20 @@ def version_changes(properties: Mapping[str, str], merging: MergeSettings, targe
     fields = ",".join(ordering_fields(properties))
     if fields:
         changes |= {_ORDERING_KEY: fields, _OLD_ORDERING_KEY: None}
+    _check_result(table, {**properties, **changes}, target, source)
     return changes
+
+
+def _check_result(table: TableConfig, changed: Mapping[str, str | None], target: int, source: str) -> None:
+    """Check that the table can be opened afterwards, and is the same but for version and layout."""
+    try:
+        result = TableConfig.from_properties(
+            {key: value for key, value in changed.items() if value is not None}, source
+        )
+    except UnsupportedTable as error:
+        raise UnsupportedTable(f"the table cannot be made version {target}: {error}") from None
+    if replace(table, version=result.version, storage_layout=result.storage_layout) != result:
+        raise UnsupportedTable(f"{source}: in version {target} the table would have other settings: it stays as it is")
 
 
 def _merging(properties: Mapping[str, str], merging: MergeSettings, target: int) -> Changes:
@@ -73,4 +92,4 @@ def _merging(properties: Mapping[str, str], merging: MergeSettings, target: int)
         raise UnsupportedTable(
             f"a table with {PARTIAL_KEY}={merging.partial} cannot be made version {target}, which has no class for it"
         )
-    return changes | {PARTIAL_KEY: None, LEGACY_PAYLOAD_KEY: None} | ({PAYLOAD_KEY: legacy} if legacy else {})
+    return changes | {PARTIAL_KEY: None, LEGACY_PAYLOAD_KEY: None} | (payload_keys(legacy, merging) if legacy else {})

@@ -16,17 +16,20 @@ from streaming_lsm import config
 from streaming_lsm.config import Options
 from streaming_lsm.errors import CommitConflict, ConfigError, UnsupportedTable
 from streaming_lsm.format.clean import decode_savepoint
+from streaming_lsm.format.commit import file_path
 from streaming_lsm.format.names import LogFileName, parse_file_name
-from streaming_lsm.format.payloads import merge_settings
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.format.table_properties import DEFAULT_LAYOUT, LSM_TREE, TABLE_VERSION, WRITE_VERSIONS
 from streaming_lsm.format.table_upgrade import version_changes
 from streaming_lsm.read.data_file import open_base
 from streaming_lsm.read.file_view import FileSlice, FileView
-from streaming_lsm.services.cleaning import Cleaner
+from streaming_lsm.services.clean_planner import Kept
+from streaming_lsm.services.cleaning import Cleaner, keepers
 from streaming_lsm.services.compaction import compact_slices, run_all
 from streaming_lsm.services.context import Engine, ServiceContext
+from streaming_lsm.services.file_groups import file_group_histories
 from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.metadata_creation import INFLIGHT_KEY, PARTITIONS_KEY
 from streaming_lsm.timeline.metadata_table import drop_metadata_table
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties, update_properties
 from streaming_lsm.timeline.timeline import Timeline
@@ -34,6 +37,7 @@ from streaming_lsm.timeline.waiting import pending_compactions
 
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 5
+_METADATA_KEYS = (PARTITIONS_KEY, INFLIGHT_KEY)
 
 
 @dataclass(frozen=True)
@@ -86,13 +90,17 @@ class ChangePlan:
     Attributes:
         pending: compactions that wait, and are run first.
         rewrites: file groups that are compacted.
-        obsolete: paths of older files that have to be cleaned away.
+        obsolete: paths of files that have to be cleaned away, once nothing is left to be compacted.
+        deleted: paths of the files there are now that the clean will have deleted: all but the newest states.
+        drops_metadata: whether the metadata table goes.
         properties: keys that change, with their new values; None where a key goes.
     """
 
     pending: tuple[Instant, ...]
     rewrites: tuple[FileSlice, ...]
     obsolete: tuple[str, ...]
+    deleted: tuple[str, ...]
+    drops_metadata: bool
     properties: dict[str, str | None]
 
     @property
@@ -104,7 +112,11 @@ class ChangePlan:
         """One line for each step."""
         yield from (f"run {pending.file_name}" for pending in self.pending)
         yield from (f"compact {found.partition_path or '.'} {found.file_id}" for found in self.rewrites)
-        yield from (f"clean away {path}" for path in self.obsolete)
+        yield from (f"clean away {path}" for path in self.deleted)
+        if self.deleted:
+            yield "states from before it can no longer be read: time travel and incremental reads begin there"
+        if self.drops_metadata:
+            yield "drop the metadata table"
         for key, value in sorted(self.properties.items()):
             yield f"remove {key}" if value is None else f"set {key}={value}"
 
@@ -167,9 +179,9 @@ def _keeping_one(context: ServiceContext) -> ServiceContext:
 def _plan(context: ServiceContext, change: VersionChange, timeline: Timeline) -> ChangePlan:
     table, view = context.config, context.view(timeline)
     properties = load_properties(context.storage)
-    merging = merge_settings(properties, table.version, context.storage.uri)
-    found = version_changes(properties, merging, change.version, change.layout)
+    found = version_changes(properties, change.version, change.layout, f"{context.storage.uri}/{PROPERTIES_PATH}")
     differing = {key: value for key, value in found.items() if properties.get(key) != value}
+    drops_metadata = change.version != table.version and any(properties.get(key) for key in _METADATA_KEYS)
     rewrites: tuple[FileSlice, ...] = ()
     obsolete: tuple[str, ...] = ()
     leaves_native = table.has_native_logs and change.version < TABLE_VERSION
@@ -182,7 +194,23 @@ def _plan(context: ServiceContext, change: VersionChange, timeline: Timeline) ->
     if rewrites or obsolete:
         _check_free(context, timeline, leaves_native=leaves_native)
     pending = tuple(pending_compactions(timeline)) if must_wait else ()
-    return ChangePlan(pending, rewrites, obsolete, differing)
+    deleted = tuple(_left_behind(context, timeline, view, rewrites)) if leaves_native and (rewrites or obsolete) else ()
+    return ChangePlan(pending, rewrites, obsolete, deleted, drops_metadata, differing)
+
+
+def _left_behind(
+    context: ServiceContext, timeline: Timeline, view: FileView, rewrites: tuple[FileSlice, ...]
+) -> Iterator[str]:
+    """Paths of the files that nothing but older states needs, once what waits and `rewrites` have been compacted."""
+    kept = keepers(context, timeline)
+    compacted = {*kept.pending, *((found.partition_path, found.file_id) for found in rewrites)}
+    saved = Kept({}, kept.savepoints)
+    for partition, entries in sorted(view.listings().items()):
+        for group in file_group_histories(view, partition, entries):
+            whole = group.replaced is not None or (partition, group.file_id) in compacted
+            for old in group.slices if whole else group.slices[:-1]:
+                if not saved.holds(group, old):
+                    yield from (file_path(partition, name) for name in old.files)
 
 
 def _check_free(context: ServiceContext, timeline: Timeline, *, leaves_native: bool) -> None:

@@ -70,6 +70,7 @@ class LsmSink:
         # 1. Open the table, see its timeline, roll back what a dead writer left.
         table = self._open(batch)
         identity = self._identity(batch, batch_id)
+        table.upgrade_if_asked(_arrow_schema(batch), self._operation)
         with table.transaction(identity) as tx:
             # 2. Spark replays a batch when it cannot know that it was committed.
             if tx.already_committed:

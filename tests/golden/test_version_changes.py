@@ -1,6 +1,8 @@
 """Upgrade and downgrade of tables that real Hudi wrote: rows stay, and a run that dies is gone on with.
 
-Every 31st storage call dies here, other ones for each table; with LSM_ALL_FAULTS=1 every call does.
+Dying before a call that only looks leaves what dying before the next call that changes something leaves. So a process
+dies before each of the latter and after the last, with LSM_ALL_FAULTS=1; without it before every 11th, and before other
+ones for each table.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.cli import main
-from streaming_lsm.errors import ConfigError, UnsupportedTable
+from streaming_lsm.errors import ConfigError, SchemaError, UnsupportedTable
 from streaming_lsm.format.names import LogFileName, parse_file_name
 from streaming_lsm.java_properties import parse_properties, print_properties
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
@@ -29,7 +31,9 @@ BUCKETED = [
     for name in CHANGEABLE
     if BUCKETS in MANIFESTS[name]["write_options"] and MANIFESTS[name]["table_type"] == "MERGE_ON_READ"
 ]
-STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 31
+STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 11
+LOOKING = {"read", "exists", "list", "walk", "open_input"}
+"""Storage calls that change nothing."""
 ROWS_ONLY = "_hoodie_file_name"
 """The one column that a compaction rewrites."""
 
@@ -136,21 +140,20 @@ def test_a_change_to_sorted_files_that_dies_is_gone_on_with(name: str, tmp_path:
 
 def _check_every_death(template: Path, target: int, folder: Path, first: int, layout: str | None = None) -> None:
     before, calls = rows(template), _calls(_copy(template, folder / "counted"), target, layout)
-    assert len(calls) > 10
-    for call in range(first % min(STEP, len(calls)), len(calls), STEP):
-        # Dying after a call is dying before the next one; so where every call is tried, one kind is enough.
-        faults = (Fault.KILL_BEFORE, Fault.KILL_AFTER)
-        for fault in faults if STEP > 1 or call == len(calls) - 1 else faults[:1]:
-            path = _copy(template, folder / f"{call}-{fault.name}")
-            dying = LsmTable(path)
-            dying.storage = FaultyStorage(dying.storage, {call: fault})
-            with suppress(Killed):
-                dying.change_version(target, layout)
-            assert rows(path) == before, calls[call]
-            LsmTable(path).change_version(target, layout)
-            assert versions(path) == (target, layout or "default"), calls[call]
-            assert rows(path) == before, calls[call]
-            shutil.rmtree(path)
+    changing = [number for number, (name, _) in enumerate(calls) if name not in LOOKING]
+    assert len(changing) > 3
+    deaths = [(call, Fault.KILL_BEFORE) for call in changing[first % min(STEP, len(changing)) :: STEP]]
+    for call, fault in [*deaths, (changing[-1], Fault.KILL_AFTER)]:
+        path = _copy(template, folder / f"{call}-{fault.name}")
+        dying = LsmTable(path)
+        dying.storage = FaultyStorage(dying.storage, {call: fault})
+        with suppress(Killed):
+            dying.change_version(target, layout)
+        assert rows(path) == before, calls[call]
+        LsmTable(path).change_version(target, layout)
+        assert versions(path) == (target, layout or "default"), calls[call]
+        assert rows(path) == before, calls[call]
+        shutil.rmtree(path)
 
 
 def _copy(template: Path, target: Path) -> Path:
@@ -222,6 +225,21 @@ def test_a_writer_that_asks_for_a_later_version_upgrades_when_it_may(tmp_path: P
     assert len(_native(path)) > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "buckets", "renamed"),
+    [("v9_mor_avro", 2, "zzz"), ("v9_mor_avro", 3, "price"), ("v9_mor_cdc", 2, "price")],
+    ids=["strange column", "wrong number of buckets", "change capture"],
+)
+def test_a_write_that_is_refused_upgrades_nothing(name: str, buckets: int, renamed: str, tmp_path: Path) -> None:
+    path = unpacked(name, tmp_path)
+    table = LsmTable(path, {BUCKETS: buckets, "hoodie.write.table.version": 10, "hoodie.write.auto.upgrade": True})
+    some = table.scan().to_arrow().slice(0, 5)
+    before = (path / ".hoodie/hoodie.properties").read_bytes()
+    with pytest.raises((SchemaError, ConfigError, UnsupportedTable)):
+        table.upsert(some.rename_columns([renamed if field == "price" else field for field in some.column_names]))
+    assert (path / ".hoodie/hoodie.properties").read_bytes() == before
+
+
 @pytest.mark.parametrize("name", [name for name in BUCKETED if "cdc" not in name])
 def test_a_wrong_number_of_buckets_is_found_before_anything_is_written(name: str, tmp_path: Path) -> None:
     path, count = unpacked(name, tmp_path), int(MANIFESTS[name]["write_options"][BUCKETS])
@@ -266,6 +284,92 @@ def test_delete_marks_that_a_class_implied_are_kept(tmp_path: Path) -> None:
         table = table.change_version(target)
         assert table.scan(["id"]).to_arrow().to_pylist() == [{"id": "b"}], target
     assert parse_properties(file.read_bytes(), "")["hoodie.compaction.payload.class"] == dms.popitem()[1]
+
+
+PAYLOADS = "org.apache.hudi.common.model."
+
+
+def _properties(path: Path) -> dict[str, str]:
+    return parse_properties((path / ".hoodie/hoodie.properties").read_bytes(), "")
+
+
+def _set(path: Path, **values: str) -> None:
+    """Set properties; "__" stands for a dot."""
+    found = {**_properties(path), **{key.replace("__", "."): value for key, value in values.items()}}
+    (path / ".hoodie/hoodie.properties").write_bytes(print_properties(found, []))
+
+
+@pytest.mark.parametrize(
+    "payload", ["PartialUpdateAvroPayload", "OverwriteNonDefaultsWithLatestAvroPayload", "AWSDmsAvroPayload"]
+)
+def test_merging_by_a_class_is_so_again_after_an_upgrade_and_a_downgrade(payload: str, tmp_path: Path) -> None:
+    path = unpacked("v8_mor_mdt", tmp_path)
+    _set(
+        path,
+        hoodie__compaction__payload__class=PAYLOADS + payload,
+        hoodie__record__merge__mode="CUSTOM",
+        hoodie__record__merge__strategy__id="00000000-0000-0000-0000-000000000000",
+    )
+    before = _properties(path)
+    between = LsmTable(path).change_version(9)
+    assert between.config.merge_mode != "CUSTOM"
+    assert between.config.properties["hoodie.table.legacy.payload.class"] == PAYLOADS + payload
+    between.change_version(8)
+    after = _properties(path)
+    assert {key: (before.get(key), after.get(key)) for key in before.keys() | after.keys() if "m" in key} == {
+        key: (before.get(key), before.get(key) if "metadata" not in key and "index.defs" not in key else after.get(key))
+        for key in before.keys() | after.keys()
+        if "m" in key
+    }
+
+
+@pytest.mark.parametrize("payload", ["PostgresDebeziumAvroPayload", "MySqlDebeziumAvroPayload"])
+def test_a_downgrade_to_what_could_not_be_opened_is_refused_before_anything_changes(
+    payload: str, tmp_path: Path
+) -> None:
+    path = unpacked("v9_mor_avro", tmp_path)
+    _set(
+        path,
+        hoodie__table__legacy__payload__class=f"{PAYLOADS}debezium.{payload}",
+        hoodie__record__merge__property__hoodie__payload__delete__field="_change_operation_type",
+        hoodie__record__merge__property__hoodie__payload__delete__marker="d",
+    )
+    before = _properties(path)
+    table = LsmTable(path)
+    for attempt in (table.plan_version, table.change_version):
+        with pytest.raises(UnsupportedTable, match=f"version 8: .*{payload}"):
+            attempt(8)
+    assert _properties(path) == before
+    assert len(table.timeline.instants) == len(LsmTable(path).timeline.instants)
+
+
+def test_a_dry_run_of_a_downgrade_names_every_file_that_will_be_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
+    options = {"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "id", BUCKETS: 2}
+    table = LsmTable.create(tmp_path, schema, {**options, "hoodie.metadata.enable": True})
+    ids = [f"k{number}" for number in range(20)]
+    for number in range(3):
+        table.upsert(pa.table([ids, [number] * 20], schema=schema))
+    table.compact()
+    table.upsert(pa.table([["k1"], [7]], schema=schema))
+    before = _data_files(tmp_path)
+    assert main(["downgrade", str(tmp_path), "--to", "9", "--dry-run"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert _data_files(tmp_path) == before
+    assert "drop the metadata table" in said
+    assert any("time travel" in line for line in said)
+    assert main(["downgrade", str(tmp_path), "--to", "9"]) == 0
+    announced = {line.removeprefix("clean away ") for line in said if line.startswith("clean away ")}
+    assert announced == before - _data_files(tmp_path)
+    assert len(announced) > 6
+    assert not (tmp_path / ".hoodie/metadata").exists()
+
+
+def _data_files(path: Path) -> set[str]:
+    found = (file.relative_to(path) for file in path.rglob("*.parquet"))
+    return {str(file) for file in found if not str(file).startswith(".hoodie")}
 
 
 def test_a_key_that_is_there_twice_is_named_before_files_are_sorted(tmp_path: Path) -> None:

@@ -109,6 +109,13 @@ def test_the_options_page_is_printed(capsys: pytest.CaptureFixture[str]) -> None
         (["--format", "parquet"], "--output"),
         (["--format", "jsonl", "--output", "/nowhere/at/all"], "/nowhere/at/all"),
         (["--format", "parquet", "--output", "/nowhere/at/all"], "lsm:"),
+        (["--begin", "000"], "snapshot does not go with --begin"),
+        (["--end", "000"], "snapshot does not go with --end"),
+        (["--query-type", "read_optimized", "--begin", "000", "--end", "1"], "--begin, --end"),
+        (["--query-type", "incremental"], "--begin"),
+        (["--query-type", "incremental", "--begin", "000", "--as-of", "2026-11-20"], "--as-of"),
+        (["--query-type", "cdc", "--begin", "000", "--columns", "id"], "--columns"),
+        (["--query-type", "cdc", "--begin", "000", "--where", "qty > 1", "--meta"], "--where, --meta"),
     ],
     ids=str,
 )

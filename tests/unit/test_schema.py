@@ -8,7 +8,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from streaming_lsm.errors import SchemaError
+from streaming_lsm.errors import SchemaError, UnsupportedTable
 from streaming_lsm.schema import (
     META_COLUMNS,
     check_fits,
@@ -20,7 +20,6 @@ from streaming_lsm.schema import (
     table_schema,
     to_avro,
     with_meta,
-    without_meta,
 )
 
 ELEMENT = pa.field("element", pa.string())
@@ -49,7 +48,6 @@ ALL_TYPES = pa.schema(
 def test_every_type_survives_the_way_to_avro_and_back() -> None:
     assert from_avro(to_avro(ALL_TYPES, "orders"), "test").equals(ALL_TYPES)
     assert from_avro(to_avro(with_meta(ALL_TYPES), "orders"), "test").equals(with_meta(ALL_TYPES))
-    assert without_meta(with_meta(ALL_TYPES)).equals(ALL_TYPES)
     assert table_schema(with_meta(ALL_TYPES)).equals(ALL_TYPES)
 
 
@@ -117,7 +115,6 @@ def test_avro_of_other_writers_is_read() -> None:
         '{"fields":[{"name":"a","type":5}]}',
         '{"fields":[{"name":"a","type":{"type":"array"}}]}',
         '{"fields":[{"name":"a","type":{"type":"bytes","logicalType":"decimal"}}]}',
-        '{"fields":[{"name":"a","type":{"type":"bytes","logicalType":"decimal","precision":99}}]}',
         "[" * 100_000,
     ],
     ids=lambda text: text[:60],
@@ -128,10 +125,17 @@ def test_what_is_no_avro_record_is_refused_with_its_source(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "avro", ['["null","int","string"]', '{"type":"enum","name":"e","symbols":[]}', '"other.record"']
+    ("avro", "why"),
+    [
+        ('["null","int","string"]', "unions"),
+        ('{"type":"enum","name":"e","symbols":[]}', "'enum'"),
+        ('"other.record"', "'other.record'"),
+        ('{"type":"bytes","logicalType":"decimal","precision":39}', "39 digits"),
+        ('{"type":"array","items":["null","int","string"]}', "unions"),
+    ],
 )
-def test_an_avro_type_that_is_not_read_is_refused_with_its_column(avro: str) -> None:
-    with pytest.raises(SchemaError, match="'odd'"):
+def test_an_avro_type_that_is_not_read_is_refused_with_its_column(avro: str, why: str) -> None:
+    with pytest.raises(UnsupportedTable, match=f"'odd': .*{why}"):
         from_avro(f'{{"fields":[{{"name":"odd","type":{avro}}}]}}', "some/file")
 
 

@@ -40,6 +40,25 @@ def test_upserts_insert_and_update(tmp_path: Path) -> None:
     assert shown(table)[0] == ("a", "DE", 2, 11)
 
 
+@pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_a_reader_of_batches_is_one_commit_within_the_buffer(table_type: str, tmp_path: Path) -> None:
+    size, count = 5_000, 12
+    batches = (
+        pa.record_batch(
+            [[f"key-{place:03}-{row:05}" for row in range(size)], ["DE"] * size, [place] * size, [7] * size],
+            schema=SCHEMA,
+        )
+        for place in range(count)
+    )
+    table = create(tmp_path, **{"lsm.write.buffer.bytes": 1 << 20, "hoodie.datasource.write.table.type": table_type})
+    done(table.bulk_insert(pa.RecordBatchReader.from_batches(SCHEMA, batches)))
+    assert table.last_numbers is not None
+    assert table.last_numbers.spilled_bytes > 1 << 20
+    found = table.scan().to_arrow()
+    assert (found.num_rows, len(pc.unique(found["id"]))) == (size * count, size * count)
+    assert len(table.timeline.completed_writes) == 1
+
+
 def test_a_flagged_row_deletes_whether_or_not_the_table_has_the_flag(tmp_path: Path) -> None:
     flagged = FIRST.append_column("_hoodie_is_deleted", pa.array([False, True, None]))
     for number, schema in enumerate([SCHEMA, SCHEMA.append(pa.field("_hoodie_is_deleted", pa.bool_()))]):
