@@ -158,7 +158,7 @@ class LsmTable(ReadableTable):
         if not self.options.is_set(config.TABLE_VERSION) or self.options[config.TABLE_VERSION] <= self.config.version:
             return
         timeline = self.timeline
-        self._check_takes_rows(timeline)
+        self._check_takes_rows(timeline, BucketIndex(self.config.num_buckets))
         self.check_batch(batch, timeline, operation)
         self.config = self.change_version(self.options[config.TABLE_VERSION]).config
         self.__dict__.pop("services", None)
@@ -179,7 +179,7 @@ class LsmTable(ReadableTable):
             UnsupportedTable: rows of tables like this one are not written.
             TableNotFound: it was removed.
         """
-        groups = self._check_takes_rows(tx.timeline)
+        self._check_takes_rows(tx.timeline, self._index)
         self._store_buckets()
         return WritePlan(
             storage=self.storage,
@@ -191,8 +191,8 @@ class LsmTable(ReadableTable):
             combine=self.options[_COMBINE[operation]],
             arrival_fields=self.options[config.ARRIVAL_FIELDS] or arrival_fields,
             files=FileOptions.of(self.options),
-            file_ids=groups.file_ids,
-            bases=groups.bases if self.config.is_copy_on_write else {},
+            file_ids=self._index.file_ids,
+            bases=self._index.bases if self.config.is_copy_on_write else {},
             dead_letters=dead_letters,
             open_deletes=tx.open_deletes,
             buffer_bytes=self.options[config.BUFFER_BYTES],
@@ -317,20 +317,19 @@ class LsmTable(ReadableTable):
 
         return list(self._engine.map(collect_task, range(tasks)))
 
-    def _check_takes_rows(self, timeline: Timeline) -> BucketIndex:
-        """Whatever of the table may refuse a write, see `plan`; nothing is changed."""
+    def _check_takes_rows(self, timeline: Timeline, index: BucketIndex) -> None:
+        """Whatever of the table may refuse a write, see `plan`; `index` takes in the table's file groups."""
         self.config.check_writable(self.path)
         self._check_unchanged()
-        groups = self._file_groups(timeline)
-        if self.config.is_copy_on_write and groups.most_logs:
+        view = self._context.view(timeline)
+        index.refresh(view)
+        if self.config.is_copy_on_write and index.most_logs:
             raise UnsupportedTable(
                 f"the table at {self.path} is COPY_ON_WRITE and has log files, which a write would lose: "
                 "set hoodie.table.type back to MERGE_ON_READ"
             )
         if self._only_options_say_buckets:
-            slices = self._queries.view(timeline).slices()
-            check_buckets(self.config, slices, self._queries.key_reader(timeline))
-        return groups
+            check_buckets(self.config, view.slices(), self._queries.key_reader(timeline))
 
     def _check_unchanged(self) -> None:
         """A writer may hold a table open for months; what it knows of it must still be so."""
@@ -347,7 +346,3 @@ class LsmTable(ReadableTable):
             self._buckets_stored = True
             hashed = ",".join(self.config.hash_fields)
             update_properties(self.storage, {NUM_BUCKETS_KEY: str(self.config.num_buckets), HASH_FIELDS_KEY: hashed})
-
-    def _file_groups(self, timeline: Timeline) -> BucketIndex:
-        self._index.refresh(self._queries.view(timeline))
-        return self._index

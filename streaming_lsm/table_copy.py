@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.errors import ConfigError, TableNotFound, UnsupportedTable
 from streaming_lsm.format.payloads import PARTIAL_KEY
@@ -77,21 +78,25 @@ def plan_copy(source: LsmTable, path: Path, options: OptionValues, properties: P
             f"{source.path}: {PARTIAL_KEY}={source.config.partial_mode}: later writes to a copy would not be merged "
             "like this; partial updates are read, not written"
         )
-    chosen = resolve({**copied_options(source.config), **options}, properties)
+    given = resolve(options, properties)
+    copied = Options(copied_options(source.config))
+    if given.is_set(config.RECORD_KEY_FIELDS) or given.is_set(config.PARTITION_FIELDS):
+        copied = copied.without(config.KEY_GENERATOR)  # which goes with the columns
+    chosen = copied.merged(given)
     scan = source.scan()
-    config = new_table_config(chosen, table_schema(scan.schema))
-    found = _begun(path, chosen, config)
+    made = new_table_config(chosen, table_schema(scan.schema))
+    found = _begun(path, chosen, made)
     row_count = sum(batch.num_rows for batch in scan.to_batches())
     dropped = (f"{CDC_KEY}=true",) if source.config.properties.get(CDC_KEY, "").strip().lower() == "true" else ()
-    return TableCopy(scan, row_count, chosen, config, found, dropped, path)
+    return TableCopy(scan, row_count, chosen, made, found, dropped, path)
 
 
-def _begun(path: Path, options: Options, config: TableConfig) -> LsmTable | None:
-    """The empty table that a copy has left which died."""
+def _begun(path: Path, options: Options, made: TableConfig) -> LsmTable | None:
+    """The empty table with these settings that a copy has left which died."""
     try:
         found = LsmTable(path, options)
     except TableNotFound:
         return None
-    if found.config != config or found.timeline.completed_writes or found.file_slices():
+    if found.config != made or found.timeline.completed_writes or found.file_slices():
         raise ConfigError(f"there is a table at {found.path} already, which is not an unfinished copy of this one")
     return found

@@ -18,7 +18,8 @@ from streaming_lsm.columns import Column, pc
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.format.commit import CommitMetadata
 from streaming_lsm.read.change_log import read_change_log
-from streaming_lsm.read.file_view import FileSlice, FileView
+from streaming_lsm.read.file_view import FileSlice, FileView, LogFile
+from streaming_lsm.read.log_kinds import check_kinds
 from streaming_lsm.read.slice_reader import SliceReader
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY
 from streaming_lsm.storage.base import Listing
@@ -66,8 +67,11 @@ class Changes:
 
         Raises:
             ConfigError: a write is archived, or a clean has deleted what was there before it or after it.
+            UnsupportedTable: a log has blocks of a kind that is not read.
         """
-        for write in self._writes():
+        writes = self._writes()
+        self._check_kinds()
+        for write in writes:
             states: _States = {}
             commit = self.timeline.read_commit(write)
             if commit.operation_type not in _REWRITES and not commit.compacted:
@@ -76,6 +80,12 @@ class Changes:
     def to_arrow(self) -> pa.Table:
         """The whole result."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+    def _check_kinds(self) -> None:
+        """Look at the blocks of all logs that a write may have to be compared by."""
+        view = self.view(self.timeline)
+        files = (file for entries in self._listings.values() for file in view.visible_files(entries))
+        check_kinds(self.reader.storage, (file for file in files if isinstance(file, LogFile)))
 
     def _writes(self) -> list[Instant]:
         """The writes on the timeline; what an archived one did is not known any more."""

@@ -129,7 +129,7 @@ class FileView:
         """The latest slice of every file group of one partition, by file id; `entries` is what lies there."""
         bases: dict[str, list[BaseFile]] = defaultdict(list)
         logs: dict[str, list[LogFile]] = defaultdict(list)
-        for file in self._visible_files(entries):
+        for file in self.visible_files(entries):
             if isinstance(file, BaseFile):
                 bases[file.name.file_id].append(file)
             else:
@@ -175,7 +175,8 @@ class FileView:
             return True
         return self.timeline.completion_time(name.instant) is not None
 
-    def _visible_files(self, entries: Listing) -> Iterator[BaseFile | LogFile]:
+    def visible_files(self, entries: Listing) -> Iterator[BaseFile | LogFile]:
+        """The base files and logs of a partition whose writes count, of all slices; `entries` is what lies there."""
         for entry in entries:
             name = self.visible_name(entry)
             if name is None:

@@ -8,8 +8,11 @@ from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTab
 from streaming_lsm.format.files_partition import PARTITION
 from streaming_lsm.format.table_properties import listed
 from streaming_lsm.storage.base import FileEntry, Listing, Storage
+from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.metadata_creation import PARTITIONS_KEY
 from streaming_lsm.timeline.metadata_listing import METADATA_TABLE, metadata_listing
+from streaming_lsm.timeline.metadata_state import check_up_to_date
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -24,14 +27,17 @@ def metadata_files(storage: Storage, layout: int) -> dict[str, Listing] | None:
         layout: of its timeline.
 
     Returns:
-        None when the folders are to be listed: the table has no such partition, or it cannot be read. Sizes are in
-        bytes; times of modification are not known, and 0.
+        None when the folders are to be listed: the table has no such partition, or it cannot be read, or, as far as a
+        timeline of layout 2 tells, has fallen behind. Sizes are in bytes; times of modification are not known, and 0.
     """
     before = load_properties(storage)
     if PARTITION not in listed(before.get(PARTITIONS_KEY, "")):
         return None
     try:
-        found = metadata_listing(storage, Timeline.load(storage, layout))
+        data = Timeline.load(storage, layout)
+        found = metadata_listing(storage, data)
+        if layout != FLAT:
+            check_up_to_date(Timeline.load(Subfolder(storage, METADATA_TABLE)), data)
     except (CorruptFileError, UnsupportedTable, TableNotFound, OSError) as error:
         _LOG.warning("%s/%s is not read, folders are listed: %s", storage.uri, METADATA_TABLE, error)
         return None

@@ -53,7 +53,7 @@ def examine(metadata: Storage, version: str, data: Timeline) -> tuple[Timeline, 
         raise CorruptFileError(f"{METADATA_TABLE}: {timeline.last_time:.40} on its timeline is no time") from None
     newest = FilesSlice.newest(timeline, metadata.names(PARTITION))
     doomed = _unsettled(timeline, data, newest.base.instant if newest.base else "")
-    _check_up_to_date(timeline, data)
+    check_up_to_date(timeline, data)
     return timeline, doomed
 
 
@@ -88,8 +88,12 @@ def _is_over(data: Timeline, requested: str) -> bool:
     return any(i.requested == requested for i in data.pending) or requested in data.finished_rollbacks()
 
 
-def _check_up_to_date(timeline: Timeline, data: Timeline) -> None:
+def check_up_to_date(timeline: Timeline, data: Timeline) -> None:
     """See that all actions told it what they did; programs that do not know of metadata tables tell it nothing.
+
+    Args:
+        timeline: of the metadata table, read after `data`.
+        data: the timeline of its table, of layout 2: it tells when actions were completed.
 
     Raises:
         CorruptFileError: it has fallen behind.

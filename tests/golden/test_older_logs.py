@@ -144,3 +144,45 @@ def test_a_block_of_another_instant_than_its_file_is_damaged_where_no_older_logs
         assert any(name in str(error.value) for name in names)
     _change_properties(path, **{"table.initial.version": "6"})
     assert len(_rows(LsmTable(path))) < len(before)  # as those of writes that were not completed
+
+
+@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("torn", [14, 16, 28], ids=["behind-its-length", "in-its-version", "in-its-header"])
+def test_what_was_written_behind_a_block_that_a_dead_writer_began_is_read(name: str, torn: int, tmp_path: Path) -> None:
+    path = unpacked(name, tmp_path)
+    before = _rows(LsmTable(path))
+    for log in _logs(path):
+        data = log.read_bytes()
+        at = read_blocks(data, log.name)[-1].offset
+        _replace(log, data[:at] + data[at : at + torn] + data[at:])
+    assert _rows(LsmTable(path)) == before
+
+
+def test_so_it_is_behind_deletes_that_were_begun(tmp_path: Path) -> None:
+    torn = 0
+    for name in SHARED:
+        path = unpacked(name, tmp_path)
+        before = _rows(LsmTable(path))
+        for log in _logs(path):
+            data = log.read_bytes()
+            for block in reversed(read_blocks(data, log.name)):
+                if block.type is BlockType.DELETE:
+                    content = data.index(bytes(block.content), block.offset)
+                    _replace(log, data[: block.offset] + data[block.offset : content] + data[block.offset :])
+                    torn += 1
+                    break
+        assert _rows(LsmTable(path)) == before
+    assert torn
+
+
+def _replace(log: Path, data: bytes) -> None:
+    log.write_bytes(data)
+    log.with_name(f".{log.name}.crc").unlink(missing_ok=True)
+
+
+def test_changes_are_refused_before_the_first_one(tmp_path: Path) -> None:
+    path = unpacked("v6_mor_avro", tmp_path)
+    assert next(LsmTable(path).changes("000").to_batches()).num_rows
+    log = _java_deletes(path)
+    with pytest.raises(UnsupportedTable, match=re.escape(log.name) + ".*serialised by Java"):
+        next(LsmTable(path).changes("000").to_batches())

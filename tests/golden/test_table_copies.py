@@ -123,3 +123,15 @@ def test_rows_are_written_in_one_commit_through_a_small_buffer(tmp_path: Path) -
     assert rows(target) == rows(source)
     (written,) = LsmTable(target).timeline.completed_writes
     assert sum(stat.num_writes for stat in LsmTable(target).timeline.read_commit(written).stats) == 85
+
+
+def test_a_copy_may_have_other_partitions_and_another_type(tmp_path: Path) -> None:
+    source, target = unpacked("v6_mor_avro", tmp_path), tmp_path / "copied"
+    column = next(
+        name for name in LsmTable(source).schema.names if name not in LsmTable(source).config.record_key_fields
+    )
+    options = {"hoodie.table.type": "COPY_ON_WRITE", "hoodie.datasource.write.partitionpath.field": column}
+    assert copy(source, target, *(text for key, value in options.items() for text in ("-o", f"{key}={value}"))) == 0
+    made = LsmTable(target).config
+    assert (made.is_copy_on_write, [field.name for field in made.partition_fields]) == (True, [column])
+    assert rows(target) == rows(source)

@@ -91,7 +91,38 @@ def test_folders_are_listed_where_the_metadata_table_cannot_be_read(
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         assert _rows(LsmTable(path_of, ASKED)) == before
-    assert ("folders are listed" in caplog.text) == (damage == "cut")
+    assert ("folders are listed" in caplog.text) == (damage != "not made")
+
+
+@pytest.mark.parametrize(("version", "layout"), KINDS)
+def test_one_that_was_not_told_of_a_write_is_not_asked(
+    path_of: Path, version: int, layout: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    _fallen_behind(path_of, version, layout)
+    before = _rows(LsmTable(path_of))
+    assert any("'new'" in row for row in before)
+    assert _rows(LsmTable(path_of, ASKED)) == before
+    assert "has fallen behind" in caplog.text
+
+
+def test_a_writer_that_upgrades_a_table_knows_the_file_groups_that_it_was_not_told_of(path_of: Path) -> None:
+    _fallen_behind(path_of, 9, "default")
+    groups = [(found.partition_path, found.file_id) for found in LsmTable(path_of).file_slices()]
+    asked = {**ASKED, "hoodie.write.table.version": 10, "hoodie.write.auto.upgrade": True}
+    LsmTable(path_of, asked).upsert(pa.table([["k100", "k101"], [50, 50], ["new", "new"]], schema=SCHEMA))
+    found = LsmTable(path_of, ASKED)
+    assert found.config.version == 10
+    assert [(slice.partition_path, slice.file_id) for slice in found.file_slices()] == groups
+    assert found.upsert(pa.table([["k100"], [60], ["new"]], schema=SCHEMA))
+
+
+def _fallen_behind(path: Path, version: int, layout: str) -> None:
+    """A table with a write into a new partition that its metadata table knows nothing of."""
+    table, metadata = _played(path, version, layout), path / ".hoodie" / "metadata"
+    shutil.copytree(metadata, path.parent / "before")
+    table.upsert(pa.table([["k100", "k101", "k102"], [30] * 3, ["new"] * 3], schema=SCHEMA))
+    shutil.rmtree(metadata)
+    shutil.copytree(path.parent / "before", metadata)
 
 
 def test_one_that_is_dropped_during_any_call_of_a_read_hides_no_row(tmp_path: Path) -> None:
