@@ -202,3 +202,21 @@ def test_a_stream_writes_a_table_for_the_readers_of_today(spark: SparkSession, t
     names = [file.name for file in Path(lake.path).rglob("*") if ".hoodie" not in file.parts]
     assert [name for name in names if ".log." in name]
     assert not [name for name in names if name.endswith((".log.parquet", ".deletes.parquet"))]
+
+
+def test_a_stream_that_asks_for_a_later_version_upgrades_with_the_first_batch_that_is_taken(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = OrdersLake(spark, tmp_path, {"hoodie.write.table.version": 9})
+    lake.produce(0)
+    lake.run()
+    lake.produce(1)
+    asked = {"hoodie.write.table.version": 10, "hoodie.write.auto.upgrade": True}
+    with pytest.raises(StreamingQueryException, match="'qty' is missing"):
+        lake.run(options=asked, prepared=lambda events: events.drop("qty"))
+    assert LsmTable(lake.path).config.version == 9
+    lake.run(options=asked)
+    table = LsmTable(lake.path)
+    assert table.config.version == 10
+    assert rows_of(table.scan().to_arrow()) == final_rows(lake.orders)
+    assert lake.batches() == [0, 1]
