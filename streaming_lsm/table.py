@@ -180,7 +180,9 @@ class LsmTable(ReadableTable):
             TableNotFound: it was removed.
         """
         self._check_takes_rows(tx.timeline, self._index)
-        self._store_buckets()
+        if self._only_options_say_buckets:
+            tx.verify()
+            self._store_buckets()
         return WritePlan(
             storage=self.storage,
             config=self.config,
@@ -342,7 +344,6 @@ class LsmTable(ReadableTable):
 
     def _store_buckets(self) -> None:
         """So that every writer after this one has the same (format 10, rule 33); the lock is held."""
-        if self._only_options_say_buckets:
-            self._buckets_stored = True
-            hashed = ",".join(self.config.hash_fields)
-            update_properties(self.storage, {NUM_BUCKETS_KEY: str(self.config.num_buckets), HASH_FIELDS_KEY: hashed})
+        self._buckets_stored = True
+        hashed = ",".join(self.config.hash_fields)
+        update_properties(self.storage, {NUM_BUCKETS_KEY: str(self.config.num_buckets), HASH_FIELDS_KEY: hashed})

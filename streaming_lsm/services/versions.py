@@ -138,8 +138,10 @@ def change_version(context: ServiceContext, change: VersionChange, engine: Engin
             _check_unchanged(context)
             plan = _plan(context, change, tx.timeline)
             if plan.is_ready:
+                tx.verify()
                 if change.version != context.config.version:
                     drop_metadata_table(context.storage, "its files are of the version before")
+                    tx.verify()
                 update_properties(context.storage, plan.properties)
                 _LOG.info("%s has version %d, layout %s", context.storage.uri, change.version, change.layout)
                 return

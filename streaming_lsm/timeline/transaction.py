@@ -162,6 +162,10 @@ class Transaction:
         self._storage.make_folder(marker_folder(instant.requested))
         return instant.requested
 
+    def verify(self) -> None:
+        """See that the lock is held, right before what no instant stands for is changed; `Fenced` if not."""
+        self._lock.verify()
+
     def new_time(self) -> str:
         """The requested time of an action that is to be scheduled, greater than all times before."""
         return self._times.next()

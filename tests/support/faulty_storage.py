@@ -138,3 +138,17 @@ class FaultyStorage:
         # The inner storage would remove the file when its manager is closed or collected; the dead do neither.
         self._abandoned.append(manager)
         file.close()
+
+
+class Interrupted(FaultyStorage):
+    """Wraps a storage; right before one call something else happens, as if another process did it."""
+
+    def __init__(self, inner: Storage, number: int, action: Callable[[], object]) -> None:
+        """`action` is called before the call of this number, from 0."""
+        super().__init__(inner)
+        self._number, self._action = number, action
+
+    def _call(self, name: str, path: str, effect: Callable[[], T]) -> T:
+        if len(self.calls) == self._number:
+            self._action()
+        return super()._call(name, path, effect)

@@ -4,37 +4,20 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.metadata_table import drop_metadata_table
-from tests.support.faulty_storage import FaultyStorage
+from tests.support.faulty_storage import FaultyStorage, Interrupted
 
-T = TypeVar("T")
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("region", pa.string())])
 ASKED = {"hoodie.metadata.enable": True, "lsm.read.threads": 1}
 MORE = [pa.table([[f"k{number}"], [20 + number], ["north"]], schema=SCHEMA) for number in (3, 13)]
 KINDS = [(10, "lsm_tree"), (9, "default"), (8, "default")]
-
-
-class _Interrupted(FaultyStorage):
-    """Does something of its own right before one call."""
-
-    def __init__(self, inner: Storage, number: int, action: Callable[[], object]) -> None:
-        super().__init__(inner)
-        self._number, self._action = number, action
-
-    def _call(self, name: str, path: str, effect: Callable[[], T]) -> T:
-        if len(self.calls) == self._number:
-            self._action()
-        return super()._call(name, path, effect)
 
 
 def _played(path: Path, version: int = 10, layout: str = "lsm_tree") -> LsmTable:
@@ -136,7 +119,7 @@ def test_one_that_is_dropped_during_any_call_of_a_read_hides_no_row(tmp_path: Pa
         shutil.copytree(template, path)
         table = LsmTable(path, ASKED)
         drop = partial(drop_metadata_table, table.storage, "a test")
-        table.storage = _Interrupted(table.storage, number, drop)
+        table.storage = Interrupted(table.storage, number, drop)
         assert _rows(table) == before, counting.calls[number]
 
 
@@ -153,7 +136,7 @@ def test_writes_during_any_call_of_a_read_leave_it_a_state_that_was_there(tmp_pa
     for number in range(len(counting.calls)):
         path = shutil.copytree(template, tmp_path / str(number))
         table = LsmTable(path, ASKED)
-        table.storage = _Interrupted(table.storage, number, partial(_write_more, path))
+        table.storage = Interrupted(table.storage, number, partial(_write_more, path))
         assert _values(table) in expected, counting.calls[number]
 
 
