@@ -85,7 +85,8 @@ def test_a_writer_sees_that_a_file_group_was_replaced(tmp_path: Path) -> None:
     golden = GOLDEN["replaced_groups"](tmp_path)
     table = LsmTable(golden.path)
     live = {(found.partition_path, found.file_id) for found in table.file_slices()}
-    known = {(partition, file_id) for (partition, _), file_id in table._file_groups(table.timeline).file_ids.items()}
+    with table.transaction() as tx:
+        known = {(partition, file_id) for (partition, _), file_id in table.plan(tx, "upsert").file_ids.items()}
     assert known == live
 
 
