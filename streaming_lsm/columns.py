@@ -1,7 +1,8 @@
-"""Arrow columns as numpy arrays: the conversions that all rooms share."""
+"""Arrow columns as numpy arrays, and batches as larger ones: the conversions that all rooms share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -66,3 +67,17 @@ def text_bytes(texts: pa.StringArray) -> tuple[Int64s, UInt8s]:
     bounds = np.frombuffer(memoryview(offsets), np.int32)[first : last + 1].astype(np.int64)
     everything = np.zeros(0, np.uint8) if data is None else np.frombuffer(memoryview(data), np.uint8)
     return bounds - bounds[0], everything[bounds[0] : bounds[-1]]
+
+
+def gathered(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.Table]:
+    """The same rows in fewer tables, each of which ends with the batch that reaches `rows` rows or `size` bytes."""
+    waiting: list[pa.RecordBatch] = []
+    count = held = 0
+    for batch in batches:
+        waiting.append(batch)
+        count, held = count + batch.num_rows, held + batch.nbytes
+        if count >= rows or held >= size:
+            yield pa.Table.from_batches(waiting)
+            waiting, count, held = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.columns import Flags, Int64s, pc, strings
+from streaming_lsm.columns import Flags, Int64s, gathered, pc, strings
 from streaming_lsm.keys.words import KeyWords, sort_keys
 from streaming_lsm.merge.fold import fold
 from streaming_lsm.merge.partial import Presence, fold_columns, presence, take_columns
@@ -108,25 +108,12 @@ def merge_base(base: Iterable[pa.RecordBatch], logs: LogOutcome, rule: MergeRule
     if not len(logs.keys):
         yield from (Block(pa.Table.from_batches([batch])) for batch in base)
     else:
-        for rows in _gathered(base, len(logs.keys)):
+        # Brought together, as the keys of the logs are hashed for each of them.
+        for rows in gathered(base, len(logs.keys), _GATHERED_BYTES):
             yield _merge_batch(rows, logs, rule, met)
     left = np.flatnonzero(~met & ~logs.deleted)
     if len(left):
         yield Block(logs.rows.take(pa.array(left, pa.int64())), inserts=len(left))
-
-
-def _gathered(base: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """Batches brought together up to about as many rows as the logs have keys, as these are hashed for each of them."""
-    waiting: list[pa.RecordBatch] = []
-    count = held = 0
-    for batch in base:
-        waiting.append(batch)
-        count, held = count + batch.num_rows, held + batch.nbytes
-        if count >= rows or held >= _GATHERED_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, count, held = [], 0, 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
 
 
 def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags) -> Block:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_lsm.columns import Int64s, pc
+from streaming_lsm.columns import Int64s, gathered, pc
 from streaming_lsm.format.names import WriteToken
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.budget import Budget, Meter
@@ -175,17 +175,8 @@ class RunSender:
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in fewer batches: checking one takes as long as checking some thousand rows."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _CHECKED_ROWS or size >= _CHECKED_BYTES:
-            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
-            waiting.clear()
-            rows = size = 0
-    if waiting:
-        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+    for table in gathered(batches, _CHECKED_ROWS, _CHECKED_BYTES):
+        yield from table.combine_chunks().to_batches()
 
 
 def _repeats(events: pa.Table) -> bool:
