@@ -28,9 +28,10 @@ from streaming_lsm.read.where import parse_where
 from streaming_lsm.schema import PARTITION_PATH, RECORD_KEY, with_meta
 from streaming_lsm.table import LsmTable
 from streaming_lsm.table_copy import plan_copy
+from streaming_lsm.timeline.action_kind import CLEAN
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.timeline.waiting import CLEAN, pending_cleans, pending_compactions
+from streaming_lsm.timeline.waiting import pending_cleans, pending_compactions
 
 FORMATS = ("table", "jsonl", "csv", "parquet")
 _SHOWN_ROWS = 50

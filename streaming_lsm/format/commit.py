@@ -83,6 +83,11 @@ class WriteStat:
         """Last component of the path."""
         return self.path.rpartition("/")[2]
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of all files that were written: the file, and the change logs written with it."""
+        return (self.path, *(path for path, _ in self.cdc_files))
+
     def to_avro(self) -> AvroRecord:
         """The HoodieWriteStat record."""
         record: AvroRecord = {avro: getattr(self, name) for name, avro in _COUNTERS.items()}

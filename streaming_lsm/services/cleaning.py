@@ -17,11 +17,11 @@ from streaming_lsm.services.clean_planner import Kept, Retention, doomed_files
 from streaming_lsm.services.context import ServiceContext, planned_slices
 from streaming_lsm.services.doomed_files import checked_files
 from streaming_lsm.services.file_groups import file_group_histories
+from streaming_lsm.timeline.action_kind import CLEAN
 from streaming_lsm.timeline.instant import Instant, State
-from streaming_lsm.timeline.markers import delete_files
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.timeline.transaction import Transaction
-from streaming_lsm.timeline.waiting import CLEAN, pending_cleans
+from streaming_lsm.timeline.waiting import pending_cleans
 
 _LOG = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class Cleaner:
         started_ms = tx.now_ms()
         tx.start(waiting)
         paths = [file_path(partition, name) for partition, names in files.items() for name in names]
-        delete_files(self._context.storage, paths)
+        tx.delete_files(paths)
         metadata = CleanMetadata(
             start=waiting.requested,
             duration_ms=max(0, tx.now_ms() - started_ms),

@@ -14,9 +14,10 @@ from streaming_lsm.services.compaction_planner import UNBOUNDED, Selection, Stra
 from streaming_lsm.services.context import Engine, FileGroup, ServiceContext, planned_slices, read_compaction_plan
 from streaming_lsm.services.planned_files import planned_file_slices
 from streaming_lsm.services.slice_compactor import SliceCompactor
+from streaming_lsm.timeline.action_kind import COMPACTION
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.timeline.waiting import COMPACTION, pending_compactions
+from streaming_lsm.timeline.waiting import pending_compactions
 from streaming_lsm.write.plan import FileOptions
 
 _LOG = logging.getLogger(__name__)

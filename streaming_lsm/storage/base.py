@@ -88,6 +88,17 @@ class Storage(Protocol):
         """Create or overwrite a file; a reader sees the old bytes or the new ones, never a mixture."""
         ...
 
+    def replace_if_unchanged(self, path: str, data: bytes, expected: bytes) -> bool:
+        """Overwrite a file that holds `expected`; False when it holds something else or is missing.
+
+        No other conditional call on the file comes between the comparison and the change.
+        """
+        ...
+
+    def delete_if_unchanged(self, path: str, expected: bytes) -> bool:
+        """Delete a file that holds `expected`; False when it holds something else or is missing."""
+        ...
+
     def touch(self, path: str) -> None:
         """Set a file's time of modification to now.
 

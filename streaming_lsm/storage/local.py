@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import stat
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,10 +18,11 @@ from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
-from streaming_lsm.errors import ConfigError, UnsupportedTable
+from streaming_lsm.errors import CommitConflict, ConfigError, UnsupportedTable
 from streaming_lsm.storage.base import FileEntry, Listing, Names, Storage
 
 _TEMPORARY = re.compile(r"^\.[0-9a-f]{32}\.lsm-tmp$")
+_LOCK_ATTEMPTS = 100
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/|^(?i:(file)):")
 
 
@@ -83,6 +85,22 @@ class LocalStorage:
         with self._temporary(path, data) as (temporary, final):
             _drop_checksum(final)
             os.replace(temporary, final)
+
+    def replace_if_unchanged(self, path: str, data: bytes, expected: bytes) -> bool:
+        with self._temporary(path, data) as (temporary, final), _exclusive(os.path.dirname(final)):
+            if _content(final) != expected:
+                return False
+            _drop_checksum(final)
+            os.replace(temporary, final)
+        return True
+
+    def delete_if_unchanged(self, path: str, expected: bytes) -> bool:
+        full = self._inside_parent(path)
+        folder = os.path.dirname(full)
+        if not os.path.isdir(folder):
+            return False
+        with _exclusive(folder):
+            return _content(full) == expected and self.delete(path)
 
     def touch(self, path: str) -> None:
         os.utime(self._inside(path))
@@ -179,6 +197,35 @@ class LocalStorage:
                 "replace the link by a folder"
             )
         return real
+
+
+@contextmanager
+def _exclusive(folder: str) -> Iterator[None]:
+    """Hold the kernel's lock on a folder, which a comparison and the change that depends on it need together."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: str) -> None:
+    for attempt in range(_LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(min(0.001 * 2**attempt, 0.1))
+    raise CommitConflict(f"{folder} is locked by a process that does not go on (stopped?): see `lsof`, end it, retry")
+
+
+def _content(full: str) -> bytes | None:
+    try:
+        with open(full, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
 
 
 def _drop_checksum(full: str) -> None:

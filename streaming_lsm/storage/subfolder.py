@@ -45,6 +45,12 @@ class Subfolder:
     def replace(self, path: str, data: bytes) -> None:
         self.storage.replace(self._path(path), data)
 
+    def replace_if_unchanged(self, path: str, data: bytes, expected: bytes) -> bool:
+        return self.storage.replace_if_unchanged(self._path(path), data, expected)
+
+    def delete_if_unchanged(self, path: str, expected: bytes) -> bool:
+        return self.storage.delete_if_unchanged(self._path(path), expected)
+
     def touch(self, path: str) -> None:
         self.storage.touch(self._path(path))
 

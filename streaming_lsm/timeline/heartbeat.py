@@ -27,13 +27,27 @@ def heartbeat_path(instant: str) -> str:
 
 
 def open_instant(storage: Storage, instant: str, owner: Owner) -> None:
-    """Permit tasks to write files of an instant."""
-    storage.put_if_absent(heartbeat_path(instant), owner.encode())
+    """Permit tasks to write files of an instant.
+
+    Raises:
+        Fenced: another writer has permitted it, for a run of its own.
+    """
+    try:
+        storage.put_if_absent(heartbeat_path(instant), owner.encode())
+    except FileExistsError:
+        raise Fenced(f"{heartbeat_path(instant)} in {storage.uri} is another writer's: stop") from None
 
 
-def close_instant(storage: Storage, instant: str) -> None:
-    """Forbid it: files whose task has not yet seen `check_still_inflight` succeed will not stay."""
-    storage.delete(heartbeat_path(instant))
+def close_instant(storage: Storage, instant: str, owner: Owner | None = None) -> None:
+    """Forbid it: files whose task has not yet seen `check_still_inflight` succeed will not stay.
+
+    Args:
+        owner: forbid it only if this one permitted it; None for any.
+    """
+    if owner is None:
+        storage.delete(heartbeat_path(instant))
+    else:
+        storage.delete_if_unchanged(heartbeat_path(instant), owner.encode())
 
 
 def check_still_inflight(storage: Storage, instant: str) -> None:

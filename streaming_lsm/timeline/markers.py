@@ -8,6 +8,7 @@ from streaming_lsm.errors import CorruptFileError, Fenced
 from streaming_lsm.format.names import BaseFileName, parse_file_name
 from streaming_lsm.storage.base import FileEntry, Storage
 from streaming_lsm.timeline.heartbeat import check_still_inflight
+from streaming_lsm.timeline.lock import TableLock
 
 TEMP_FOLDER = ".hoodie/.temp"
 
@@ -61,19 +62,23 @@ def is_file_of(path: str, instant: str) -> bool:
     return name is not None and name.instant == instant
 
 
-def delete_files(storage: Storage, paths: Iterable[str]) -> tuple[str, ...]:
+def delete_files(storage: Storage, lock: TableLock, paths: Iterable[str]) -> None:
     """Delete data files, and what failed attempts left half made beside them; logs go before base files.
 
     A base file bounds its slice: logs that outlived it, because of a crash, would count to the slice before.
 
-    Returns:
-        The paths that existed.
+    Args:
+        lock: the table's; looked at before each deletion.
+
+    Raises:
+        Fenced: another writer took the lock; the other files were not deleted.
     """
-    doomed = sorted(paths, key=lambda path: (_is_base(path), path))
-    deleted = tuple(path for path in doomed if storage.delete(path))
-    for partition in sorted({path.rpartition("/")[0] for path in doomed}):
+    ordered = sorted(paths, key=lambda path: (_is_base(path), path))
+    for path in ordered:
+        lock.verify()
+        storage.delete(path)
+    for partition in sorted({path.rpartition("/")[0] for path in ordered}):
         storage.sweep(partition)
-    return deleted
 
 
 def _is_base(path: str) -> bool:

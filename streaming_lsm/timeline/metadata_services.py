@@ -15,6 +15,7 @@ from streaming_lsm.format.commit import base_file_stat
 from streaming_lsm.format.compaction_plan import CompactionOperation, CompactionPlan
 from streaming_lsm.format.files_partition import FILE_GROUP, PARTITION, base_name, encode_base
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.lock import TableLock
@@ -22,7 +23,6 @@ from streaming_lsm.timeline.markers import delete_files
 from streaming_lsm.timeline.metadata_commit import DELTA_COMMIT, begin, complete, put_completed
 from streaming_lsm.timeline.metadata_listing import FilesSlice, slice_time, visible_files
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.timeline.waiting import CLEAN, COMPACTION
 
 _KEPT_SLICES = 2
 _MIB = 1 << 20
@@ -101,7 +101,6 @@ def _clean(metadata: Storage, times: InstantSource, lock: TableLock) -> None:
     root = unquote(metadata.uri)
     plan = CleanPlan(None, last, _POLICY, {PARTITION: tuple(f"{root}/{PARTITION}/{name}" for name in names)})
     begin(metadata, running, plan.encode())
-    lock.verify()
-    delete_files(metadata, [f"{PARTITION}/{name}" for name in names])
+    delete_files(metadata, lock, [f"{PARTITION}/{name}" for name in names])
     done = CleanMetadata(running.requested, 0, "", last, _POLICY, {PARTITION: names})
     put_completed(metadata, running, done.encode(), times, lock)

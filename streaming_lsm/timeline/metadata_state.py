@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.files_partition import PARTITION
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION
 from streaming_lsm.timeline.clock import next_time
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.metadata_commit import DELTA_COMMIT, FileChanges
 from streaming_lsm.timeline.metadata_listing import METADATA_TABLE, FilesSlice, counted_instants, is_first
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.timeline.waiting import CLEAN, COMPACTION
 
 _SETTINGS = {
     "hoodie.table.type": "MERGE_ON_READ",

@@ -15,36 +15,48 @@ from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.names import parse_file_name
 from streaming_lsm.format.rollback import RollbackMetadata, RollbackPlan, RollbackRequest, RolledBackPartition
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.action_kind import ROLLBACK
 from streaming_lsm.timeline.clock import InstantSource
+from streaming_lsm.timeline.decision import Decision, decision_path, delete_decisions, publish
 from streaming_lsm.timeline.heartbeat import close_instant
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
+from streaming_lsm.timeline.lock import TableLock
 from streaming_lsm.timeline.markers import delete_files, delete_markers, is_file_of, list_marked_files
 
 
-def roll_back(storage: Storage, target: Instant, times: InstantSource) -> Instant:
-    """Undo a pending write whose writer is dead or gives up; the table's lock must be held.
+def roll_back(storage: Storage, lock: TableLock, target: Instant, times: InstantSource) -> Instant:
+    """Undo a pending write whose writer is dead or gives up.
 
     The steps: tasks that outlived the writer are shut out; the plan names every file that a marker names; the files
-    are deleted; the rollback is completed; the write leaves the timeline; its markers go.
+    are deleted; the rollback is completed; the write leaves the timeline; its markers go, and last the decision.
 
     Args:
-        target: a pending commit, deltacommit or replacecommit.
+        lock: the table's, held by the caller.
+        target: a pending commit, deltacommit or replacecommit that is decided to be undone.
         times: source of the rollback's own times.
 
     Returns:
         The completed rollback.
+
+    Raises:
+        Fenced: another writer took the lock; it finishes the rollback.
     """
+    lock.verify()
     close_instant(storage, target.requested)
     plan = _plan(storage, target)
-    rollback = Instant(times.next(), "rollback", State.REQUESTED)
+    rollback = Instant(times.next(), ROLLBACK, State.REQUESTED)
+    lock.verify()
     storage.put_if_absent(rollback.path, plan.encode())
-    return _carry_out(storage, rollback, plan, times)
+    return _carry_out(storage, lock, rollback, plan, times)
 
 
-def resume_rollback(storage: Storage, rollback: Instant, plan: RollbackPlan, times: InstantSource) -> Instant:
+def resume_rollback(
+    storage: Storage, lock: TableLock, rollback: Instant, plan: RollbackPlan, times: InstantSource
+) -> Instant:
     """Carry out a pending rollback that another process began; see `roll_back`."""
+    lock.verify()
     close_instant(storage, plan.instant)
-    return _carry_out(storage, rollback, plan, times)
+    return _carry_out(storage, lock, rollback, plan, times)
 
 
 def read_plan(storage: Storage, rollback: Instant) -> RollbackPlan:
@@ -82,12 +94,19 @@ def planned_files(plan: RollbackPlan) -> tuple[str, ...]:
     )
 
 
-def clear_rolled_back(storage: Storage, target: Instant) -> None:
-    """Take a rolled back write off the timeline, and its markers with what late tasks added to them."""
+def clear_rolled_back(storage: Storage, lock: TableLock, target: Instant) -> None:
+    """Take a rolled back write off the timeline, and its markers with what late tasks added to them.
+
+    The decision goes last: its writer, should it go on, finds either the decision or the write gone.
+
+    Raises:
+        Fenced: another writer took the lock; it does what is left.
+    """
     for path in target.pending_paths():
         storage.delete(path)
-    delete_files(storage, list_marked_files(storage, target.requested))
+    delete_files(storage, lock, list_marked_files(storage, target.requested))
     delete_markers(storage, target.requested)
+    delete_decisions(storage, target.requested)
 
 
 def _plan(storage: Storage, target: Instant) -> RollbackPlan:
@@ -101,13 +120,15 @@ def _plan(storage: Storage, target: Instant) -> RollbackPlan:
     return RollbackPlan(target.requested, target.action, requests)
 
 
-def _carry_out(storage: Storage, rollback: Instant, plan: RollbackPlan, times: InstantSource) -> Instant:
+def _carry_out(
+    storage: Storage, lock: TableLock, rollback: Instant, plan: RollbackPlan, times: InstantSource
+) -> Instant:
     started_ms = times.now_ms()
     with suppress(FileExistsError):
         storage.put_if_absent(rollback.at(State.INFLIGHT).path, b"")
     target = Instant(plan.instant, plan.action, State.REQUESTED)
     files = sorted({*planned_files(plan), *list_marked_files(storage, target.requested)})
-    delete_files(storage, files)
+    delete_files(storage, lock, files)
     metadata = RollbackMetadata(
         start=rollback.requested,
         duration_ms=max(0, times.now_ms() - started_ms),
@@ -115,9 +136,11 @@ def _carry_out(storage: Storage, rollback: Instant, plan: RollbackPlan, times: I
         action=target.action,
         partitions=tuple(RolledBackPartition(name, tuple(paths)) for name, paths in _by_partition(files)),
     )
-    completed = rollback.completed_at(times.next())
-    storage.put_if_absent(completed.path, metadata.encode())
-    clear_rolled_back(storage, target)
+    lock.verify()
+    decision = Decision(decision_path(rollback.requested), rollback.completed_at(times.next()), metadata.encode())
+    completed = publish(storage, rollback, decision)
+    clear_rolled_back(storage, lock, target)
+    delete_decisions(storage, rollback.requested)
     return completed
 
 

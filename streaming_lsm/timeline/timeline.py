@@ -299,11 +299,15 @@ class Timeline:
 
 
 def _latest_states(found: Iterable[Instant]) -> Iterable[Instant]:
+    """Each action in its latest state; of a clean or rollback that two writers completed, the first completion."""
     latest: dict[tuple[str, str], Instant] = {}
     for instant in found:
         key = (instant.requested, instant.completes_as)
         other = latest.setdefault(key, instant)
         if other.is_completed and instant.is_completed and other != instant:
+            if not instant.is_write:
+                latest[key] = min(other, instant, key=lambda completed: completed.completed or "")
+                continue
             raise CorruptFileError(
                 f"{other.path} and {instant.path} complete one action twice: keep the one whose files exist"
             )

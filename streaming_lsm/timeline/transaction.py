@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 
@@ -20,18 +20,28 @@ from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
 from streaming_lsm.format.commit import CommitMetadata, WriteStat
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.action_kind import COMPACTION, ActionKind, OnFailure, kind_of
 from streaming_lsm.timeline.clock import InstantSource
+from streaming_lsm.timeline.decision import (
+    Decision,
+    decision_path,
+    delete_decisions,
+    open_run,
+    publish,
+    undo,
+    undo_run,
+)
 from streaming_lsm.timeline.heartbeat import Heartbeat, close_instant, open_instant
-from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
+from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.lock import TableLock
-from streaming_lsm.timeline.markers import delete_markers, marker_folder
+from streaming_lsm.timeline.markers import delete_files, delete_markers, marker_folder
 from streaming_lsm.timeline.metadata_table import MetadataTable
-from streaming_lsm.timeline.recovery import recover, refuse_living
+from streaming_lsm.timeline.recovery import recover, refuse_living, settle_pending
 from streaming_lsm.timeline.replay import LEDGER_KEY, ReplayIdentity, WriterLedger
 from streaming_lsm.timeline.rollback import roll_back
 from streaming_lsm.timeline.runtime import Runtime
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.timeline.waiting import CLEAN, COMPACTION, SERVICES, delete_attempts, put_back
+from streaming_lsm.timeline.waiting import delete_attempts, put_back
 
 _LOG = logging.getLogger(__name__)
 
@@ -87,8 +97,9 @@ class Transaction:
         self._heartbeat = Heartbeat(storage, self._lock, options[HEARTBEAT_MS])
         self._metadata = MetadataTable(storage, options, self._lock)
         self._begun: Instant | None = None
+        self._decision_path = ""
         self._reconciled: frozenset[str] | None = None
-        # From the moment the commit may be visible, nothing may undo it.
+        # From the moment the commit may be decided, nothing may undo it.
         self._published = False
 
     def __enter__(self) -> Transaction:
@@ -98,32 +109,39 @@ class Transaction:
 
         Raises:
             CommitConflict: a living writer is at work; the message names it.
+            CommitUnknown: the storage does not tell what an earlier writer decided.
+            Fenced: another writer took the lock in the meantime.
         """
         self._lock.acquire()
         try:
             self._heartbeat.start()
             found = Timeline.load(self._storage)
             refuse_living(self._storage, found, self._runtime, self._lease_ms)
+            found = settle_pending(self._storage, found)
             # Before the recovery: a rollback that is completed makes what the metadata table says of its target final.
             self._metadata.open(found)
             self._times = self._instant_source(found)
             self.timeline = recover(self._storage, self._lock, found, self._times)
             self._metadata.serve(self.timeline, self._times)
             self._ledger = WriterLedger.of(self.timeline)
-        except BaseException:
-            self._let_go()
+        except BaseException as error:
+            self._let_go(error)
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Roll back what was begun and not completed, as far as that is possible, and release the lock."""
+        """Roll back what was begun and not completed, as far as that is possible, and release the lock.
+
+        Raises:
+            Fenced: in place of an error about a file, when another writer took the lock, and with it the file.
+        """
         try:
             if self._begun is not None and not self._published:
                 self._give_up(self._begun)
         finally:
-            self._let_go()
+            self._let_go(error)
 
     @property
     def already_committed(self) -> bool:
@@ -153,13 +171,15 @@ class Transaction:
             raise ValueError(f"{action!r} is no write: expected one of {', '.join(sorted(WRITE_ACTIONS))}")
         self._lock.verify()
         instant = Instant(self._times.next(), action, State.REQUESTED)
-        self._begun = instant
-        # The heartbeat comes first: nobody may take the instant for a dead writer's, not for a moment.
+        self._begun, self._decision_path = instant, decision_path(instant.requested)
+        # The heartbeat comes first, so that the instant is at no moment taken for a dead writer's.
         open_instant(self._storage, instant.requested, self._lock.owner)
         self._heartbeat.follow(instant.requested)
         self._storage.put_if_absent(instant.path, b"")
         self._storage.put_if_absent(instant.at(State.INFLIGHT).path, b"")
         self._storage.make_folder(marker_folder(instant.requested))
+        # Before tasks are started: a writer that took the lock meanwhile did not see the instant.
+        self._lock.verify()
         return instant.requested
 
     def verify(self) -> None:
@@ -180,27 +200,47 @@ class Transaction:
         Args:
             requested: as `new_time` gave it, so that the plan can depend on it.
             plan: content of the requested file.
+
+        Raises:
+            Fenced: another writer took the lock, and with it the files that were planned with; the plan is withdrawn.
         """
         self._lock.verify()
-        instant = Instant(requested, _service(action), State.REQUESTED)
+        instant = Instant(requested, _planned(action).action, State.REQUESTED)
         self._storage.put_if_absent(instant.path, plan)
+        try:
+            self._lock.verify()
+        except Fenced:
+            if not self._storage.exists(instant.at(State.INFLIGHT).path):
+                self._storage.delete(instant.path)
+            raise
         return instant
 
     def start(self, waiting: Instant) -> None:
         """Take up an action that waits; tasks may create files of a compaction from now on."""
         if self._begun is not None:
             raise RuntimeError("a transaction carries out one instant: begin or start was called before")
+        kind = _planned(waiting.action)
         self._lock.verify()
-        self._begun = waiting
-        if _service(waiting.action) == COMPACTION:
-            # Whatever an earlier run left, of this program or another one: nobody runs it any more.
+        self._begun, self._decision_path = waiting, decision_path(waiting.requested)
+        if kind.has_runs:
+            # Files and markers that an earlier run left, of this program or another one, which is over.
             put_back(self._storage, self._lock, waiting)
+            self._decision_path = open_run(self._storage, waiting)
             open_instant(self._storage, waiting.requested, self._lock.owner)
             self._heartbeat.follow(waiting.requested)
             self._storage.make_folder(marker_folder(waiting.requested))
         # A clean that died is inflight already; deleting its files once more does no harm.
         with suppress(FileExistsError):
             self._storage.put_if_absent(waiting.at(State.INFLIGHT).path, b"")
+        self._lock.verify()
+
+    def delete_files(self, paths: Iterable[str]) -> None:
+        """Delete the files of a clean's plan.
+
+        Raises:
+            Fenced: another writer took the lock; it deletes the rest.
+        """
+        delete_files(self._storage, self._lock, paths)
 
     def reconcile(self, stats: Sequence[WriteStat]) -> None:
         """Make the instant's files those of `stats` and no others; tasks that still run are shut out.
@@ -211,9 +251,9 @@ class Transaction:
             Fenced: another writer took the lock, and may run the same compaction; none of its files was deleted.
         """
         instant = self._running()
-        listed = frozenset(stat.path for stat in stats)
+        listed = _paths(stats)
         self._lock.verify()
-        close_instant(self._storage, instant.requested)
+        close_instant(self._storage, instant.requested, self._lock.owner)
         delete_attempts(self._storage, self._lock, instant, listed)
         self._reconciled = listed
 
@@ -237,12 +277,12 @@ class Transaction:
 
         Raises:
             CorruptFileError: a file of `stats` is missing; nothing was published.
-            Fenced: another writer took the lock; nothing was published, or it was taken back.
-            CommitUnknown: the storage failed and does not tell whether the file is there. Do not write again: the
+            Fenced: another writer took the lock, and undid the write; nothing was published.
+            CommitUnknown: the storage failed and does not tell whether the write is decided. Do not write again: the
                 next transaction finds out, and `already_committed` says it.
         """
         running = self._running()
-        if self._reconciled != frozenset(stat.path for stat in stats):
+        if self._reconciled != _paths(stats):
             raise RuntimeError("reconcile the very stats that are to be completed")
         metadata = CommitMetadata(
             tuple(stats),
@@ -256,84 +296,39 @@ class Transaction:
 
     def complete_clean(self, metadata: bytes) -> Instant:
         """Record that the files of the clean's plan are gone; raises as `complete`."""
-        return self._finish(self._running(), metadata)
+        completed = self._finish(self._running(), metadata)
+        self._clean_up(completed)
+        return completed
 
     def _finish(self, running: Instant, data: bytes) -> Instant:
         self._check_files()
         self._metadata.record(running, data, self._times)
         completed = running.completed_at(self._times.next())
-        # After everything that takes its time: from here to the put nobody looks whether the lock was taken.
+        # A writer that takes the lock later undoes what is pending, unless the decision comes first.
         self._lock.verify()
-        self._publish(completed, data)
-        if running.action in SERVICES:
-            self._settle(completed)
-        return completed
-
-    def _settle(self, completed: Instant) -> None:
-        """Leave one completion of a compaction or clean, whose next run has the same instant.
-
-        A driver that was stopped between its last look at the lock and the put adds one to what another driver does
-        or has done. Both look after their put, so that one of them at least sees both. The holder's stands.
-        """
-        names = (name for name in self._storage.names(TIMELINE_FOLDER) if name.startswith(completed.requested))
-        rivals = [
-            found.path
-            for found in map(Instant.parse, names)
-            if found is not None
-            and found.action == completed.action
-            and found.completed not in (None, completed.completed)
-        ]
+        self._published = True
         try:
-            self._lock.verify()
-        except Fenced:
-            if rivals or self._missing_files():
-                self._storage.delete(completed.path)
-                raise
-            return
-        for rival in rivals:
-            _LOG.warning("removing %s of %s, whose writer had lost the lock", rival, self._storage.uri)
-            self._storage.delete(rival)
+            return publish(self._storage, running, Decision(self._decision_path, completed, data))
+        except CommitUnknown:
+            raise
+        except Exception:
+            self._published = False
+            raise
 
     def _check_files(self) -> None:
         """At the last moment, as nothing brings a file back that vanished while the write was still open."""
-        missing = self._missing_files()
+        missing = [path for path in sorted(self._reconciled or ()) if not self._storage.exists(path)]
         if missing:
-            self._lock.verify()  # whoever took it deletes them
+            self._lock.verify()  # a writer that took it deletes them
             raise CorruptFileError(f"{missing[0]} in {self._storage.uri} is gone since it was written: write it again")
 
-    def _missing_files(self) -> list[str]:
-        return [path for path in sorted(self._reconciled or ()) if not self._storage.exists(path)]
-
-    def _publish(self, completed: Instant, data: bytes) -> None:
-        self._published = True
-        try:
-            self._storage.put_if_absent(completed.path, data)
-        except Exception as error:
-            if not self._is_there(completed, data, error):
-                self._published = False
-                raise
-
-    def _is_there(self, completed: Instant, data: bytes, error: Exception) -> bool:
-        """Whether a put that failed has taken effect all the same; settled by reading, never by writing again."""
-        try:
-            found = self._storage.read(completed.path)
-        except FileNotFoundError:
-            return False
-        except Exception as unreadable:
-            raise CommitUnknown(
-                f"creating {completed.path} in {self._storage.uri} failed ({error}), and so did looking for it "
-                f"({unreadable}): look at the timeline before writing this batch again"
-            ) from error
-        if found != data:
-            raise Fenced(f"{completed.path} in {self._storage.uri} was made by another writer: stop") from error
-        return True
-
     def _clean_up(self, completed: Instant) -> None:
-        """Remove the markers. The commit stands whatever happens here; the next transaction does what is left."""
+        """Remove markers and decision. The commit stands if that fails; the next transaction does what is left."""
         try:
             # A task that was shut out after the reconciliation may have died before it removed its file.
             delete_attempts(self._storage, self._lock, completed, self._reconciled or frozenset())
             delete_markers(self._storage, completed.requested)
+            delete_decisions(self._storage, completed.requested)
         except Exception:
             _LOG.warning("%s is committed, but its markers remain for now", completed.path, exc_info=True)
 
@@ -364,29 +359,56 @@ class Transaction:
 
     def _give_up(self, begun: Instant) -> None:
         """Roll back the own instant, or put it back; where that fails the next transaction does it."""
-        if begun.action == CLEAN:
+        kind = kind_of(begun.action)
+        if kind.on_failure is OnFailure.KEEP:
             return
         try:
             self._lock.verify()
             timeline = Timeline.load(self._storage)
             pending = next((instant for instant in timeline.pending if instant.requested == begun.requested), None)
             if pending is None:
-                close_instant(self._storage, begun.requested)
-                return
-            self._metadata.forget(pending)
-            if begun.action == COMPACTION:
-                put_back(self._storage, self._lock, pending)
-            else:
-                roll_back(self._storage, pending, self._instant_source(timeline))
+                close_instant(self._storage, begun.requested, self._lock.owner)
+            elif kind.has_runs:
+                self._put_back(pending)
+            elif undo(self._storage, pending, self._decision_path):
+                self._metadata.forget(pending)
+                roll_back(self._storage, self._lock, pending, self._instant_source(timeline))
         except Fenced as error:
             _LOG.warning("%s is left to the writer that took over: %s", begun.path, error)
+            # So that this process, which lives, does not seem to be writing it still.
+            self._guarded(lambda: close_instant(self._storage, begun.requested, self._lock.owner))
         except Exception:
             uri = self._storage.uri
             _LOG.warning("%s in %s could not be rolled back; the next write does it", begun.path, uri, exc_info=True)
 
-    def _let_go(self) -> None:
+    def _put_back(self, pending: Instant) -> None:
+        if undo_run(self._storage, pending, self._decision_path):
+            self._metadata.forget(pending)
+            put_back(self._storage, self._lock, pending)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception:
+            _LOG.warning("leaving a write in %s: a step failed", self._storage.uri, exc_info=True)
+
+    def _let_go(self, error: BaseException | None) -> None:
+        """Stop the heartbeat and release the lock; see `__exit__` for what is raised in place of `error`."""
         self._heartbeat.stop()
+        fenced = self._fenced() if isinstance(error, (OSError, CorruptFileError)) else None
         self._lock.release()
+        if fenced is not None and not self._published:
+            raise fenced from error
+
+    def _fenced(self) -> Fenced | None:
+        """The error that says that the lock was lost, if it was."""
+        try:
+            self._lock.verify()
+        except Fenced as fenced:
+            return fenced
+        except Exception:
+            _LOG.warning("the lock of %s cannot be looked at", self._storage.uri, exc_info=True)
+        return None
 
     def _instant_source(self, timeline: Timeline) -> InstantSource:
         zone, skew_ms = self._config.timeline_zone, self._options[CLOCK_SKEW_MS]
@@ -394,7 +416,12 @@ class Transaction:
         return InstantSource(self._runtime.clock, self._runtime.sleep, zone, skew_ms, last)
 
 
-def _service(action: str) -> str:
-    if action not in SERVICES:
-        raise ValueError(f"{action!r} is not planned first: expected one of {', '.join(sorted(SERVICES))}")
-    return action
+def _planned(action: str) -> ActionKind:
+    kind = kind_of(action)
+    if not kind.is_planned:
+        raise ValueError(f"{action!r} is not planned first: compactions and cleans are")
+    return kind
+
+
+def _paths(stats: Iterable[WriteStat]) -> frozenset[str]:
+    return frozenset(path for stat in stats for path in stat.paths)

@@ -11,16 +11,12 @@ from __future__ import annotations
 from collections.abc import Set
 
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION
 from streaming_lsm.timeline.heartbeat import close_instant
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.lock import TableLock
 from streaming_lsm.timeline.markers import delete_files, list_marked_files
 from streaming_lsm.timeline.timeline import Timeline
-
-COMPACTION, CLEAN = "compaction", "clean"
-
-SERVICES = frozenset({COMPACTION, CLEAN})
-"""Actions that are planned first and carried out later, maybe by another process."""
 
 
 def pending_compactions(timeline: Timeline) -> tuple[Instant, ...]:
@@ -34,10 +30,10 @@ def pending_cleans(timeline: Timeline) -> tuple[Instant, ...]:
 
 
 def put_back(storage: Storage, lock: TableLock, compaction: Instant) -> None:
-    """Take a compaction whose run is over back to requested.
+    """Take a compaction whose run is undone back to requested.
 
-    Its tasks are shut out, its files are deleted, and last it stops being inflight: whoever dies in between leaves
-    it inflight, and its next run puts it back again. Plan and markers stay.
+    Its tasks are shut out, its files are deleted, and last it stops being inflight: a writer that dies in between
+    leaves it inflight, and its next run puts it back again. Plan and markers stay.
 
     Args:
         lock: the table's, held by the caller.
@@ -45,19 +41,20 @@ def put_back(storage: Storage, lock: TableLock, compaction: Instant) -> None:
     Raises:
         Fenced: it is not held any more.
     """
+    lock.verify()
     close_instant(storage, compaction.requested)
     delete_attempts(storage, lock, compaction)
+    lock.verify()
     storage.delete(compaction.at(State.INFLIGHT).path)
 
 
 def delete_attempts(storage: Storage, lock: TableLock, instant: Instant, kept: Set[str] = frozenset()) -> None:
     """Delete every file that a marker of the instant names, apart from those to be kept.
 
+    The lock is looked at after the markers were listed: a later holder of the lock may run the same instant, and the
+    markers of that run are then not among these.
+
     Raises:
         Fenced: the lock is not held any more.
     """
-    attempts = set(list_marked_files(storage, instant.requested)) - kept
-    # Checked after the markers were listed: whoever takes the lock later may run the same instant, and the markers
-    # of that run are then not among these.
-    lock.verify()
-    delete_files(storage, attempts)
+    delete_files(storage, lock, set(list_marked_files(storage, instant.requested)) - kept)

@@ -81,6 +81,12 @@ class FaultyStorage:
     def replace(self, path: str, data: bytes) -> None:
         self._call("replace", path, lambda: self._inner.replace(path, data))
 
+    def replace_if_unchanged(self, path: str, data: bytes, expected: bytes) -> bool:
+        return self._call("replace_if_unchanged", path, lambda: self._inner.replace_if_unchanged(path, data, expected))
+
+    def delete_if_unchanged(self, path: str, expected: bytes) -> bool:
+        return self._call("delete_if_unchanged", path, lambda: self._inner.delete_if_unchanged(path, expected))
+
     def touch(self, path: str) -> None:
         self._call("touch", path, lambda: self._inner.touch(path))
 

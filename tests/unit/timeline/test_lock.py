@@ -126,12 +126,11 @@ def test_of_two_takers_that_saw_the_same_dead_owner_one_wins(storage: LocalStora
     first, second = new_process(), new_process()
 
     class Slow(FaultyStorage):
-        """Lets the first taker do everything between the second one's look at the dead owner and its claim."""
+        """Lets the first taker do everything between the second one's look at the dead owner and its own taking."""
 
-        def put_if_absent(self, path: str, data: bytes) -> None:
-            if path.endswith(".claim"):
-                lock(storage, first, "first").acquire()
-            super().put_if_absent(path, data)
+        def replace_if_unchanged(self, path: str, data: bytes, expected: bytes) -> bool:
+            lock(storage, first, "first").acquire()
+            return super().replace_if_unchanged(path, data, expected)
 
     living = {first.process()}
     second = replace(second, process_lives=lambda process: process in living)
@@ -142,16 +141,19 @@ def test_of_two_takers_that_saw_the_same_dead_owner_one_wins(storage: LocalStora
     assert owner.writer_id == "first"
 
 
-def test_a_living_taker_in_the_middle_of_taking_over_is_respected(storage: LocalStorage) -> None:
-    lock(storage, new_process()).acquire()
-    faulty = FaultyStorage(storage)
-    lock(faulty, new_process()).acquire()
-    replacing = next(n for n, (name, _) in enumerate(faulty.calls) if name == "replace")
-    taker = new_process()
-    with pytest.raises(Killed):
-        lock(FaultyStorage(storage, {replacing: Fault.KILL_BEFORE}), taker, "taker").acquire()
-    with pytest.raises(CommitConflict, match="'taker'"):
-        lock(storage, new_process(alive=lambda process: process == taker.process())).acquire()
+def test_a_writer_that_is_stopped_before_it_releases_leaves_the_takers_lock_alone(storage: LocalStorage) -> None:
+    taker = lock(storage, new_process(), "taker")
+
+    class Slow(FaultyStorage):
+        def delete_if_unchanged(self, path: str, expected: bytes) -> bool:
+            taker.acquire()
+            return super().delete_if_unchanged(path, expected)
+
+    stopped = lock(Slow(storage), new_process())
+    stopped.acquire()
+    stopped.release()
+    taker.verify()
+    assert taker.taken_over
 
 
 def test_takers_that_die_one_after_the_other_leave_the_lock_takeable(storage: LocalStorage, tmp_path: Path) -> None:

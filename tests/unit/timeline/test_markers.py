@@ -14,6 +14,7 @@ from streaming_lsm.errors import CorruptFileError, Fenced
 from streaming_lsm.keys.partition_path import path_fault
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.heartbeat import close_instant, open_instant
+from streaming_lsm.timeline.lock import LOCK_FILE, TableLock
 from streaming_lsm.timeline.markers import (
     create_marker,
     delete_files,
@@ -136,8 +137,30 @@ def test_a_line_of_collected_markers_is_taken_as_it_is(storage: LocalStorage, pa
     assert list_marked_files(storage, INSTANT) == tuple(sorted([f"{partition}/{NAME}", f"nl/{other}"]))
 
 
+def held_lock(storage: LocalStorage) -> TableLock:
+    lock = TableLock(storage, "query", 1000, new_process())
+    lock.acquire()
+    return lock
+
+
 def test_deleting_files_also_removes_what_was_left_half_made_beside_them(storage: LocalStorage, tmp_path: Path) -> None:
     storage.put_if_absent(f"nl/{NAME}", b"")
     (tmp_path / "nl" / f".{'0' * 32}.lsm-tmp").write_bytes(b"torn")
-    assert delete_files(storage, [f"nl/{NAME}", f"de/{NAME}"]) == (f"nl/{NAME}",)
+    delete_files(storage, held_lock(storage), [f"nl/{NAME}", f"de/{NAME}"])
     assert not any(path.startswith("nl/") for path in files_below(tmp_path))
+
+
+def test_files_are_deleted_only_while_the_lock_is_held(storage: LocalStorage, tmp_path: Path) -> None:
+    class Stopped(LocalStorage):
+        """Another writer takes the lock after the first deletion."""
+
+        def delete(self, path: str) -> bool:
+            storage.replace(LOCK_FILE, b"another")
+            return super().delete(path)
+
+    paths = [f"{partition}/{NAME}" for partition in ("de", "nl")]
+    for path in paths:
+        storage.put_if_absent(path, b"")
+    with pytest.raises(Fenced):
+        delete_files(Stopped(tmp_path), held_lock(storage), paths)
+    assert [path for path in paths if storage.exists(path)] == paths[1:]

@@ -15,6 +15,7 @@ from streaming_lsm.format.files_partition import FIRST_INSTANT
 from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.decision import DECISION_FOLDER
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.metadata_commit import FileChanges
 from streaming_lsm.timeline.metadata_listing import folder_listing, metadata_listing
@@ -144,7 +145,7 @@ def test_a_write_that_fails_takes_its_delta_commit_along(tmp_path: Path) -> None
 
     class Full(FaultyStorage):
         def put_if_absent(self, path: str, data: bytes) -> None:
-            if path.startswith(".hoodie/timeline") and path.endswith(".deltacommit"):
+            if path.startswith(DECISION_FOLDER) and b".deltacommit" in data.partition(b"\n")[0]:
                 assert len(delta_commits(metadata_timeline(tmp_path))) == 4
                 raise OSError("no room")
             super().put_if_absent(path, data)

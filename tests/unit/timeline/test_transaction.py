@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,13 +13,14 @@ import pytest
 from streaming_lsm.config import CLOCK_SKEW_MS
 from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError, Fenced
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.decision import decision_path
 from streaming_lsm.timeline.heartbeat import heartbeat_path
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.lock import LOCK_FILE, TableLock
 from streaming_lsm.timeline.markers import marker_folder, marker_path
 from streaming_lsm.timeline.replay import WriterLedger
 from streaming_lsm.timeline.timeline import Timeline
-from tests.support.faulty_storage import Fault, FaultyStorage
+from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.writers import (
     FAILED,
     KEPT,
@@ -219,24 +221,31 @@ def test_a_living_writer_is_neither_disturbed_nor_rolled_back(storage: LocalStor
     assert_clean(tmp_path, [0])
 
 
-def completing_call(storage: LocalStorage) -> int:
+def deciding_call(storage: LocalStorage) -> int:
+    """The number of the call by which a first batch is decided; the put of the completed file comes two calls later."""
     counted = FaultyStorage(storage)
     completed = write_batch(counted, new_process(), 0)
     assert completed is not None
-    return counted.calls.index(("put_if_absent", completed.path))
+    decided = counted.calls.index(("put_if_absent", decision_path(completed.requested)))
+    assert counted.calls[decided + COMPLETING] == ("put_if_absent", completed.path)
+    return decided
+
+
+COMPLETING = 2
 
 
 def test_a_commit_whose_answer_is_lost_is_settled_by_reading(tmp_path: Path) -> None:
-    call = completing_call(make_table(tmp_path / "unharmed"))
-    storage = make_table(tmp_path / "t")
-    faulty = FaultyStorage(storage, {call: Fault.FAIL_AFTER})
-    assert write_batch(faulty, new_process(), 0) is not None
-    assert [path for name, path in faulty.calls if name == "put_if_absent"].count(faulty.calls[call][1]) == 1
-    assert_clean(tmp_path / "t", [0])
+    decided = deciding_call(make_table(tmp_path / "unharmed"))
+    for call in (decided, decided + COMPLETING):
+        root = tmp_path / str(call)
+        faulty = FaultyStorage(make_table(root), {call: Fault.FAIL_AFTER})
+        assert write_batch(faulty, new_process(), 0) is not None
+        assert [path for name, path in faulty.calls if name == "put_if_absent"].count(faulty.calls[call][1]) == 1
+        assert_clean(root, [0])
 
 
-def test_a_commit_that_failed_is_rolled_back_and_can_be_repeated(tmp_path: Path) -> None:
-    call = completing_call(make_table(tmp_path / "unharmed"))
+def test_a_commit_that_was_not_decided_is_rolled_back_and_can_be_repeated(tmp_path: Path) -> None:
+    call = deciding_call(make_table(tmp_path / "unharmed"))
     storage = make_table(tmp_path / "t")
     with pytest.raises(OSError, match="injected"):
         write_batch(FaultyStorage(storage, {call: Fault.FAIL_BEFORE}), new_process(), 0)
@@ -245,12 +254,23 @@ def test_a_commit_that_failed_is_rolled_back_and_can_be_repeated(tmp_path: Path)
     assert_clean(tmp_path / "t", [0])
 
 
+def test_a_commit_that_was_decided_is_completed_by_the_next_transaction(tmp_path: Path) -> None:
+    call = deciding_call(make_table(tmp_path / "unharmed")) + COMPLETING
+    storage = make_table(tmp_path / "t")
+    with pytest.raises(CommitUnknown, match="the next transaction completes it"):
+        write_batch(FaultyStorage(storage, {call: Fault.FAIL_BEFORE}), new_process(), 0)
+    assert Timeline.load(storage).completed_writes == ()
+    with transaction(storage, new_process(), 0) as later:
+        assert later.already_committed
+    assert_clean(tmp_path / "t", [0])
+
+
 @pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER])
 def test_an_outcome_that_cannot_be_learnt_is_said_and_nothing_is_undone(tmp_path: Path, fault: Fault) -> None:
-    call = completing_call(make_table(tmp_path / "unharmed"))
+    call = deciding_call(make_table(tmp_path / "unharmed"))
     root = tmp_path / "t"
     storage = make_table(root)
-    with pytest.raises(CommitUnknown, match="deltacommit"):
+    with pytest.raises(CommitUnknown, match="decisions"):
         write_batch(FaultyStorage(storage, {call: fault, call + 1: Fault.FAIL_BEFORE}), new_process(), 0)
     assert {path for path in files_below(root) if path.startswith(("nl/", "de/"))}
     with transaction(storage, new_process(), 0) as later:
@@ -260,12 +280,25 @@ def test_an_outcome_that_cannot_be_learnt_is_said_and_nothing_is_undone(tmp_path
 
 
 def test_markers_that_cannot_be_removed_do_not_fail_the_commit(tmp_path: Path) -> None:
-    call = completing_call(make_table(tmp_path / "unharmed"))
-    storage = make_table(tmp_path / "t")
-    assert write_batch(FaultyStorage(storage, {call + 1: Fault.FAIL_BEFORE}), new_process(), 0) is not None
-    with transaction(storage, new_process()):
-        pass
-    assert_clean(tmp_path / "t", [0])
+    call = deciding_call(make_table(tmp_path / "unharmed")) + COMPLETING
+    for later in (2, 3, 4, 5):
+        root = tmp_path / str(later)
+        storage = make_table(root)
+        assert write_batch(FaultyStorage(storage, {call + later: Fault.FAIL_BEFORE}), new_process(), 0) is not None
+        with transaction(storage, new_process()):
+            pass
+        assert_clean(root, [0])
+
+
+def test_a_damaged_decision_stops_the_next_writer_and_names_the_file(storage: LocalStorage) -> None:
+    with suppress(Killed), transaction(FaultyStorage(storage), new_process(), 0) as running:
+        instant = running.begin()
+        storage.delete(LOCK_FILE)
+        raise Killed
+    for content in (b"", b"{", b"[]", b'{"completed": "20200101000000000_20200101000000001.deltacommit"}\n'):
+        storage.replace(decision_path(instant), content)
+        with pytest.raises(CorruptFileError, match=decision_path(instant)):
+            write_batch(storage, new_process(), 0)
 
 
 def test_times_of_many_commits_in_one_millisecond_are_distinct_and_grow(storage: LocalStorage, tmp_path: Path) -> None:

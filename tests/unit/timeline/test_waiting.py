@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,14 +14,16 @@ from streaming_lsm.format.commit import WriteStat, base_file_stat
 from streaming_lsm.format.names import BaseFileName
 from streaming_lsm.storage.base import FileEntry, Storage
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.decision import DECISION_FOLDER
 from streaming_lsm.timeline.heartbeat import check_still_inflight, heartbeat_path, open_instant
-from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
 from streaming_lsm.timeline.markers import create_marker, list_marked_files, marker_folder
 from streaming_lsm.timeline.owner import Owner
+from streaming_lsm.timeline.runtime import Runtime
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.timeline.transaction import Transaction
 from tests.support.faulty_storage import FaultyStorage, Killed
-from tests.support.writers import KEPT, NOON_MS, SCHEMA, make_table, new_process, transaction, write_batch
+from tests.support.writers import KEPT, NOON_MS, SCHEMA, files_below, make_table, new_process, transaction, write_batch
 
 PLAN = b"plan"
 
@@ -271,7 +273,7 @@ class Takeover:
 
 def assert_completed(storage: Storage, run: Takeover) -> None:
     completed = run.complete()
-    assert Timeline.load(storage).completed_writes[-1] == completed
+    assert completed in Timeline.load(storage).completed_writes
     assert all(storage.exists(stat.path) for stat in run.stats)
 
 
@@ -346,36 +348,45 @@ def test_a_zombie_whose_files_the_next_run_deleted_says_that_its_lock_was_taken(
 
 
 class Halting(LocalStorage):
-    """A process that is stopped between its last look at the lock and the put that publishes."""
+    """A process that is stopped between its last look at the lock and a put."""
 
-    def __init__(self, root: Path, suffix: str, meanwhile: Callable[[], None]) -> None:
+    def __init__(self, root: Path, prefix: str, meanwhile: Callable[[], None]) -> None:
         super().__init__(root)
-        self._suffix, self._meanwhile = suffix, [meanwhile]
+        self._prefix, self._meanwhile = prefix, [meanwhile]
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        if path.endswith(self._suffix) and self._meanwhile:
+        if path.startswith(self._prefix) and not path.endswith(".run") and self._meanwhile:
             self._meanwhile.pop()()
         super().put_if_absent(path, data)
+
+
+DECIDING = f"{DECISION_FOLDER}/"
+
+
+def completing(waiting: Instant) -> str:
+    return f"{TIMELINE_FOLDER}/{waiting.requested}_"
 
 
 def completions(storage: Storage, waiting: Instant) -> list[Instant]:
     return [done for done in Timeline.load(storage).instants if done.requested == waiting.requested and done.completed]
 
 
-def test_a_zombie_that_publishes_after_the_next_run_takes_its_commit_back(
-    storage: LocalStorage, tmp_path: Path
-) -> None:
+def late() -> Runtime:
+    return new_process(clock=lambda: NOON_MS + 10**6)
+
+
+def test_a_zombie_that_decides_after_the_next_run_is_fenced(storage: LocalStorage, tmp_path: Path) -> None:
     waiting = schedule(storage)
     done: list[Instant] = []
 
     def next_run() -> None:
-        with transaction(storage, new_process(clock=lambda: NOON_MS + 10**6)) as tx:
+        with transaction(storage, late()) as tx:
             tx.start(waiting)
             run = Takeover(tx, waiting, [write_base(storage, waiting.requested, attempt=1)])
             run.reconcile()
             done.append(run.complete())
 
-    halting = Halting(tmp_path, ".commit", next_run)
+    halting = Halting(tmp_path, DECIDING, next_run)
     with transaction(halting, new_process()) as first:
         first.start(waiting)
         zombie = Takeover(first, waiting, [write_base(halting, waiting.requested)])
@@ -385,41 +396,39 @@ def test_a_zombie_that_publishes_after_the_next_run_takes_its_commit_back(
     assert completions(storage, waiting) == done
     (stat,) = Timeline.load(storage).read_commit(done[0]).stats
     assert storage.exists(stat.path)
+    assert not any(path.startswith(DECISION_FOLDER) for path in files_below(tmp_path))
 
 
-def test_a_run_replaces_the_commit_of_a_zombie_that_published_meanwhile(storage: LocalStorage, tmp_path: Path) -> None:
-    waiting, living = schedule(storage), transaction(storage, new_process(clock=lambda: NOON_MS + 10**6))
-    stats: list[WriteStat] = []
+def test_a_run_that_was_decided_is_completed_by_the_next_holder_of_the_lock(
+    storage: LocalStorage, tmp_path: Path
+) -> None:
+    waiting = schedule(storage)
+    seen: list[Instant] = []
 
     def take_over() -> None:
-        living.__enter__()
+        with transaction(storage, late()) as living:
+            assert living.timeline.pending == ()
+            seen.extend(completions(storage, waiting))
 
-    halting = Halting(tmp_path, ".commit", take_over)
+    halting = Halting(tmp_path, completing(waiting), take_over)
     with transaction(halting, new_process()) as first:
         first.start(waiting)
         zombie = Takeover(first, waiting, [write_base(halting, waiting.requested)])
         zombie.reconcile()
-        zombie.complete()
-        # Its clearing up must not touch what the holder of the lock is about to write.
-        assert list_marked_files(storage, waiting.requested)
-    living.start(waiting)
-    stats.append(write_base(storage, waiting.requested, attempt=1))
-    run = Takeover(living, waiting, stats)
-    run.reconcile()
-    completed = run.complete()
-    living.__exit__(None, None, None)
-    assert completions(storage, waiting) == [completed]
-    assert storage.exists(stats[0].path)
+        assert seen == []
+        assert [zombie.complete()] == seen
+    assert completions(storage, waiting) == seen
+    assert storage.exists(zombie.stats[0].path)
 
 
-def test_a_zombie_whose_files_the_next_run_deleted_takes_its_commit_back(storage: LocalStorage, tmp_path: Path) -> None:
+def test_a_zombie_whose_files_the_next_run_deleted_publishes_nothing(storage: LocalStorage, tmp_path: Path) -> None:
     waiting = schedule(storage)
 
     def begin_and_leave() -> None:
         with transaction(storage, new_process()) as tx:
             tx.start(waiting)
 
-    with transaction(Halting(tmp_path, ".commit", begin_and_leave), new_process()) as first:
+    with transaction(Halting(tmp_path, DECIDING, begin_and_leave), new_process()) as first:
         first.start(waiting)
         zombie = Takeover(first, waiting, [write_base(storage, waiting.requested)])
         zombie.reconcile()
@@ -428,20 +437,54 @@ def test_a_zombie_whose_files_the_next_run_deleted_takes_its_commit_back(storage
     assert pending(storage) == (waiting,)
 
 
-def test_a_clean_that_a_zombie_records_too_stays_recorded_once(storage: LocalStorage, tmp_path: Path) -> None:
+def test_a_zombie_is_kept_out_by_a_writer_that_has_not_touched_the_compaction(
+    storage: LocalStorage, tmp_path: Path
+) -> None:
+    waiting = schedule(storage)
+
+    def write_and_leave() -> None:
+        write_batch(storage, late(), 1)
+
+    with transaction(Halting(tmp_path, DECIDING, write_and_leave), new_process()) as first:
+        first.start(waiting)
+        zombie = Takeover(first, waiting, [write_base(storage, waiting.requested)])
+        zombie.reconcile()
+        with pytest.raises(Fenced):
+            zombie.complete()
+    assert completions(storage, waiting) == []
+    with transaction(storage, new_process()) as tx:
+        tx.start(waiting)
+        run = Takeover(tx, waiting, [write_base(storage, waiting.requested, attempt=2)])
+        run.reconcile()
+        assert_completed(storage, run)
+
+
+@pytest.mark.parametrize("halt", [lambda waiting: DECIDING, completing])
+def test_a_clean_that_two_drivers_carry_out_is_recorded_once(
+    storage: LocalStorage, tmp_path: Path, halt: Callable[[Instant], str]
+) -> None:
     waiting = schedule(storage, "clean")
 
     def next_run() -> None:
-        with transaction(storage, new_process(clock=lambda: NOON_MS + 10**6)) as tx:
-            tx.start(waiting)
-            tx.complete_clean(b"next")
+        with transaction(storage, late()) as tx:
+            for left in tx.timeline.pending:
+                tx.start(left)
+                tx.complete_clean(b"next")
 
-    with transaction(Halting(tmp_path, ".clean", next_run), new_process()) as first:
+    first_to_decide = b"next" if halt(waiting) == DECIDING else b"zombie"
+    with transaction(Halting(tmp_path, halt(waiting), next_run), new_process()) as first:
         first.start(waiting)
-        with pytest.raises(Fenced):
+        with pytest.raises(Fenced) if first_to_decide == b"next" else nullcontext():
             first.complete_clean(b"zombie")
     (completed,) = completions(storage, waiting)
-    assert storage.read(completed.path) == b"next"
+    assert storage.read(completed.path) == first_to_decide
+
+
+def test_two_completions_of_a_clean_are_read_as_the_first_of_them(storage: LocalStorage) -> None:
+    waiting = schedule(storage, "clean")
+    for completed in ("20261121130000002", "20261121130000001"):
+        storage.put_if_absent(waiting.completed_at(completed).path, b"done")
+    assert [done.completed for done in completions(storage, waiting)] == ["20261121130000001"]
 
 
 def test_a_writer_that_loses_its_lock_while_it_takes_its_time_publishes_nothing(storage: LocalStorage) -> None:
