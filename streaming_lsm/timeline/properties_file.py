@@ -1,8 +1,17 @@
-"""The file hoodie.properties: created last, changed under a backup, read through both (format 01)."""
+"""The file hoodie.properties: created last, changed under a backup, read through both (format 01).
+
+The last of the first comments that this package writes, and the last line, are checksums of all keys and values. They are comments, as
+Hudi drops those when it rewrites the file: they are there exactly as long as they are right. There are two of them so
+that a file with one damaged byte has a whole one left.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, TableNotFound
@@ -15,7 +24,11 @@ from streaming_lsm.timeline.instant import TIMELINE_FOLDER
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
 BACKUP_PATH = ".hoodie/hoodie.properties.backup"
 
+PROPERTIES_BYTES = 8 << 20
+"""More than any table needs; the schema of 10,000 columns takes 0.7 MiB."""
+
 _CHECKSUM = "hoodie.table.checksum"
+_SUM = re.compile(rb"^[#!]lsm\.checksum=(.*)$", re.MULTILINE)
 _FOLDERS = (
     TIMELINE_FOLDER,
     f"{TIMELINE_FOLDER}/history",
@@ -48,20 +61,35 @@ def create_table_files(storage: Storage, properties: Mapping[str, str], clock: C
         raise CommitConflict(f"{storage.uri} is a table already: open it instead of creating it") from error
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The keys and values of a file, and what is wrong with it."""
+
+    values: Mapping[str, str]
+    fault: CorruptFileError | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return self.fault is None and self.values.get(_CHECKSUM) == _checksum(self.values)
+
+
 def load_properties(storage: Storage) -> dict[str, str]:
     """Keys and values of hoodie.properties, or of its backup while somebody changes it.
 
     Raises:
         TableNotFound: neither file is there.
+        CorruptFileError: the file is damaged, and there is no backup.
     """
     for _ in range(3):
         properties, backup = _read(storage, PROPERTIES_PATH), None
-        if properties is None or not _is_whole(properties):
+        if properties is None or not properties.is_whole:
             backup = _read(storage, BACKUP_PATH)
-        found = backup if backup is not None and _is_whole(backup) else properties
+        found = backup if backup is not None and backup.is_whole else properties
         # A change that ended between the two reads has removed the backup and left the new file.
         if found is not None:
-            return found
+            if found.fault:
+                raise found.fault
+            return dict(found.values)
     raise TableNotFound(f"{storage.uri} is no table: it has no {PROPERTIES_PATH}; check the path or create the table")
 
 
@@ -87,7 +115,7 @@ def update_properties(
     storage.replace(BACKUP_PATH, _print(current, "Updated at", clock))
     # Hudi deletes and writes anew; replacing at once leaves its readers no moment without a file.
     storage.replace(PROPERTIES_PATH, _print(updated, "Updated at", clock))
-    if _read(storage, PROPERTIES_PATH) != updated:
+    if _read(storage, PROPERTIES_PATH) != _Found(updated):
         raise CorruptFileError(
             f"{PROPERTIES_PATH} in {storage.uri} does not read back as written: restore it from {BACKUP_PATH}"
         )
@@ -98,23 +126,38 @@ def update_properties(
 def _recovered(storage: Storage, clock: Clock) -> dict[str, str]:
     """The properties after what a dead process left of a change is undone or dropped."""
     found = _read(storage, PROPERTIES_PATH)
-    if found is not None and _is_whole(found):
+    if found is not None and found.is_whole:
         storage.delete(BACKUP_PATH)
-        return found
-    found = load_properties(storage)
-    storage.replace(PROPERTIES_PATH, _print(found, "Updated at", clock))
-    return found
+        return dict(found.values)
+    restored = load_properties(storage)
+    storage.replace(PROPERTIES_PATH, _print(restored, "Updated at", clock))
+    return restored
 
 
-def _read(storage: Storage, path: str) -> dict[str, str] | None:
+def _read(storage: Storage, path: str) -> _Found | None:
+    source = f"{storage.uri}/{path}"
     try:
-        return parse_properties(storage.read(path))
+        data = storage.read(path, PROPERTIES_BYTES)
+        values = parse_properties(data, source)
     except FileNotFoundError:
         return None
+    except CorruptFileError as error:
+        return _Found({}, error)
+    sums = {found.strip() for found in _SUM.findall(data)}
+    if sums <= {_sum(values)}:
+        return _Found(values)
+    return _Found(
+        values,
+        CorruptFileError(
+            f"{source}: its keys and values do not fit its checksum, {_sum(values).decode()} by now: restore the file "
+            "from a copy; if it was changed on purpose, remove its lines '#lsm.checksum='"
+        ),
+    )
 
 
-def _is_whole(properties: Mapping[str, str]) -> bool:
-    return properties.get(_CHECKSUM) == _checksum(properties)
+def _sum(properties: Mapping[str, str]) -> bytes:
+    """A checksum of all keys and values, in any order."""
+    return b"crc32:%08x" % zlib.crc32(json.dumps(sorted(properties.items())).encode())
 
 
 def _checksum(properties: Mapping[str, str]) -> str:
@@ -124,4 +167,6 @@ def _checksum(properties: Mapping[str, str]) -> str:
 def _print(properties: Mapping[str, str], title: str, clock: Clock) -> bytes:
     moment = datetime.fromtimestamp(clock() / 1000, UTC)
     iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return print_properties(properties, [f"{title} {iso}", f"{moment:%a %b %d %H:%M:%S} UTC {moment:%Y}"])
+    checksum = f"lsm.checksum={_sum(properties).decode()}"
+    titles = [f"{title} {iso}", f"{moment:%a %b %d %H:%M:%S} UTC {moment:%Y}", checksum]
+    return print_properties(properties, titles) + f"#{checksum}\n".encode()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm.errors import Fenced
-from streaming_lsm.storage.base import Names, Storage
+from streaming_lsm.storage.base import METADATA_BYTES, Names, Storage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
 from streaming_lsm.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH, load_properties, update_properties
 from streaming_lsm.timeline.timeline import Timeline
@@ -31,9 +31,9 @@ class Robbed(FaultyStorage):
             self.awaited = None
             self._table.replace(".hoodie/lock", b"{}")
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
         self._robbed("read", path)
-        return super().read(path)
+        return super().read(path, most)
 
     def names(self, folder: str) -> Names:
         self._robbed("names", folder)
@@ -115,12 +115,12 @@ def test_one_whose_maker_lost_the_lock_before_is_not_announced_for_a_moment(tmp_
     storage = make(tmp_path)
 
     class Stopped(Robbed):
-        def read(self, path: str) -> bytes:
+        def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
             # Its last look at the lock before the properties comes right after that which follows the completed file.
             made = [found for call, found in self.calls if call == "put_if_absent" and found.endswith(".deltacommit")]
             if made and path == self.calls[-1][1] == ".hoodie/lock":
                 self._table.replace(path, b"{}")
-            return super().read(path)
+            return super().read(path, most)
 
     stopped = Stopped(storage)
     with pytest.raises(Fenced):
