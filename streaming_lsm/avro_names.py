@@ -10,7 +10,8 @@ from streaming_lsm.errors import SchemaError
 
 _NAMED = ("record", "enum", "fixed")
 _MAX_AVRO_DEPTH = 32
-_MAX_AVRO_TYPES = 10_000
+_MIN_AVRO_TYPES = 10_000
+"""Types that even a short schema may have once its names are written out; otherwise as many as it has characters."""
 
 
 def resolved_avro(text: str, source: str) -> list[dict[str, Any]]:
@@ -22,17 +23,22 @@ def resolved_avro(text: str, source: str) -> list[dict[str, Any]]:
     try:
         record = json.loads(text)
         namespace = record.get("namespace", str(record.get("name", "")).rpartition(".")[0])
-        return _Definitions().fields(record, str(namespace), source, 0)
+        return _Definitions(max(_MIN_AVRO_TYPES, len(text))).fields(record, str(namespace), source, 0)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SchemaError(f"{source}: not an Avro record schema ({error}): {text[:80]!r}") from error
 
 
 class _Definitions:
-    """Named types of a schema, as far as it has been walked."""
+    """Named types of a schema, as far as it has been walked.
 
-    def __init__(self) -> None:
+    A type that is written takes a character at least, so that only names that stand for ever larger types exceed the
+    limit.
+    """
+
+    def __init__(self, most_types: int) -> None:
         self._known: dict[str, tuple[dict[str, Any], str]] = {}
         self._types = 0
+        self._most_types = most_types
 
     def fields(self, record: Mapping[str, Any], namespace: str, source: str, depth: int) -> list[dict[str, Any]]:
         named = [(field, f"{source}: column {field['name']!r}") for field in record["fields"]]
@@ -40,8 +46,10 @@ class _Definitions:
 
     def _walk(self, avro: Any, namespace: str, where: str, depth: int) -> Any:
         self._types += 1
-        if depth > _MAX_AVRO_DEPTH or self._types > _MAX_AVRO_TYPES:
-            raise SchemaError(f"{where}: types are nested too deeply, or too many")
+        if depth > _MAX_AVRO_DEPTH:
+            raise SchemaError(f"{where}: types are nested more than {_MAX_AVRO_DEPTH} levels deep")
+        if self._types > self._most_types:
+            raise SchemaError(f"{where}: named types refer to each other so that there are too many")
         if isinstance(avro, list):
             return [self._walk(branch, namespace, where, depth + 1) for branch in avro]
         if isinstance(avro, str):

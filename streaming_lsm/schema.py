@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,7 +81,7 @@ def table_schema(schema: pa.Schema) -> pa.Schema:
     for name in names:
         if not _AVRO_NAME.fullmatch(name):
             raise SchemaError(f"column {name!r}: a name has letters, digits and _ and no digit first; rename it")
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise SchemaError(f"column {repeated[0]!r} appears more than once; rename one of them")
     return pa.schema([_stored_field(schema.field(name), name) for name in names])

@@ -26,7 +26,7 @@ from streaming_lsm.services.versions import ChangePlan, VersionChange, change_ve
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.table_options import create_table, key_generator
 from streaming_lsm.timeline.instant import Instant
-from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties, update_properties
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.replay import ReplayIdentity
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.timeline.transaction import Transaction
@@ -181,8 +181,7 @@ class LsmTable(ReadableTable):
         """
         self._check_takes_rows(tx.timeline, self._index)
         if self._only_options_say_buckets:
-            tx.verify()
-            self._store_buckets()
+            self._store_buckets(tx)
         return WritePlan(
             storage=self.storage,
             config=self.config,
@@ -342,8 +341,8 @@ class LsmTable(ReadableTable):
     def _only_options_say_buckets(self) -> bool:
         return NUM_BUCKETS_KEY not in self.config.properties and not self._buckets_stored
 
-    def _store_buckets(self) -> None:
-        """So that every writer after this one has the same (format 10, rule 33); the lock is held."""
+    def _store_buckets(self, tx: Transaction) -> None:
+        """So that every writer after this one has the same (format 10, rule 33)."""
         self._buckets_stored = True
         hashed = ",".join(self.config.hash_fields)
-        update_properties(self.storage, {NUM_BUCKETS_KEY: str(self.config.num_buckets), HASH_FIELDS_KEY: hashed})
+        tx.update_properties({NUM_BUCKETS_KEY: str(self.config.num_buckets), HASH_FIELDS_KEY: hashed})

@@ -23,7 +23,7 @@ from streaming_lsm.format.table_properties import (
     PartitionField,
 )
 from streaming_lsm.keys.generator import KeyGenerator
-from streaming_lsm.schema import to_avro
+from streaming_lsm.schema import from_avro, to_avro
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.properties_file import create_table_files
 from streaming_lsm.write.control import CONTROL_PREFIX
@@ -48,12 +48,13 @@ def create_table(storage: Storage, options: Options, schema: pa.Schema) -> None:
 
     Raises:
         ConfigError: options are missing or contradict each other, or there is a table already.
-        SchemaError: a column name that is reserved.
+        SchemaError: a column name that is reserved, or types that are nested too deeply to be read back.
     """
     new = new_table_config(options, schema)
     if TableConfig.from_properties(new.to_properties(), "new table") != new:
         raise ConfigError(f"the settings of table {new.name!r} do not survive being stored; use plainer names")
     key_generator(new)  # refuses what it could not work with before there is a table
+    from_avro(new.create_schema or "", f"table {new.name!r}")  # as every reader will
     try:
         create_table_files(storage, new.to_properties())
     except CommitConflict:

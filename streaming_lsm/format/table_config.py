@@ -151,9 +151,10 @@ class TableConfig:
 
         Raises:
             UnsupportedTable: another version, layout, type or a feature that is not supported.
-            CorruptFileError: a needed key is missing or malformed, or the checksum does not fit the name.
+            CorruptFileError: a needed key is missing, damaged or malformed, or the checksum does not fit the name.
         """
         reader = PropertiesReader(properties, source)
+        reader.check_keys()
         version = reader.version()
         reader.check_supported()
         reader.check_checksum()

@@ -44,6 +44,38 @@ SUPPORTED = {
 _REFUSED = {
     "hoodie.bootstrap.base.path": "bootstrap tables, whose rows are in files outside of the table, are not supported",
 }
+_READ_KEYS = (
+    *SUPPORTED,
+    *_REFUSED,
+    CDC_KEY,
+    HASH_FIELDS_KEY,
+    LAYOUT_VERSION_KEY,
+    LOGICAL_TIMESTAMP_KEY,
+    NUM_BUCKETS_KEY,
+    STORAGE_LAYOUT_KEY,
+    "hoodie.compaction.payload.class",
+    "hoodie.database.name",
+    "hoodie.datasource.write.hive_style_partitioning",
+    "hoodie.datasource.write.partitionpath.urlencode",
+    "hoodie.record.merge.mode",
+    "hoodie.record.merge.strategy.id",
+    "hoodie.table.checksum",
+    "hoodie.table.create.schema",
+    "hoodie.table.initial.version",
+    "hoodie.table.keygenerator.class",
+    "hoodie.table.keygenerator.type",
+    "hoodie.table.legacy.payload.class",
+    "hoodie.table.metadata.partitions",
+    "hoodie.table.name",
+    "hoodie.table.ordering.fields",
+    "hoodie.table.partial.update.mode",
+    "hoodie.table.partition.fields",
+    "hoodie.table.precombine.field",
+    "hoodie.table.recordkey.fields",
+    "hoodie.table.timeline.timezone",
+    "hoodie.table.type",
+    "hoodie.table.version",
+)
 # How tables before version 8 name the key generator.
 _GENERATOR_CLASSES = {
     "SimpleKeyGenerator": "SIMPLE",
@@ -93,6 +125,17 @@ class PropertiesReader:
         for key, why in _REFUSED.items():
             if self._properties.get(key):
                 raise self._unsupported(key, why)
+
+    def check_keys(self) -> None:
+        """Refuse a key that is one that counts but for one character, where that one is missing.
+
+        Other unknown keys, such as those of a newer Hudi, are left alone.
+        """
+        missing = [key for key in _READ_KEYS if key not in self._properties]
+        for key in sorted(self._properties.keys() - _READ_KEYS):
+            meant = next((known for known in missing if _is_damaged(known, key, self._properties[key])), None)
+            if meant is not None:
+                raise self._corrupt(key, f"the key is damaged, {meant} is missing")
 
     def storage_layout(self, version: int) -> str:
         # Readers of older versions drop the key (format 01).
@@ -193,6 +236,18 @@ class PropertiesReader:
         value = self._properties.get(key)
         found = f"{key} is not set" if value is None else f"{key}={value:.80}"
         return f"{self._source}: {found}: {why}"
+
+
+def _is_damaged(known: str, key: str, value: str) -> bool:
+    """Whether a line of the file was about `known` before one of its characters changed.
+
+    The character may be the separator behind the key, or may have become a separator or a line break within it.
+    """
+    line = f"{key}={value}"
+    changed = sum(ours != theirs for ours, theirs in zip(known, line, strict=False))
+    if not value and (key.startswith(known) or known.startswith(key)):
+        return len(key) > len("hoodie.")
+    return changed == 1 and len(line) > len(known)
 
 
 def ordering_fields(properties: Mapping[str, str]) -> tuple[str, ...]:

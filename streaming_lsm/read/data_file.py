@@ -82,7 +82,8 @@ class DataFile:
             StorageError: it cannot be read for now.
         """
         wanted = schema.names if self.commits is None else [*schema.names, COMMIT_TIME]
-        present = [name for name in dict.fromkeys(wanted) if name in self.columns]
+        there = set(self.columns)
+        present = [name for name in dict.fromkeys(wanted) if name in there]
         found = 0
         with ExitStack() as files:
             parquet = self.parquet or _open(self.storage, self.path, files)
@@ -301,7 +302,8 @@ def _unread(path: str, otherwise: str, error: Exception) -> LsmError:
 
 def _check_columns(file: DataFile, promised: Sequence[str]) -> None:
     """The file has the columns that its footer's schema has (format 03, Data log schema)."""
-    missing = [name for name in (RECORD_KEY, *promised) if name not in file.columns]
+    there = set(file.columns)
+    missing = [name for name in (RECORD_KEY, *promised) if name not in there]
     if missing:
         raise CorruptFileError(
             f"{file.path}: no column {missing[0]!r}, which a file with rows of this table has: it is damaged, or a "

@@ -144,8 +144,9 @@ class Queries:
         names = tuple(wanted.columns) if wanted.columns is not None else tuple(schema.names[len(META_COLUMNS) :])
         if wanted.meta:
             names = META_COLUMNS + tuple(name for name in names if name not in META_COLUMNS)
+        there = set(schema.names)
         for name in names:
-            if name not in schema.names:
+            if name not in there:
                 raise SchemaError(f"column {name!r} is not in the table, which has {', '.join(schema.names)}")
         needed = tuple(dict.fromkeys([*names, *filter_columns(wanted.filter, schema)]))
         reader = self._reader(timeline, schema, needed, len(slices) < self.width, commits)

@@ -30,8 +30,7 @@ from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.services.file_groups import file_group_histories
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.metadata_creation import INFLIGHT_KEY, PARTITIONS_KEY
-from streaming_lsm.timeline.metadata_table import drop_metadata_table
-from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties, update_properties
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.timeline.waiting import pending_compactions
 
@@ -138,11 +137,9 @@ def change_version(context: ServiceContext, change: VersionChange, engine: Engin
             _check_unchanged(context)
             plan = _plan(context, change, tx.timeline)
             if plan.is_ready:
-                tx.verify()
                 if change.version != context.config.version:
-                    drop_metadata_table(context.storage, "its files are of the version before")
-                    tx.verify()
-                update_properties(context.storage, plan.properties)
+                    tx.drop_metadata_table("its files are of the version before")
+                tx.update_properties(plan.properties)
                 _LOG.info("%s has version %d, layout %s", context.storage.uri, change.version, change.layout)
                 return
         _prepare(context, plan, engine)

@@ -36,6 +36,9 @@ Listing: TypeAlias = list[FileEntry]
 
 Names: TypeAlias = list[str]
 
+METADATA_BYTES = 128 << 20
+"""The largest file that is read whole; the metadata of a commit of 256,000 files takes about 90 MiB."""
+
 
 class Storage(Protocol):
     """A folder tree that files are read from, created in and deleted from.
@@ -51,11 +54,16 @@ class Storage(Protocol):
         """The root as an absolute URI, escaped with ``%XX``, without a slash at its end."""
         ...
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
         """The whole file.
+
+        Args:
+            path: the file.
+            most: bytes that it may have; None for any number.
 
         Raises:
             FileNotFoundError: no such file.
+            CorruptFileError: it is larger, so that it cannot be what it is read as; nothing of it was read.
         """
         ...
 

@@ -15,7 +15,7 @@ def read_checked(storage: Storage, path: str) -> bytes:
         CorruptFileError: they differ.
         FileNotFoundError: no such file.
     """
-    data = storage.read(path)
+    data = storage.read(path, None)
     with suppress(FileNotFoundError):
         check_sums(data, storage.read(checksum_path(path)), path)
     return data

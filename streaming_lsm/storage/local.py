@@ -18,8 +18,8 @@ from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
-from streaming_lsm.errors import CommitConflict, ConfigError, UnsupportedTable
-from streaming_lsm.storage.base import FileEntry, Listing, Names, Storage
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, StorageError, UnsupportedTable
+from streaming_lsm.storage.base import METADATA_BYTES, FileEntry, Listing, Names, Storage
 
 _TEMPORARY = re.compile(r"^\.[0-9a-f]{32}\.lsm-tmp$")
 _LOCK_ATTEMPTS = 100
@@ -44,8 +44,13 @@ class LocalStorage:
     def uri(self) -> str:
         return Path(self._root).as_uri()
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
         with open(self._inside(path), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if most is not None and size > most:
+                raise CorruptFileError(
+                    f"{self.uri}/{path}: {size} bytes, {most} at most are expected: restore the file from a copy"
+                )
             return file.read()
 
     def exists(self, path: str) -> bool:
@@ -166,6 +171,11 @@ class LocalStorage:
 
     @contextmanager
     def _temporary(self, path: str, data: bytes) -> Iterator[tuple[str, str]]:
+        if len(data) > METADATA_BYTES:
+            raise StorageError(
+                f"{self.uri}/{path} would have {len(data)} bytes, and no reader takes more than {METADATA_BYTES}: "
+                "write to fewer partitions and buckets at a time"
+            )
         final = self._inside_parent(path)
         folder = os.path.dirname(final)
         _make_folder(folder)

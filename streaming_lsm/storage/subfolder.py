@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from streaming_lsm.storage.base import FileEntry, Listing, Names, Storage
+from streaming_lsm.storage.base import METADATA_BYTES, FileEntry, Listing, Names, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Subfolder:
     def uri(self) -> str:
         return f"{self.storage.uri}/{quote(self.folder)}"
 
-    def read(self, path: str) -> bytes:
-        return self.storage.read(self._path(path))
+    def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
+        return self.storage.read(self._path(path), most)
 
     def exists(self, path: str) -> bool:
         return self.storage.exists(self._path(path))

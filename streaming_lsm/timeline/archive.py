@@ -53,7 +53,7 @@ def _members(storage: Storage) -> list[str]:
     try:
         files = json.loads(storage.read(path))["files"]
         names = [str(file["fileName"]) for file in files]
-    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptFileError(f"{path}: not a manifest of archived instants ({error}); restore the file") from None
     if any("/" in name for name in names):
         raise CorruptFileError(f"{path}: names a file outside {HISTORY_FOLDER}; restore the file")

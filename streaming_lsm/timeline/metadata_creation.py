@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from streaming_lsm.errors import Fenced
 from streaming_lsm.format.commit import base_file_stat
 from streaming_lsm.format.files_partition import (
     FIRST_INSTANT,
@@ -62,19 +61,8 @@ def create_metadata_table(storage: Storage, data: Timeline, times: InstantSource
     stat = base_file_stat(PARTITION, name, total_bytes=len(base), num_writes=count, num_inserts=count)
     metadata.put_if_absent(stat.path, base)
     complete(metadata, instant, (stat,), "BULK_INSERT_PREPPED", times, lock)
-    _announce(storage, lock)
+    update_properties(storage, {PARTITIONS_KEY: PARTITION, INFLIGHT_KEY: ""}, lock)
     _LOG.info("made the metadata table of %s: %d partitions", storage.uri, count - 1)
-
-
-def _announce(storage: Storage, lock: TableLock) -> None:
-    lock.verify()
-    update_properties(storage, {PARTITIONS_KEY: PARTITION, INFLIGHT_KEY: ""})
-    try:
-        lock.verify()
-    except Fenced:
-        # Whoever took the lock meanwhile knew of no metadata table, and told it nothing.
-        update_properties(storage, dict.fromkeys([PARTITIONS_KEY, INFLIGHT_KEY]))
-        raise
 
 
 def is_native(properties: Mapping[str, str]) -> bool:

@@ -46,15 +46,17 @@ def drop_metadata_table(storage: Storage, why: str, lock: TableLock | None = Non
     anew with its next write, unless ``hoodie.metadata.enable`` is false there.
 
     Args:
-        lock: the table's, which must be held; None where the caller looks whether it is.
+        lock: the table's, held by the caller; None where no other writer can be at work.
 
     Raises:
         Fenced: another writer took the lock; what it may have made since was not deleted.
     """
     if not _partitions(load_properties(storage)):
         return
-    _change_properties(storage, dict.fromkeys([PARTITIONS_KEY, INFLIGHT_KEY, DEFINITIONS_KEY]), lock)
+    update_properties(storage, dict.fromkeys([PARTITIONS_KEY, INFLIGHT_KEY, DEFINITIONS_KEY]), lock)
     for path in (METADATA_TABLE, INDEX_DEFINITIONS):
+        if lock is not None:
+            lock.verify()
         _remove(storage, path)
     _LOG.warning("dropped the metadata table of %s: %s", storage.uri, why)
 
@@ -164,7 +166,7 @@ class MetadataTable:
         others = {name for name in _partitions(properties) if name != PARTITION}
         if others:
             changes = {PARTITIONS_KEY: PARTITION, INFLIGHT_KEY: "", DEFINITIONS_KEY: None}
-            _change_properties(self._storage, changes, self._lock)
+            update_properties(self._storage, changes, self._lock)
             names = ", ".join(sorted(others))
             _LOG.warning("dropped %s from the metadata table of %s: not kept up to date", names, self._storage.uri)
         found = {
@@ -180,9 +182,8 @@ class MetadataTable:
         self._remove_all({folder for folder in folders if self._storage.exists(folder)})
 
     def _remove_all(self, paths: set[str]) -> None:
-        if paths:
-            self._lock.verify()
         for path in sorted(paths):
+            self._lock.verify()
             _remove(self._storage, path)
 
     def _create(self, data: Timeline, times: InstantSource) -> None:
@@ -202,15 +203,6 @@ class MetadataTable:
 def _partitions(properties: Mapping[str, str]) -> list[str]:
     """Names of the partitions that there are, or are being made."""
     return [name for key in (PARTITIONS_KEY, INFLIGHT_KEY) for name in listed(properties.get(key, ""))]
-
-
-def _change_properties(storage: Storage, changes: Mapping[str, str | None], lock: TableLock | None) -> None:
-    """Change what the table's properties say of the metadata table, and see that the lock was held all along."""
-    if lock is not None:
-        lock.verify()
-    update_properties(storage, changes)
-    if lock is not None:
-        lock.verify()
 
 
 def _remove(storage: Storage, path: str) -> None:

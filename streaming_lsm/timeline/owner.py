@@ -8,6 +8,9 @@ import socket
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
+_MOST = 1 << 46
+"""More than any process number, or milliseconds since the epoch for the next two thousand years."""
+
 
 @dataclass(frozen=True, slots=True)
 class Process:
@@ -58,9 +61,19 @@ class Owner:
         """The owner in a file; None when something else than this package wrote it."""
         try:
             fields = json.loads(data)
-            return cls(**{**fields, "process": Process(**fields["process"])})
-        except (ValueError, KeyError, TypeError):
+            owner = cls(**{**fields, "process": Process(**fields["process"])})
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
+        return owner if owner.is_plausible() else None
+
+    def is_plausible(self) -> bool:
+        """Whether the values have the types of an owner, and are such as a process gives them."""
+        process = self.process
+        numbers = (process.pid, process.started, self.since_ms, self.lease_ms)
+        texts = (process.host, process.machine, self.writer_id, self.token)
+        return all(type(number) is int and 0 <= number < _MOST for number in numbers) and all(
+            isinstance(text, str) for text in texts
+        )
 
 
 def this_process() -> Process:

@@ -1,21 +1,39 @@
-"""The file hoodie.properties: created last, changed under a backup, read through both (format 01)."""
+"""The file hoodie.properties: created last, changed under a backup, read through both (format 01).
+
+The last of the first comments that this package writes, and the last line, are checksums of all keys and values. They
+are comments, as Hudi drops those when it rewrites the file: they are there exactly as long as they are right. There are
+two of them so that a file with one damaged byte has a whole one left.
+
+A change takes effect only if the file is as it was read while the lock was held.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+import zlib
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, TableNotFound
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, Fenced, TableNotFound
 from streaming_lsm.format.table_properties import table_checksum
 from streaming_lsm.java_properties import parse_properties, print_properties
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.clock import Clock, system_clock
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
+from streaming_lsm.timeline.lock import TableLock
 
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
 BACKUP_PATH = ".hoodie/hoodie.properties.backup"
 
+PROPERTIES_BYTES = 8 << 20
+"""More than any table needs; the schema of 10,000 columns takes 0.7 MiB."""
+
 _CHECKSUM = "hoodie.table.checksum"
+_SUM = re.compile(rb"^[#!]lsm\.checksum=(.*)$", re.MULTILINE)
+_ATTEMPTS = 16
 _FOLDERS = (
     TIMELINE_FOLDER,
     f"{TIMELINE_FOLDER}/history",
@@ -48,30 +66,47 @@ def create_table_files(storage: Storage, properties: Mapping[str, str], clock: C
         raise CommitConflict(f"{storage.uri} is a table already: open it instead of creating it") from error
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The keys and values of a file, and what is wrong with it."""
+
+    values: Mapping[str, str]
+    data: bytes
+    fault: CorruptFileError | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return self.fault is None and self.values.get(_CHECKSUM) == _checksum(self.values)
+
+
 def load_properties(storage: Storage) -> dict[str, str]:
     """Keys and values of hoodie.properties, or of its backup while somebody changes it.
 
     Raises:
         TableNotFound: neither file is there.
+        CorruptFileError: the file is damaged, and there is no backup.
     """
     for _ in range(3):
         properties, backup = _read(storage, PROPERTIES_PATH), None
-        if properties is None or not _is_whole(properties):
+        if properties is None or not properties.is_whole:
             backup = _read(storage, BACKUP_PATH)
-        found = backup if backup is not None and _is_whole(backup) else properties
+        found = backup if backup is not None and backup.is_whole else properties
         # A change that ended between the two reads has removed the backup and left the new file.
         if found is not None:
-            return found
+            if found.fault:
+                raise found.fault
+            return dict(found.values)
     raise TableNotFound(f"{storage.uri} is no table: it has no {PROPERTIES_PATH}; check the path or create the table")
 
 
 def update_properties(
-    storage: Storage, changes: Mapping[str, str | None], clock: Clock = system_clock
+    storage: Storage, changes: Mapping[str, str | None], lock: TableLock | None = None, clock: Clock = system_clock
 ) -> dict[str, str]:
-    """Change keys of hoodie.properties; the table's lock must be held.
+    """Change keys of hoodie.properties.
 
     Args:
         changes: new values; None removes the key.
+        lock: the table's, held by the caller; None where no other writer can be at work.
 
     Returns:
         All keys and values after the change.
@@ -79,15 +114,24 @@ def update_properties(
     Raises:
         TableNotFound: no such table.
         CorruptFileError: what was written does not read back.
+        Fenced: another writer took the lock, or changed the file; it was not changed here.
     """
     current = _recovered(storage, clock)
-    merged = {**current, **changes}
+    merged = {**current.values, **changes}
     updated = {key: value for key, value in merged.items() if value is not None}
     updated[_CHECKSUM] = _checksum(updated)
-    storage.replace(BACKUP_PATH, _print(current, "Updated at", clock))
+    # After the file was read: a writer that takes the lock later changes it (see `fence_properties`).
+    if lock is not None:
+        lock.verify()
+    storage.replace(BACKUP_PATH, _print(current.values, "Updated at", clock))
     # Hudi deletes and writes anew; replacing at once leaves its readers no moment without a file.
-    storage.replace(PROPERTIES_PATH, _print(updated, "Updated at", clock))
-    if _read(storage, PROPERTIES_PATH) != updated:
+    if not storage.replace_if_unchanged(PROPERTIES_PATH, _print(updated, "Updated at", clock), current.data):
+        storage.delete(BACKUP_PATH)
+        raise Fenced(f"{PROPERTIES_PATH} in {storage.uri} was changed by another writer at this moment: stop")
+    written = _read(storage, PROPERTIES_PATH)
+    if written is None or written.fault or written.values != updated:
+        if lock is not None:
+            lock.verify()
         raise CorruptFileError(
             f"{PROPERTIES_PATH} in {storage.uri} does not read back as written: restore it from {BACKUP_PATH}"
         )
@@ -95,26 +139,72 @@ def update_properties(
     return updated
 
 
-def _recovered(storage: Storage, clock: Clock) -> dict[str, str]:
-    """The properties after what a dead process left of a change is undone or dropped."""
+def fence_properties(storage: Storage, token: str, clock: Clock = system_clock) -> None:
+    """Write hoodie.properties anew, with the same keys, so that no change takes effect that began before.
+
+    To be called by a writer that took the lock from another one, which may only have been stopped.
+
+    Args:
+        token: unique to the writer; put into a comment, so that the file differs from all before.
+
+    Raises:
+        CommitConflict: the file is changed again and again.
+        TableNotFound: no such table.
+    """
+    for _ in range(_ATTEMPTS):
+        current = _recovered(storage, clock)
+        fenced = _print(current.values, f"lsm.lock={token}", clock)
+        if storage.replace_if_unchanged(PROPERTIES_PATH, fenced, current.data):
+            return
+    raise CommitConflict(f"{PROPERTIES_PATH} in {storage.uri} is changed all the time; retry")
+
+
+def _recovered(storage: Storage, clock: Clock) -> _Found:
+    """The properties after what a dead process left of a change is undone or dropped.
+
+    Raises:
+        CorruptFileError: the file is damaged, and there is no backup.
+        TableNotFound: no such table.
+    """
     found = _read(storage, PROPERTIES_PATH)
-    if found is not None and _is_whole(found):
+    if found is not None and found.is_whole:
         storage.delete(BACKUP_PATH)
         return found
-    found = load_properties(storage)
-    storage.replace(PROPERTIES_PATH, _print(found, "Updated at", clock))
-    return found
+    restored = load_properties(storage)
+    data = _print(restored, "Updated at", clock)
+    with suppress(FileExistsError):
+        if found is None:
+            storage.put_if_absent(PROPERTIES_PATH, data)
+        else:
+            storage.replace_if_unchanged(PROPERTIES_PATH, data, found.data)
+    return _Found(restored, data)
 
 
-def _read(storage: Storage, path: str) -> dict[str, str] | None:
+def _read(storage: Storage, path: str) -> _Found | None:
+    source, data = f"{storage.uri}/{path}", b""
     try:
-        return parse_properties(storage.read(path))
+        data = storage.read(path, PROPERTIES_BYTES)
+        values = parse_properties(data, source)
     except FileNotFoundError:
         return None
+    except CorruptFileError as error:
+        return _Found({}, data, error)
+    sums = {found.strip() for found in _SUM.findall(data)}
+    if sums <= {_sum(values)}:
+        return _Found(values, data)
+    return _Found(
+        values,
+        data,
+        CorruptFileError(
+            f"{source}: its keys and values do not fit its checksum, {_sum(values).decode()} by now: restore the file "
+            "from a copy; if it was changed on purpose, remove its lines '#lsm.checksum='"
+        ),
+    )
 
 
-def _is_whole(properties: Mapping[str, str]) -> bool:
-    return properties.get(_CHECKSUM) == _checksum(properties)
+def _sum(properties: Mapping[str, str]) -> bytes:
+    """A checksum of all keys and values, in any order."""
+    return b"crc32:%08x" % zlib.crc32(json.dumps(sorted(properties.items())).encode())
 
 
 def _checksum(properties: Mapping[str, str]) -> str:
@@ -124,4 +214,6 @@ def _checksum(properties: Mapping[str, str]) -> str:
 def _print(properties: Mapping[str, str], title: str, clock: Clock) -> bytes:
     moment = datetime.fromtimestamp(clock() / 1000, UTC)
     iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return print_properties(properties, [f"{title} {iso}", f"{moment:%a %b %d %H:%M:%S} UTC {moment:%Y}"])
+    checksum = f"lsm.checksum={_sum(properties).decode()}"
+    titles = [f"{title} {iso}", f"{moment:%a %b %d %H:%M:%S} UTC {moment:%Y}", checksum]
+    return print_properties(properties, titles) + f"#{checksum}\n".encode()

@@ -103,7 +103,7 @@ class WriterLedger:
         try:
             fields = json.loads(text)
             return cls({str(writer): LastBatch.of_fields(*last) for writer, last in fields.items()})
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptFileError(f"{source}: {LEDGER_KEY}={text:.200}: {error}; restore the file") from None
 
     def encode(self) -> str:

@@ -332,6 +332,6 @@ def _time(write: Instant, *, by_request: bool) -> str:
 def _checked_json(schema: str, source: str) -> str:
     try:
         json.loads(schema)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{source}: the schema in its extra metadata is not JSON: {error}") from None
     return schema

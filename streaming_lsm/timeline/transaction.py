@@ -35,7 +35,8 @@ from streaming_lsm.timeline.heartbeat import Heartbeat, close_instant, open_inst
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.lock import TableLock
 from streaming_lsm.timeline.markers import delete_files, delete_markers, marker_folder
-from streaming_lsm.timeline.metadata_table import MetadataTable
+from streaming_lsm.timeline.metadata_table import MetadataTable, drop_metadata_table
+from streaming_lsm.timeline.properties_file import fence_properties, update_properties
 from streaming_lsm.timeline.recovery import recover, refuse_living, settle_pending
 from streaming_lsm.timeline.replay import LEDGER_KEY, ReplayIdentity, WriterLedger
 from streaming_lsm.timeline.rollback import roll_back
@@ -115,6 +116,8 @@ class Transaction:
         self._lock.acquire()
         try:
             self._heartbeat.start()
+            if self._lock.taken_over:
+                fence_properties(self._storage, self._lock.owner.token, self._runtime.clock)
             found = Timeline.load(self._storage)
             refuse_living(self._storage, found, self._runtime, self._lease_ms)
             found = settle_pending(self._storage, found)
@@ -182,9 +185,13 @@ class Transaction:
         self._lock.verify()
         return instant.requested
 
-    def verify(self) -> None:
-        """See that the lock is held, right before what no instant stands for is changed; `Fenced` if not."""
-        self._lock.verify()
+    def update_properties(self, changes: Mapping[str, str | None]) -> None:
+        """Change keys of hoodie.properties; None removes a key. Raises `Fenced` if another writer took the lock."""
+        update_properties(self._storage, changes, self._lock, self._runtime.clock)
+
+    def drop_metadata_table(self, why: str) -> None:
+        """Remove the metadata table, if there is one. Raises `Fenced` if another writer took the lock."""
+        drop_metadata_table(self._storage, why, self._lock)
 
     def new_time(self) -> str:
         """The requested time of an action that is to be scheduled, greater than all times before."""

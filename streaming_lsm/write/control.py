@@ -40,4 +40,5 @@ def check_columns(batch: pa.Schema, table: pa.Schema, arrival_fields: Sequence[s
     """
     control = {*CONTROL_COLUMNS, IS_DELETED, *arrival_fields}.difference(table.names)
     known = pa.schema([field for field in batch if field.name not in control])
-    check_fits(known, pa.schema([field for field in table if field.name in known.names]) if keys_only else table)
+    there = set(known.names)
+    check_fits(known, pa.schema([field for field in table if field.name in there]) if keys_only else table)

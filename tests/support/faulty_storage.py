@@ -10,7 +10,7 @@ from typing import BinaryIO, TypeVar
 
 import pyarrow as pa
 
-from streaming_lsm.storage.base import FileEntry, Listing, Names, Storage
+from streaming_lsm.storage.base import METADATA_BYTES, FileEntry, Listing, Names, Storage
 
 T = TypeVar("T")
 
@@ -60,8 +60,8 @@ class FaultyStorage:
     def uri(self) -> str:
         return self._inner.uri
 
-    def read(self, path: str) -> bytes:
-        return self._call("read", path, lambda: self._inner.read(path))
+    def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
+        return self._call("read", path, lambda: self._inner.read(path, most))
 
     def exists(self, path: str) -> bool:
         return self._call("exists", path, lambda: self._inner.exists(path))

@@ -18,7 +18,7 @@ from streaming_lsm.timeline.lock import LOCK_FILE, TableLock
 from streaming_lsm.timeline.owner import Owner, Process, process_lives, this_process
 from streaming_lsm.timeline.runtime import Runtime
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
-from tests.support.writers import NOON_MS, files_below, make_table, new_process
+from tests.support.writers import NOON_MS, files_below, make_table, new_process, transaction
 
 LEASE_MS = 120_000
 
@@ -232,3 +232,23 @@ def test_foreign_content_is_no_owner(data: bytes) -> None:
 def test_an_owner_reads_back() -> None:
     owner = Owner(Process("h", "m", 1, 2), "w", "t", 3, 4)
     assert Owner.decode(owner.encode()) == owner
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 100_000,
+        b'{"process": ' * 50_000,
+        b'{"process":{"host":"h","machine":"m","pid":"1","started":1},"writer_id":"w","token":"t","since_ms":1,"lease_ms":1}',
+        b'{"process":{"host":"h","machine":"m","pid":1,"started":1},"writer_id":"w","token":"t","since_ms":1e99,"lease_ms":1}',
+        b'{"process":{"host":"h","machine":"m","pid":1,"started":1},"writer_id":"w","token":"t","since_ms":'
+        + b"9" * 300
+        + b',"lease_ms":1}',
+    ],
+    ids=["nested-list", "nested-object", "text-for-a-number", "float-for-a-number", "number-too-large"],
+)
+def test_a_lock_that_no_program_writes_is_another_programs_and_named(tmp_path: Path, content: bytes) -> None:
+    storage = make_table(tmp_path)
+    storage.put_if_absent(LOCK_FILE, content)
+    with pytest.raises(CommitConflict, match=r"\.hoodie/lock in .* was made by another program"):
+        transaction(storage, new_process()).__enter__()

@@ -14,7 +14,7 @@ from streaming_lsm.format.files_partition import decode_base, decode_log, encode
 from streaming_lsm.format.metadata_records import FileEntry, FilesRecord
 from streaming_lsm.format.names import LogFileName, parse_file_name
 from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
-from streaming_lsm.storage.base import Names, Storage
+from streaming_lsm.storage.base import METADATA_BYTES, Names, Storage
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.metadata_listing import folder_listing, listing_differences, metadata_listing
 from streaming_lsm.timeline.timeline import Timeline
@@ -58,10 +58,10 @@ def test_a_reader_that_is_overtaken_by_compactions_and_a_clean_looks_again(tmp_p
 class Vanishing(FaultyStorage):
     """A file goes between being listed and being read."""
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
         if path.startswith(f"{METADATA}/files/"):
             raise FileNotFoundError(path)
-        return super().read(path)
+        return super().read(path, most)
 
 
 def test_a_file_that_goes_while_it_is_read_is_damage_in_the_end(tmp_path: Path) -> None:

@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm.errors import Fenced
-from streaming_lsm.storage.base import Names, Storage
+from streaming_lsm.storage.base import METADATA_BYTES, Names, Storage
 from streaming_lsm.timeline.decision import DECISION_FOLDER
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
-from streaming_lsm.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH, load_properties, update_properties
+from streaming_lsm.timeline.properties_file import (
+    BACKUP_PATH,
+    PROPERTIES_PATH,
+    fence_properties,
+    load_properties,
+    update_properties,
+)
 from streaming_lsm.timeline.timeline import Timeline
 from tests.support.faulty_storage import FaultyStorage
 from tests.support.metadata_tables import ENABLED, PARTITIONS, assert_agrees, assert_settled, has_metadata_table
@@ -31,10 +37,11 @@ class Robbed(FaultyStorage):
         if self.awaited == (call, path):
             self.awaited = None
             self._table.replace(".hoodie/lock", b"{}")
+            fence_properties(self._table, "taker")
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
         self._robbed("read", path)
-        return super().read(path)
+        return super().read(path, most)
 
     def names(self, folder: str) -> Names:
         self._robbed("names", folder)
@@ -43,6 +50,10 @@ class Robbed(FaultyStorage):
     def replace(self, path: str, data: bytes) -> None:
         self._robbed("replace", path)
         super().replace(path, data)
+
+    def replace_if_unchanged(self, path: str, data: bytes, expected: bytes) -> bool:
+        self._robbed("replace_if_unchanged", path)
+        return super().replace_if_unchanged(path, data, expected)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         super().put_if_absent(path, data)
@@ -100,8 +111,8 @@ def test_what_is_to_be_undone_is_left_to_the_next_holder(tmp_path: Path) -> None
 def test_one_made_without_the_lock_is_not_announced(tmp_path: Path) -> None:
     storage = make(tmp_path)
     write(storage, 0, {})
-    for path in (BACKUP_PATH, PROPERTIES_PATH):
-        robbed = Robbed(storage, ("replace", path))
+    for call in (("replace", BACKUP_PATH), ("replace_if_unchanged", PROPERTIES_PATH)):
+        robbed = Robbed(storage, call)
         with pytest.raises(Fenced):
             write(robbed, 1)
         assert robbed.awaited is None
@@ -116,17 +127,17 @@ def test_one_whose_maker_lost_the_lock_before_is_not_announced_for_a_moment(tmp_
     storage = make(tmp_path)
 
     class Stopped(Robbed):
-        def read(self, path: str) -> bytes:
-            # Its last look at the lock before the properties comes right after that which follows the completed file.
+        def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
+            # Its last look at the lock before it changes the properties comes right after it has read them.
             made = [found for call, found in self.calls if call == "put_if_absent" and found.endswith(".deltacommit")]
-            if made and path == self.calls[-1][1] == ".hoodie/lock":
+            if made and path == ".hoodie/lock" and self.calls[-1] == ("read", PROPERTIES_PATH):
                 self._table.replace(path, b"{}")
-            return super().read(path)
+            return super().read(path, most)
 
     stopped = Stopped(storage)
     with pytest.raises(Fenced):
         write(stopped, 0)
-    assert ("replace", PROPERTIES_PATH) not in stopped.calls
+    assert ("replace_if_unchanged", PROPERTIES_PATH) not in stopped.calls
     assert not has_metadata_table(tmp_path)
 
 
@@ -139,7 +150,7 @@ def drop_others(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("run", [drop, drop_others])
-@pytest.mark.parametrize("call", [("read", PROPERTIES_PATH), ("replace", PROPERTIES_PATH)])
+@pytest.mark.parametrize("call", [("read", PROPERTIES_PATH), ("replace_if_unchanged", PROPERTIES_PATH)])
 def test_a_drop_without_the_lock_deletes_nothing(
     tmp_path: Path, run: Callable[[Storage], None], call: tuple[str, str]
 ) -> None:
@@ -151,8 +162,7 @@ def test_a_drop_without_the_lock_deletes_nothing(
     with pytest.raises(Fenced):
         run(Robbed(storage, call))
     assert files_below(tmp_path) == before | {".hoodie/lock"}
-    if call[0] == "read":
-        assert load_properties(storage)[PARTITIONS] == "column_stats,files"
+    assert load_properties(storage)[PARTITIONS] == "column_stats,files"
 
 
 @pytest.mark.parametrize("wanted", [True, False])

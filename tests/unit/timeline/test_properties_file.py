@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from streaming_lsm.errors import CommitConflict, ConfigError, TableNotFound
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, TableNotFound, UnsupportedTable
 from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.java_properties import print_properties
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.properties_file import (
     BACKUP_PATH,
@@ -123,3 +125,88 @@ def test_a_change_that_hudi_died_in_is_finished_before_the_next(tmp_path: Path) 
     storage.delete(PROPERTIES_PATH)
     assert update_properties(storage, {KEY: "true"}) == {**CONFIG.to_properties(), KEY: "true"}
     assert not storage.exists(BACKUP_PATH)
+
+
+FLIPS = (0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xFF)
+REPLACED_BY = b"\n\r#!=: \\\t\0"
+
+
+def _damaged(data: bytes) -> Iterator[bytes]:
+    """The file with every byte changed in several ways, and cut at every length."""
+    for place, byte in enumerate(data):
+        for other in {byte ^ flip for flip in FLIPS} | set(REPLACED_BY) - {byte}:
+            yield data[:place] + bytes([other]) + data[place + 1 :]
+    for length in range(len(data)):
+        yield data[:length]
+
+
+def _loaded(storage: LocalStorage, data: bytes) -> dict[str, str] | None:
+    """The properties by a file of these bytes; None when it is refused by its name."""
+    (Path(storage.uri.removeprefix("file://")) / PROPERTIES_PATH).write_bytes(data)
+    try:
+        found = load_properties(storage)
+        TableConfig.from_properties(found, PROPERTIES_PATH)
+    except (CorruptFileError, UnsupportedTable) as error:
+        assert PROPERTIES_PATH in str(error)
+        return None
+    return found
+
+
+@pytest.mark.parametrize("changed", [False, True], ids=["as-created", "after-a-change"])
+def test_no_damage_of_one_byte_and_no_cut_changes_what_the_file_says(tmp_path: Path, changed: bool) -> None:
+    storage = make_table(tmp_path)
+    if changed:
+        update_properties(storage, {KEY: "true", "hoodie.table.ordering.fields": "ts,n"})
+    data, properties = storage.read(PROPERTIES_PATH), load_properties(storage)
+    found = [_loaded(storage, damaged) for damaged in _damaged(data)]
+    assert all(each is None or each == properties for each in found)
+    assert sum(each is None for each in found) > len(found) // 2
+    assert _loaded(storage, data) == properties
+
+
+def test_a_file_that_hudi_has_rewritten_since_is_read_without_a_checksum(tmp_path: Path) -> None:
+    storage = make_table(tmp_path)
+    rewritten = {**load_properties(storage), "hoodie.table.metadata.partitions": "files", "hoodie.new.in.2027": "x"}
+    storage.replace(PROPERTIES_PATH, print_properties(rewritten, ["Updated at 2027-01-01T00:00:00Z"]))
+    assert load_properties(storage) == rewritten
+    assert update_properties(storage, {KEY: "true"}) == {**rewritten, KEY: "true"}
+    assert storage.read(PROPERTIES_PATH).count(b"#lsm.checksum=") == 2
+
+
+def test_a_file_changed_by_hand_is_refused_and_the_message_says_how_to_keep_the_change(tmp_path: Path) -> None:
+    storage = make_table(tmp_path)
+    data = storage.read(PROPERTIES_PATH).replace(b"cdc.enabled=false", b"cdc.enabled=true")
+    storage.replace(PROPERTIES_PATH, data)
+    with pytest.raises(CorruptFileError, match=r"hoodie\.properties.*remove its lines '#lsm\.checksum='"):
+        load_properties(storage)
+    lines = data.splitlines(keepends=True)
+    storage.replace(PROPERTIES_PATH, b"".join(line for line in lines if b"lsm.checksum" not in line))
+    assert load_properties(storage)[KEY] == "true"
+
+
+def test_a_damaged_file_is_read_from_its_backup(tmp_path: Path) -> None:
+    storage = make_table(tmp_path)
+    storage.put_if_absent(BACKUP_PATH, storage.read(PROPERTIES_PATH))
+    storage.replace(PROPERTIES_PATH, storage.read(PROPERTIES_PATH).replace(b"cdc.enabled=false", b"cdc.enabled=\\u0"))
+    assert load_properties(storage) == CONFIG.to_properties()
+
+
+@pytest.mark.parametrize("damage", ["X", "=", "\n"])
+def test_a_damaged_key_of_a_file_without_checksum_is_refused_by_name(tmp_path: Path, damage: str) -> None:
+    storage = make_table(tmp_path)
+    properties = {**CONFIG.to_properties(), "hoodie.table.ordering.fields": "ts"}
+    data = print_properties(properties)
+    separator = len("hoodie.table.ordering.fields")
+    for place in range(len("hoodie.") + 1, separator + (damage != "\n")):
+        begin = data.index(b"hoodie.table.ordering.fields=ts") + place
+        damaged = data[:begin] + damage.encode() + data[begin + 1 :]
+        if damaged != data:
+            assert _loaded(storage, damaged) is None, damaged[begin - place :][:40]
+
+
+def test_properties_that_no_table_has_room_for_are_refused_unread(tmp_path: Path) -> None:
+    storage = make_table(tmp_path)
+    with (tmp_path / PROPERTIES_PATH).open("ab") as file:
+        file.truncate(200 << 20)
+    with pytest.raises(CorruptFileError, match=r"hoodie\.properties: 209715200 bytes"):
+        load_properties(storage)
