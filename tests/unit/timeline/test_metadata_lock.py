@@ -128,7 +128,7 @@ def test_one_whose_maker_lost_the_lock_before_is_not_announced_for_a_moment(tmp_
 
     class Stopped(Robbed):
         def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
-            # Its last look at the lock before it changes the properties comes right after it has read them and their backup is gone.
+            # Its last look at the lock before it changes the properties comes when their old backup is gone.
             made = [found for call, found in self.calls if call == "put_if_absent" and found.endswith(".deltacommit")]
             if made and path == ".hoodie/lock" and self.calls[-1] == ("delete", BACKUP_PATH):
                 self._table.replace(path, b"{}")

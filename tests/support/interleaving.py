@@ -1,0 +1,108 @@
+"""Drivers that are stopped at a numbered storage call, and go on when others have done something in between.
+
+Each driver is a thread with a process identity of its own, and one of them runs at a time: what is tested is the order
+of their storage calls, never luck. A driver that is stopped counts as dead to the others, as one on another machine
+does whose lease has ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from streaming_lsm import LsmTable
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.replay import ReplayIdentity
+from streaming_lsm.timeline.runtime import Runtime
+from streaming_lsm.timeline.transaction import Transaction
+from tests.support.faulty_storage import Fault, FaultyStorage
+from tests.support.service_tables import OPTIONS_OF_SERVICES
+from tests.support.writers import NOON_MS, new_process
+
+T = TypeVar("T")
+PATIENCE_S = 60
+Work = Callable[[LsmTable], object]
+
+
+class DrivenTable(LsmTable):
+    """A table as one driver has it: its own process, its own way to the storage."""
+
+    runtime: Runtime
+
+    def transaction(self, identity: ReplayIdentity | None = None) -> Transaction:
+        self.config.check_changeable(self.path)
+        return Transaction(self.storage, self.config, self.options, identity=identity, runtime=self.runtime)
+
+
+class _Halting(FaultyStorage):
+    """Stops whoever makes the call of this number, until it is let go on."""
+
+    def __init__(self, inner: Storage, number: int | None, dies_at: int | None) -> None:
+        super().__init__(inner, {} if dies_at is None else {dies_at: Fault.KILL_BEFORE})
+        self._number = number
+        self.halted, self.let_go = threading.Event(), threading.Event()
+
+    def _call(self, name: str, path: str, effect: Callable[[], T]) -> T:
+        if len(self.calls) == self._number:
+            self.halted.set()
+            assert self.let_go.wait(PATIENCE_S)
+        return super()._call(name, path, effect)
+
+
+class Driver:
+    """One driver at work, or stopped.
+
+    Attributes:
+        calls: its storage calls so far.
+        error: what its work raised.
+        result: what it returned.
+    """
+
+    def __init__(
+        self, root: Path, work: Work, stop_at: int | None = None, *, dies_at: int | None = None, **options: object
+    ) -> None:
+        """Open the table, and work until the storage call of this number, from 0, or to the end.
+
+        Args:
+            stop_at: waits before this call until `go_on`.
+            dies_at: the process is killed before this call.
+        """
+        self._storage = _Halting(LocalStorage(root), stop_at, dies_at)
+        self.calls = self._storage.calls
+        self.error: BaseException | None = None
+        self.result: object = None
+        self._has_ended = False
+        self._thread = threading.Thread(target=self._run, args=(root, work, options), daemon=True)
+        self._thread.start()
+        assert self._storage.halted.wait(PATIENCE_S), "a driver neither ends nor comes to its call"
+
+    def _run(self, root: Path, work: Work, options: dict[str, object]) -> None:
+        try:
+            table = DrivenTable(root, {**OPTIONS_OF_SERVICES, **options})
+            table.runtime = new_process(clock=lambda: NOON_MS)
+            table.storage = self._storage
+            self.result = work(table)
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._has_ended = True
+            self._storage.halted.set()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it stands at its call; False when it has ended."""
+        return not self._has_ended
+
+    @property
+    def stands_at(self) -> tuple[str, str]:
+        """Method and path of the last call that it made."""
+        return self.calls[-1] if self.calls else ("open", "")
+
+    def go_on(self) -> None:
+        """Let it go on to its end."""
+        self._storage.let_go.set()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), "a driver does not end"

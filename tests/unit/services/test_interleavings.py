@@ -1,0 +1,212 @@
+"""Two and three drivers whose storage calls interleave: what one was told is what the table holds.
+
+A driver is stopped before a storage call, another one takes over and does something, the first goes on. Whatever the
+call: either its work is in the table, or it was told that it is not. ``make faults`` stops at every call, ``make test``
+at a part of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.config import WRITER_ID
+from streaming_lsm.errors import CommitConflict, CommitUnknown, Fenced
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.decision import DECISION_FOLDER
+from streaming_lsm.timeline.heartbeat import HEARTBEAT_FOLDER
+from streaming_lsm.timeline.markers import TEMP_FOLDER
+from streaming_lsm.timeline.waiting import pending_cleans
+from tests.support.faulty_storage import Killed
+from tests.support.interleaving import Driver, Work
+from tests.support.service_tables import Model, assert_sound, grow, grown, reopened
+from tests.support.small_tables import Row, rows, shown
+
+EVERY_CALL = bool(os.environ.get("LSM_ALL_FAULTS"))
+STEP = 1 if EVERY_CALL else 11
+RETAINED = {"hoodie.clean.commits.retained": 1}
+
+FIRST: Row = ("first", "nl", 9000, 1)
+OTHER: Row = ("other", "nl", 9000, 2)
+THIRD: Row = ("third", "de", 9000, 3)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A table, and what the driver that is stopped does to it.
+
+    Attributes:
+        work: of the first driver.
+        adds: the row that it adds to the table.
+        options: of the table.
+        prepare: what is done to the table before.
+    """
+
+    work: Work
+    adds: Row | None = None
+    options: tuple[tuple[str, object], ...] = ()
+    prepare: Callable[[LsmTable, Model], None] = lambda table, model: None
+
+
+def write(row: Row, batch: int | None = None) -> Work:
+    return lambda table: table.upsert(rows(row), batch_id=batch)
+
+
+def compact(table: LsmTable) -> object:
+    return table.compact()
+
+
+def clean(table: LsmTable) -> object:
+    return table.clean()
+
+
+def only_enter(table: LsmTable) -> object:
+    with table.transaction():
+        return None
+
+
+def schedule(table: LsmTable, model: Model) -> None:
+    table.services.schedule()
+
+
+def make_cleanable(table: LsmTable, model: Model) -> None:
+    table.compact()
+    for batch in (4, 5):
+        grow(table, model, batch)
+    table.compact()
+    grow(table, model, 6)
+
+
+def leave_dead_write(table: LsmTable, model: Model) -> None:
+    """A driver dies when all its files are written."""
+    root = Path(table.path.removeprefix("file://"))
+    counted = Path(shutil.copytree(root, root.parent / "undecided"))
+    driver = Driver(counted, write(FIRST))
+    decided = next(number for number, (_, path) in enumerate(driver.calls) if path.startswith(f"{DECISION_FOLDER}/"))
+    dead = Driver(root, write(FIRST), dies_at=decided)
+    assert isinstance(dead.error, Killed)
+
+
+COW = (("hoodie.table.type", "COPY_ON_WRITE"),)
+METADATA = (("hoodie.metadata.enable", True),)
+OLD = (("hoodie.write.table.version", 9), ("hoodie.table.storage.layout", "default"))
+
+CASES = {
+    "upsert": Case(write(FIRST), FIRST),
+    "upsert-with-metadata-table": Case(write(FIRST), FIRST, METADATA),
+    "upsert-copy-on-write": Case(write(FIRST), FIRST, COW),
+    "compaction": Case(compact),
+    "pending-compaction": Case(compact, prepare=schedule),
+    "clean": Case(clean, prepare=make_cleanable),
+    "rollback": Case(only_enter, prepare=leave_dead_write),
+    "upgrade": Case(lambda table: table.change_version(10), options=OLD),
+    "downgrade": Case(lambda table: table.change_version(9)),
+}
+MEANWHILE: dict[str, Work] = {
+    "upsert": write(OTHER),
+    "compact": compact,
+    "clean": clean,
+    "enter": only_enter,
+    "compact-and-clean": lambda table: [table.upsert(rows(OTHER)), table.compact(), table.clean()],
+}
+ADDED = {"upsert": OTHER, "compact-and-clean": OTHER}
+
+
+def template(case: Case, folder: Path) -> tuple[Path, Model]:
+    root = folder / "template"
+    table, model = grown(root, **dict(case.options))
+    case.prepare(table, model)
+    return root, model
+
+
+def calls_of(case: Case, root: Path, folder: Path) -> int:
+    driver = Driver(Path(shutil.copytree(root, folder / "counted")), case.work, **RETAINED)
+    assert driver.error is None
+    return len(driver.calls)
+
+
+def settled(driver: Driver, row: Row | None, model: Model) -> list[Model]:
+    """The models that a table may have after a driver's work, by what the driver was told."""
+    with_row = {**model, row[0]: row} if row else model
+    if driver.error is None:
+        return [with_row]
+    if isinstance(driver.error, CommitUnknown):
+        return [with_row, model]
+    if isinstance(driver.error, Fenced | CommitConflict):
+        return [model]
+    raise driver.error
+
+
+def assert_one_of(root: Path, models: list[Model]) -> None:
+    """The next writer finds a sound table of one of these models, and leaves nothing of those before it."""
+    table = reopened(LsmTable(root))
+    with table.transaction():
+        pass
+    if pending_cleans(table.timeline):
+        table.clean()
+    found = {row["id"] for row in table.scan(["id"]).to_arrow().to_pylist()}
+    model = next((model for model in models if model.keys() == found), models[0])
+    if table.config.is_lsm_tree:
+        assert_sound(table, model)
+    else:  # which the independent reader does not read
+        assert shown(table) == sorted(model.values())
+    storage = LocalStorage(root)
+    pending = {instant.requested for instant in table.timeline.pending}
+    for folder in (DECISION_FOLDER, HEARTBEAT_FOLDER, TEMP_FOLDER):
+        assert {name.partition(".")[0] for name in storage.names(folder)} <= pending
+    grow(table, dict(model), 50)
+    table.compact()
+    table.clean()
+
+
+def runs(case: Case, calls: int, meanwhile: list[str]) -> Iterator[tuple[int, str]]:
+    for number in range(0, calls, STEP):
+        for turn, name in enumerate(meanwhile):
+            if EVERY_CALL or turn == (number // STEP) % len(meanwhile):
+                yield number, name
+
+
+@pytest.mark.timeout(3600 if EVERY_CALL else 300)
+@pytest.mark.parametrize("name", CASES)
+def test_a_stopped_driver_is_told_what_became_of_its_work(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    root, model = template(case, tmp_path)
+    calls = calls_of(case, root, tmp_path)
+    assert calls > 20
+    for number, other in runs(case, calls, list(MEANWHILE)):
+        path = Path(shutil.copytree(root, tmp_path / f"{number}-{other}"))
+        first = Driver(path, case.work, number, **RETAINED)
+        second = Driver(path, MEANWHILE[other], **RETAINED)
+        first.go_on()
+        models = [
+            after_both
+            for after_second in settled(second, ADDED.get(other), model)
+            for after_both in settled(first, case.adds, after_second)
+        ]
+        assert_one_of(path, models)
+        shutil.rmtree(path)
+
+
+@pytest.mark.timeout(3600 if EVERY_CALL else 300)
+@pytest.mark.parametrize("name", ["upsert", "upsert-copy-on-write"])
+def test_a_batch_that_is_replayed_meanwhile_takes_effect_once(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    work, identity = write(FIRST, 7), {WRITER_ID.key: "stream"}
+    root, model = template(case, tmp_path)
+    counted = Driver(Path(shutil.copytree(root, tmp_path / "counted")), work, **identity)
+    for number in range(0, len(counted.calls), STEP):
+        path = Path(shutil.copytree(root, tmp_path / str(number)))
+        first = Driver(path, work, number, **identity)
+        second = Driver(path, work, **identity)
+        first.go_on()
+        assert second.error is None
+        assert first.error is None or isinstance(first.error, Fenced | CommitConflict)
+        assert sum(driver.result is not None for driver in (first, second)) <= 1 or first.result == second.result
+        assert_one_of(path, [{**model, FIRST[0]: FIRST}])
+        shutil.rmtree(path)
