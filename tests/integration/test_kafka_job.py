@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from datetime import UTC
 from pathlib import Path
@@ -116,6 +117,12 @@ def test_job_that_goes_on_for_ever_sets_aside_what_has_no_place_and_ends_in_orde
         assert lines.read().startswith("stream ended: 3 events in 1 batches")
     assert job.wait(timeout=60) == 0
     assert LsmTable(tmp_path / "table").scan().to_arrow().num_rows == 1
+
+
+def test_broker_starts_whatever_id_is_drawn_for_its_cluster(tmp_path: Path) -> None:
+    java, drawn = find_java(), iter([uuid.UUID(bytes=b"\xf8" * 16), uuid.UUID(bytes=b"\x00\xf8" * 8)])
+    with KafkaBroker(tmp_path, broker_jars(java), java, new_uuid=lambda: next(drawn)) as broker:
+        create_topic(broker.bootstrap_servers, "any", 1)
 
 
 def test_broker_keeps_address_and_events_over_stop_and_crash(broker: KafkaBroker) -> None:
