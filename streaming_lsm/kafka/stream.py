@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -133,13 +134,23 @@ class StreamWatcher:
         ended = False
         while not ended:
             # Progress of the last batch may come after the query has ended, so it is read once more.
-            ended = bool(self._query.awaitTermination(1))
+            ended = self._ended()
             if self._asked_to_stop and not ended:
                 self._query.stop()
             yield from self._new_reports()
             if deadline is not None and time.monotonic() > deadline and not ended:
                 self._query.stop()
                 raise TimeoutError(f"the stream did not end within {timeout_seconds:.0f} s and was stopped")
+
+    def _ended(self) -> bool:
+        """Wait a second at most for the query to end."""
+        try:
+            return bool(self._query.awaitTermination(1))
+        except StreamingQueryException:
+            # A batch that is cancelled by the stop fails; Spark runs it again when the query is started again.
+            if self._asked_to_stop:
+                return True
+            raise
 
     def _new_reports(self) -> Iterator[BatchReport]:
         progress = [json.loads(each.json) for each in self._query.recentProgress]
