@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import threading
 from pathlib import Path
 
 from streaming_lsm.scripts import INTERRUPTED, fail, importing
@@ -65,7 +66,10 @@ def _run(settings: JobSettings, cores: int, timeout_seconds: float | None) -> in
     jars = connector_jars()
     spark = local_session(_NAME, cores=cores, jars=jars, settings={"spark.log.level": "ERROR"})
     try:
-        watcher = StreamWatcher(start_stream(spark, settings), settings.options)
+        stopping = threading.Event()
+        query = start_stream(spark, settings, stopping.is_set)
+        # What Spark logs of a batch that is cancelled by a stop are no errors.
+        watcher = StreamWatcher(query, settings.options, stopping, lambda: spark.sparkContext.setLogLevel("OFF"))
         signals = _stop_on_signals(watcher)
         events = batches = 0
         for report in watcher.reports(timeout_seconds):
