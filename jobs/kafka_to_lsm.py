@@ -20,6 +20,7 @@ from pathlib import Path
 from streaming_lsm.scripts import INTERRUPTED, fail, importing
 
 with importing("kafka_to_lsm"):
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     from streaming_lsm import config
@@ -52,9 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
         return fail(_NAME, "interrupted", INTERRUPTED)
     except ConfigError as error:
         return fail(_NAME, error, 2)
-    except (LsmError, PySparkException, TimeoutError) as error:
-        # Spark appends the plan of the query, which tells nothing of the reason.
-        reason = str(error).partition("\n=== Streaming Query ===")[0]
+    except (LsmError, PySparkException, Py4JError, TimeoutError) as error:
+        # Behind the reason come Java's stack and the plan of the query, which tell nothing of it.
+        reason = str(error).partition("\n=== Streaming Query ===")[0].partition("\n\tat ")[0]
         return fail(_NAME, f"the stream failed: {reason}", 1)
 
 

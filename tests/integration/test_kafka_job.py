@@ -209,6 +209,16 @@ def test_an_address_without_a_broker_is_told_before_spark_starts(tmp_path: Path)
     assert line.startswith("kafka_to_lsm: kafka.bootstrap.servers='127.0.0.1:1': no broker answers (127.0.0.1:1: ")
 
 
+def test_a_checkpoint_that_cannot_be_made_is_told_without_a_stack(broker: KafkaBroker, tmp_path: Path) -> None:
+    create_topic(broker.bootstrap_servers, "nowhere", 1)
+    (tmp_path / "file").touch()
+    failed = run_job(broker, tmp_path, "nowhere", f"checkpointLocation={tmp_path / 'file' / 'checkpoint'}")
+    assert failed.returncode == 1
+    assert "kafka_to_lsm: the stream failed: " in failed.stderr
+    assert str(tmp_path / "file") in failed.stderr.rpartition("kafka_to_lsm: ")[2]
+    assert "Traceback" not in failed.stderr
+
+
 def wait_for(job: subprocess.Popen[str], reached: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not reached():
