@@ -5,7 +5,8 @@
 
 Options: properties file < LSM_CONF_ environment < KEY=VALUE arguments; docs/configuration.md lists them.
 Keys under ``kafka.`` (such as kafka.security.protocol) go to the Kafka client.
-Exit status: 0 all read (availableNow) or stopped, 1 the stream failed, 2 the options are wrong.
+Exit status: 0 all read (availableNow) or stopped by SIGTERM, 1 the stream failed, 2 the options are wrong or no
+broker answers, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -13,16 +14,24 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import threading
 from pathlib import Path
 
-from pyspark.errors import PySparkException
+from streaming_lsm.scripts import INTERRUPTED, fail, importing
 
-from streaming_lsm import config
-from streaming_lsm.errors import ConfigError, LsmError
-from streaming_lsm.kafka.packaged import connector_jars
-from streaming_lsm.kafka.settings import JobSettings
-from streaming_lsm.kafka.stream import StreamWatcher, start_stream
-from streaming_lsm.spark.session import local_session
+with importing("kafka_to_lsm"):
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from streaming_lsm import config
+    from streaming_lsm.errors import ConfigError, LsmError
+    from streaming_lsm.kafka.addresses import check_brokers
+    from streaming_lsm.kafka.packaged import connector_jars
+    from streaming_lsm.kafka.settings import JobSettings
+    from streaming_lsm.kafka.stream import StreamWatcher, start_stream
+    from streaming_lsm.spark.session import local_session
+
+_NAME = "kafka_to_lsm"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,33 +49,59 @@ def main(arguments: list[str] | None = None) -> int:
             overrides[config.KAFKA_SERVERS.key] = given.bootstrap_servers
         settings = JobSettings.load(given.properties, overrides)
         return _run(settings, given.cores, given.timeout)
+    except KeyboardInterrupt:
+        return fail(_NAME, "interrupted", INTERRUPTED)
     except ConfigError as error:
-        print(f"kafka_to_lsm: {error}", file=sys.stderr)
-        return 2
-    except (LsmError, PySparkException, TimeoutError) as error:
-        print(f"kafka_to_lsm: the stream failed: {error}", file=sys.stderr)
-        return 1
+        return fail(_NAME, error, 2)
+    except (LsmError, PySparkException, Py4JError, TimeoutError) as error:
+        # Behind the reason come Java's stack and the plan of the query, which tell nothing of it.
+        reason = str(error).partition("\n=== Streaming Query ===")[0].partition("\n\tat ")[0]
+        return fail(_NAME, f"the stream failed: {reason}", 1)
 
 
 def _run(settings: JobSettings, cores: int, timeout_seconds: float | None) -> int:
     # Whatever is missing is said before Spark starts, which takes seconds.
-    settings.source()
+    source = settings.source()
     path, _ = settings.need(config.TABLE_PATH), settings.need(config.CHECKPOINT)
-    spark = local_session("kafka_to_lsm", cores=cores, jars=connector_jars(), settings={"spark.log.level": "ERROR"})
+    check_brokers(source[config.KAFKA_SERVERS.key])
+    jars = connector_jars()
+    spark = local_session(_NAME, cores=cores, jars=jars, settings={"spark.log.level": "ERROR"})
     try:
-        query = start_stream(spark, settings)
-        watcher = StreamWatcher(query, settings.options)
-        signal.signal(signal.SIGTERM, lambda *_: watcher.stop())
+        stopping = threading.Event()
+        query = start_stream(spark, settings, stopping.is_set)
+        # What Spark logs of a batch that is cancelled by a stop are no errors.
+        watcher = StreamWatcher(query, settings.options, stopping, lambda: spark.sparkContext.setLogLevel("OFF"))
+        signals = _stop_on_signals(watcher)
         events = batches = 0
         for report in watcher.reports(timeout_seconds):
             batches, events = batches + 1, events + report.events
             print(report, flush=True)
-        print(f"stream ended: {events:,} events in {batches} batches, table at {path}", flush=True)
-        return 0
-    except KeyboardInterrupt:
-        return 0
     finally:
         spark.stop()
+    read = f"{events:,} events in {batches} batches, table at {path}"
+    if signal.SIGINT in signals:
+        return fail(_NAME, f"interrupted; {read}", INTERRUPTED)
+    print(f"stream ended: {read}", flush=True)
+    return 0
+
+
+def _stop_on_signals(watcher: StreamWatcher) -> list[int]:
+    """Stop the query in order at SIGTERM and at Ctrl-C; a second signal does not wait.
+
+    Returns:
+        The list to which the signals that come are added.
+    """
+    signals: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        if signals:
+            raise KeyboardInterrupt
+        signals.append(number)
+        watcher.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    return signals
 
 
 def _key_value(text: str) -> tuple[str, str]:

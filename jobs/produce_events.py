@@ -12,9 +12,18 @@ import json
 import sys
 from pathlib import Path
 
-from streaming_lsm.kafka.envelopes import EventFormat
-from streaming_lsm.kafka.orders import OrderEvents
-from streaming_lsm.kafka.producing import send
+from streaming_lsm.scripts import INTERRUPTED, fail, importing
+
+with importing("produce_events"):
+    from kafka.errors import KafkaError
+
+    from streaming_lsm.errors import LsmError
+    from streaming_lsm.kafka.addresses import check_brokers
+    from streaming_lsm.kafka.envelopes import EventFormat
+    from streaming_lsm.kafka.orders import OrderEvents
+    from streaming_lsm.kafka.producing import send
+
+_NAME = "produce_events"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,13 +36,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--format", type=EventFormat, choices=list(EventFormat), default=EventFormat.JSON)
     parser.add_argument("--model", type=Path, help="write the rows that the table must hold to this file")
     given = parser.parse_args(arguments)
+    try:
+        _produce(given)
+    except KeyboardInterrupt:
+        return fail(_NAME, "interrupted", INTERRUPTED)
+    except (LsmError, KafkaError, OSError) as error:
+        return fail(_NAME, error, 2)
+    return 0
+
+
+def _produce(given: argparse.Namespace) -> None:
+    check_brokers(given.bootstrap_servers)
     source = OrderEvents(given.seed, given.format)
     sent = send(given.bootstrap_servers, given.topic, source.take(given.events))
     print(f"{sent.messages:,} events sent to {given.topic}, {len(sent.poison)} of them poison")
     if given.model:
         rows = [json.dumps(row.as_json(), ensure_ascii=False) for row in source.model.rows().values()]
         given.model.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
-    return 0
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@
 
 Starts a real Kafka broker, sends change events of an orders table (updates, late ones, deletes, poison), runs
 jobs/kafka_to_lsm.py on them in its own process, sends the rest, runs the job again from its checkpoint, and shows
-and checks the table. With DEMO_KILL=compaction the first run is killed (SIGKILL) while it compacts. Exit status 0
-only if the table holds exactly what the events say and every poison event is in the dead letters. On failure the
-folder with all logs stays.
+and checks the table. With DEMO_KILL=compaction the first run is killed (SIGKILL) while it compacts; its batches are
+made small enough for a compaction to be due. Exit status: 0 only if the table holds exactly what the events say and
+every poison event is in the dead letters, 1 if not, 2 if an option is wrong or something is missing, 130 after Ctrl-C.
+On failure the folder with all logs stays.
 """
 
 from __future__ import annotations
@@ -23,28 +24,34 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import duckdb
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
+from streaming_lsm.scripts import INTERRUPTED, fail, importing
 
-from streaming_lsm import LsmTable, config
-from streaming_lsm.format.names import bucket_of
-from streaming_lsm.kafka.broker import KafkaBroker, create_topic
-from streaming_lsm.kafka.envelopes import EventFormat
-from streaming_lsm.kafka.orders import Order, OrderEvents
-from streaming_lsm.kafka.packaged import broker_jars, connector_jars
-from streaming_lsm.kafka.producing import Sent, send
-from streaming_lsm.read.file_view import FileSlice
-from streaming_lsm.spark.java import find_java
-from streaming_lsm.timeline.instant import Instant
+with importing("run_kafka_demo"):
+    import duckdb
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    from streaming_lsm import ConfigError, LsmError, LsmTable, config
+    from streaming_lsm.format.names import bucket_of
+    from streaming_lsm.kafka.broker import KafkaBroker, create_topic
+    from streaming_lsm.kafka.envelopes import EventFormat
+    from streaming_lsm.kafka.orders import Order, OrderEvents
+    from streaming_lsm.kafka.packaged import broker_jars, connector_jars
+    from streaming_lsm.kafka.producing import Sent, send
+    from streaming_lsm.read.file_view import FileSlice
+    from streaming_lsm.spark.java import find_java
+    from streaming_lsm.timeline.instant import Instant
 
 TOPIC, PARTITIONS = "orders", 4
 HERE = Path(__file__).resolve().parent
+_NAME = "run_kafka_demo"
+_FEWEST_KILLED = 60
+_BATCHES_KILLED = 6
 
 
 class DemoFailed(Exception):
@@ -54,34 +61,61 @@ class DemoFailed(Exception):
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo; returns its exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=int(os.environ.get("DEMO_EVENTS", "20000")))
+    kinds, kills = list(EventFormat), ("no", "compaction")
+    given_by = os.environ.get
+    parser.add_argument("--events", type=_count, default=given_by("DEMO_EVENTS", "20000"))
     parser.add_argument("--seed", type=int, default=7)
-    kinds = list(EventFormat)
-    parser.add_argument("--format", type=EventFormat, choices=kinds, default=os.environ.get("DEMO_FORMAT", "json"))
+    parser.add_argument("--format", type=EventFormat, choices=kinds, default=given_by("DEMO_FORMAT", "json"))
     parser.add_argument("--timeout", type=float, default=300, help="seconds for each run of the job")
-    parser.add_argument("--kill", choices=("no", "compaction"), default=os.environ.get("DEMO_KILL", "no"))
+    parser.add_argument("--kill", type=_one_of(*kills), default=given_by("DEMO_KILL", "no"), metavar="|".join(kills))
     parser.add_argument("--keep", action="store_true", help="keep the folder with table and logs")
     given = parser.parse_args(arguments)
+    kill = given.kill == "compaction"
+    if kill and given.events < _FEWEST_KILLED:
+        parser.error(f"{given.events} events make no compaction to be killed in: send at least {_FEWEST_KILLED}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="lsm-kafka-demo-"))
     demo = Demo(folder, OrderEvents(given.seed, given.format), given.format, given.timeout)
+    status = _status(demo, given.events, kill)
+    if status == 0 and given.keep:
+        print(f"kept: {folder}")
+    elif status in (0, 2):
+        shutil.rmtree(folder)
+    return status
+
+
+def _status(demo: Demo, events: int, kill: bool) -> int:
+    """Run the demo; returns the exit status, and says why it is not 0."""
+    kept = f"everything is kept in {demo.folder}"
     try:
-        demo.run(given.events, kill=given.kill == "compaction")
-    except DemoFailed as error:
-        print(f"\nFAILED: {error}\n{demo.log_tails()}\nEverything is kept in {folder}", file=sys.stderr)
-        return 1
+        demo.run(events, kill=kill)
+    except ConfigError as error:
+        return fail(_NAME, error, 2)
+    except (DemoFailed, LsmError) as error:
+        return fail(_NAME, f"FAILED: {error}\n{demo.log_tails()}\n{kept}", 1)
+    except KeyboardInterrupt:
+        return fail(_NAME, f"interrupted; {kept}", INTERRUPTED)
+    except SystemExit as ended:
+        return fail(_NAME, f"stopped; {kept}", int(ended.code or 0))
     except Exception:
         traceback.print_exc()
-        print(f"\nFAILED\n{demo.log_tails()}\nEverything is kept in {folder}", file=sys.stderr)
-        return 1
-    except BaseException:
-        print(f"\nstopped; everything is kept in {folder}", file=sys.stderr)
-        raise
-    if given.keep:
-        print(f"kept: {folder}")
-    else:
-        shutil.rmtree(folder)
+        return fail(_NAME, f"FAILED\n{demo.log_tails()}\n{kept}", 1)
     return 0
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of events, such as 20000")
+    return int(text)
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(allowed)}")
+        return text
+
+    return parse
 
 
 class Demo:
@@ -112,7 +146,9 @@ class Demo:
             self._say(f"broker ready at {broker.bootstrap_servers} (Java {java.version} from {java.found})")
             create_topic(broker.bootstrap_servers, TOPIC, PARTITIONS)
             first = self._send(broker, count * 2 // 3)
-            self._stream(broker, "first run", kill=kill)
+            # A batch holds so few events that the compaction after every third batch comes before the last one.
+            largest = first.messages // _BATCHES_KILLED if kill else None
+            self._stream(broker, "first run", kill=kill, largest_batch=largest)
             second = self._send(broker, count - first.messages)
             self._stream(broker, "second run, from the checkpoint")
         table = LsmTable(self.table_path)
@@ -145,7 +181,7 @@ class Demo:
         self._say(f"sent {sent.messages:,} events, {len(sent.poison)} of them poison, in {seconds:.1f} s")
         return sent
 
-    def _stream(self, broker: KafkaBroker, name: str, *, kill: bool = False) -> None:
+    def _stream(self, broker: KafkaBroker, name: str, *, kill: bool = False, largest_batch: int | None = None) -> None:
         """Run the job as a user would, in its own process, showing its lines as they come."""
         command = [
             sys.executable, str(HERE / "kafka_to_lsm.py"), "--timeout", str(self._timeout),
@@ -154,6 +190,7 @@ class Demo:
             f"{config.KAFKA_FORMAT.key}={self._kind}", f"{config.TABLE_PATH.key}={self.table_path}",
             f"{config.CHECKPOINT.key}={self.folder / 'checkpoint'}",
             f"{config.DEAD_LETTER_PATH.key}={self.dead_letters}",
+            *([] if largest_batch is None else [f"{config.KAFKA_MAX_OFFSETS.key}={largest_batch}"]),
         ]  # fmt: skip
         self._say(f"{name}: jobs/kafka_to_lsm.py")
         paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]

@@ -1,35 +1,91 @@
 """Change streams into sorted LSM tables in Apache Hudi's format, from Python.
 
-`LsmTable` writes and reads tables without Spark. `LsmSink` and `register` need the ``spark`` extra and are
-imported when they are first asked for, so that the library works without it.
+`LsmTable` writes and reads tables without Spark. Names are imported when they are first asked for: `LsmSink`,
+`LsmListener` and `register` need the ``spark`` extra, and the library works without it.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from streaming_lsm.table import LsmTable
+from streaming_lsm.errors import (
+    CommitConflict,
+    CommitUnknown,
+    ConfigError,
+    CorruptFileError,
+    Fenced,
+    LsmError,
+    MissingPackage,
+    RecordError,
+    SchemaError,
+    StorageError,
+    TableNotFound,
+    UnsupportedTable,
+)
+from streaming_lsm.extras import missing_package
 
 if TYPE_CHECKING:
+    from streaming_lsm.read.changes import Changes
+    from streaming_lsm.read.file_view import FileSlice
+    from streaming_lsm.read.scan import Scan
     from streaming_lsm.spark.datasource import register
     from streaming_lsm.spark.listener import LsmListener
     from streaming_lsm.spark.sink import LsmSink
+    from streaming_lsm.table import LsmTable
+    from streaming_lsm.timeline.instant import Instant
+    from streaming_lsm.timeline.timeline import Timeline
+    from streaming_lsm.write.numbers import BatchNumbers
 
 __version__ = "0.1.0"
-__all__ = ["LsmListener", "LsmSink", "LsmTable", "register"]
+__all__ = [
+    "LsmTable",
+    "LsmSink",
+    "LsmListener",
+    "register",
+    "Scan",
+    "Changes",
+    "Timeline",
+    "Instant",
+    "FileSlice",
+    "BatchNumbers",
+    "LsmError",
+    "ConfigError",
+    "SchemaError",
+    "RecordError",
+    "CorruptFileError",
+    "TableNotFound",
+    "UnsupportedTable",
+    "StorageError",
+    "MissingPackage",
+    "CommitConflict",
+    "CommitUnknown",
+    "Fenced",
+]
+
+_MODULES = {
+    "LsmTable": "streaming_lsm.table",
+    "LsmSink": "streaming_lsm.spark.sink",
+    "LsmListener": "streaming_lsm.spark.listener",
+    "register": "streaming_lsm.spark.datasource",
+    "Changes": "streaming_lsm.read.changes",
+    "Scan": "streaming_lsm.read.scan",
+    "Timeline": "streaming_lsm.timeline.timeline",
+    "Instant": "streaming_lsm.timeline.instant",
+    "FileSlice": "streaming_lsm.read.file_view",
+    "BatchNumbers": "streaming_lsm.write.numbers",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name == "LsmSink":
-        from streaming_lsm.spark.sink import LsmSink
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise missing_package(name, error) from None
 
-        return LsmSink
-    if name == "LsmListener":
-        from streaming_lsm.spark.listener import LsmListener
 
-        return LsmListener
-    if name == "register":
-        from streaming_lsm.spark.datasource import register
-
-        return register
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

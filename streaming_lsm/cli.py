@@ -10,10 +10,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
-from rich.console import Console
-from rich.table import Table
 
-from streaming_lsm import config
+from streaming_lsm import __version__, config
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, LsmError
 from streaming_lsm.format.clean import CleanMetadata
@@ -26,8 +24,10 @@ from streaming_lsm.read.queries import CDC, INCREMENTAL, QUERY_TYPES, SNAPSHOT
 from streaming_lsm.read.scan import Scan
 from streaming_lsm.read.where import parse_where
 from streaming_lsm.schema import PARTITION_PATH, RECORD_KEY, with_meta
+from streaming_lsm.scripts import INTERRUPTED, fail
 from streaming_lsm.table import LsmTable
 from streaming_lsm.table_copy import plan_copy
+from streaming_lsm.text_table import TextTable
 from streaming_lsm.timeline.action_kind import CLEAN
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -38,27 +38,31 @@ _SHOWN_ROWS = 50
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 0 when it worked, 2 when the user can mend what is wrong."""
+    """Run one command.
+
+    Returns:
+        0 when it worked, 2 when the user can mend what is wrong, 130 after Ctrl-C.
+    """
     parsed = _parser().parse_args(arguments)
     try:
         parsed.run(parsed)
         sys.stdout.flush()
     except LsmError as error:
-        print(f"lsm: {error}", file=sys.stderr)
-        return 2
+        return fail("lsm", error, 2)
+    except KeyboardInterrupt:
+        return fail("lsm", "interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        print(f"lsm: {error.filename or 'input or output'}: {error.strerror or error}", file=sys.stderr)
-        return 2
+        return fail("lsm", f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
     except pa.ArrowInvalid as error:
-        print(f"lsm: the rows cannot be written in this format: {error}; use jsonl or parquet", file=sys.stderr)
-        return 2
+        return fail("lsm", f"the rows cannot be written in this format: {error}; use jsonl or parquet", 2)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="lsm", description="Look at a table, compact it, clean it.")
+    parser.add_argument("--version", action="version", version=f"lsm {__version__}")
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _read_arguments(verbs.add_parser("read", help="print the rows or the changes of a table"))
     timeline = verbs.add_parser("timeline", help="list the table's actions")
@@ -209,12 +213,10 @@ def _write_lines(lines: Sequence[str], output: str | None) -> None:
 
 
 def _table_lines(rows: pa.Table) -> list[str]:
-    shown = Table(box=None, pad_edge=False)
-    for name in rows.schema.names:
-        shown.add_column(name, overflow="fold")
+    shown = TextTable(rows.schema.names)
     for row in rows.slice(0, _SHOWN_ROWS).to_pylist():
-        shown.add_row(*("" if value is None else str(value) for value in row.values()))
-    lines = _rendered(shown)
+        shown.add(*("" if value is None else str(value) for value in row.values()))
+    lines = shown.lines()
     hidden = rows.num_rows - _SHOWN_ROWS
     return [*lines, f"… and {hidden} more rows; --format jsonl prints all"] if hidden > 0 else lines
 
@@ -290,16 +292,13 @@ def _compaction_lines(table: LsmTable) -> list[str]:
     selection = table.services.preview_compaction()
     if not selection.operations:
         return [*waiting, f"nothing to schedule: {selection.reasons}"]
-    shown = Table(box=None, pad_edge=False)
-    for heading in ("partition", "file group", "base file"):
-        shown.add_column(heading)
-    for heading in ("log files", "bytes"):
-        shown.add_column(heading, justify="right")
+    numbers = ("log files", "bytes")
+    shown = TextTable(("partition", "file group", "base file", *numbers), frozenset(numbers))
     for operation in selection.operations:
         size = f"{operation.metrics['TOTAL_LOG_FILES_SIZE']:,.0f}"
         base = operation.base_file or ""
-        shown.add_row(operation.partition_path, operation.file_id, base, f"{len(operation.logs):,}", size)
-    return [*waiting, *_rendered(shown), str(selection)]
+        shown.add(operation.partition_path, operation.file_id, base, f"{len(operation.logs):,}", size)
+    return [*waiting, *shown.lines(), str(selection)]
 
 
 def _clean(arguments: argparse.Namespace) -> None:
@@ -320,15 +319,13 @@ def _clean(arguments: argparse.Namespace) -> None:
 
 def _timeline(arguments: argparse.Namespace) -> None:
     timeline = LsmTable(arguments.table).timeline
-    shown = Table(box=None, pad_edge=False)
-    for heading in ("requested", "completed", "action", "state", "operation"):
-        shown.add_column(heading)
-    for heading in ("files", "rows", "deletes", "bytes"):
-        shown.add_column(heading, justify="right")
+    numbers = ("files", "rows", "deletes", "bytes")
+    shown = TextTable(("requested", "completed", "action", "state", "operation", *numbers), frozenset(numbers))
     for instant in timeline.instants:
-        numbers = _numbers(timeline, instant)
-        shown.add_row(instant.requested, instant.completed or "", instant.action, str(instant.state), *numbers)
-    _write_lines(_rendered(shown), None)
+        shown.add(
+            instant.requested, instant.completed or "", instant.action, str(instant.state), *_numbers(timeline, instant)
+        )
+    _write_lines(shown.lines(), None)
 
 
 def _numbers(timeline: Timeline, instant: Instant) -> tuple[str, ...]:
@@ -346,11 +343,3 @@ def _numbers(timeline: Timeline, instant: Instant) -> tuple[str, ...]:
         sum(stat.total_bytes for stat in stats),
     )
     return (commit.operation_type, *(f"{number:,}" for number in sums))
-
-
-def _rendered(shown: Table) -> list[str]:
-    width = None if sys.stdout.isatty() else 1000
-    console = Console(width=width, no_color=True)
-    with console.capture() as capture:
-        console.print(shown)
-    return [line.rstrip() for line in capture.get().splitlines()]

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Generic, TypeVar, overload
 
 from streaming_lsm.errors import ConfigError, CorruptFileError
+from streaming_lsm.hudi_options import PURPOSES, family_of
 from streaming_lsm.java_properties import parse_properties
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 ENVIRONMENT_PREFIX = "LSM_CONF_"
+_PAGE = "docs/configuration.md"
 
 
 @dataclass(frozen=True)
@@ -259,7 +261,7 @@ class Options(Mapping[str, object]):
         """Check every key and value.
 
         Raises:
-            ConfigError: unknown key (the nearest known one is named), malformed value, or one option given twice,
+            ConfigError: unknown key (the message says which one is near, or that it is Hudi's), malformed value, or one option given twice,
                 under two spellings, with different values.
         """
         self._values: dict[str, object] = {}
@@ -354,7 +356,8 @@ def _from_environment(variables: Mapping[str, str]) -> dict[str, str]:
         if not variable.startswith(ENVIRONMENT_PREFIX):
             continue
         if variable not in names:
-            raise ConfigError(f"environment variable {variable} names no option{_nearest(variable, names)}")
+            families = {environment_name(prefix): purpose for prefix, purpose in PURPOSES.items()}
+            raise ConfigError(f"environment variable {variable} names no option{_advice(variable, names, families)}")
         found[names[variable]] = variables[variable]
     return found
 
@@ -362,13 +365,22 @@ def _from_environment(variables: Mapping[str, str]) -> dict[str, str]:
 def _known(key: str, source: str) -> Option[object]:
     option = OPTIONS.get(_ALIASES.get(key, key))
     if option is None:
-        raise ConfigError(f"{source}: unknown option {key!r}{_nearest(key, (*OPTIONS, *_ALIASES))}")
+        raise ConfigError(f"{source}: unknown option {key!r}{_advice(key, (*OPTIONS, *_ALIASES), PURPOSES)}")
     return option
 
 
-def _nearest(key: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else "; see docs/configuration.md for all options"
+def _advice(key: str, known: Iterable[str], families: Mapping[str, str]) -> str:
+    """Say what an unknown key may be: the nearest known one when it is near, else an option of Hudi."""
+    names, family = list(known), family_of(key, families)
+    # Keys of one family differ in a word: what is near there has to be nearer.
+    close = difflib.get_close_matches(key, names, n=1, cutoff=0.94 if family else 0.85)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    if family is None:
+        return f"; see {_PAGE} for all options"
+    if any(name.startswith(family) for name in names):
+        return f": not one of Hudi's options for {families[family]} that are built here, see {_PAGE}"
+    return f": an option of Hudi for {families[family]}, not built here: leave it out"
 
 
 def _parse(option: Option[T], value: object, source: str) -> T:

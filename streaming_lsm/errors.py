@@ -33,6 +33,10 @@ class StorageError(LsmError):
     """The system does not give room, open files or access: see to what the message names, and try again."""
 
 
+class MissingPackage(LsmError, ImportError):
+    """An optional package is not installed: run the command that the message names."""
+
+
 class CommitConflict(LsmError):
     """Another writer is in the way: retry when it is done."""
 

@@ -14,7 +14,8 @@ This page is made from the table of options in `streaming_lsm/config.py` by `mak
 
 Options come from a properties file, from the environment and from arguments; the later ones win. The environment
 variable of a key is `LSM_CONF_` and the key in capitals with `_` for every other character:
-`hoodie.table.name` is `{example}`. An unknown key is an error that names the nearest known one.
+`hoodie.table.name` is `{example}`. An unknown key is an error: it names the key that is meant, when one is near, or
+says what the option is for, when it is one of Hudi's that are not built here.
 """
 
 

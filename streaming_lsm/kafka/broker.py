@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -70,14 +70,23 @@ class KafkaBroker:
         bootstrap_servers: ``host:port`` for clients; set by the first start.
     """
 
-    def __init__(self, folder: Path, jars: Sequence[Path], java: Java, *, start_seconds: float = 60) -> None:
-        """Take a folder, the broker's jars (``broker_jars.txt``) and the Java to run them."""
+    def __init__(
+        self,
+        folder: Path,
+        jars: Sequence[Path],
+        java: Java,
+        *,
+        start_seconds: float = 60,
+        new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
+        """Take a folder, the broker's jars (``broker_jars.txt``), the Java to run them and a source of ids."""
         self.folder = folder.absolute()
         self.log = self.folder / "broker.log"
         self.bootstrap_servers = ""
         self._jars = [str(jar) for jar in jars]
         self._java = java
         self._start_seconds = start_seconds
+        self._new_uuid = new_uuid
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> KafkaBroker:
@@ -153,10 +162,9 @@ class KafkaBroker:
         text = _PROPERTIES.format(broker=broker, controller=controller, data=data)
         (self.folder / "server.properties").write_text(text, encoding="utf-8")
         (self.folder / "log4j2.properties").write_text(_LOGGING.format(log=self.log), encoding="utf-8")
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         settings = str(self.folder / "server.properties")
         done = subprocess.run(
-            self._command("kafka.tools.StorageTool", "format", "-t", cluster, "-c", settings),
+            self._command("kafka.tools.StorageTool", "format", "-t", cluster_id(self._new_uuid), "-c", settings),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=self._start_seconds, check=False,
         )  # fmt: skip
         if done.returncode:
@@ -205,6 +213,17 @@ class KafkaBroker:
             return False
         finally:
             client.close()
+
+
+def cluster_id(new_uuid: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
+    """Draw a cluster id in Kafka's spelling, 22 characters of URL-safe base64.
+
+    As Kafka does for its own ids, one that begins with ``-`` is drawn again: its tools take it for an option.
+    """
+    while True:
+        text = base64.urlsafe_b64encode(new_uuid().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
 
 
 def create_topic(bootstrap_servers: str, name: str, partitions: int) -> None:

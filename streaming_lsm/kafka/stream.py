@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -26,8 +28,19 @@ from streaming_lsm.write.dead_letters import batch_folder, count_letters
 from streaming_lsm.write.plan import DeadLetters
 
 
-def start_stream(spark: SparkSession, settings: JobSettings) -> StreamingQuery:
+class BatchCancelled(LsmError):
+    """The batch was cancelled as the query is being stopped: start it again, and the batch is read again."""
+
+
+def start_stream(
+    spark: SparkSession, settings: JobSettings, stopping: Callable[[], bool] = lambda: False
+) -> StreamingQuery:
     """Start the query that the settings describe.
+
+    Args:
+        spark: the session.
+        settings: where events come from and where they go.
+        stopping: whether the query is being stopped, so that a batch which fails now was cancelled.
 
     Raises:
         ConfigError: settings are missing or contradict each other.
@@ -36,7 +49,13 @@ def start_stream(spark: SparkSession, settings: JobSettings) -> StreamingQuery:
     sink = LsmSink(path, _sink_options(settings.options))
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        sink(rows(batch), batch_id)
+        try:
+            sink(rows(batch), batch_id)
+        except Exception as error:
+            # Spark searches the text of the failure by an expression that a long one takes beyond its stack.
+            if stopping():
+                raise BatchCancelled(f"batch {batch_id}: {type(error).__name__}") from None
+            raise
 
     events = spark.readStream.format("kafka").options(**settings.source()).load()
     writer = events.writeStream.foreachBatch(write).option("checkpointLocation", settings.need(config.CHECKPOINT))
@@ -104,20 +123,34 @@ class _Commit:
 class StreamWatcher:
     """Reports the batches of a query as they complete, until it ends."""
 
-    def __init__(self, query: StreamingQuery, options: Options) -> None:
-        """Watch `query`, which `start_stream` started with `options`."""
+    def __init__(
+        self,
+        query: StreamingQuery,
+        options: Options,
+        stopping: threading.Event | None = None,
+        before_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Watch a query.
+
+        Args:
+            query: which `start_stream` started.
+            options: with which it was started.
+            stopping: set by `stop`; one that `start_stream` looks at, too, where cancelled batches are to be quiet.
+            before_stop: called before the query is stopped by `stop`.
+        """
         self._query = query
         self._storage = open_storage(str(options[config.TABLE_PATH]))
         self._writer = options[config.WRITER_ID] or str(query.id)
         letters = options[config.DEAD_LETTER_PATH] if options[config.ON_BAD_EVENT] == "dead_letter" else None
         self._letters = None if letters is None else open_storage(letters)
         self._seen = -1
-        self._asked_to_stop = False
+        self._stopping = stopping or threading.Event()
+        self._before_stop = before_stop
         self._ledgers: dict[Instant, LastBatch | None] = {}
 
     def stop(self) -> None:
         """Stop the query at the next look. Safe in a signal handler, where talking to Spark is not."""
-        self._asked_to_stop = True
+        self._stopping.set()
 
     def reports(self, timeout_seconds: float | None = None) -> Iterator[BatchReport]:
         """One report per batch that read something.
@@ -133,13 +166,24 @@ class StreamWatcher:
         ended = False
         while not ended:
             # Progress of the last batch may come after the query has ended, so it is read once more.
-            ended = bool(self._query.awaitTermination(1))
-            if self._asked_to_stop and not ended:
+            ended = self._ended()
+            if self._stopping.is_set() and not ended:
+                self._before_stop()
                 self._query.stop()
             yield from self._new_reports()
             if deadline is not None and time.monotonic() > deadline and not ended:
                 self._query.stop()
                 raise TimeoutError(f"the stream did not end within {timeout_seconds:.0f} s and was stopped")
+
+    def _ended(self) -> bool:
+        """Wait a second at most for the query to end."""
+        try:
+            return bool(self._query.awaitTermination(1))
+        except StreamingQueryException:
+            # A batch that is cancelled by the stop fails; Spark runs it again when the query is started again.
+            if self._stopping.is_set():
+                return True
+            raise
 
     def _new_reports(self) -> Iterator[BatchReport]:
         progress = [json.loads(each.json) for each in self._query.recentProgress]

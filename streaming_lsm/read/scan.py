@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_lsm.errors import SchemaError
+from streaming_lsm.extras import missing_package
 from streaming_lsm.read.file_view import FileSlice
 from streaming_lsm.read.slice_reader import SliceReader
 
@@ -68,8 +69,15 @@ class Scan:
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
     def to_pandas(self) -> pd.DataFrame:
-        """The whole result; needs pandas."""
-        return self.to_arrow().to_pandas()
+        """The whole result.
+
+        Raises:
+            MissingPackage: pandas is not installed.
+        """
+        try:
+            return self.to_arrow().to_pandas()
+        except ModuleNotFoundError as error:
+            raise missing_package("Scan.to_pandas", error) from None
 
 
 def filter_columns(expression: pc.Expression | None, schema: pa.Schema) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ def resolve_jars(
         timeout_seconds: for the download as a whole.
 
     Raises:
-        ConfigError: a jar cannot be fetched; the message has the end of Ivy's output.
+        ConfigError: a jar cannot be fetched; the message has Ivy's reason.
     """
     variables = dict(os.environ if environment is None else environment)
     listed = "\n".join(sorted(map(str, jars)))
@@ -135,13 +135,22 @@ def _fetch(
         ) from None
     missing = _missing(scratch / "lib", jars)
     if done.returncode or missing:
-        tail = "\n".join(done.stdout.splitlines()[-15:])
         named = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
         raise ConfigError(
-            f"Ivy (exit status {done.returncode}) did not fetch {named or 'everything'}."
-            f"{trust_store_advice(java, done.stdout)}\n{tail}"
+            f"Ivy (exit status {done.returncode}) did not fetch {named or 'everything'}: "
+            f"{trust_store_advice(java, done.stdout) or _reason(done.stdout)}"
         )
     return scratch / "lib"
+
+
+def _reason(output: str) -> str:
+    """The line of Ivy's output that says the most: an error of the server, else the last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip(" \t:")]
+    for sign in ("Server access error", "Exception", "not found"):
+        told = [line for line in lines if sign in line]
+        if told:
+            return told[0]
+    return lines[-1] if lines else "it printed nothing"
 
 
 def _dependencies(jars: Iterable[Coordinate]) -> str:

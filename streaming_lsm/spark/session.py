@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -57,7 +60,34 @@ def local_session(
     builder = SparkSession.builder.appName(app_name)
     for key, value in session_settings(cores, jars, settings).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _interrupts_held_back():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Hold Ctrl-C back until Spark's Java process is known: PySpark leaves it behind when its start is interrupted.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed in the meantime.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed = []
+
+    def remember(*_: object) -> None:
+        pressed.append(True)
+
+    previous = signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        # A new Spark context brings a handler of its own, which stays.
+        if signal.getsignal(signal.SIGINT) is remember:
+            signal.signal(signal.SIGINT, previous or signal.default_int_handler)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 def session_settings(

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+import uuid
+from collections.abc import Callable, Iterator
 from datetime import UTC
 from pathlib import Path
 
@@ -118,6 +122,12 @@ def test_job_that_goes_on_for_ever_sets_aside_what_has_no_place_and_ends_in_orde
     assert LsmTable(tmp_path / "table").scan().to_arrow().num_rows == 1
 
 
+def test_broker_starts_whatever_id_is_drawn_for_its_cluster(tmp_path: Path) -> None:
+    java, drawn = find_java(), iter([uuid.UUID(bytes=b"\xf8" * 16), uuid.UUID(bytes=b"\x00\xf8" * 8)])
+    with KafkaBroker(tmp_path, broker_jars(java), java, new_uuid=lambda: next(drawn)) as broker:
+        create_topic(broker.bootstrap_servers, "any", 1)
+
+
 def test_broker_keeps_address_and_events_over_stop_and_crash(broker: KafkaBroker) -> None:
     create_topic(broker.bootstrap_servers, "kept", 1)
     address = broker.bootstrap_servers
@@ -138,3 +148,80 @@ def test_wrong_options_end_the_job_before_spark_starts() -> None:
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "did you mean 'lsm.kafka.schema'" in done.stderr
+
+
+@pytest.mark.parametrize("moment", ["in a batch", "between batches"])
+def test_ctrl_c_stops_the_query_in_order_and_ends_the_job_in_one_line(
+    broker: KafkaBroker, tmp_path: Path, moment: str
+) -> None:
+    """SIGINT goes to the whole process group, as from a terminal, while a batch is written or the query waits."""
+    topic, events = f"interrupted-{moment.replace(' ', '-')}", OrderEvents(5, EventFormat.JSON)
+    create_topic(broker.bootstrap_servers, topic, 1)
+    send(broker.bootstrap_servers, topic, events.take(9000 if moment == "in a batch" else 3000))
+    command = job_command(broker, tmp_path, topic, "lsm.trigger=1 second", "maxOffsetsPerTrigger=1000")
+    with (tmp_path / "job.err").open("wb") as errors:
+        job = subprocess.Popen(
+            command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+        )
+    assert job.stdout is not None
+    last = "batch 0:" if moment == "in a batch" else "batch 2:"
+    assert any(line.startswith(last) for line in iter(job.stdout.readline, "")), (tmp_path / "job.err").read_text()
+    if moment == "in a batch":
+        heartbeats = tmp_path / "table" / ".hoodie" / ".heartbeat"
+        wait_for(job, lambda: any(heartbeats.glob("*")))
+    os.killpg(job.pid, signal.SIGINT)
+    job.communicate(timeout=120)
+    said = (tmp_path / "job.err").read_text()
+    assert job.returncode == 130, said
+    assert said.splitlines()[-1].startswith("kafka_to_lsm: interrupted; ")
+    assert "\tat " not in said, "a stack of Java"
+    # A worker of Spark's that is killed while it starts says so itself.
+    assert not re.search(r'File ".*(streaming_lsm|jobs)/', said), said
+    again = run_job(broker, tmp_path, topic)
+    assert again.returncode == 0, again.stderr[-4000:]
+    assert rows_by_key(LsmTable(tmp_path / "table").scan().to_arrow()) == events.model.rows()
+
+
+def test_ctrl_c_while_spark_starts_ends_the_job_in_one_line(broker: KafkaBroker, tmp_path: Path) -> None:
+    command = job_command(broker, tmp_path, "any-topic", "lsm.trigger=1 second")
+    job = subprocess.Popen(
+        command, cwd=ROOT, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert job.stderr is not None
+    with job.stderr as errors:
+        # The first line of all is of the Java process that starts.
+        assert "incubator" in errors.readline()
+        os.killpg(job.pid, signal.SIGINT)
+        said = errors.read()
+    # The end of the pipe is the end of Java, too, which has it from the job.
+    assert job.wait(timeout=120) == 130
+    assert said.splitlines()[-1] == "kafka_to_lsm: interrupted"
+    assert "Traceback" not in said
+
+
+def test_an_address_without_a_broker_is_told_before_spark_starts(tmp_path: Path) -> None:
+    command = [sys.executable, "jobs/kafka_to_lsm.py", "--properties", "conf/kafka_demo.properties",
+               "--bootstrap-servers", "127.0.0.1:1", f"lsm.table.path={tmp_path / 'table'}",
+               f"checkpointLocation={tmp_path / 'checkpoint'}"]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("kafka_to_lsm: kafka.bootstrap.servers='127.0.0.1:1': no broker answers (127.0.0.1:1: ")
+
+
+def test_a_checkpoint_that_cannot_be_made_is_told_without_a_stack(broker: KafkaBroker, tmp_path: Path) -> None:
+    create_topic(broker.bootstrap_servers, "nowhere", 1)
+    (tmp_path / "file").touch()
+    failed = run_job(broker, tmp_path, "nowhere", f"checkpointLocation={tmp_path / 'file' / 'checkpoint'}")
+    assert failed.returncode == 1
+    assert "kafka_to_lsm: the stream failed: " in failed.stderr
+    assert str(tmp_path / "file") in failed.stderr.rpartition("kafka_to_lsm: ")[2]
+    assert "Traceback" not in failed.stderr
+
+
+def wait_for(job: subprocess.Popen[str], reached: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert job.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.002)

@@ -14,12 +14,6 @@ from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-EVENTS = [
-    {"order_id": "o1", "country": "DE", "qty": 3, "updated_at": "2026-01-01T00:00:00Z"},
-    {"order_id": "o2", "country": "FR", "qty": 7, "updated_at": "2026-01-01T00:00:01Z"},
-    {"order_id": "o1", "country": "DE", "qty": 9, "updated_at": "2026-01-01T00:00:02Z"},
-    {"order_id": "o2", "country": "FR", "qty": 1, "updated_at": "2025-01-01T00:00:00Z"},
-]
 
 
 def blocks(language: str) -> list[str]:
@@ -30,8 +24,6 @@ def test_the_snippets_run_and_show_the_rows(
     spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     lake = tmp_path / "lake"
-    (lake / "events").mkdir(parents=True)
-    (lake / "events" / "part-0.json").write_text("\n".join(json.dumps(event) for event in EVENTS))
     names: dict[str, object] = {}
     for snippet in blocks("python"):
         exec(compile(snippet.replace("/lake", str(lake)), "README.md", "exec"), names)

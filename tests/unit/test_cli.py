@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,10 +15,22 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+import streaming_lsm
 from streaming_lsm import LsmTable
 from streaming_lsm.cli import main
 from streaming_lsm.options_page import options_page
 from tests.support.small_tables import create, rows
+
+HOLDER = """
+import sys
+
+class Holder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{module}":
+            {hold}
+
+sys.meta_path.insert(0, Holder())
+"""
 
 
 @pytest.fixture
@@ -150,3 +167,46 @@ def test_looking_changes_nothing(table: LsmTable, capsys: pytest.CaptureFixture[
     run(capsys, "read", path_of(table))
     run(capsys, "timeline", path_of(table))
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"lsm {streaming_lsm.__version__}\n"
+
+
+def test_without_rich_the_same_lines_are_printed(
+    table: LsmTable, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verbs = [("read", path_of(table)), ("timeline", path_of(table)), ("compact", "--dry-run", path_of(table))]
+    with_rich = [run(capsys, *verb) for verb in verbs]
+    for module in ("rich", "rich.console", "rich.table"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert [run(capsys, *verb) for verb in verbs] == with_rich
+
+
+def test_a_value_that_looks_like_markup_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = create(tmp_path / "orders")
+    found.upsert(rows(("[/b]", "FR", 1, 1), ("[red]a", "FR", 1, 2), (":smile:", "FR", 1, 3)))
+    shown = run(capsys, "read", path_of(found), "--columns", "id").split()
+    assert sorted(shown) == [":smile:", "[/b]", "[red]a", "id"]
+
+
+@pytest.mark.parametrize("at", ["import", "verb"])
+def test_ctrl_c_ends_a_verb_in_one_line_with_status_130(table: LsmTable, tmp_path: Path, at: str) -> None:
+    """The process is held at a moment of its run by a module that is imported then, and interrupted there."""
+    hold = f"import pathlib, time; pathlib.Path({str(tmp_path / 'held')!r}).touch(); time.sleep(60)"
+    module = "streaming_lsm.cli" if at == "import" else "rich.console"
+    (tmp_path / "sitecustomize.py").write_text(HOLDER.format(module=module, hold=hold))
+    search = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    verb = subprocess.Popen(
+        [sys.executable, "-m", "streaming_lsm", "read", path_of(table)],
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": search},
+    )  # fmt: skip
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "held").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    verb.send_signal(signal.SIGINT)
+    assert verb.communicate(timeout=30) == ("", "lsm: interrupted\n")
+    assert verb.returncode == 130

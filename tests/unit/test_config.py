@@ -9,6 +9,7 @@ import pytest
 from streaming_lsm import config
 from streaming_lsm.config import OPTIONS, Options, environment_name, resolve
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.hudi_options import family_of
 from streaming_lsm.options_page import options_page
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +62,9 @@ def test_no_two_keys_share_an_environment_variable() -> None:
         ("hoodie.table.nam", "'hoodie.table.name'"),
         ("hoodie.datasource.write.recordkey.fields", "'hoodie.datasource.write.recordkey.field'"),
         ("hoodie.combine.before.upsrt", "'hoodie.combine.before.upsert'"),
+        ("lsm.tabel.path", "'lsm.table.path'"),
+        ("hoodie.tabel.name", "'hoodie.table.name'"),
+        ("lsm.kafka", "docs/configuration.md"),
         ("zzz", "docs/configuration.md"),
         ("", "docs/configuration.md"),
     ],
@@ -74,6 +78,46 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, nearest:
         path = properties_file(tmp_path, f"{key}=x\n")
         with pytest.raises(ConfigError, match=r"lsm\.properties"):
             resolve({}, path, {})
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("hoodie.datasource.hive_sync.enable", "an option of Hudi for Hive sync, not built here: leave it out"),
+        ("hoodie.meta.sync.client.tool.class", "an option of Hudi for catalog sync, not built here"),
+        ("hoodie.clustering.inline", "an option of Hudi for clustering, not built here"),
+        ("hoodie.keep.max.commits", "an option of Hudi for archiving the timeline, not built here"),
+        ("hoodie.embed.timeline.server", "an option of Hudi for the timeline server, not built here"),
+        ("hoodie.write.lock.provider", "an option of Hudi for several writers, not built here"),
+        ("hoodie.upsert.shuffle.parallelism", "an option of Hudi for shuffles, not built here"),
+        ("hoodie.metadata.index.column.stats.enable", "an option of Hudi for indexes of the metadata table, not built"),
+        ("hoodie.parquet.block.size", "not one of Hudi's options for Parquet files that are built here, see docs/"),
+        ("hoodie.bucket.index.max.num.buckets", "not one of Hudi's options for the bucket index that are built here"),
+        ("hoodie.clean.hours.retained", "not one of Hudi's options for cleaning that are built here, see docs/"),
+        ("hoodie.populate.meta.fields", "; see docs/configuration.md"),
+    ],
+)
+def test_an_option_of_hudi_that_is_not_built_is_called_one_and_gets_no_far_fetched_hint(key: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown option '{key}'") as refused:
+        resolve({key: "x"}, None, {})
+    assert said in str(refused.value)
+    assert "did you mean" not in str(refused.value)
+
+
+def test_the_names_of_earlier_releases_of_hudi_are_near_those_of_this_one() -> None:
+    for last in ("policy", "commits.retained", "fileversions.retained"):
+        with pytest.raises(ConfigError, match=f"did you mean 'hoodie.clean.{last}'"):
+            Options({f"hoodie.cleaner.{last}": "1"})
+
+
+def test_a_variable_of_an_option_of_hudi_that_is_not_built_is_called_one() -> None:
+    with pytest.raises(ConfigError, match=r"SYNC_MODE names no option: an option of Hudi for Hive sync, not built"):
+        resolve({}, None, {"LSM_CONF_HOODIE_DATASOURCE_HIVE_SYNC_MODE": "hms"})
+
+
+def test_every_known_option_of_hudi_has_a_family_or_stands_alone() -> None:
+    alone = {key for key in OPTIONS if key.startswith("hoodie.") and family_of(key) is None}
+    assert alone == {"hoodie.database.name", "hoodie.datasource.query.type"}
 
 
 def test_an_unknown_variable_is_refused_with_the_nearest_known_one() -> None:

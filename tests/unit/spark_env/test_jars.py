@@ -81,6 +81,17 @@ def test_certificate_error_comes_with_advice(tmp_path: Path) -> None:
         resolve_jars(JARS, java=java, environment=environment)
 
 
+def test_why_a_jar_was_not_fetched_is_one_line(tmp_path: Path) -> None:
+    said = "\tServer access error at url https://repo1.maven.org/x.pom (java.net.UnknownHostException: repo1)"
+    java = java_that(tmp_path, f'printf ":: problems\\n\\n{said}\\n\\n:: USE VERBOSE\\n"; exit 1')
+    environment = {"STREAMING_LSM_CACHE": str(tmp_path / "cache"), "PATH": "/usr/bin:/bin"}
+    with pytest.raises(ConfigError) as refused:
+        resolve_jars(JARS, java=java, environment=environment)
+    assert str(refused.value) == (
+        "Ivy (exit status 1) did not fetch org.a:one:1.0, org.b:two_2.13:2.0-rc1: " + said.strip()
+    )
+
+
 def test_fetch_that_hangs_is_given_up(tmp_path: Path) -> None:
     java = java_that(tmp_path, "exec sleep 60")
     environment = {"STREAMING_LSM_CACHE": str(tmp_path / "cache"), "PATH": "/usr/bin:/bin"}

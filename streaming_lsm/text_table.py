@@ -1,0 +1,65 @@
+"""Columns of text for the command line, by rich where it is installed.
+
+rich folds wide columns to the width of a terminal. Without it, and in what goes to a file or a pipe, each row is one
+line.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+_GAP = "  "
+_PIPE_WIDTH = 1_000
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Headings and rows of text.
+
+    Attributes:
+        headings: of the columns.
+        right: headings of the columns that are aligned to the right, such as numbers.
+        rows: one text per heading.
+    """
+
+    headings: Sequence[str]
+    right: frozenset[str] = frozenset()
+    rows: list[Sequence[str]] = field(default_factory=list)
+
+    def add(self, *cells: str) -> None:
+        """Append a row."""
+        self.rows.append(cells)
+
+    def lines(self) -> list[str]:
+        """Render headings and rows, without trailing spaces."""
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
+        try:
+            return self._folded(width)
+        except ModuleNotFoundError:
+            return self._plain()
+
+    def _plain(self) -> list[str]:
+        table = [self.headings, *([cell.replace("\n", "\\n") for cell in row] for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        return [_GAP.join(map(self._aligned, self.headings, row, widths)).rstrip() for row in table]
+
+    def _aligned(self, heading: str, cell: str, width: int) -> str:
+        return cell.rjust(width) if heading in self.right else cell.ljust(width)
+
+    def _folded(self, width: int) -> list[str]:
+        from rich.console import Console
+        from rich.table import Table
+
+        shown = Table(box=None, pad_edge=False)
+        for heading in self.headings:
+            shown.add_column(heading, justify="right" if heading in self.right else "left", overflow="fold")
+        for row in self.rows:
+            shown.add_row(*row)
+        # Values of a table are no markup: `[/x]` is to be shown, not obeyed.
+        console = Console(width=width, no_color=True, markup=False, emoji=False, highlight=False)
+        with console.capture() as capture:
+            console.print(shown)
+        return [line.rstrip() for line in capture.get().splitlines()]
