@@ -23,6 +23,7 @@ from streaming_lsm.format.table_properties import (
     PartitionField,
 )
 from streaming_lsm.keys.generator import KeyGenerator
+from streaming_lsm.merge.rule import check_delete_marks
 from streaming_lsm.schema import from_avro, to_avro
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.properties_file import create_table_files
@@ -80,6 +81,7 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
     reserved = [column for column in schema.names if column.startswith(CONTROL_PREFIX)]
     if reserved:
         raise SchemaError(f"column {reserved[0]!r} is a name that controls a write and cannot be stored; rename it")
+    check_delete_marks(schema)
     partitions = partition_fields(options)
     ordering = options[config.ORDERING_FIELDS]
     _check_columns(schema, config.RECORD_KEY_FIELDS, keys)

@@ -11,14 +11,19 @@ import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedWriter, FileIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
 from streaming_lsm.errors import ConfigError, CorruptFileError, StorageError, UnsupportedTable
 from streaming_lsm.storage.base import METADATA_BYTES, FileEntry, Listing, Names, Storage
+from streaming_lsm.storage.failures import naming
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _TEMPORARY = re.compile(r"^\.[0-9a-f]{32}\.lsm-tmp$")
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/|^(?i:(file)):")
@@ -43,7 +48,8 @@ class LocalStorage:
         return Path(self._root).as_uri()
 
     def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
-        with open(self._inside(path), "rb") as file:
+        full = self._inside(path)
+        with naming(full), open(full, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if most is not None and size > most:
                 raise CorruptFileError(
@@ -128,7 +134,7 @@ class LocalStorage:
         full = self._inside(path)
         folder = os.path.dirname(full)
         _make_folder(folder)
-        file = open(full, "xb")  # noqa: SIM115 (closed below on every path, and removed on most)
+        file = BufferedWriter(_NamedFile(full, "xb"))
         try:
             yield file
             file.close()
@@ -155,16 +161,17 @@ class LocalStorage:
     def _temporary(self, path: str, data: bytes) -> Iterator[tuple[str, str]]:
         if len(data) > METADATA_BYTES:
             raise StorageError(
-                f"{self.uri}/{path} would have {len(data)} bytes, and no reader takes more than {METADATA_BYTES}: write "
-                "to fewer partitions and buckets at a time"
+                f"{self.uri}/{path} would have {len(data)} bytes, and no reader takes more than {METADATA_BYTES}: "
+                "write to fewer partitions and buckets at a time"
             )
         final = self._inside_parent(path)
         folder = os.path.dirname(final)
         _make_folder(folder)
         descriptor, temporary = _locked_temporary(folder)
         try:
-            _write_all(descriptor, data)
-            os.fsync(descriptor)
+            with naming(final):
+                _write_all(descriptor, data)
+                os.fsync(descriptor)
             yield temporary, final
         finally:
             with suppress(FileNotFoundError):
@@ -189,6 +196,14 @@ class LocalStorage:
                 "replace the link by a folder"
             )
         return real
+
+
+class _NamedFile(FileIO):
+    """A file that names itself when it cannot be written to."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        with naming(str(self.name)):
+            return super().write(data)
 
 
 def _drop_checksum(full: str) -> None:
@@ -262,7 +277,8 @@ def _refuse_file(folder: str) -> None:
 def _sync(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -8,7 +8,6 @@ import socket
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-
 _MOST = 1 << 46
 """More than any process number, or milliseconds since the epoch for the next two thousand years."""
 
