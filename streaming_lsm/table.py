@@ -17,7 +17,7 @@ from streaming_lsm.format.names import WriteToken
 from streaming_lsm.format.table_properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY
 from streaming_lsm.index.bucket_check import check_buckets
 from streaming_lsm.index.bucket_index import BucketIndex
-from streaming_lsm.keys.generator import KeyGenerator
+from streaming_lsm.keys.generator import ALLOW, KeyGenerator
 from streaming_lsm.readable_table import OptionValues, Path, ReadableTable
 from streaming_lsm.schema import fit_known, table_schema, to_avro
 from streaming_lsm.services.context import Engine, ServiceContext
@@ -25,7 +25,7 @@ from streaming_lsm.services.inline import TableServices
 from streaming_lsm.services.versions import ChangePlan, VersionChange, change_version, plan_change
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.local import open_storage
-from streaming_lsm.table_options import create_table, key_generator
+from streaming_lsm.table_options import ambiguous_keys, create_table, key_generator
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties, update_properties
 from streaming_lsm.timeline.replay import ReplayIdentity
@@ -100,7 +100,7 @@ class LsmTable(ReadableTable):
     @cached_property
     def key_generator(self) -> KeyGenerator:
         """Makes record keys and partition paths."""
-        return key_generator(self.config)
+        return key_generator(self.config, ambiguous_keys(self.options, self.config))
 
     # --- write ------------------------------------------------------------------------------------------------
 
@@ -206,7 +206,8 @@ class LsmTable(ReadableTable):
     def router(self, tasks: int) -> Router:
         """Spreads rows over `tasks` so that every file group is written by one."""
         table = self.config
-        keys, fields = self.key_generator, table.record_key_fields
+        # Rows are checked as they are taken in; once is enough.
+        keys, fields = replace(self.key_generator, ambiguous=ALLOW), table.record_key_fields
         return Router(keys, fields, table.hash_fields, table.num_buckets, tasks)
 
     def check_batch(self, batch: pa.Schema, timeline: Timeline, operation: str) -> None:
