@@ -23,6 +23,7 @@ from streaming_lsm.read.file_view import FileSlice
 from streaming_lsm.read.history import read_history
 from streaming_lsm.read.queries import READ_OPTIMIZED, SNAPSHOT, Queries, Wanted
 from streaming_lsm.read.scan import Scan
+from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.table_options import check_options, with_buckets
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
@@ -42,6 +43,7 @@ class ReadableTable:
         options: what was asked for when it was opened.
     """
 
+    @names_failures
     def __init__(
         self, path: Path, options: OptionValues | Options | None = None, *, properties: Path | None = None
     ) -> None:
@@ -77,11 +79,13 @@ class ReadableTable:
         return self.storage.uri
 
     @property
+    @names_failures
     def timeline(self) -> Timeline:
         """The table's actions as they are now."""
         return self._queries.timeline
 
     @property
+    @names_failures
     def schema(self) -> pa.Schema:
         """The table's columns, without meta columns, as of the latest commit."""
         return self._queries.schema_at(self.timeline)
@@ -93,6 +97,7 @@ class ReadableTable:
         marking = (table.delete_field, table.delete_marker)
         return MergeRule.of(table.merge_mode, table.ordering_fields, *marking, table.partial_mode, table.unavailable)
 
+    @names_failures
     def scan(
         self,
         columns: Sequence[str] | None = None,
@@ -128,6 +133,7 @@ class ReadableTable:
             )
         return self._queries.snapshot(wanted, moment)
 
+    @names_failures
     def incremental(
         self,
         begin: str | date,
@@ -150,14 +156,17 @@ class ReadableTable:
         """
         return self._queries.incremental(self._wanted(columns, filter, meta), begin, end)
 
+    @names_failures
     def changes(self, begin: str | date, end: str | date | None = None) -> Changes:
         """Describe a read of what writes did to rows; `begin` and `end` as in `incremental`."""
         return self._queries.changes(begin, end)
 
+    @names_failures
     def file_slices(self, as_of: str | date | None = None) -> list[FileSlice]:
         """The latest slice of every file group, by partition and file id; raises as `scan`."""
         return self._queries.slices(self._moment(as_of))[1]
 
+    @names_failures
     def history(self, key: str) -> pa.Table:
         """All versions of one record key that the latest slices still hold, the oldest first.
 

@@ -17,14 +17,15 @@ from streaming_lsm.format.names import WriteToken
 from streaming_lsm.format.table_properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY
 from streaming_lsm.index.bucket_check import check_buckets
 from streaming_lsm.index.bucket_index import BucketIndex
-from streaming_lsm.keys.generator import KeyGenerator
+from streaming_lsm.keys.generator import ALLOW, KeyGenerator
 from streaming_lsm.readable_table import OptionValues, Path, ReadableTable
 from streaming_lsm.schema import fit_known, table_schema, to_avro
 from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.services.inline import TableServices
 from streaming_lsm.services.versions import ChangePlan, VersionChange, change_version, plan_change
+from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.local import open_storage
-from streaming_lsm.table_options import create_table, key_generator
+from streaming_lsm.table_options import ambiguous_keys, create_table, key_generator
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.replay import ReplayIdentity
@@ -71,6 +72,7 @@ class LsmTable(ReadableTable):
         self._buckets_stored = False
 
     @classmethod
+    @names_failures
     def create(
         cls,
         path: Path,
@@ -98,7 +100,7 @@ class LsmTable(ReadableTable):
     @cached_property
     def key_generator(self) -> KeyGenerator:
         """Makes record keys and partition paths."""
-        return key_generator(self.config)
+        return key_generator(self.config, ambiguous_keys(self.options, self.config))
 
     # --- write ------------------------------------------------------------------------------------------------
 
@@ -203,7 +205,8 @@ class LsmTable(ReadableTable):
     def router(self, tasks: int) -> Router:
         """Spreads rows over `tasks` so that every file group is written by one."""
         table = self.config
-        keys, fields = self.key_generator, table.record_key_fields
+        # Rows are checked as they are taken in; once is enough.
+        keys, fields = replace(self.key_generator, ambiguous=ALLOW), table.record_key_fields
         return Router(keys, fields, table.hash_fields, table.num_buckets, tasks)
 
     def check_batch(self, batch: pa.Schema, timeline: Timeline, operation: str) -> None:
@@ -241,6 +244,7 @@ class LsmTable(ReadableTable):
     def _context(self) -> ServiceContext:
         return ServiceContext(self.storage, self.config, self.options, self.rule, self.transaction)
 
+    @names_failures
     def compact(self, engine: Engine | None = None) -> Instant | None:
         """Run the compactions that wait; when none does, merge all log files there are into base files.
 
@@ -249,14 +253,17 @@ class LsmTable(ReadableTable):
         """
         return self.services.compact(engine or self._engine)[0]
 
+    @names_failures
     def clean(self) -> Instant | None:
         """Delete file slices that no retained commit needs; None when there was none."""
         return self.services.clean()
 
+    @names_failures
     def plan_version(self, version: int | None = None, layout: str | None = None) -> ChangePlan:
         """What `change_version` would do."""
         return plan_change(self._context, VersionChange.of(self.config, version, layout))
 
+    @names_failures
     def change_version(
         self, version: int | None = None, layout: str | None = None, engine: Engine | None = None
     ) -> LsmTable:
@@ -280,11 +287,13 @@ class LsmTable(ReadableTable):
             change_version(self._context, change, engine or self._engine)
         return LsmTable(self.path, self.options.without(config.TABLE_VERSION, config.STORAGE_LAYOUT))
 
+    @names_failures
     def run_services(self, engine: Engine | None = None) -> None:
         """After `commit`, its transaction left: compact and clean as the options say. Failures are only logged."""
         if self._committed is not None:
             self.services.run_inline(self._committed, engine or self._engine)
 
+    @names_failures
     def _write(self, operation: str, rows: Rows, batch_id: int | None) -> Instant | None:
         data = rows if isinstance(rows, pa.RecordBatchReader) else pa.table(rows)
         self.upgrade_if_asked(data.schema, operation)

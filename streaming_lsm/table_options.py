@@ -14,6 +14,7 @@ from streaming_lsm.format.names import MAX_BUCKETS
 from streaming_lsm.format.payloads import COMMIT_TIME, EVENT_TIME
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.format.table_properties import (
+    AMBIGUOUS_KEYS_KEY,
     DEFAULT_LAYOUT,
     LSM_TREE,
     PARTITION_KINDS,
@@ -22,7 +23,8 @@ from streaming_lsm.format.table_properties import (
     WRITE_VERSIONS,
     PartitionField,
 )
-from streaming_lsm.keys.generator import KeyGenerator
+from streaming_lsm.keys.generator import ALLOW, AMBIGUOUS, REFUSE, WARN, KeyGenerator
+from streaming_lsm.merge.rule import check_delete_marks
 from streaming_lsm.schema import from_avro, to_avro
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.properties_file import create_table_files
@@ -56,7 +58,8 @@ def create_table(storage: Storage, options: Options, schema: pa.Schema) -> None:
     key_generator(new)  # refuses what it could not work with before there is a table
     from_avro(new.create_schema or "", f"table {new.name!r}")  # as every reader will
     try:
-        create_table_files(storage, new.to_properties())
+        ambiguous = options[config.AMBIGUOUS_KEYS] or REFUSE
+        create_table_files(storage, {**new.to_properties(), AMBIGUOUS_KEYS_KEY: ambiguous})
     except CommitConflict:
         raise ConfigError(f"there is a table at {storage.uri} already; open it with LsmTable(path)") from None
 
@@ -80,6 +83,7 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
     reserved = [column for column in schema.names if column.startswith(CONTROL_PREFIX)]
     if reserved:
         raise SchemaError(f"column {reserved[0]!r} is a name that controls a write and cannot be stored; rename it")
+    check_delete_marks(schema)
     partitions = partition_fields(options)
     ordering = options[config.ORDERING_FIELDS]
     _check_columns(schema, config.RECORD_KEY_FIELDS, keys)
@@ -244,8 +248,18 @@ def _check_columns(schema: pa.Schema, option: Option[Any], names: tuple[str, ...
             raise SchemaError(f"{option.key}: no column {name!r}; the columns are {', '.join(schema.names)}")
 
 
-def key_generator(table: TableConfig) -> KeyGenerator:
+def ambiguous_keys(options: Options, table: TableConfig) -> str:
+    """What becomes of ambiguous record keys: as the options say, else the table, else they are only reported."""
+    stored = table.properties.get(AMBIGUOUS_KEYS_KEY, WARN)
+    return options[config.AMBIGUOUS_KEYS] or (stored if stored in AMBIGUOUS else WARN)
+
+
+def key_generator(table: TableConfig, ambiguous: str = ALLOW) -> KeyGenerator:
     """The table's key generator.
+
+    Args:
+        table: its settings.
+        ambiguous: what becomes of ambiguous record keys.
 
     Raises:
         ConfigError: settings that it cannot work with.
@@ -258,6 +272,7 @@ def key_generator(table: TableConfig) -> KeyGenerator:
         url_encode=table.url_encode,
         timestamp_options=table.timestamp_options,
         logical_timestamp=table.logical_timestamp,
+        ambiguous=ambiguous,
     )
 
 

@@ -17,6 +17,8 @@ DEFAULT_LAYOUT = "default"
 TABLE_TYPES = ("MERGE_ON_READ", "COPY_ON_WRITE")
 NUM_BUCKETS_KEY = "lsm.bucket.index.num.buckets"
 HASH_FIELDS_KEY = "lsm.bucket.index.hash.field"
+AMBIGUOUS_KEYS_KEY = "lsm.keys.ambiguous"
+"""Kept at creation; a table without it was made by another program."""
 
 KEY_GENERATORS = ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")
 PARTITION_KINDS = ("SIMPLE", "TIMESTAMP")
@@ -45,6 +47,7 @@ _REFUSED = {
     "hoodie.bootstrap.base.path": "bootstrap tables, whose rows are in files outside of the table, are not supported",
 }
 _READ_KEYS = (
+    AMBIGUOUS_KEYS_KEY,
     *SUPPORTED,
     *_REFUSED,
     CDC_KEY,

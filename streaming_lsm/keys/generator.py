@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.columns import pc
+from streaming_lsm.columns import pc, text_bytes
 from streaming_lsm.errors import ConfigError, RecordError, SchemaError
 from streaming_lsm.keys.dictionaries import codes_of, pair_codes, texts_of, unique
 from streaming_lsm.keys.java_text import to_java_text
@@ -19,6 +21,10 @@ from streaming_lsm.keys.timestamps import TimestampFormat
 KINDS = ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")
 NULL_PART = "__null__"
 EMPTY_PART = "__empty__"
+REFUSE, WARN, ALLOW = AMBIGUOUS = ("refuse", "warn", "allow")
+"""What becomes of composite keys whose text another row's key may have, too; see `KeyGenerator.ambiguous`."""
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,8 @@ class KeyGenerator:
         url_encode: special characters of values are written as ``%XX``.
         timestamp: what TIMESTAMP columns hold; needed if there is one.
         logical_timestamp: print timestamps with a zone as date and time.
+        ambiguous: what becomes of composite keys that other values make, too: ``a:x,b:y,b:z`` is the key of ``x`` with
+            ``y,b:z`` and of ``x,b:y`` with ``z``; ``__null__`` and ``__empty__`` stand for null and the empty text.
     """
 
     kind: str
@@ -42,6 +50,7 @@ class KeyGenerator:
     url_encode: bool = False
     timestamp: TimestampFormat | None = None
     logical_timestamp: bool = False
+    ambiguous: str = ALLOW
 
     def __post_init__(self) -> None:
         """Refuse settings that Hudi's generator of this kind could not work with (ConfigError)."""
@@ -60,6 +69,7 @@ class KeyGenerator:
         url_encode: bool = False,
         timestamp_options: Mapping[str, str] | None = None,
         logical_timestamp: bool = False,
+        ambiguous: str = ALLOW,
     ) -> KeyGenerator:
         """Build a generator from the table's settings.
 
@@ -71,6 +81,7 @@ class KeyGenerator:
             url_encode: ``hoodie.datasource.write.partitionpath.urlencode``.
             timestamp_options: the ``hoodie.keygen.timebased.*`` options that were set, under their full keys.
             logical_timestamp: print timestamps with a zone as date and time.
+            ambiguous: one of `AMBIGUOUS`.
 
         Raises:
             ConfigError: settings that are missing, unknown or contradict each other.
@@ -80,7 +91,8 @@ class KeyGenerator:
         timestamp = None
         if any(part == "TIMESTAMP" for _, part in parts):
             timestamp = TimestampFormat.from_options(timestamp_options or {}, logical_timestamp=logical_timestamp)
-        return cls(kind, tuple(record_key_fields), parts, hive_style, url_encode, timestamp, logical_timestamp)
+        keys = tuple(record_key_fields)
+        return cls(kind, keys, parts, hive_style, url_encode, timestamp, logical_timestamp, ambiguous)
 
     @property
     def composite(self) -> bool:
@@ -91,12 +103,16 @@ class KeyGenerator:
         """Record key of every row, without nulls.
 
         Raises:
-            RecordError: a key is null or empty, or every part of a composite key is.
+            RecordError: a key is null or empty, or every part of a composite key is; or a key is ambiguous, and such
+                keys are refused.
             SchemaError: a key column is missing or has a type that cannot be a key.
         """
         texts = [self._text(batch, field) for field in self.record_key_fields]
         if self.composite:
-            return _composite_keys(self.record_key_fields, texts)
+            keys = _composite_keys(self.record_key_fields, texts)
+            if len(texts) > 1 and self.ambiguous != ALLOW:
+                self._check_ambiguous(batch, keys, texts)
+            return keys
         (text,) = texts
         _refuse_missing(pc.fill_null(pc.equal(text, ""), True), text, f"column {self.record_key_fields[0]!r}")
         return text
@@ -121,6 +137,15 @@ class KeyGenerator:
 
     def _text(self, batch: pa.RecordBatch, name: str) -> pa.StringArray:
         return _java_text(_checked_text(key_column(batch, name), name), name, self.logical_timestamp)
+
+    def _check_ambiguous(self, batch: pa.RecordBatch, keys: pa.StringArray, texts: Sequence[pa.StringArray]) -> None:
+        """Refuse or report the first value that makes a key ambiguous."""
+        free = [_is_text(key_column(batch, field).type) for field in self.record_key_fields]
+        for fault in _ambiguities(self.record_key_fields, keys, texts, free):
+            if self.ambiguous == REFUSE:
+                raise RecordError(fault)
+            _LOG.warning("%s", fault)
+            return
 
     def _simple_values(self, batch: pa.RecordBatch, name: str) -> pa.DictionaryArray[Any, Any]:
         column = _checked_text(key_column(batch, name), name)
@@ -209,6 +234,50 @@ def _composite_keys(fields: Sequence[str], texts: Sequence[pa.StringArray]) -> p
     _refuse_missing(missing, texts[0], f"every one of the columns {', '.join(fields)}")
     keys: pa.StringArray = pc.binary_join_element_wise(*pieces, "")
     return keys
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
+
+
+def _ambiguities(
+    fields: Sequence[str], keys: pa.StringArray, texts: Sequence[pa.StringArray], free: Sequence[bool]
+) -> Iterator[str]:
+    """What is wrong with the first ambiguous value of each key column.
+
+    The key reads in another way where a value holds the beginning of its own part, or of the next one, and what is
+    before, or behind, that beginning is not empty; both columns must be such that they hold any text.
+    """
+    found = {place: _is_placeholder(texts[place]) for place, text in enumerate(free) if text}
+    # Where no key has more commas than columns, as in nearly all batches, no value has one.
+    if sum(free) > 1 and np.count_nonzero(text_bytes(keys)[1] == ord(",")) != len(keys) * (len(fields) - 1):
+        for place, text in enumerate(texts):
+            for pattern in _other_readings(fields, free, place):
+                found[place] = pc.or_(found[place], pc.fill_null(pc.match_substring_regex(text, pattern), False))
+    for place, wrong in found.items():
+        if pc.any(wrong).as_py():
+            row = pc.index(wrong, True).as_py()
+            yield (
+                f"row {row}, key column {fields[place]!r}: {texts[place][row].as_py()!r} makes the record key "
+                f"{keys[row].as_py()!r}, which other values of {', '.join(fields)} make, too: mend the value, or set "
+                "lsm.keys.ambiguous=allow to have such rows merged"
+            )
+
+
+def _is_placeholder(text: pa.StringArray) -> pa.BooleanArray:
+    either: pa.BooleanArray = pc.fill_null(pc.or_(pc.equal(text, NULL_PART), pc.equal(text, EMPTY_PART)), False)
+    return either
+
+
+def _other_readings(fields: Sequence[str], free: Sequence[bool], place: int) -> Iterator[str]:
+    """Patterns of values of a key column with which the key can be read in another way."""
+    if not free[place]:
+        return
+    if place and free[place - 1]:
+        yield f"(?s),{re.escape(fields[place])}:."
+    if place + 1 < len(fields) and free[place + 1]:
+        yield f"(?s).,{re.escape(fields[place + 1])}:"
 
 
 def _refuse_missing(missing: pa.BooleanArray, values: pa.StringArray, where: str) -> None:

@@ -9,11 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_lsm.columns import Column, Flags, Float64s, Int64s, filled, flags, float64s, int64s
+from streaming_lsm.errors import SchemaError
 from streaming_lsm.format.payloads import EVENT_TIME
 from streaming_lsm.keys.java_text import to_java_text
 from streaming_lsm.schema import IS_DELETED, OPERATION
 
 Ranks = Int64s
+_MARKS: dict[str, pa.DataType] = {IS_DELETED: pa.bool_(), OPERATION: pa.string()}
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class MergeRule:
     def deletes(self, rows: pa.Table | pa.RecordBatch) -> Flags:
         """Which rows are deletes by their own columns (format 05, What makes a row a delete, 2 to 4)."""
         deleted = np.zeros(rows.num_rows, np.bool_)
+        check_delete_marks(rows.schema)
         names = rows.schema.names
         if IS_DELETED in names:
             deleted |= flags(rows.column(IS_DELETED))
@@ -92,6 +95,18 @@ class MergeRule:
             rank = _dense(rank)
             combined = _dense(combined) * (int(rank.max(initial=0)) + 1) + rank
         return combined
+
+
+def check_delete_marks(schema: pa.Schema) -> None:
+    """Check the types of the meta columns that make a row a delete.
+
+    Raises:
+        SchemaError: one of them has another type.
+    """
+    for name, wanted in _MARKS.items():
+        found = schema.field(name).type if name in schema.names else wanted
+        if found != wanted and not pa.types.is_null(found):
+            raise SchemaError(f"column {name!r} has type {found}, and marks deletes only as {wanted}: cast it")
 
 
 def _as_text(column: Column) -> Column:

@@ -23,6 +23,7 @@ from streaming_lsm.read.log_kinds import check_kinds
 from streaming_lsm.read.slice_reader import SliceReader
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY
 from streaming_lsm.storage.base import Listing
+from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -69,13 +70,14 @@ class Changes:
             ConfigError: a write is archived, or a clean has deleted what was there before it or after it.
             UnsupportedTable: a log has blocks of a kind that is not read.
         """
-        writes = self._writes()
-        self._check_kinds()
-        for write in writes:
-            states: _States = {}
-            commit = self.timeline.read_commit(write)
-            if commit.operation_type not in _REWRITES and not commit.compacted:
-                yield from self._of_write(write, commit, states)
+        with named_failures():
+            writes = self._writes()
+            self._check_kinds()
+            for write in writes:
+                states: _States = {}
+                commit = self.timeline.read_commit(write)
+                if commit.operation_type not in _REWRITES and not commit.compacted:
+                    yield from self._of_write(write, commit, states)
 
     def to_arrow(self) -> pa.Table:
         """The whole result."""

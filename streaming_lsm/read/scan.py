@@ -13,6 +13,7 @@ from streaming_lsm.errors import SchemaError
 from streaming_lsm.extras import missing_package
 from streaming_lsm.read.file_view import FileSlice
 from streaming_lsm.read.slice_reader import SliceReader
+from streaming_lsm.storage.failures import named_failures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,9 +61,10 @@ class Scan:
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Record batches slice by slice, by partition and file group; a few slices are held at a time."""
-        self.check()
-        for batches in self.run(lambda file_slice: list(self.read_slice(file_slice)), self.slices):
-            yield from batches
+        with named_failures():
+            self.check()
+            for batches in self.run(lambda file_slice: list(self.read_slice(file_slice)), self.slices):
+                yield from batches
 
     def to_arrow(self) -> pa.Table:
         """The whole result."""

@@ -24,6 +24,7 @@ from streaming_lsm.errors import LsmError
 from streaming_lsm.format.names import WriteToken
 from streaming_lsm.schema import fit_known
 from streaming_lsm.spark.pace import BatchSize, Pace, Transfer
+from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.table import LsmTable
 from streaming_lsm.write import control
 from streaming_lsm.write.exchange import CELLS, TASK, RunSender, Sent, write_received
@@ -111,8 +112,9 @@ def _tasks(batch: DataFrame, table: LsmTable, pace: Pace) -> int:
 
 def _one_stage(batch: DataFrame, plan: WritePlan) -> DataFrame:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = _Arriving(batches, plan, 0)
-        yield _report((write_partition(plan, rows, _token()), [], rows.bytes))
+        with named_failures():
+            rows = _Arriving(batches, plan, 0)
+            yield _report((write_partition(plan, rows, _token()), [], rows.bytes))
 
     return batch.coalesce(1).mapInArrow(write, "written binary")
 
@@ -123,10 +125,12 @@ def _two_stages(batch: DataFrame, plan: WritePlan, tasks: int) -> DataFrame:
     def send(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source = _token().task
         rows = _Arriving(batches, reading, source)
-        return RunSender(reading, tasks, source).send(rows)
+        with named_failures():
+            yield from RunSender(reading, tasks, source).send(rows)
 
     def write(cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield _report((*write_received(plan, cells, _token()), 0))
+        with named_failures():
+            yield _report((*write_received(plan, cells, _token()), 0))
 
     sent = batch.mapInArrow(send, from_arrow_schema(CELLS))
     return sent.repartitionById(tasks, TASK).mapInArrow(write, "written binary")

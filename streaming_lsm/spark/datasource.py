@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.read.file_view import FileSlice
 from streaming_lsm.read.scan import Scan
+from streaming_lsm.storage.failures import named_failures, names_failures
 from streaming_lsm.table import LsmTable
 
 FORMAT = "streaming_lsm"
@@ -34,10 +35,12 @@ class LsmDataSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
+    @names_failures
     def schema(self) -> StructType:
         schema = self._scan().schema
         return from_arrow_schema(schema)
 
+    @names_failures
     def reader(self, schema: StructType) -> DataSourceReader:
         scan = self._scan()
         if schema != from_arrow_schema(scan.schema):
@@ -65,10 +68,12 @@ class LsmReader(DataSourceReader):
         """Read what `scan` describes."""
         self._scan = scan
 
+    @names_failures
     def partitions(self) -> Sequence[InputPartition]:
         self._scan.check()
         return [SlicePartition(file_slice) for file_slice in self._scan.slices]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, SlicePartition):  # Spark makes one of its own where there is no slice
-            yield from self._scan.read_slice(partition.file_slice)
+            with named_failures():
+                yield from self._scan.read_slice(partition.file_slice)

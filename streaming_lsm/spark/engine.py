@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from streaming_lsm.spark.batch_writer import raised_as_ours
+from streaming_lsm.storage.failures import named_failures
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -51,7 +52,8 @@ class SparkEngine:
             work = pickle.loads(called)
             for batch in batches:
                 for number, item in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    result = pa.array([pickle.dumps(work(pickle.loads(item)))], pa.binary())
+                    with named_failures():
+                        result = pa.array([pickle.dumps(work(pickle.loads(item)))], pa.binary())
                     yield pa.record_batch([pa.array([number], pa.int32()), result], names=["number", "result"])
 
         numbers = pa.array([number for number, _ in numbered], pa.int32())

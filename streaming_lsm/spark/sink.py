@@ -16,6 +16,7 @@ from streaming_lsm.errors import ConfigError, TableNotFound
 from streaming_lsm.spark.batch_writer import write_batch
 from streaming_lsm.spark.engine import SparkEngine
 from streaming_lsm.spark.pace import Pace
+from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.table import LsmTable
 from streaming_lsm.timeline.replay import ReplayIdentity, WriterLedger
@@ -60,6 +61,7 @@ class LsmSink:
         self._numbers: dict[int, BatchNumbers] = {}
         self._pace = Pace()
 
+    @names_failures
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write one micro-batch; the whole of it becomes visible, or nothing.
 

@@ -12,14 +12,19 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedWriter, FileIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, StorageError, UnsupportedTable
 from streaming_lsm.storage.base import METADATA_BYTES, FileEntry, Listing, Names, Storage
+from streaming_lsm.storage.failures import naming
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _TEMPORARY = re.compile(r"^\.[0-9a-f]{32}\.lsm-tmp$")
 _LOCK_ATTEMPTS = 100
@@ -45,7 +50,8 @@ class LocalStorage:
         return Path(self._root).as_uri()
 
     def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
-        with open(self._inside(path), "rb") as file:
+        full = self._inside(path)
+        with naming(full), open(full, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if most is not None and size > most:
                 raise CorruptFileError(
@@ -146,7 +152,7 @@ class LocalStorage:
         full = self._inside(path)
         folder = os.path.dirname(full)
         _make_folder(folder)
-        file = open(full, "xb")  # noqa: SIM115 (closed below on every path, and removed on most)
+        file = BufferedWriter(_NamedFile(full, "xb"))
         try:
             yield file
             file.close()
@@ -181,8 +187,9 @@ class LocalStorage:
         _make_folder(folder)
         descriptor, temporary = _locked_temporary(folder)
         try:
-            _write_all(descriptor, data)
-            os.fsync(descriptor)
+            with naming(final):
+                _write_all(descriptor, data)
+                os.fsync(descriptor)
             yield temporary, final
         finally:
             with suppress(FileNotFoundError):
@@ -236,6 +243,14 @@ def _content(full: str) -> bytes | None:
             return file.read()
     except FileNotFoundError:
         return None
+
+
+class _NamedFile(FileIO):
+    """A file that names itself when it cannot be written to."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        with naming(str(self.name)):
+            return super().write(data)
 
 
 def _drop_checksum(full: str) -> None:
@@ -309,7 +324,8 @@ def _refuse_file(folder: str) -> None:
 def _sync(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -1,7 +1,7 @@
 """The file hoodie.properties: created last, changed under a backup, read through both (format 01).
 
-The last of the first comments that this package writes, and the last line, are checksums of all keys and values. They
-are comments, as Hudi drops those when it rewrites the file: they are there exactly as long as they are right. There are
+This package writes a checksum of all keys and values as a comment into it, above the first key and below the last. Hudi
+drops comments when it rewrites the file, so that the checksums are there exactly as long as they are right. There are
 two of them so that a file with one damaged byte has a whole one left.
 
 A change takes effect only if the file is as it was read while the lock was held.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from streaming_lsm.errors import SchemaError
 from streaming_lsm.schema import IS_DELETED, check_fits
 
 CONTROL_PREFIX = "_lsm_"
@@ -38,6 +39,10 @@ def check_columns(batch: pa.Schema, table: pa.Schema, arrival_fields: Sequence[s
     Raises:
         SchemaError: a column is missing, unknown or of another type.
     """
+    for field in batch:
+        is_mark = field.name in (IS_DELETED, DELETE, TOMBSTONE)
+        if is_mark and not (pa.types.is_boolean(field.type) or pa.types.is_null(field.type)):
+            raise SchemaError(f"column {field.name!r} has type {field.type}, and marks deletes only as bool: cast it")
     control = {*CONTROL_COLUMNS, IS_DELETED, *arrival_fields}.difference(table.names)
     known = pa.schema([field for field in batch if field.name not in control])
     there = set(known.names)

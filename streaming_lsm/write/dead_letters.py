@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 from streaming_lsm.columns import Flags, flags, pc
 from streaming_lsm.errors import RecordError
 from streaming_lsm.format.names import WriteToken
+from streaming_lsm.keys.generator import ALLOW
 from streaming_lsm.write import control
 from streaming_lsm.write.plan import DeadLetters, WritePlan
 from streaming_lsm.write.screening import unplaced_rows
@@ -110,7 +112,8 @@ class DeadLetterBox:
         if unplaced.any():
             rows = batch.filter(pa.array(unplaced))
             every = np.ones(rows.num_rows, np.bool_)
-            keys, before = self._plan.keys.record_keys(rows), events_before(self._plan.open_deletes)
+            keys = replace(self._plan.keys, ambiguous=ALLOW).record_keys(rows)
+            before = events_before(self._plan.open_deletes)
             repeated[unplaced], _ = answered(rows, keys, ~every, every, before)
         return repeated
 

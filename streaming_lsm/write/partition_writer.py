@@ -107,8 +107,8 @@ def write_collected(plan: WritePlan, collected: Collected, token: WriteToken) ->
             writer.discard()
         if isinstance(error, OSError) and no_room(error):
             raise StorageError(
-                f"no room in {plan.storage.uri} for a file of instant {plan.instant} ({error.strerror}): free some; "
-                "the batch is not in the table and can be written again"
+                f"no room in {plan.storage.uri} for a file of instant {plan.instant} ({error.strerror}: "
+                f"{error.filename}): free some; the batch is not in the table and can be written again"
             ) from error
         raise
     finally:

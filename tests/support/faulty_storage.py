@@ -45,9 +45,10 @@ class FaultyStorage:
         calls: name of the method and path of every call so far.
     """
 
-    def __init__(self, inner: Storage, faults: Mapping[int, Fault] | None = None) -> None:
+    def __init__(self, inner: Storage, faults: Mapping[int, Fault] | None = None, error: int = errno.EIO) -> None:
         self._inner = inner
         self._faults = dict(faults or {})
+        self._error = error
         self._dead = False
         self._abandoned: list[object] = []
         self.calls: list[tuple[str, str]] = []
@@ -138,7 +139,7 @@ class FaultyStorage:
         self._dead = fault.kills
         if fault.kills:
             raise Killed(name, path)
-        raise OSError(errno.EIO, f"injected: {fault.value}", path)
+        raise OSError(self._error, f"injected: {fault.value}", path)
 
     def _leave_torn(self, manager: AbstractContextManager[BinaryIO], file: BinaryIO) -> None:
         # The inner storage would remove the file when its manager is closed or collected; the dead do neither.

@@ -234,3 +234,34 @@ def test_properties_whose_checksum_does_not_fit_are_refused(tmp_path: Path) -> N
     set_property(tmp_path / "table", "hoodie.table.name", "renamed")
     with pytest.raises(CorruptFileError, match=r"hoodie\.properties.*checksum"):
         LsmTable(tmp_path / "table")
+
+
+COMPOSITE: dict[str, object] = {"hoodie.datasource.write.recordkey.field": "id,country"}
+COLLIDING = rows(("x", "y,country:z", 1, 1), ("x,country:y", "z", 1, 2))
+
+
+def test_keys_that_collide_are_refused_in_a_table_of_ours_unless_allowed(tmp_path: Path) -> None:
+    partitions = {"hoodie.datasource.write.partitionpath.field": None}
+    table = create(tmp_path / "table", **COMPOSITE, **partitions)
+    table.upsert(GOOD)
+    refused(table, lambda: table.upsert(COLLIDING), RecordError, "'id'", "'x,country:y'", "lsm.keys.ambiguous")
+    LsmTable(table.path, {"lsm.keys.ambiguous": "allow"}).upsert(COLLIDING)
+    assert len(shown(table)) == 4  # of two rows under one key
+
+
+def test_keys_that_collide_are_reported_in_a_table_that_another_program_made(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = create(tmp_path / "table", **COMPOSITE, **{"hoodie.datasource.write.partitionpath.field": None})
+    set_property(tmp_path / "table", "lsm.keys.ambiguous", None)
+    LsmTable(table.path).upsert(COLLIDING)
+    assert "'x,country:y'" in caplog.text
+    with pytest.raises(RecordError):
+        LsmTable(table.path, {"lsm.keys.ambiguous": "refuse"}).upsert(COLLIDING)
+
+
+def test_what_creation_said_of_ambiguous_keys_holds_for_later_writers(tmp_path: Path) -> None:
+    options = {**COMPOSITE, "hoodie.datasource.write.partitionpath.field": None, "lsm.keys.ambiguous": "allow"}
+    table = create(tmp_path / "table", **options)
+    LsmTable(table.path).upsert(COLLIDING)
+    assert len(shown(table)) == 1

@@ -4,6 +4,8 @@ from datetime import date
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streaming_lsm.errors import ConfigError, RecordError, SchemaError
 from streaming_lsm.keys.generator import KeyGenerator
@@ -169,3 +171,66 @@ def test_settings_that_hudi_cannot_use_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         KeyGenerator.from_config(kind, keys, parts)
+
+
+def pair(ambiguous: str, **columns: object) -> list[str]:
+    rows = batch(**columns)
+    return KeyGenerator.from_config("COMPLEX", list(columns), [], ambiguous=ambiguous).record_keys(rows).to_pylist()
+
+
+AMBIGUOUS_ROWS = [
+    ({"a": ["x", "x"], "b": ["y", "y,b:z"]}, "'b': 'y,b:z'"),
+    ({"a": ["x", "x,b:y"], "b": ["y", "z"]}, "'a': 'x,b:y'"),
+    ({"a": ["x", "x\n,b:y"], "b": ["y", "z"]}, "'a'"),
+    ({"a": ["x", "__null__"], "b": ["y", "z"]}, "'a': '__null__'"),
+    ({"a": ["x", "x"], "b": ["y", "__empty__"]}, "'b': '__empty__'"),
+    ({"a": [1, 2], "b": ["y", "__empty__"]}, "'b': '__empty__'"),
+    ({"a": ["x", "x"], "b": ["y", "y"], "c": ["z", "q,c:z"]}, "'c': 'q,c:z'"),
+    ({"a": ["x", "x"], "b": ["y", "y,c:q"], "c": ["z", "z"]}, "'b': 'y,c:q'"),
+]
+
+
+@pytest.mark.parametrize(("columns", "named"), AMBIGUOUS_ROWS, ids=lambda value: str(value)[:40])
+def test_a_value_that_makes_a_composite_key_ambiguous_is_refused_warned_of_or_allowed(
+    columns: dict[str, object], named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(RecordError, match=rf"row 1, key column {named}.*lsm\.keys\.ambiguous=allow"):
+        pair("refuse", **columns)
+    assert not caplog.records
+    keys = pair("allow", **columns)
+    assert not caplog.records
+    assert pair("warn", **columns) == keys
+    assert named in caplog.text
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"a": ["x,y", "a:b", ",a:b", "p,q:r"], "b": ["y:z,", "b:", ",", ",a:x"]},
+        {"a": [None, "", "x"], "b": ["y", "y", None]},
+        {"a": ["__null", "_empty__", "__NULL__"], "b": ["y", "y", "y"]},
+        {"a": [1, 2], "b": ["x,b:y", ",b:"]},
+        {"a": ["x,c:y"], "b": ["y"], "c": ["q,b:z"]},
+        {"a": [",b:x"], "b": ["y,b:"]},
+        {"a": ["__null__", "x,b:y"]},
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_values_that_only_look_alike_are_taken(columns: dict[str, object]) -> None:
+    assert pair("refuse", **columns) == pair("allow", **columns)
+
+
+PIECE = st.sampled_from([",", "a", "b", "c", ":", "x", ",b:", ",c:", "__null__", "__empty__"])
+PIECES = st.none() | st.lists(PIECE, max_size=4).map("".join)
+
+
+@given(st.lists(st.tuples(PIECES, PIECES, PIECES), min_size=2, max_size=40, unique=True))
+def test_no_two_tuples_that_are_taken_have_one_key(tuples: list[tuple[str | None, ...]]) -> None:
+    taken: dict[str, tuple[str | None, ...]] = {}
+    for values in tuples:
+        columns = {name: pa.array([value], pa.string()) for name, value in zip("abc", values, strict=True)}
+        try:
+            (key,) = pair("refuse", **columns)
+        except RecordError:
+            continue
+        assert taken.setdefault(key, values) == values

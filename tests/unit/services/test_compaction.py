@@ -15,7 +15,7 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.engine import LocalEngine
-from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced, UnsupportedTable
+from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced, StorageError, UnsupportedTable
 from streaming_lsm.format.compaction_plan import CompactionOperation, CompactionPlan
 from streaming_lsm.schema import to_avro
 from streaming_lsm.services.compaction import run_compaction
@@ -345,7 +345,7 @@ def test_a_task_that_ends_after_its_run_was_put_back_removes_its_file(
             yield
 
     monkeypatch.setattr(BaseFileWriter, "finish", finish_late)
-    with pytest.raises(OSError, match="seen"):
+    with pytest.raises(StorageError, match="seen"):
         table.compact(Alone())
     assert_sound(table, model)
 

@@ -147,8 +147,7 @@ def _loaded(storage: LocalStorage, data: bytes) -> dict[str, str] | None:
         found = load_properties(storage)
         TableConfig.from_properties(found, PROPERTIES_PATH)
     except (CorruptFileError, UnsupportedTable) as error:
-        assert PROPERTIES_PATH in str(error)
-        return None
+        return None if PROPERTIES_PATH in str(error) else {"not named": str(error)}
     return found
 
 

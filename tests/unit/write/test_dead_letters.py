@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 
 from streaming_lsm.errors import RecordError
 from streaming_lsm.format.names import WriteToken
+from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.write import dead_letters
 from streaming_lsm.write.dead_letters import _values, batch_folder, count_letters
@@ -182,3 +184,17 @@ def test_many_letters_go_to_several_files_and_a_shorter_attempt_leaves_none_behi
         names = ["part-00001.parquet", "part-00001-1.parquet", "part-00001-2.parquet"][:batches]
         assert files_below(folder) == {f"query/batch-7/{name}" for name in names}
         assert pq.read_table(folder / "query/batch-7").num_rows == 2 * batches
+
+
+def test_an_event_with_an_ambiguous_key_goes_to_the_dead_letters_or_fails_the_batch(tmp_path: Path) -> None:
+    plan, folder = plan_with_folder(tmp_path, partitioned=True)
+    keys = KeyGenerator.from_config("COMPLEX", ["id", "part"], [("part", "SIMPLE")], ambiguous="refuse")
+    plan = replace(plan, keys=keys)
+    batch = with_values(events(bad=[False] * 3), id=["a", "b,part:c", "d"])
+    written = write_partition(plan, [batch], WriteToken(0, 0, 0))
+    assert written.numbers.rows_kept == 2
+    (letter,) = pq.read_table(next(folder.rglob("*.parquet"))).to_pylist()
+    assert letter["offset"] == 101
+    assert letter["reason"].startswith("key column 'id': 'b,part:c' makes the record key")
+    with pytest.raises(RecordError, match=r"offset 101: key column 'id': 'b,part:c'"):
+        write_partition(replace(plan, dead_letters=None), [batch], WriteToken(1, 0, 0))
