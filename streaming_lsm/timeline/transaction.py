@@ -20,6 +20,7 @@ from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
 from streaming_lsm.format.commit import CommitMetadata, WriteStat
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.heartbeat import Heartbeat, close_instant, open_instant
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
@@ -67,6 +68,7 @@ class Transaction:
         identity: ReplayIdentity | None = None,
         *,
         runtime: Runtime | None = None,
+        timelines: TimelineCache | None = None,
     ) -> None:
         """Prepare a transaction; nothing is touched before it is entered.
 
@@ -75,6 +77,7 @@ class Transaction:
             options: heartbeat, skew and ledger options count here.
             identity: the batch; None for a write that cannot be a replay.
             runtime: clock, ids and processes; the real ones when not given.
+            timelines: what the open table has loaded before; a cache of its own when not given.
         """
         self._storage = storage
         self._config = config
@@ -85,7 +88,8 @@ class Transaction:
         self._lease_ms = options[HEARTBEAT_MS] * options[HEARTBEAT_MISSES]
         self._lock = TableLock(storage, writer_id, self._lease_ms, self._runtime)
         self._heartbeat = Heartbeat(storage, self._lock, options[HEARTBEAT_MS])
-        self._metadata = MetadataTable(storage, options, self._lock)
+        self._timelines = timelines or TimelineCache()
+        self._metadata = MetadataTable(storage, options, self._lock, self._timelines)
         self._begun: Instant | None = None
         self._reconciled: frozenset[str] | None = None
         # From the moment the commit may be visible, nothing may undo it.
@@ -102,12 +106,13 @@ class Transaction:
         self._lock.acquire()
         try:
             self._heartbeat.start()
-            found = Timeline.load(self._storage)
+            first = not self._timelines.has(self._storage)
+            found = self._timelines.load(self._storage)
             refuse_living(self._storage, found, self._runtime, self._lease_ms)
             # Before the recovery: a rollback that is completed makes what the metadata table says of its target final.
             self._metadata.open(found)
             self._times = self._instant_source(found)
-            self.timeline = recover(self._storage, self._lock, found, self._times)
+            self.timeline = recover(self._storage, self._lock, found, self._times, sweep=first)
             self._metadata.serve(self.timeline, self._times)
             self._ledger = WriterLedger.of(self.timeline)
         except BaseException:
@@ -368,7 +373,7 @@ class Transaction:
             return
         try:
             self._lock.verify()
-            timeline = Timeline.load(self._storage)
+            timeline = self._timelines.load(self._storage)
             pending = next((instant for instant in timeline.pending if instant.requested == begun.requested), None)
             if pending is None:
                 close_instant(self._storage, begun.requested)
