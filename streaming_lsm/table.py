@@ -145,7 +145,7 @@ class LsmTable(ReadableTable):
             UnsupportedTable: tables like this one are only read.
         """
         self.config.check_changeable(self.path)
-        return Transaction(self.storage, self.config, self.options, identity=identity)
+        return Transaction(self.storage, self.config, self.options, identity=identity, timelines=self._timelines)
 
     def upgrade_if_asked(self, batch: pa.Schema, operation: str) -> None:
         """With ``hoodie.write.auto.upgrade``, make a table of an earlier version than asked for one of that version.
@@ -240,7 +240,7 @@ class LsmTable(ReadableTable):
 
     @property
     def _context(self) -> ServiceContext:
-        return ServiceContext(self.storage, self.config, self.options, self.rule, self.transaction)
+        return ServiceContext(self.storage, self.config, self.options, self.rule, self.transaction, self._timelines)
 
     def compact(self, engine: Engine | None = None) -> Instant | None:
         """Run the compactions that wait; when none does, merge all log files there are into base files.
