@@ -26,6 +26,7 @@ from streaming_lsm.read.scan import Scan
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.table_options import check_options, with_buckets
+from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -72,6 +73,7 @@ class ReadableTable:
             )
         check_options(self.options, self.config, self.path)
         self._engine = LocalEngine(self.options[config.READ_THREADS])
+        self._timelines = TimelineCache()
 
     @property
     def path(self) -> str:
@@ -201,6 +203,7 @@ class ReadableTable:
             self.options[config.SPILL_FOLDER],
             self.options[config.READ_LEGACY_NAMES],
             self.options[config.METADATA_ENABLE],
+            self._timelines,
         )
 
     def _wanted(self, columns: Sequence[str] | None, filter: pc.Expression | None, meta: bool) -> Wanted:

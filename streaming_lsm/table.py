@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
 
-import numpy as np
 import pyarrow as pa
 
 from streaming_lsm import config
@@ -35,7 +34,7 @@ from streaming_lsm.write.control import check_columns
 from streaming_lsm.write.numbers import NUMBERS_KEY, BatchNumbers
 from streaming_lsm.write.partition_writer import Collected, Written, collect, write_collected
 from streaming_lsm.write.plan import BULK_INSERT, DELETE, INSERT, UPSERT, DeadLetters, FileOptions, WritePlan
-from streaming_lsm.write.routing import Router
+from streaming_lsm.write.routing import Router, positions_by_task
 from streaming_lsm.write.tombstones import has_sources, open_deletes
 
 Rows = pa.Table | pa.RecordBatch | pa.RecordBatchReader
@@ -147,7 +146,7 @@ class LsmTable(ReadableTable):
             UnsupportedTable: tables like this one are only read.
         """
         self.config.check_changeable(self.path)
-        return Transaction(self.storage, self.config, self.options, identity=identity)
+        return Transaction(self.storage, self.config, self.options, identity=identity, timelines=self._timelines)
 
     def upgrade_if_asked(self, batch: pa.Schema, operation: str) -> None:
         """With ``hoodie.write.auto.upgrade``, make a table of an earlier version than asked for one of that version.
@@ -242,7 +241,7 @@ class LsmTable(ReadableTable):
 
     @property
     def _context(self) -> ServiceContext:
-        return ServiceContext(self.storage, self.config, self.options, self.rule, self.transaction)
+        return ServiceContext(self.storage, self.config, self.options, self.rule, self.transaction, self._timelines)
 
     @names_failures
     def compact(self, engine: Engine | None = None) -> Instant | None:
@@ -318,10 +317,10 @@ class LsmTable(ReadableTable):
         tasks = 1 if has_sources(data.schema) else min(self._engine.width, self.config.num_buckets)
         router = self.router(tasks)
         batches = [fit_known(batch, plan.schema) for batch in data.to_batches()]
-        routed = [(batch, router.route(batch)) for batch in batches]
+        routed = [(batch, list(positions_by_task(router.route(batch), tasks))) for batch in batches]
 
         def collect_task(task: int) -> tuple[Collected, WriteToken]:
-            mine = (batch.filter(pa.array(numbers == np.int32(task))) for batch, numbers in routed)
+            mine = (batch.take(pa.array(positions[task], pa.int64())) for batch, positions in routed)
             token = WriteToken(task, 0, 0)
             return collect(plan, mine, token), token
 

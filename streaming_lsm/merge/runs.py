@@ -47,6 +47,7 @@ class Run:
     trusted: bool = False
     _repeats: bool = False
     _loaded: list[pa.RecordBatch] = field(default_factory=list)
+    _bytes: int = 0
     _latest: int = 0
     _exhausted: bool = False
 
@@ -58,6 +59,7 @@ class Run:
                     self._check_order(batch)
                 self._loaded.append(batch)
                 self._latest = batch.nbytes
+                self._bytes += self._latest
                 return True
         self._exhausted = True
         return False
@@ -87,13 +89,8 @@ class Run:
         close together there, and as many blocks of a few rows would follow each other as there are runs. Bytes are
         compared: by rows, a batch of a few large ones would call for many of them after one of many small ones.
         """
-        while not self._exhausted and 2 * sum(batch.nbytes for batch in self._loaded) < self._latest:
+        while not self._exhausted and 2 * self._bytes < self._latest:
             self.load()
-        return bool(self._loaded)
-
-    @property
-    def ready(self) -> bool:
-        """Whether rows are loaded."""
         return bool(self._loaded)
 
     def bound(self) -> bytes | None:
@@ -101,19 +98,25 @@ class Run:
         return None if self._exhausted else _key(self._loaded[-1], -1)
 
     def take_below(self, bound: bytes | None) -> list[pa.RecordBatch]:
-        """Hand over all loaded rows whose key is below `bound` (all of them without one)."""
-        if bound is None:
-            taken, self._loaded = self._loaded, []
-            return taken
-        taken, kept = [], []
-        for batch in self._loaded:
-            cut = batch.num_rows
-            if _key(batch, -1) >= bound:
-                cut = bisect_left(range(cut), bound, key=partial(_key_at, batch.column(RECORD_KEY)))
+        """Hand over all loaded rows whose key is below `bound` (all of them without one).
+
+        Batches ascend, so all but one of them are handed over or kept whole. What is kept is not looked at: while one
+        key goes on for thousands of batches, each one that is loaded would take as long as all before it.
+        """
+        whole = len(self._loaded) if bound is None else bisect_left(self._loaded, bound, key=partial(_key, row=-1))
+        taken = self._loaded[:whole]
+        cut = 0
+        if bound is not None and whole < len(self._loaded):
+            batch = self._loaded[whole]
+            cut = bisect_left(range(batch.num_rows), bound, key=partial(_key_at, batch.column(RECORD_KEY)))
+        if whole:
+            del self._loaded[:whole]
+        if cut:
             taken.append(batch.slice(0, cut))
-            kept.append(batch.slice(cut))
-        self._loaded = [batch for batch in kept if batch.num_rows]
-        return [batch for batch in taken if batch.num_rows]
+            self._loaded[0] = batch.slice(cut)
+            self._bytes += self._loaded[0].nbytes - batch.nbytes
+        self._bytes -= sum(batch.nbytes for batch in taken[:whole])
+        return taken
 
 
 @dataclass(frozen=True)
@@ -159,8 +162,8 @@ def aligned_blocks(runs: Sequence[Run]) -> Iterator[list[tuple[Run, list[pa.Reco
             yield parts
         else:  # one key fills every row that is loaded: read on where it ends
             for run in alive:
-                if run.ready and run.bound() == bound:
-                    run.load()
+                while run.bound() == bound and run.load():
+                    pass
         alive = [run for run in alive if run.fill()]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from streaming_lsm.read.settled import settled_slices
 from streaming_lsm.read.slice_reader import SliceReader
 from streaming_lsm.schema import META_COLUMNS, RECORD_KEY, from_avro, with_meta
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -57,6 +58,7 @@ class Queries:
         spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
         rfc103_names: whether logs under the names of RFC-103's first text are read.
         by_metadata: whether the metadata table is asked which files there are.
+        timelines: what the open table has loaded.
     """
 
     storage: Storage
@@ -67,11 +69,12 @@ class Queries:
     spill_folder: str | None = None
     rfc103_names: bool = False
     by_metadata: bool = False
+    timelines: TimelineCache = field(default_factory=TimelineCache)
 
     @property
     def timeline(self) -> Timeline:
         """The table's actions as they are now."""
-        return Timeline.load(self.storage, self.config.timeline_layout)
+        return self.timelines.load(self.storage, self.config.timeline_layout)
 
     def timeline_at(self, moment: str | date | None) -> Timeline:
         """The actions as of a time, now when there is none."""
@@ -176,9 +179,9 @@ class Queries:
 
 def _check_defaults(avro: str, uri: str) -> None:
     """A value that equals its field's default counts as not sent; only null can be told from a value that was."""
-    for field in json.loads(avro)["fields"]:
-        if field.get("default") is not None:
+    for column in json.loads(avro)["fields"]:
+        if column.get("default") is not None:
             raise UnsupportedTable(
-                f"{uri}: column {field['name']!r} has the default {field['default']!r}: with partial updates that "
+                f"{uri}: column {column['name']!r} has the default {column['default']!r}: with partial updates that "
                 "ignore defaults only null is supported as one"
             )

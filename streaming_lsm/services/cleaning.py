@@ -137,7 +137,7 @@ class Cleaner:
 
     def _resume(self) -> Instant | None:
         completed = None
-        for pending in pending_cleans(Timeline.load(self._context.storage)):
+        for pending in pending_cleans(self._context.load_timeline()):
             with self._context.new_transaction() as tx:
                 waiting = next((i for i in pending_cleans(tx.timeline) if i.requested == pending.requested), None)
                 if waiting is not None:

@@ -137,7 +137,7 @@ def compact(context: ServiceContext, engine: Engine) -> tuple[Instant | None, Se
     Raises:
         LsmError: as `run_compaction`; of several that failed the first, when all the others were tried too.
     """
-    waiting = pending_compactions(Timeline.load(context.storage))
+    waiting = pending_compactions(context.load_timeline())
     if waiting:
         return run_all(context, waiting, engine), None
     scheduled, selection = schedule_compaction(context)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from streaming_lsm import config
@@ -14,6 +14,7 @@ from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.read.file_view import METADATA_FOLDER, FileView
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.timeline.transaction import Transaction
@@ -43,6 +44,7 @@ class ServiceContext:
         options: what was asked for when it was opened.
         rule: how records of one key merge.
         new_transaction: a transaction of no batch; services change the table through nothing else.
+        timelines: what the open table has loaded.
     """
 
     storage: Storage
@@ -50,6 +52,11 @@ class ServiceContext:
     options: Options
     rule: MergeRule
     new_transaction: Callable[[], Transaction]
+    timelines: TimelineCache = field(default_factory=TimelineCache)
+
+    def load_timeline(self) -> Timeline:
+        """The table's actions as they are now."""
+        return self.timelines.load(self.storage)
 
     def view(self, timeline: Timeline) -> FileView:
         """The files that a timeline makes visible."""

@@ -49,7 +49,7 @@ class TableServices:
 
     def preview_compaction(self) -> Selection:
         """What a compaction would merge now."""
-        return preview_compaction(self._context, Timeline.load(self._context.storage))
+        return preview_compaction(self._context, self._context.load_timeline())
 
     def clean(self) -> Instant | None:
         """See `Cleaner.clean`."""
@@ -57,7 +57,7 @@ class TableServices:
 
     def preview_clean(self) -> Cleaning:
         """What a clean would delete now, and why not more."""
-        return self._cleaner.preview(Timeline.load(self._context.storage))
+        return self._cleaner.preview(self._context.load_timeline())
 
     def run_inline(self, timeline: Timeline, engine: Engine) -> None:
         """After a write: compact and clean as the options say, if either is due.
@@ -91,7 +91,7 @@ class TableServices:
         for pending in waiting:
             self._attempt(pending, engine)
         if waiting:
-            timeline = Timeline.load(self._context.storage)
+            timeline = self._context.load_timeline()
         if not (inline or options[config.COMPACT_SCHEDULE]) or not self._is_due(timeline):
             return bool(waiting)
         scheduled, _ = schedule_compaction(self._context)
@@ -115,7 +115,7 @@ class TableServices:
         return trigger.is_due(timeline, self._clock(), self._context.config.timeline_zone, self._fruitless)
 
     def _clean_inline(self, timeline: Timeline, *, reload: bool) -> bool:
-        current = Timeline.load(self._context.storage) if reload else timeline
+        current = self._context.load_timeline() if reload else timeline
         if not self._cleaner.is_due(current):
             return False
         self._cleaner.clean()

@@ -122,7 +122,7 @@ class ChangePlan:
 
 def plan_change(context: ServiceContext, change: VersionChange) -> ChangePlan:
     """What there is to do now; nothing is changed."""
-    return _plan(context, change, Timeline.load(context.storage))
+    return _plan(context, change, context.load_timeline())
 
 
 def change_version(context: ServiceContext, change: VersionChange, engine: Engine) -> None:

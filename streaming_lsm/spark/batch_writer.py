@@ -27,7 +27,7 @@ from streaming_lsm.spark.pace import BatchSize, Pace, Transfer
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.table import LsmTable
 from streaming_lsm.write import control
-from streaming_lsm.write.exchange import CELLS, TASK, RunSender, Sent, write_received
+from streaming_lsm.write.exchange import CELLS, TASK, RunSender, Sent, group_cells, write_received
 from streaming_lsm.write.numbers import TaskNumbers
 from streaming_lsm.write.partition_writer import Written, write_partition
 from streaming_lsm.write.plan import WritePlan
@@ -38,6 +38,8 @@ _TRANSFER = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.executio
 _OURS = re.compile(r"streaming_lsm\.errors\.(\w+): (.*?)(?=\n\n|\nDuring handling|\n\tat |\Z)", re.DOTALL)
 # Above the position of a row in its partition, as in Spark's monotonically_increasing_id.
 _PARTITION_BIT = 33
+# So few are sent to every task; more are sent to the task that writes them, which takes a stage one more partition.
+_CARRIED_GROUPS = 1024
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,8 @@ def _one_stage(batch: DataFrame, plan: WritePlan) -> DataFrame:
 
 
 def _two_stages(batch: DataFrame, plan: WritePlan, tasks: int) -> DataFrame:
-    reading = replace(plan, file_ids={}, bases={})
+    reading = plan.without_groups()
+    writing = plan if len(plan.file_ids) <= _CARRIED_GROUPS else plan.without_groups(follow=True)
 
     def send(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source = _token().task
@@ -130,9 +133,13 @@ def _two_stages(batch: DataFrame, plan: WritePlan, tasks: int) -> DataFrame:
 
     def write(cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with named_failures():
-            yield _report((*write_received(plan, cells, _token()), 0))
+            yield _report((*write_received(writing, cells, _token()), 0))
 
     sent = batch.mapInArrow(send, from_arrow_schema(CELLS))
+    if writing.groups_follow:
+        groups = pa.Table.from_batches(group_cells(plan, tasks), CELLS)
+        # One partition keeps the cells of a message in order; it comes last, so that the senders keep their numbers.
+        sent = sent.union(batch.sparkSession.createDataFrame(groups).coalesce(1))
     return sent.repartitionById(tasks, TASK).mapInArrow(write, "written binary")
 
 

@@ -10,6 +10,7 @@ import shutil
 import stat
 import time
 import uuid
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedWriter, FileIO
@@ -76,7 +77,11 @@ class LocalStorage:
 
     def names(self, folder: str) -> Names:
         with suppress(FileNotFoundError):
-            return sorted(name for name in os.listdir(self._inside(folder)) if not _TEMPORARY.match(name))
+            found = sorted(os.listdir(self._inside(folder)))
+            # Folders of thousands of names are listed with each commit: only names that begin with a dot are looked at.
+            first, last = bisect_left(found, "."), bisect_left(found, "/")
+            found[first:last] = [name for name in found[first:last] if not _TEMPORARY.match(name)]
+            return found
         return []
 
     def walk(self, folder: str) -> Iterator[FileEntry]:

@@ -21,20 +21,37 @@ _COMPLETES_AS = {"compaction": "commit", "logcompaction": "deltacommit", "cluste
 _ACTIONS = (
     WRITE_ACTIONS | _COMPLETES_AS.keys() | {"clean", "rollback", "restore", "savepoint", "indexing", "schemacommit"}
 )
+WRITING_ACTIONS = WRITE_ACTIONS | {action for action, completed in _COMPLETES_AS.items() if completed in WRITE_ACTIONS}
+"""Actions that amount to one of `WRITE_ACTIONS` once they are completed."""
 _NAME = re.compile(r"(?P<requested>[0-9]{1,32})(_(?P<completed>[0-9]{1,32}))?\.(?P<word>\w+)(\.(?P<state>\w+))?")
 
 
+Action = tuple[str, str]
+"""What the states of one action share: requested time, and the action's name in the completed state."""
+
+
 class State(StrEnum):
-    """How far an action has come."""
+    """How far an action has come.
 
-    REQUESTED = "requested"
-    INFLIGHT = "inflight"
-    COMPLETED = "completed"
+    Attributes:
+        rank: place in the course of an action.
+    """
 
-    @property
-    def rank(self) -> int:
-        """Place in the course of an action."""
-        return list(State).index(self)
+    REQUESTED = "requested", 0
+    INFLIGHT = "inflight", 1
+    COMPLETED = "completed", 2
+
+    rank: int
+
+    def __new__(cls, text: str, rank: int) -> State:
+        """The state that file names call `text`."""
+        member = str.__new__(cls, text)
+        member._value_ = text
+        member.rank = rank
+        return member
+
+
+_STATES: dict[str, State] = {state.value: state for state in State}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +72,10 @@ class Instant:
     completed: str | None = None
     layout: int = 2
 
+    def __hash__(self) -> int:
+        # Timelines are compared as sets of thousands; a text remembers its hash, and hardly two actions share the time.
+        return hash(self.requested)
+
     @property
     def is_completed(self) -> bool:
         """Whether the action has taken effect."""
@@ -63,12 +84,17 @@ class Instant:
     @property
     def is_write(self) -> bool:
         """Whether data files become visible by it, once it is completed."""
-        return self.completes_as in WRITE_ACTIONS
+        return self.action in WRITING_ACTIONS
 
     @property
     def completes_as(self) -> str:
         """The action's name in the completed state."""
         return self.completed_action(self.action)
+
+    @property
+    def of_action(self) -> Action:
+        """The action of which this is a state."""
+        return self.requested, self.completes_as
 
     @staticmethod
     def completed_action(action: str) -> str:
@@ -128,7 +154,7 @@ class Instant:
             raise UnsupportedTable(f"{TIMELINE_FOLDER}/{name}: action {word!r} is not known to this release")
         if layout == FLAT and completed is None:
             done = state is None
-            return cls(requested, word, State(state or "completed"), requested if done else None, layout)
+            return cls(requested, word, _STATES[state or "completed"], requested if done else None, layout)
         if (completed is None) == (state is None):
             raise UnsupportedTable(
                 f"{TIMELINE_FOLDER}/{name}: a completed instant has a completion time and a pending one has none; "
@@ -136,4 +162,4 @@ class Instant:
             )
         if state is None:
             return cls(requested, word, State.COMPLETED, completed)
-        return cls(requested, word, State(state))
+        return cls(requested, word, _STATES[state])

@@ -67,7 +67,7 @@ def compact(
     metadata.put_if_absent(stat.path, data)
     complete(metadata, running, (stat,), "COMPACT", times, lock)
     _LOG.info("compacted the metadata table %s: %d logs", metadata.uri, len(slice_.logs))
-    _clean(metadata, times, lock)
+    _clean(metadata, timeline, times, lock)
 
 
 def _plan(found: FilesSlice, sizes: Mapping[str, int]) -> CompactionPlan:
@@ -86,9 +86,9 @@ def _plan(found: FilesSlice, sizes: Mapping[str, int]) -> CompactionPlan:
     return CompactionPlan((operation,))
 
 
-def _clean(metadata: Storage, times: InstantSource, lock: TableLock) -> None:
+def _clean(metadata: Storage, timeline: Timeline, times: InstantSource, lock: TableLock) -> None:
     """Delete slices but the newest ones: a reader that opened the one before the newest is not disturbed."""
-    timeline = Timeline.load(metadata)
+    timeline = Timeline.load(metadata, previous=timeline)
     bases, logs = visible_files(timeline, metadata.names(PARTITION))
     instants = sorted({base.instant for base in bases})
     if len(instants) <= _KEPT_SLICES:

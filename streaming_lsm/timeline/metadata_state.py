@@ -11,6 +11,7 @@ from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.files_partition import PARTITION
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION
+from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import next_time
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.metadata_commit import DELTA_COMMIT, FileChanges
@@ -28,13 +29,16 @@ _UNDONE = frozenset({DELTA_COMMIT, COMPACTION, CLEAN})
 _KNOWN = frozenset({"commit", CLEAN, "rollback"})
 
 
-def examine(metadata: Storage, version: str, data: Timeline) -> tuple[Timeline, list[Instant]]:
+def examine(
+    metadata: Storage, version: str, data: Timeline, timelines: TimelineCache
+) -> tuple[Timeline, list[Instant]]:
     """Look whether a metadata table can be kept.
 
     Args:
         metadata: the metadata table.
         version: of its table.
         data: the table's timeline, before anything on it is undone.
+        timelines: loads the metadata table's.
 
     Returns:
         The metadata table's timeline, and the actions on it that are to be undone: they belong to none that came to
@@ -46,7 +50,7 @@ def examine(metadata: Storage, version: str, data: Timeline) -> tuple[Timeline, 
         TableNotFound: there is none.
     """
     _check_properties(load_properties(metadata), version)
-    timeline = Timeline.load(metadata)
+    timeline = timelines.load(metadata)
     try:
         next_time(0, timeline.last_time, "UTC")
     except (ValueError, OverflowError):
@@ -85,7 +89,7 @@ def _unsettled(timeline: Timeline, data: Timeline, base: str) -> list[Instant]:
 
 def _is_over(data: Timeline, requested: str) -> bool:
     """Whether an action of the table has not come to its end, or was undone."""
-    return any(i.requested == requested for i in data.pending) or requested in data.finished_rollbacks()
+    return any(i.requested == requested for i in data.pending) or requested in data.finished_rollbacks(since=requested)
 
 
 def check_up_to_date(timeline: Timeline, data: Timeline) -> None:

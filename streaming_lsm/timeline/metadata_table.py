@@ -15,6 +15,7 @@ from streaming_lsm.format.files_partition import PARTITION
 from streaming_lsm.format.table_properties import listed
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import FLAT_FOLDER, TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.lock import TableLock
@@ -67,11 +68,12 @@ class MetadataTable:
     Whatever changes it raises `Fenced` when another writer took the lock.
     """
 
-    def __init__(self, storage: Storage, options: Options, lock: TableLock) -> None:
-        """Prepare; nothing is looked at yet."""
+    def __init__(self, storage: Storage, options: Options, lock: TableLock, timelines: TimelineCache) -> None:
+        """Prepare; nothing is looked at yet. `timelines` loads the metadata table's timeline."""
         self._storage = storage
         self._metadata = Subfolder(storage, METADATA_TABLE)
         self._lock = lock
+        self._timelines = timelines
         self._wanted = options[METADATA_ENABLE] if options.is_set(METADATA_ENABLE) else None
         self._delta_commits = options[METADATA_COMPACT_COMMITS]
         self._native = False
@@ -152,14 +154,14 @@ class MetadataTable:
         """Its timeline, without what is not to stay; see `open`."""
         if PARTITION not in listed(properties.get(PARTITIONS_KEY, "")):
             raise UnsupportedTable(f"it has no partition {PARTITION}")
-        timeline, doomed = examine(self._metadata, properties["hoodie.table.version"], data)
+        timeline, doomed = examine(self._metadata, properties["hoodie.table.version"], data, self._timelines)
         self._drop_others(properties)
         for instant in doomed:
             _LOG.warning("undoing %s of the metadata table of %s", instant.file_name, self._storage.uri)
             erase(self._metadata, instant.requested, self._lock)
         for folder in (FLAT_FOLDER, TIMELINE_FOLDER, PARTITION):
             self._metadata.sweep(folder)
-        return Timeline.load(self._metadata) if doomed else timeline
+        return self._timelines.load(self._metadata) if doomed else timeline
 
     def _drop_others(self, properties: Mapping[str, str]) -> None:
         """Drop all partitions but ``files``, and what is left of those that were dropped before."""
@@ -193,7 +195,7 @@ class MetadataTable:
             _LOG.warning("made no metadata table of %s: %s", self._storage.uri, error)
             return
         self._native = is_native(load_properties(self._storage))
-        self._timeline = Timeline.load(self._metadata)
+        self._timeline = self._timelines.load(self._metadata)
 
     def _drop(self, why: str) -> None:
         drop_metadata_table(self._storage, why, self._lock)

@@ -44,10 +44,12 @@ def settle_pending(storage: Storage, timeline: Timeline) -> Timeline:
     completed = [pending for pending in ours if settle(storage, pending, decisions)]
     for pending in completed:
         _LOG.warning("completed %s in %s, as its writer had decided", pending.path, storage.uri)
-    return Timeline.load(storage) if completed else timeline
+    return Timeline.load(storage, previous=timeline) if completed else timeline
 
 
-def recover(storage: Storage, lock: TableLock, timeline: Timeline, times: InstantSource) -> Timeline:
+def recover(
+    storage: Storage, lock: TableLock, timeline: Timeline, times: InstantSource, *, sweep: bool = True
+) -> Timeline:
     """Finish begun rollbacks, roll back writes of dead writers, and remove what late tasks of theirs left.
 
     A compaction whose heartbeat names a dead owner goes back to requested. Other compactions, cleans and clusterings
@@ -56,6 +58,8 @@ def recover(storage: Storage, lock: TableLock, timeline: Timeline, times: Instan
     Args:
         lock: the table's, held by the caller, who has refused to go on beside a living writer.
         timeline: as `settle_pending` left it.
+        sweep: whether the timeline's folder is searched for half made files even where nothing had to be undone. That
+            lists the folder once more, so it is done once for each table that is opened.
 
     Returns:
         The timeline afterwards.
@@ -69,12 +73,13 @@ def recover(storage: Storage, lock: TableLock, timeline: Timeline, times: Instan
         _roll_back_writes(storage, lock, timeline, times, dead)
     returned = _put_compactions_back(storage, lock, timeline)
     if resumed or dead or returned:
-        timeline = Timeline.load(storage)
+        timeline = Timeline.load(storage, previous=timeline)
     _reap_markers(storage, lock, timeline)
     _reap_heartbeats(storage, lock, timeline)
     reap_decisions(storage, lock, frozenset(instant.requested for instant in timeline.pending))
     storage.sweep(".hoodie")
-    storage.sweep(TIMELINE_FOLDER)
+    if sweep or resumed or dead or returned:
+        storage.sweep(TIMELINE_FOLDER)
     return timeline
 
 
@@ -116,7 +121,7 @@ def _resume_rollbacks(storage: Storage, lock: TableLock, timeline: Timeline, tim
 def _roll_back_writes(
     storage: Storage, lock: TableLock, timeline: Timeline, times: InstantSource, dead: Sequence[Instant]
 ) -> None:
-    finished = timeline.finished_rollbacks()
+    finished = timeline.finished_rollbacks(since=dead[0].requested)
     # The newest first, as Hudi does: an older write never sees the files of a newer one that is half gone.
     for write in reversed(dead):
         if write.requested in finished:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
 
@@ -17,7 +16,8 @@ from streaming_lsm.format.rollback import RollbackMetadata
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.archive import archived_completions
 from streaming_lsm.timeline.clock import instant_digits, moment_text
-from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, Instant
+from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, WRITING_ACTIONS, Instant, State
+from streaming_lsm.timeline.names import BY_TIME, TimelineNames, replace_action
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Timeline:
         until: set on a timeline as of a time: archived writes count up to it.
         until_by_request: whether `until` is compared with their requested times instead of completion times.
         layout: the timeline layout (format 02); the times of layout 1 are requested and completion times in one.
+        names: the names it was loaded from; none where it was made of another timeline.
     """
 
     storage: Storage
@@ -61,23 +62,26 @@ class Timeline:
     until: str | None = None
     until_by_request: bool = False
     layout: int = 2
+    names: TimelineNames = field(default_factory=TimelineNames, repr=False, compare=False)
 
     @classmethod
-    def load(cls, storage: Storage, layout: int = 2) -> Timeline:
+    def load(cls, storage: Storage, layout: int = 2, previous: Timeline | None = None) -> Timeline:
         """Read the names of the timeline's folder.
 
         Args:
             storage: the table.
             layout: its timeline layout; that of layout 1 lies beside the table's other metadata.
+            previous: a timeline that was loaded before: names that were there then are not parsed again.
 
         Raises:
             CorruptFileError: an action is completed twice.
             UnsupportedTable: a file of an unknown action.
         """
         names = storage.names(FLAT_FOLDER if layout == FLAT else TIMELINE_FOLDER)
-        found = [instant for name in names if (instant := Instant.parse(name, layout)) is not None]
-        instants = tuple(sorted(_latest_states(found), key=lambda instant: (instant.requested, instant.action)))
-        return cls(storage, instants, instants[0].requested if instants else "", layout=layout)
+        before = previous.names if previous and previous.layout == layout else TimelineNames()
+        found = before.updated(names, layout)
+        first = found.instants[0].requested if found.instants else ""
+        return cls(storage, found.instants, first, layout=layout, names=found)
 
     @property
     def folder(self) -> str:
@@ -87,18 +91,18 @@ class Timeline:
     @cached_property
     def completed_writes(self) -> tuple[Instant, ...]:
         """Completed commits, delta commits and replace commits, by requested time."""
-        return tuple(instant for instant in self.instants if instant.is_write and instant.is_completed)
+        return tuple([i for i in self.instants if i.completed is not None and i.action in WRITING_ACTIONS])
 
     @cached_property
     def pending(self) -> tuple[Instant, ...]:
         """Requested and inflight actions of every kind, by requested time."""
-        return tuple(instant for instant in self.instants if not instant.is_completed)
+        return tuple([instant for instant in self.instants if instant.state is not State.COMPLETED])
 
     @cached_property
     def last_time(self) -> str:
         """The largest requested or completion time, ``""`` on an empty timeline."""
-        times = [time for i in self.instants for time in (i.requested, i.completed) if time is not None]
-        return max(times, default="")
+        last = self.instants[-1].requested if self.instants else ""
+        return max([last, *(found.completed for found in self.instants if found.completed is not None)])
 
     def completion_time(self, requested: str) -> str | None:
         """When the write at `requested` took effect; None when it did not.
@@ -197,14 +201,13 @@ class Timeline:
     def _until(self, limit: str, *, by_request: bool) -> Timeline:
         kept = [write for write in self.completed_writes if _time(write, by_request=by_request) <= limit]
         others = [instant for instant in self.instants if not instant.is_write and instant.is_completed]
-        merged = sorted(kept + others, key=lambda instant: (instant.requested, instant.action))
+        merged = sorted(kept + others, key=BY_TIME)
         return Timeline(self.storage, tuple(merged), self.first, limit, by_request, self.layout)
 
     def with_completed(self, completed: Instant) -> Timeline:
         """This timeline and one action that was completed since, without looking at the storage again."""
-        action = (completed.requested, completed.completes_as)
-        others = [instant for instant in self.instants if (instant.requested, instant.completes_as) != action]
-        merged = sorted([*others, completed], key=lambda instant: (instant.requested, instant.action))
+        merged = list(self.instants)
+        replace_action(merged, completed.of_action, completed)
         first = min(self.first or completed.requested, completed.requested)
         return Timeline(self.storage, tuple(merged), first, layout=self.layout)
 
@@ -286,34 +289,21 @@ class Timeline:
     def _rolled_back(self) -> frozenset[str]:
         return frozenset(self.finished_rollbacks())
 
-    def finished_rollbacks(self) -> dict[str, Instant]:
-        """Requested times of the actions that completed rollbacks on this timeline undid, with the rollback."""
+    def finished_rollbacks(self, since: str = "") -> dict[str, Instant]:
+        """Requested times of the actions that completed rollbacks on this timeline undid, with the rollback.
+
+        Args:
+            since: only rollbacks that were requested after this time are read, as is every rollback of an action that
+                was requested then or later.
+        """
         undone = {}
         for rollback in self.instants:
-            if rollback.action == "rollback" and rollback.is_completed:
+            if rollback.action == "rollback" and rollback.is_completed and rollback.requested > since:
                 # Archived since the timeline was read: then what it undid is long cleared away.
                 with suppress(FileNotFoundError):
                     metadata = RollbackMetadata.decode(self.storage.read(rollback.path), rollback.path)
                     undone[metadata.instant] = rollback
         return undone
-
-
-def _latest_states(found: Iterable[Instant]) -> Iterable[Instant]:
-    """Each action in its latest state; of a clean or rollback that two writers completed, the first completion."""
-    latest: dict[tuple[str, str], Instant] = {}
-    for instant in found:
-        key = (instant.requested, instant.completes_as)
-        other = latest.setdefault(key, instant)
-        if other.is_completed and instant.is_completed and other != instant:
-            if not instant.is_write:
-                latest[key] = min(other, instant, key=lambda completed: completed.completed or "")
-                continue
-            raise CorruptFileError(
-                f"{other.path} and {instant.path} complete one action twice: keep the one whose files exist"
-            )
-        if instant.state.rank > other.state.rank:
-            latest[key] = instant
-    return latest.values()
 
 
 def _completed(write: Instant) -> str:

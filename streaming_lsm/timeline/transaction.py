@@ -21,6 +21,7 @@ from streaming_lsm.format.commit import CommitMetadata, WriteStat
 from streaming_lsm.format.table_config import TableConfig
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import COMPACTION, ActionKind, OnFailure, kind_of
+from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.decision import (
     Decision,
@@ -78,6 +79,7 @@ class Transaction:
         identity: ReplayIdentity | None = None,
         *,
         runtime: Runtime | None = None,
+        timelines: TimelineCache | None = None,
     ) -> None:
         """Prepare a transaction; nothing is touched before it is entered.
 
@@ -86,6 +88,7 @@ class Transaction:
             options: heartbeat, skew and ledger options count here.
             identity: the batch; None for a write that cannot be a replay.
             runtime: clock, ids and processes; the real ones when not given.
+            timelines: what the open table has loaded before; a cache of its own when not given.
         """
         self._storage = storage
         self._config = config
@@ -96,7 +99,8 @@ class Transaction:
         self._lease_ms = options[HEARTBEAT_MS] * options[HEARTBEAT_MISSES]
         self._lock = TableLock(storage, writer_id, self._lease_ms, self._runtime)
         self._heartbeat = Heartbeat(storage, self._lock, options[HEARTBEAT_MS])
-        self._metadata = MetadataTable(storage, options, self._lock)
+        self._timelines = timelines or TimelineCache()
+        self._metadata = MetadataTable(storage, options, self._lock, self._timelines)
         self._begun: Instant | None = None
         self._decision_path = ""
         self._reconciled: frozenset[str] | None = None
@@ -118,13 +122,14 @@ class Transaction:
             self._heartbeat.start()
             if self._lock.taken_over:
                 fence_properties(self._storage, self._lock.owner.token, self._runtime.clock)
-            found = Timeline.load(self._storage)
+            first = not self._timelines.has(self._storage)
+            found = self._timelines.load(self._storage)
             refuse_living(self._storage, found, self._runtime, self._lease_ms)
             found = settle_pending(self._storage, found)
             # Before the recovery: a rollback that is completed makes what the metadata table says of its target final.
             self._metadata.open(found)
             self._times = self._instant_source(found)
-            self.timeline = recover(self._storage, self._lock, found, self._times)
+            self.timeline = recover(self._storage, self._lock, found, self._times, sweep=first)
             self._metadata.serve(self.timeline, self._times)
             self._ledger = WriterLedger.of(self.timeline)
         except BaseException as error:
@@ -371,7 +376,7 @@ class Transaction:
             return
         try:
             self._lock.verify()
-            timeline = Timeline.load(self._storage)
+            timeline = self._timelines.load(self._storage)
             pending = next((instant for instant in timeline.pending if instant.requested == begun.requested), None)
             if pending is None:
                 close_instant(self._storage, begun.requested, self._lock.owner)

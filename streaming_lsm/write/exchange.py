@@ -25,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_lsm.columns import Int64s, gathered, pc
+from streaming_lsm.columns import Int64s, gathered, pc, strings
 from streaming_lsm.format.names import WriteToken
+from streaming_lsm.keys.dictionaries import codes_of
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.budget import Budget, Meter
 from streaming_lsm.write.dead_letters import DeadLetterBox
@@ -34,9 +35,9 @@ from streaming_lsm.write.events import CODE, EventIntake, EventShape, codes
 from streaming_lsm.write.held import HeldEvents
 from streaming_lsm.write.numbers import TaskNumbers, Timed
 from streaming_lsm.write.partition_writer import Collected, Written, write_collected
-from streaming_lsm.write.plan import FileGroup, WritePlan
+from streaming_lsm.write.plan import FileGroup, LiveGroups, WritePlan
 from streaming_lsm.write.record_buffer import RecordBuffer
-from streaming_lsm.write.routing import tasks_of
+from streaming_lsm.write.routing import positions_by_task, tasks_of
 from streaming_lsm.write.row_sizes import cuts, row_sizes
 from streaming_lsm.write.sorting import ORDER_BYTES, Positions, gather, reduced, sort_events
 from streaming_lsm.write.tombstones import LastEvents, newest_events
@@ -52,10 +53,12 @@ _TYPES: dict[str, pa.DataType] = {
 }
 CELLS = pa.schema(_TYPES)
 """A cell: which task writes it, which task sends it, its place among the cells that one sends to the other, how many
-cells of its message follow, whether that is part of a run (else a `Sent`), and its bytes."""
+cells of its message follow, whether that is part of a run (else a `Sent` or `LiveGroups`), and its bytes."""
 CELL_BYTES = 4096
 
 _MESSAGE_BYTES = 1 << 20
+_DRIVER = -1
+"""The driver's number among the tasks that send."""
 _PATHS = b"lsm.paths"
 _SORTED = b"lsm.sorted"
 _SAMPLE = 4096
@@ -145,8 +148,7 @@ class RunSender:
         """Each task's rows in order; in the order in which they came where there is none."""
         number, bucket = np.divmod(code if order is None else code[order], self._plan.config.num_buckets)
         task = tasks_of(pa.array(self._intake.paths, pa.string()), number, bucket, self._tasks)
-        for each in range(self._tasks):
-            places = np.flatnonzero(task == each)
+        for places in positions_by_task(task, self._tasks):
             yield places if order is None else order[places]
 
     def _message(self, events: pa.Table, *, is_sorted: bool) -> pa.Buffer:
@@ -162,15 +164,36 @@ class RunSender:
         return sink.getvalue()
 
     def _cells(self, task: int, message: pa.Buffer, *, run: bool) -> pa.RecordBatch:
-        offsets = np.minimum(np.arange(0, message.size + CELL_BYTES, CELL_BYTES), message.size).astype(np.int32)
-        count = len(offsets) - 1
-        place = self._places[task]
-        self._places[task] += count
-        data = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets.tobytes()), message])
-        same = (np.full(count, value, np.int32) for value in (task, self._source))
-        own = (np.arange(place, place + count, dtype=np.int32), np.arange(count, dtype=np.int32)[::-1].copy())
-        columns = [*map(pa.array, same), *map(pa.array, own), pa.array(np.full(count, run)), data]
-        return pa.RecordBatch.from_arrays(columns, schema=CELLS)
+        cells = _cut_message(message, task, self._source, self._places[task], run=run)
+        self._places[task] += cells.num_rows
+        return cells
+
+
+def _cut_message(message: pa.Buffer, task: int, source: int, place: int, *, run: bool) -> pa.RecordBatch:
+    """The cells of one message; `place` is that of the first of them."""
+    offsets = np.minimum(np.arange(0, message.size + CELL_BYTES, CELL_BYTES), message.size).astype(np.int32)
+    count = len(offsets) - 1
+    data = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets.tobytes()), message])
+    same = (np.full(count, value, np.int32) for value in (task, source))
+    own = (np.arange(place, place + count, dtype=np.int32), np.arange(count, dtype=np.int32)[::-1].copy())
+    columns = [*map(pa.array, same), *map(pa.array, own), pa.array(np.full(count, run)), data]
+    return pa.RecordBatch.from_arrays(columns, schema=CELLS)
+
+
+def group_cells(plan: WritePlan, tasks: int) -> Iterator[pa.RecordBatch]:
+    """Cells with the `LiveGroups` of each task, for a plan whose `groups_follow`; the driver makes them.
+
+    A closure of Spark is the same for all tasks. In a table of many file groups it would carry all of them to each.
+    """
+    groups = list(plan.file_ids.items())
+    paths = pa.array([path for (path, _), _ in groups], pa.string()).dictionary_encode()
+    bucket = np.array([bucket for (_, bucket), _ in groups], np.int64)
+    task = tasks_of(strings(paths.dictionary), codes_of(paths), bucket, tasks)
+    for each, positions in enumerate(positions_by_task(task, tasks)):
+        file_ids = dict(groups[position] for position in positions.tolist())
+        bases = {group: plan.bases[group] for group in file_ids if group in plan.bases} if plan.bases else {}
+        told = pickle.dumps(LiveGroups(file_ids, bases))
+        yield _cut_message(pa.py_buffer(told), each, _DRIVER, 0, run=False)
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -198,6 +221,7 @@ class RunReceiver:
         sorted_runs: whether all of them came sorted.
         last_events: the last event of each topic partition, as the senders that report here saw it.
         sent: what those senders had to say.
+        groups: the file groups that this task writes, where they do not come with the plan.
     """
 
     def __init__(self, plan: WritePlan) -> None:
@@ -211,6 +235,7 @@ class RunReceiver:
         self.sorted_runs = True
         self.last_events: LastEvents = {}
         self.sent: list[Sent] = []
+        self.groups: LiveGroups | None = None
 
     def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """`batch`: it was checked where it came from."""
@@ -256,9 +281,7 @@ class RunReceiver:
 
     def _open(self, message: pa.Buffer, *, is_run: bool) -> Iterator[pa.RecordBatch]:
         if not is_run:
-            sent = pickle.loads(message)
-            self.sent.append(sent)
-            self.last_events = newest_events(self.last_events, sent.last_events)
+            self._hear(pickle.loads(message))
             return
         with pa.ipc.open_stream(message, options=_READ) as reader:
             told = reader.schema.metadata
@@ -266,6 +289,13 @@ class RunReceiver:
             numbers = {int(number): self._number(path) for number, path in json.loads(told[_PATHS]).items()}
             for batch in reader:
                 yield self._renumbered(batch, numbers)
+
+    def _hear(self, report: Sent | LiveGroups) -> None:
+        if isinstance(report, LiveGroups):
+            self.groups = report
+            return
+        self.sent.append(report)
+        self.last_events = newest_events(self.last_events, report.last_events)
 
     def _number(self, path: str) -> int:
         if path not in self._numbers:
@@ -312,4 +342,9 @@ def write_received(plan: WritePlan, cells: Iterable[pa.RecordBatch], token: Writ
         raise
     spent = perf_counter() - begun - received.seconds
     collected = Collected(buffer, DeadLetterBox(plan, token), received.seconds, spent)
+    if plan.groups_follow:
+        if receiver.groups is None:  # every bucket would get a second file group
+            buffer.close()
+            raise RuntimeError("the file groups of a task were lost on the way to it: run the batch again")
+        plan = plan.with_groups(receiver.groups)
     return write_collected(plan, collected, token), receiver.sent

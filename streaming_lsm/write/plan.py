@@ -78,6 +78,19 @@ class DeadLetters:
 
 
 @dataclass(frozen=True)
+class LiveGroups:
+    """The live file groups that one task writes.
+
+    Attributes:
+        file_ids: their ids by partition path and bucket.
+        bases: their newest base files; only a copy-on-write table needs them.
+    """
+
+    file_ids: Mapping[FileGroup, str] = field(default_factory=dict)
+    bases: Mapping[FileGroup, BaseFile] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class WritePlan:
     """One batch of one instant; frozen and picklable.
 
@@ -98,6 +111,8 @@ class WritePlan:
         instant: requested time of the deltacommit; empty until it has begun.
         buffer_bytes: memory that one task may hold.
         spill_folder: where sorted runs go beyond that; None means the system's folder for temporary files.
+        groups_follow: whether each task that writes receives its `LiveGroups` together with its rows, as the plan
+            has none.
     """
 
     storage: Storage
@@ -116,10 +131,19 @@ class WritePlan:
     instant: str = ""
     buffer_bytes: int = 256 << 20
     spill_folder: str | None = None
+    groups_follow: bool = False
 
     def at(self, instant: str) -> WritePlan:
         """The plan once the deltacommit has begun."""
         return replace(self, instant=instant)
+
+    def without_groups(self, *, follow: bool = False) -> WritePlan:
+        """The plan for a task that writes no files or, with `follow`, one that receives its file groups by itself."""
+        return replace(self, file_ids={}, bases={}, groups_follow=follow)
+
+    def with_groups(self, groups: LiveGroups) -> WritePlan:
+        """The plan for the task that writes `groups`."""
+        return replace(self, file_ids=groups.file_ids, bases=groups.bases, groups_follow=False)
 
     @property
     def action(self) -> str:

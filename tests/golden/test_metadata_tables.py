@@ -17,6 +17,7 @@ from streaming_lsm.format.log_blocks import BlockType, read_blocks
 from streaming_lsm.format.names import BaseFileName, InlineLogName, parse_file_name
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.metadata_listing import (
     METADATA_TABLE,
     FilesSlice,
@@ -97,7 +98,7 @@ def test_a_healthy_one_is_kept_and_one_that_lost_a_log_or_a_record_is_not(unpack
     metadata, data = Subfolder(storage, METADATA_TABLE), Timeline.load(storage)
     version = load_properties(storage)["hoodie.table.version"]
     own = Timeline.load(metadata)
-    assert examine(metadata, version, data) == (own, [])
+    assert examine(metadata, version, data, TimelineCache()) == (own, [])
     newest = FilesSlice.newest(own, metadata.names("files"))
     lost = [f"files/{found}" for found in (newest.base, *newest.logs) if found and ".log.1_0-0-0" not in str(found)]
     told = {action.requested for action in data.instants}
@@ -107,7 +108,7 @@ def test_a_healthy_one_is_kept_and_one_that_lost_a_log_or_a_record_is_not(unpack
         content = metadata.read(path)
         metadata.delete(path)
         with pytest.raises(CorruptFileError, match=r"is gone|fallen behind"):
-            examine(metadata, version, data)
+            examine(metadata, version, data, TimelineCache())
         metadata.put_if_absent(path, content)
 
 

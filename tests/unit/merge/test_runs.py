@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import streaming_lsm.merge.runs as merge_module
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block, Run, aligned_blocks, interleave_runs, merge_runs
@@ -345,3 +346,42 @@ def test_a_smaller_ordering_value_after_a_larger_one_among_many_keys() -> None:
     blocks = list(merge_runs(found, MergeRule(True, ("ts",))))
     assert pairs(blocks) == [(b"%03d" % n, n if n % 10 == 3 else 1000 + n) for n in range(100)]
     assert sum(block.updates for block in blocks) == 90
+
+
+def hot_runs(count: int, size: int = 3) -> list[Run]:
+    """Two runs of `count` batches that all hold one key, between smaller and larger keys."""
+
+    def batches_of(run: int) -> Iterator[pa.RecordBatch]:
+        for number in range(count):
+            keys = ["a"] * (number == 0) + ["hot"] * size + ["z"] * (number == count - 1)
+            places = [1_000_000 * run + 1000 * number + place for place in range(len(keys))]
+            yield pa.record_batch([keys, places, [False] * len(keys), places], schema=DATA)
+
+    return [Run(f"run {run}", batches_of(run)) for run in (0, 1)]
+
+
+def looks(count: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many keys are read to align the two runs of `hot_runs`."""
+    read: list[int] = []
+    key_at = merge_module._key_at
+
+    def noting(keys: pa.Array, row: int) -> bytes:  # type: ignore[type-arg]
+        read.append(row)
+        return key_at(keys, row)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(merge_module, "_key_at", noting)
+        found = list(aligned_blocks(hot_runs(count)))
+    assert sum(batch.num_rows for parts in found for _, batches in parts for batch in batches) == 2 * (3 * count + 2)
+    return len(read)
+
+
+def test_one_key_in_twice_as_many_batches_takes_twice_as_many_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = [looks(count, monkeypatch) for count in (50, 100, 200)]
+    assert counts[1] <= 2.2 * counts[0]
+    assert counts[2] <= 2.2 * counts[1]
+
+
+def test_one_key_that_fills_many_batches_of_both_runs_is_folded_once() -> None:
+    blocks = list(merge_runs(hot_runs(40), MergeRule(True, ("ts",))))
+    assert pairs(blocks) == [(b"a", 1_000_000), (b"hot", 1_039_002), (b"z", 1_039_003)]

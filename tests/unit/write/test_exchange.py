@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming_lsm.errors import RecordError
+from streaming_lsm.format.names import WriteToken
+from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.write import control, exchange
-from streaming_lsm.write.exchange import CELLS, RunReceiver, RunSender
+from streaming_lsm.write.exchange import CELLS, RunReceiver, RunSender, group_cells, write_received
 from streaming_lsm.write.plan import FileGroup, WritePlan
 from streaming_lsm.write.record_buffer import RecordBuffer
+from streaming_lsm.write.routing import tasks_of
 from tests.support.changes import CONTROLLED, KEYS, Event, batch, cut, cuts, streams
-from tests.support.plans import make_plan
+from tests.support.plans import make_plan, open_instant
 
 NOWHERE = Path("/nowhere")
 Found = dict[FileGroup, list[tuple[list[Any], ...]]]
@@ -146,3 +151,58 @@ def test_cells_with_wide_offsets_are_received_as_well() -> None:
     found = [row for part in cells for row in receiver.receive([part.cast(wide)])]
     assert sum(rows.num_rows for rows in found) == 2
     assert len(receiver.sent) == 1
+
+
+def plan_of_groups(count: int) -> WritePlan:
+    groups = {(f"p{number % 97}", number // 97): f"{number:08d}-0000" for number in range(count)}
+    return plan_of(file_ids=groups)
+
+
+def own_groups(plan: WritePlan, tasks: int) -> list[RunReceiver]:
+    """What each task hears from the driver."""
+    heard = [RunReceiver(plan) for _ in range(tasks)]
+    for cells in group_cells(plan, tasks):
+        assert list(heard[cells.column("task")[0].as_py()].receive([cells])) == []
+    return heard
+
+
+def test_each_task_hears_of_the_file_groups_that_rows_of_it_go_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "CELL_BYTES", 4096)
+    plan, tasks = plan_of_groups(1000), 8
+    told = [receiver.groups for receiver in own_groups(plan, tasks)]
+    found: dict[FileGroup, str] = {}
+    for task, groups in enumerate(told):
+        assert groups is not None
+        assert groups.bases == {}
+        assert not groups.file_ids.keys() & found.keys()
+        found.update(groups.file_ids)
+        for path, bucket in groups.file_ids:
+            assert tasks_of(pa.array([path]), np.zeros(1, np.int64), np.array([bucket]), tasks)[0] == task
+    assert found == plan.file_ids
+
+
+def test_what_a_task_is_sent_grows_with_its_own_file_groups_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "CELL_BYTES", 4096)
+    few, many = plan_of_groups(100), plan_of_groups(10_000)
+    shipped = [len(pickle.dumps(plan.without_groups(follow=True))) for plan in (few, many)]
+    assert shipped[0] == shipped[1] < 8_000
+    sizes = [cells.column("data").nbytes for cells in group_cells(many, 64)]
+    assert max(sizes) <= 2 * len(pickle.dumps(many)) / 64
+
+
+def test_a_task_that_was_told_no_file_groups_writes_nothing(tmp_path: Path) -> None:
+    plan = replace(plan_of().without_groups(follow=True), storage=LocalStorage(tmp_path))
+    cells = [cells for cells in RunSender(plan, 1, 0).send(numbered([[]]))]
+    with pytest.raises(RuntimeError, match="file groups of a task were lost"):
+        write_received(plan, cells, WriteToken(0, 0, 0))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_task_writes_into_the_file_groups_that_it_was_told(tmp_path: Path) -> None:
+    known = {("", 0): "00000000-aaaa-bbbb-cccc-000000000000-0"}
+    plan = open_instant(make_plan(tmp_path, file_ids=known))
+    rows = pa.record_batch([["a"], ["x"], [1], [1], [False]], schema=plan.schema)
+    bare = plan.without_groups(follow=True)
+    cells = [*RunSender(bare, 1, 0).send([rows]), *group_cells(plan, 1)]
+    written, _ = write_received(bare, cells, WriteToken(0, 0, 0))
+    assert [stat.file_id for stat in written.stats] == list(known.values())

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pickle
 from collections import defaultdict
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from streaming_lsm.errors import RecordError
 from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.keys.generator import KeyGenerator
-from streaming_lsm.write.routing import Router
+from streaming_lsm.write.routing import Router, positions_by_task
 
 
 def router(tasks: int) -> Router:
@@ -54,3 +55,28 @@ def test_unreadable_events_go_to_the_first_task() -> None:
 def test_a_readable_row_without_key_is_refused() -> None:
     with pytest.raises(RecordError, match="'id'"):
         router(4).route(rows(2).set_column(0, "id", pa.array(["a", None])))
+
+
+@pytest.mark.parametrize(("count", "tasks"), [(0, 3), (1, 1), (1000, 7), (50, 70_000)])
+def test_each_task_gets_the_positions_of_its_rows_in_the_order_in_which_they_came(count: int, tasks: int) -> None:
+    numbers = np.random.default_rng(count).integers(0, tasks, count).astype(np.int32)
+    found = [positions.tolist() for positions in positions_by_task(numbers, tasks)]
+    assert len(found) == tasks
+    expected: dict[int, list[int]] = {}
+    for position, task in enumerate(numbers.tolist()):
+        expected.setdefault(task, []).append(position)
+    assert {task: positions for task, positions in enumerate(found) if positions} == expected
+
+
+def test_the_rows_are_sorted_once_for_all_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    sorted_rows: list[int] = []
+    argsort = np.argsort
+
+    def noting(values: np.ndarray, **how: str) -> np.ndarray:  # type: ignore[type-arg]
+        sorted_rows.append(len(values))
+        return argsort(values, **how)  # type: ignore[call-overload,no-any-return]
+
+    monkeypatch.setattr(np, "argsort", noting)
+    monkeypatch.setattr(np, "flatnonzero", None)
+    assert len(list(positions_by_task(np.arange(1000, dtype=np.int32), 1000))) == 1000
+    assert sorted_rows == [1000]

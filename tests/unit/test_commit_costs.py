@@ -1,0 +1,87 @@
+"""What a commit reads does not grow with the history of its table: counted, not timed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
+from tests.support.faulty_storage import FaultyStorage
+from tests.support.histories import add_past
+from tests.support.small_tables import create, rows
+
+BATCH = rows(("a", "nl", 1, 1), ("b", "de", 1, 2))
+
+
+def counted_upsert(table: LsmTable) -> Counter[str]:
+    """How often each method of the storage is called in one upsert."""
+    inner = table.storage
+    counting = FaultyStorage(inner)
+    table.storage = counting
+    table.__dict__.pop("services", None)
+    try:
+        table.upsert(BATCH)
+    finally:
+        table.storage = inner
+        table.__dict__.pop("services", None)
+    # The heartbeat's thread may come in between.
+    return Counter(name for name, path in counting.calls if "heartbeat" not in path and not path.endswith("/lock"))
+
+
+@pytest.mark.parametrize("parts", [("deltacommit",), ("deltacommit", "rollback", "clean")], ids=["commits", "services"])
+def test_an_upsert_at_400_instants_reads_as_many_files_as_at_20(tmp_path: Path, parts: tuple[str, ...]) -> None:
+    counts = []
+    for instants in (20, 400):
+        root = tmp_path / str(instants)
+        table = create(root)
+        table.upsert(BATCH)
+        add_past(table, instants, parts)
+        table.upsert(BATCH)
+        counts.append(counted_upsert(table))
+    assert counts[0] == counts[1]
+
+
+def test_an_upsert_parses_only_the_names_that_are_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create(tmp_path / "t")
+    table.upsert(BATCH)
+    add_past(table, 400, ("deltacommit", "rollback", "clean"))
+    table.upsert(BATCH)
+    parsed: list[str] = []
+    parse = Instant.parse
+
+    def noting(name: str, layout: int = 2) -> Instant | None:
+        parsed.append(name)
+        return parse(name, layout)
+
+    monkeypatch.setattr(Instant, "parse", noting)
+    table.upsert(BATCH)
+    own = {path.name for path in (tmp_path / "t" / TIMELINE_FOLDER).iterdir()}
+    # Those of the upsert before: each name of it is parsed once.
+    assert len(parsed) == 3
+    assert own.issuperset(parsed)
+
+
+def test_a_table_opened_anew_reads_no_more_files_of_a_long_history(tmp_path: Path) -> None:
+    counts = []
+    for instants in (20, 400):
+        table = create(tmp_path / str(instants))
+        table.upsert(BATCH)
+        add_past(table, instants, ("deltacommit", "rollback", "clean"))
+        counts.append(counted_upsert(LsmTable(tmp_path / str(instants), table.options)))
+    assert counts[0] == counts[1]
+
+
+def test_an_old_commit_that_a_restore_took_away_is_noticed_by_the_next_write(tmp_path: Path) -> None:
+    table = create(tmp_path / "t")
+    table.upsert(BATCH)
+    taken = table.upsert(rows(("c", "nl", 1, 1)))
+    table.upsert(rows(("d", "nl", 1, 1)))
+    assert taken is not None
+    for path in (taken.path, *taken.pending_paths()):
+        table.storage.delete(path)
+    assert taken not in table.timeline.instants
+    table.upsert(rows(("e", "nl", 1, 1)))
+    assert taken not in table.timeline.instants
