@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, Fenced, TableNotFound
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, Fenced, SchemaError, TableNotFound
 from streaming_lsm.format.table_properties import table_checksum
 from streaming_lsm.java_properties import parse_properties, print_properties
 from streaming_lsm.storage.base import Storage
@@ -28,8 +28,10 @@ from streaming_lsm.timeline.lock import TableLock
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
 BACKUP_PATH = ".hoodie/hoodie.properties.backup"
 
-PROPERTIES_BYTES = 8 << 20
+PROPERTIES_BYTES = 4 << 20
 """More than any table needs; the schema of 10,000 columns takes 0.7 MiB."""
+_MOST_LINES = 2000
+"""Tables have fewer than a hundred keys; each unknown one is compared with those that are missing."""
 
 _CHECKSUM = "hoodie.table.checksum"
 _SUM = re.compile(rb"^[#!]lsm\.checksum=(.*)$", re.MULTILINE)
@@ -184,6 +186,8 @@ def _read(storage: Storage, path: str) -> _Found | None:
     source, data = f"{storage.uri}/{path}", b""
     try:
         data = storage.read(path, PROPERTIES_BYTES)
+        if data.count(b"\n") + data.count(b"\r") > _MOST_LINES:
+            raise CorruptFileError(f"{source}: more than {_MOST_LINES} lines: restore the file from a copy")
         values = parse_properties(data, source)
     except FileNotFoundError:
         return None
@@ -216,4 +220,10 @@ def _print(properties: Mapping[str, str], title: str, clock: Clock) -> bytes:
     iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     checksum = f"lsm.checksum={_sum(properties).decode()}"
     titles = [f"{title} {iso}", f"{moment:%a %b %d %H:%M:%S} UTC {moment:%Y}", checksum]
-    return print_properties(properties, titles) + f"#{checksum}\n".encode()
+    data = print_properties(properties, titles) + f"#{checksum}\n".encode()
+    if len(data) > PROPERTIES_BYTES:
+        raise SchemaError(
+            f"{PROPERTIES_PATH} would have {len(data)} bytes, and no reader takes more than {PROPERTIES_BYTES}: give "
+            "the table fewer columns, or shorter names"
+        )
+    return data

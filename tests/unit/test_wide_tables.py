@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import SchemaError
+from streaming_lsm.errors import SchemaError, TableNotFound
 from streaming_lsm.schema import from_avro
 
 OPTIONS: dict[str, object] = {
@@ -39,6 +39,15 @@ def test_a_wide_table_is_written_read_and_compacted(tmp_path: Path, columns: int
     LsmTable(tmp_path / "t").delete(rows.slice(9))
     assert LsmTable(tmp_path / "t").compact() is not None
     assert LsmTable(tmp_path / "t").scan().to_arrow().sort_by("id").equals(rows.slice(0, 9))
+
+
+def test_a_table_whose_schema_no_reader_would_take_is_refused_before_there_is_one(tmp_path: Path) -> None:
+    names = [f"c{column}_{'x' * 1000}" for column in range(5_000)]
+    schema = pa.schema([("id", pa.string()), ("ts", pa.int64()), *((name, pa.int64()) for name in names)])
+    with pytest.raises(SchemaError, match="fewer columns, or shorter names"):
+        LsmTable.create(tmp_path / "t", schema, OPTIONS)
+    with pytest.raises(TableNotFound):
+        LsmTable(tmp_path / "t")
 
 
 def nested(depth: int) -> pa.Schema:
