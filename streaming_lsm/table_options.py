@@ -25,7 +25,8 @@ from streaming_lsm.format.table_properties import (
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.schema import to_avro
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.properties_file import create_table_files
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, create_table_files
+from streaming_lsm.timeline.table_place import check_place
 from streaming_lsm.write.control import CONTROL_PREFIX
 
 _TIMESTAMP_OPTIONS = (
@@ -47,13 +48,15 @@ def create_table(storage: Storage, options: Options, schema: pa.Schema) -> None:
         schema: the columns in the types that a table keeps.
 
     Raises:
-        ConfigError: options are missing or contradict each other, or there is a table already.
+        ConfigError: options are missing or contradict each other, or there is a table already; or see `check_place`.
         SchemaError: a column name that is reserved.
     """
     new = new_table_config(options, schema)
     if TableConfig.from_properties(new.to_properties(), "new table") != new:
         raise ConfigError(f"the settings of table {new.name!r} do not survive being stored; use plainer names")
     key_generator(new)  # refuses what it could not work with before there is a table
+    if not storage.exists(PROPERTIES_PATH):
+        check_place(storage, over_files=options[config.CREATE_OVER_FILES])
     try:
         create_table_files(storage, new.to_properties())
     except CommitConflict:
