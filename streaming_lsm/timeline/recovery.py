@@ -12,6 +12,7 @@ from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.heartbeat import HEARTBEAT_FOLDER, close_instant, heartbeat_path
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.lock import TableLock
+from streaming_lsm.timeline.lost_completion import check_pending
 from streaming_lsm.timeline.markers import TEMP_FOLDER, delete_files, delete_markers, list_marked_files
 from streaming_lsm.timeline.owner import Owner
 from streaming_lsm.timeline.rollback import clear_rolled_back, read_plan, resume_rollback, roll_back
@@ -33,7 +34,11 @@ def recover(storage: Storage, lock: TableLock, timeline: Timeline, times: Instan
 
     Returns:
         The timeline afterwards.
+
+    Raises:
+        CorruptFileError: a write that seems to be a dead writer's was completed, see `check_pending`.
     """
+    check_pending(storage, timeline)
     resumed = _resume_rollbacks(storage, timeline, times)
     dead = [write for write in _pending_writes(timeline) if write.requested not in resumed]
     if dead:
