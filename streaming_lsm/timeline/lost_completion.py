@@ -25,9 +25,10 @@ def check_pending(storage: Storage, timeline: Timeline) -> None:
     Raises:
         CorruptFileError: there is such a write.
     """
-    suspects = [pending for pending in timeline.pending if _may_have_files(pending)]
+    pending_writes = () if timeline.layout == FLAT else timeline.pending
+    suspects = [pending for pending in pending_writes if _may_have_files(pending)]
     suspects = [pending for pending in suspects if not storage.exists(marker_folder(pending.requested))]
-    if timeline.layout == FLAT or not suspects:
+    if not suspects:
         return
     entries = [entry for found in partition_listings(storage).values() for entry in found]
     for pending in suspects:
@@ -78,6 +79,34 @@ def check_last_clean(timeline: Timeline) -> None:
             raise CorruptFileError(
                 f"the completed instant file of the write at {seen} in {timeline.storage.uri} is gone, which "
                 f"{cleans[-1].path} names as the newest write: restore it"
+            )
+
+
+def check_metadata_commits(storage: Storage, data: Timeline, metadata: Timeline) -> None:
+    """Refuse a timeline without a write that has data files and a completed delta commit in the metadata table.
+
+    A write that was rolled back has no data files any more.
+
+    Args:
+        data: the table's timeline.
+        metadata: that of its metadata table.
+
+    Raises:
+        CorruptFileError: the instant files of such a write are gone.
+    """
+    known = {instant.requested for instant in data.instants}
+    told = [write.requested for write in metadata.completed_writes if write.action == "deltacommit"]
+    unknown = [time for time in told if time not in known and _is_lost(data, time, "")]
+    if not unknown:
+        return
+    entries = [entry for found in partition_listings(storage).values() for entry in found]
+    for requested in unknown:
+        left = next((entry.path for entry in entries if is_file_of(entry.path, requested)), None)
+        if left is not None:
+            raise CorruptFileError(
+                f"{left} in {storage.uri} is a file of the write at {requested}, which the metadata table has and the "
+                "timeline has not: its instant files were lost; restore them. To give the write up, delete its data "
+                "files"
             )
 
 

@@ -105,7 +105,7 @@ def test_a_file_group_that_is_gone_as_a_whole_is_not_begun_anew(tmp_path: Path, 
     (tmp_path / "nl").rmdir()
 
     for use in ("snapshot", "write", "changes"):
-        with pytest.raises(CorruptFileError, match="nl/.* is gone"):
+        with pytest.raises(CorruptFileError, match=r"nl/.* is gone"):
             USES[use](opened(tmp_path))
     assert data_files(tmp_path) == set()
 
@@ -282,6 +282,15 @@ def test_the_newest_write_that_a_clean_names_is_missed(tmp_path: Path, use: str)
 
     with pytest.raises(CorruptFileError, match=f"write at {lost.requested} .* is gone"):
         USES[use](opened(tmp_path))
+
+
+def test_the_newest_write_that_the_metadata_table_has_is_missed_before_that_is_dropped(tmp_path: Path) -> None:
+    table = table_at(tmp_path, **{"hoodie.metadata.enable": True})
+    forget(tmp_path, table.timeline.completed_writes[-1], pending=False)
+
+    for _ in range(2):
+        with pytest.raises(CorruptFileError, match="which the metadata table has and the timeline has not"):
+            opened(tmp_path).upsert(rows(A))
 
 
 def forget(root: Path, write: Instant, *, pending: bool) -> None:
