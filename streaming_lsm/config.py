@@ -182,6 +182,7 @@ HASH_FIELDS = fields("hoodie.bucket.index.hash.field", _TABLE, "Key columns that
 _WRITE = "Write"
 OPERATION = choice("hoodie.datasource.write.operation", "upsert", ("upsert", "insert", "bulk_insert", "delete"), _WRITE, "What a batch does to the table.")
 AMBIGUOUS_KEYS = choice("lsm.keys.ambiguous", None, ("refuse", "warn", "allow"), _WRITE, "Composite record keys that other values make, too, such as `a:x,b:y,b:z`: refuse the row, warn, or allow it. Not set: what the table was created with, which is refuse unless the option said otherwise, and warn for a table that Hudi created.")
+CREATE_OVER_FILES = boolean("lsm.create.over.files", False, _WRITE, "Create a table in a folder that has data files or partition metadata of an earlier table: their rows become rows of the new one. Otherwise such a folder is refused.")
 COMBINE_UPSERT = boolean("hoodie.combine.before.upsert", True, _WRITE, "Reduce rows of one key to the winner before an upsert is written.")
 COMBINE_INSERT = boolean("hoodie.combine.before.insert", False, _WRITE, "The same for insert and bulk_insert.")
 COMBINE_DELETE = boolean("hoodie.combine.before.delete", True, _WRITE, "The same for delete.")

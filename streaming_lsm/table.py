@@ -17,6 +17,7 @@ from streaming_lsm.format.table_properties import HASH_FIELDS_KEY, NUM_BUCKETS_K
 from streaming_lsm.index.bucket_check import check_buckets
 from streaming_lsm.index.bucket_index import BucketIndex
 from streaming_lsm.keys.generator import ALLOW, KeyGenerator
+from streaming_lsm.read.lost_files import recorded_files
 from streaming_lsm.readable_table import OptionValues, Path, ReadableTable
 from streaming_lsm.schema import fit_known, table_schema, to_avro
 from streaming_lsm.services.context import Engine, ServiceContext
@@ -224,9 +225,11 @@ class LsmTable(ReadableTable):
         schema = to_avro(plan.schema, self.config.name)
         numbers = BatchNumbers.of(written.numbers, written.stats, self._index.most_logs_with(written.stats))
         tx.reconcile(written.stats)
-        completed = tx.complete(
-            written.stats, plan.operation.upper(), schema, {NUMBERS_KEY: numbers.encode()}, open_deletes=still_open
-        )
+        extra = {
+            NUMBERS_KEY: numbers.encode(),
+            **recorded_files(tx.timeline, self._index.state_with(written.stats)),
+        }
+        completed = tx.complete(written.stats, plan.operation.upper(), schema, extra, open_deletes=still_open)
         self._committed = tx.timeline.with_completed(completed)
         self.last_numbers = replace(numbers, commit_ms=round(1000 * (perf_counter() - begun)))
         _LOG.info("%s of %s: %s", completed.requested, self.config.name, self.last_numbers.line())

@@ -27,7 +27,8 @@ from streaming_lsm.keys.generator import ALLOW, AMBIGUOUS, REFUSE, WARN, KeyGene
 from streaming_lsm.merge.rule import check_delete_marks
 from streaming_lsm.schema import from_avro, to_avro
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.properties_file import create_table_files
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, create_table_files
+from streaming_lsm.timeline.table_place import check_place
 from streaming_lsm.write.control import CONTROL_PREFIX
 
 _TIMESTAMP_OPTIONS = (
@@ -49,7 +50,7 @@ def create_table(storage: Storage, options: Options, schema: pa.Schema) -> None:
         schema: the columns in the types that a table keeps.
 
     Raises:
-        ConfigError: options are missing or contradict each other, or there is a table already.
+        ConfigError: options are missing or contradict each other, or there is a table already; or see `check_place`.
         SchemaError: a column name that is reserved, or types that are nested too deeply to be read back.
     """
     new = new_table_config(options, schema)
@@ -57,6 +58,8 @@ def create_table(storage: Storage, options: Options, schema: pa.Schema) -> None:
         raise ConfigError(f"the settings of table {new.name!r} do not survive being stored; use plainer names")
     key_generator(new)  # refuses what it could not work with before there is a table
     from_avro(new.create_schema or "", f"table {new.name!r}")  # as every reader will
+    if not storage.exists(PROPERTIES_PATH):
+        check_place(storage, over_files=options[config.CREATE_OVER_FILES])
     try:
         ambiguous = options[config.AMBIGUOUS_KEYS] or REFUSE
         create_table_files(storage, {**new.to_properties(), AMBIGUOUS_KEYS_KEY: ambiguous})

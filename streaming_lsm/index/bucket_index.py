@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.format.commit import WriteStat
+from streaming_lsm.format.file_state import FileState
 from streaming_lsm.format.names import BaseFileName, bucket_of, parse_file_name
 from streaming_lsm.read.file_view import BaseFile, FileSlice, FileView
+from streaming_lsm.read.lost_files import checked_slices
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
 Bucket = tuple[str, int]
 """Partition path and bucket number."""
+
+_LATEST = "9" * 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +27,29 @@ class LiveGroup:
     Attributes:
         file_id: its id.
         base: its newest base file.
-        logs: completion times of the log files on top of it, one for each file.
+        logs: completion times and paths of the log files on top of it.
     """
 
     file_id: str
     base: BaseFile | None = None
-    logs: tuple[str, ...] = ()
+    logs: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of its files, relative to the table."""
+        return (*((self.base.path,) if self.base else ()), *(path for _, path in self.logs))
+
+    def with_file(self, stat: WriteStat, completed: str) -> LiveGroup:
+        """The group once a write that was completed at a time has added a file."""
+        name = parse_file_name(stat.file_name)
+        base, logs = self.base, self.logs
+        if not isinstance(name, BaseFileName):
+            logs = (*logs, (completed, stat.path))
+        elif base is None or base.name.instant < name.instant:
+            # A base file absorbs what was completed before its instant (format 10, rule 8).
+            base = BaseFile(stat.path, name, stat.total_bytes)
+            logs = tuple(log for log in logs if log[0] >= name.instant)
+        return LiveGroup(self.file_id, base, logs)
 
 
 class BucketIndex:
@@ -39,6 +60,7 @@ class BucketIndex:
         self._num_buckets = num_buckets
         self._groups: dict[Bucket, LiveGroup] = {}
         self._seen: frozenset[Instant] | None = None
+        self._state = FileState()
 
     @property
     def file_ids(self) -> Mapping[Bucket, str]:
@@ -63,10 +85,21 @@ class BucketIndex:
             counts[bucket] = counts.get(bucket, 0) + (stat.log_version is not None)
         return max(counts.values(), default=0)
 
+    def state_with(self, stats: Iterable[WriteStat]) -> FileState:
+        """Files of all latest slices once those of `stats` are committed."""
+        grown: dict[Bucket, LiveGroup] = {}
+        for stat in stats:
+            bucket = (stat.partition_path, bucket_of(stat.file_id))
+            known = grown.get(bucket) or self._groups.get(bucket) or LiveGroup(stat.file_id)
+            grown[bucket] = known.with_file(stat, _LATEST)
+        before = [path for bucket in grown if bucket in self._groups for path in self._groups[bucket].paths]
+        return self._state.changed(before, (path for group in grown.values() for path in group.paths))
+
     def refresh(self, view: FileView) -> None:
         """Take in what was committed since the last call.
 
         Raises:
+            CorruptFileError: folders were listed, and a committed file is missing.
             ConfigError: a bucket number that the table's bucket count does not allow.
             UnsupportedTable: two file groups with one bucket number.
         """
@@ -76,8 +109,8 @@ class BucketIndex:
         seen, self._seen = self._seen, None
         unseen = sorted(writes - (seen or frozenset()), key=lambda write: write.completed or "")
         if seen is None or _changes_groups(timeline, unseen, seen - writes):
-            self._groups = {}
-            for found in view.slices():
+            self._groups, self._state = {}, FileState()
+            for found in checked_slices(view):
                 self._add_slice(found, timeline)
         else:
             for write in unseen:
@@ -86,20 +119,16 @@ class BucketIndex:
         self._seen = writes
 
     def _add_slice(self, found: FileSlice, timeline: Timeline) -> None:
-        logs = tuple(timeline.completion_time(log.name.instant) or "" for log in found.logs)
-        self._put(found.partition_path, LiveGroup(found.file_id, found.base, logs))
+        logs = tuple((timeline.completion_time(log.name.instant) or "", log.path) for log in found.logs)
+        group = LiveGroup(found.file_id, found.base, logs)
+        self._put(found.partition_path, group)
+        self._state = self._state.changed((), group.paths)
 
     def _add_file(self, write: Instant, stat: WriteStat) -> None:
         known = self._put(stat.partition_path, LiveGroup(stat.file_id))
-        name = parse_file_name(stat.file_name)
-        base, logs = known.base, known.logs
-        if not isinstance(name, BaseFileName):
-            logs = (*logs, write.completed or "")
-        elif base is None or base.name.instant < name.instant:
-            # A base file absorbs what was completed before its instant (format 10, rule 8).
-            base = BaseFile(stat.path, name, stat.total_bytes)
-            logs = tuple(time for time in logs if time >= name.instant)
-        self._groups[stat.partition_path, bucket_of(stat.file_id)] = LiveGroup(stat.file_id, base, logs)
+        group = known.with_file(stat, write.completed or "")
+        self._state = self._state.changed(known.paths, group.paths)
+        self._groups[stat.partition_path, bucket_of(stat.file_id)] = group
 
     def _put(self, partition: str, group: LiveGroup) -> LiveGroup:
         """The known group of the bucket, else this one from now on."""

@@ -20,6 +20,7 @@ from streaming_lsm.format.commit import CommitMetadata
 from streaming_lsm.read.change_log import read_change_log
 from streaming_lsm.read.file_view import FileSlice, FileView, LogFile
 from streaming_lsm.read.log_kinds import check_kinds
+from streaming_lsm.read.lost_files import check_group
 from streaming_lsm.read.slice_reader import SliceReader
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY
 from streaming_lsm.storage.base import Listing
@@ -154,6 +155,7 @@ class Changes:
         if reader.visible is not None:
             reader = replace(reader, visible=timeline.visible())
         there = slices[partition].get(file_id)
+        check_group(self.view(timeline), self.timeline, group, there)
         return pa.Table.from_batches([] if there is None else reader.read(there), schema=reader.output_schema)
 
     @cached_property

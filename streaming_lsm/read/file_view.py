@@ -16,10 +16,10 @@ from streaming_lsm.format.names import (
     LogKind,
     parse_file_name,
 )
-from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME
 from streaming_lsm.read.metadata_files import metadata_files
 from streaming_lsm.storage.base import FileEntry, Listing, Storage
 from streaming_lsm.timeline.instant import FLAT
+from streaming_lsm.timeline.partition_folders import partition_listings, refuse_special
 from streaming_lsm.timeline.timeline import Timeline
 
 METADATA_FOLDER = ".hoodie"
@@ -103,17 +103,7 @@ class FileView:
     def listings(self) -> dict[str, Listing]:
         """What lies directly in each partition; of the metadata table: the data files among it."""
         found = metadata_files(self.storage, self.timeline.layout) if self.by_metadata else None
-        return self._folders("") if found is None else found
-
-    def _folders(self, folder: str) -> dict[str, Listing]:
-        """What lies directly in each partition at or below `folder`; every folder is listed once."""
-        entries, found = self.storage.list(folder), {}
-        for entry in entries:
-            if entry.is_dir and entry.path != METADATA_FOLDER:
-                found.update(self._folders(entry.path))
-            elif entry.name == PARTITION_METADATA_NAME:
-                found[folder] = entries
-        return found
+        return partition_listings(self.storage) if found is None else found
 
     def slices(self) -> list[FileSlice]:
         """The latest slice of every file group, by partition and file id.
@@ -156,8 +146,10 @@ class FileView:
 
         Raises:
             UnsupportedTable: a log under the older name that was not asked for: without it rows would be missing, and
-                nobody would know.
+                nobody would know. Or a link or special file, see `refuse_special`.
         """
+        if entry.special:
+            refuse_special(entry, self.storage.uri)
         name = None if entry.is_dir else parse_file_name(entry.name, rfc103_names=True)
         if name is None or not self.counts(name):
             return None

@@ -8,6 +8,7 @@ from streaming_lsm.errors import CommitConflict
 from streaming_lsm.format.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.names import BaseFileName, parse_file_name
 from streaming_lsm.read.file_view import FileSlice, FileView
+from streaming_lsm.read.lost_files import check_files
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -29,6 +30,7 @@ def settled_slices(look: Callable[[], FileView]) -> tuple[Timeline, list[FileSli
     Raises:
         CommitConflict: cleans came in between every time, or the state asked for is about to be cleaned away.
         UnsupportedTable: see `FileView.slices`.
+        CorruptFileError: a committed file is missing, see `check_files`.
     """
     time = ""
     for _ in range(_ATTEMPTS):
@@ -37,6 +39,7 @@ def settled_slices(look: Callable[[], FileView]) -> tuple[Timeline, list[FileSli
         groups = {(found.partition_path, found.file_id): found for found in slices}
         taking = [clean.requested for clean in _cleans_since(view.timeline) if _takes_from(clean, view, groups)]
         if not taking:
+            check_files(view, slices)
             return view.timeline, slices
         time = taking[0]
     raise CommitConflict(

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.clean import CleanMetadata, CleanPlan, RetainedInstant, decode_savepoint
 from streaming_lsm.format.commit import file_path
+from streaming_lsm.read.lost_files import check_files
 from streaming_lsm.services.clean_planner import Kept, Retention, doomed_files
 from streaming_lsm.services.context import ServiceContext, planned_slices
 from streaming_lsm.services.doomed_files import checked_files
@@ -103,10 +104,15 @@ class Cleaner:
         return not all(self._others.covers(write) for write in new)
 
     def preview(self, timeline: Timeline) -> Cleaning:
-        """What a clean would delete; lists every partition."""
+        """What a clean would delete; lists every partition.
+
+        Raises:
+            CorruptFileError: a committed file is missing.
+        """
         context, earliest = self._context, self._retention.earliest(timeline)
         view, kept = context.view(timeline), keepers(context, timeline)
         listings = sorted(view.listings().items())
+        check_files(view, (found for partition, entries in listings for found in view.slices_in(partition, entries)))
         groups = (group for partition, entries in listings for group in file_group_histories(view, partition, entries))
         doomed = doomed_files(groups, self._retention, earliest.requested if earliest else "", kept)
         if not self._retention.by_commits and doomed.files:

@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterable
 from streaming_lsm import config
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.compaction_plan import PLAN_VERSION
+from streaming_lsm.format.file_state import FileState
 from streaming_lsm.read.log_parts import visible_blocks
+from streaming_lsm.read.lost_files import checked_slices, recorded_files
 from streaming_lsm.schema import from_avro, to_avro
 from streaming_lsm.services.compaction_planner import UNBOUNDED, Selection, Strategy, select_slices
 from streaming_lsm.services.context import Engine, FileGroup, ServiceContext, planned_slices, read_compaction_plan
@@ -35,7 +37,7 @@ def preview_compaction(context: ServiceContext, timeline: Timeline, instant: str
     """
     _check_free(context, timeline)
     return select_slices(
-        context.view(timeline).slices(),
+        checked_slices(context.view(timeline)),
         planned_slices(context.storage, timeline),
         timeline.completion_time,
         instant,
@@ -79,7 +81,7 @@ def compact_slices(context: ServiceContext, groups: Collection[FileGroup], engin
         _check_free(context, tx.timeline)
         requested = tx.new_time()
         view, busy = context.view(tx.timeline), planned_slices(context.storage, tx.timeline)
-        wanted = [found for found in view.slices() if (found.partition_path, found.file_id) in groups]
+        wanted = [found for found in checked_slices(view) if (found.partition_path, found.file_id) in groups]
         selection = select_slices(
             wanted, busy, tx.timeline.completion_time, requested, Strategy(UNBOUNDED), with_logs_only=False
         )
@@ -112,7 +114,10 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
         plan = read_compaction_plan(context.storage, waiting)
         if plan.version != PLAN_VERSION:
             raise UnsupportedTable(f"{waiting.path}: plan version {plan.version}; finish it with the program it is of")
-        slices = planned_file_slices(context.view(tx.timeline), plan, waiting)
+        view = context.view(tx.timeline)
+        # Also for a plan that was made before a file was lost, or by another program that did not notice.
+        state = FileState.of(path for found in checked_slices(view) for path in found.paths)
+        slices = planned_file_slices(view, plan, waiting)
         schema = from_avro(_schema_before(tx.timeline, waiting, context), waiting.path)
         name = context.config.name
         files, spill_folder = FileOptions.of(context.options), context.options[config.SPILL_FOLDER]
@@ -124,7 +129,9 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
         tx.start(waiting)
         stats = tuple(engine.map(task, enumerate(slices)))
         tx.reconcile(stats)
-        return tx.complete(stats, "COMPACT", to_avro(schema, name))
+        merged = (path for found in slices for path in found.paths)
+        files_after = recorded_files(tx.timeline, state.changed(merged, (stat.path for stat in stats)))
+        return tx.complete(stats, "COMPACT", to_avro(schema, name), files_after)
 
 
 def compact(context: ServiceContext, engine: Engine) -> tuple[Instant | None, Selection | None]:

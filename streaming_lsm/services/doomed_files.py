@@ -13,6 +13,7 @@ from streaming_lsm.read.file_view import FileView
 from streaming_lsm.services.clean_planner import Kept, deletable_files
 from streaming_lsm.services.context import is_data_folder
 from streaming_lsm.services.file_groups import file_group_histories
+from streaming_lsm.timeline.partition_folders import table_around
 
 
 def checked_files(view: FileView, plan: CleanPlan, kept: Kept, source: str) -> Mapping[str, tuple[str, ...]]:
@@ -29,7 +30,7 @@ def checked_files(view: FileView, plan: CleanPlan, kept: Kept, source: str) -> M
     """
     files: dict[str, tuple[str, ...]] = {}
     for partition, spelt in plan.files.items():
-        if not is_data_folder(partition):
+        if not is_data_folder(partition) or table_around(view.storage, partition) is not None:
             raise _refused(source, f"would delete files of {partition!r}, which is no folder of the table's data")
         entries = view.storage.list(partition)
         there = {entry.name for entry in entries if not entry.is_dir}

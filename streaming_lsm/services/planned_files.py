@@ -13,6 +13,7 @@ from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME
 from streaming_lsm.read.file_view import FileSlice, FileView
 from streaming_lsm.services.context import is_data_folder
 from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.partition_folders import table_around
 
 
 def planned_file_slices(view: FileView, plan: CompactionPlan, waiting: Instant) -> list[FileSlice]:
@@ -46,7 +47,7 @@ def planned_file_slices(view: FileView, plan: CompactionPlan, waiting: Instant) 
 
 def _slices(then: FileView, partition: str, path: str) -> Mapping[str, FileSlice]:
     """The latest slices of a partition by file id."""
-    if not is_data_folder(partition):
+    if not is_data_folder(partition) or table_around(then.storage, partition) is not None:
         raise _refused(path, f"names the partition {partition!r}, which is no folder of the table's data")
     entries = then.storage.list(partition)
     if not any(entry.name == PARTITION_METADATA_NAME for entry in entries):

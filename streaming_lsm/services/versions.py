@@ -23,6 +23,7 @@ from streaming_lsm.format.table_properties import DEFAULT_LAYOUT, LSM_TREE, TABL
 from streaming_lsm.format.table_upgrade import version_changes
 from streaming_lsm.read.data_file import open_base
 from streaming_lsm.read.file_view import FileSlice, FileView
+from streaming_lsm.read.lost_files import checked_slices
 from streaming_lsm.services.clean_planner import Kept
 from streaming_lsm.services.cleaning import Cleaner, keepers
 from streaming_lsm.services.compaction import compact_slices, run_all
@@ -177,6 +178,7 @@ def _keeping_one(context: ServiceContext) -> ServiceContext:
 
 def _plan(context: ServiceContext, change: VersionChange, timeline: Timeline) -> ChangePlan:
     table, view = context.config, context.view(timeline)
+    slices = checked_slices(view)
     properties = load_properties(context.storage)
     found = version_changes(properties, change.version, change.layout, f"{context.storage.uri}/{PROPERTIES_PATH}")
     differing = {key: value for key, value in found.items() if properties.get(key) != value}
@@ -185,10 +187,10 @@ def _plan(context: ServiceContext, change: VersionChange, timeline: Timeline) ->
     obsolete: tuple[str, ...] = ()
     leaves_native = table.has_native_logs and change.version < TABLE_VERSION
     if leaves_native:
-        rewrites = tuple(slice for slice in view.slices() if any(log.is_native for log in slice.logs))
+        rewrites = tuple(slice for slice in slices if any(log.is_native for log in slice.logs))
         obsolete = () if rewrites else tuple(_native_files(view))
     elif change.layout == LSM_TREE and not table.is_lsm_tree:
-        rewrites = tuple(slice for slice in view.slices() if not _is_sorted(context, slice))
+        rewrites = tuple(slice for slice in slices if not _is_sorted(context, slice))
     must_wait = leaves_native or bool(rewrites)
     if rewrites or obsolete:
         _check_free(context, timeline, leaves_native=leaves_native)

@@ -19,12 +19,14 @@ class FileEntry:
         size: bytes; 0 for a folder.
         is_dir: whether it is a folder.
         modified_ms: last modification, milliseconds since the epoch.
+        special: ``symbolic link``, ``named pipe`` or the like for what is no file or folder itself, else empty.
     """
 
     path: str
     size: int
     is_dir: bool
     modified_ms: int
+    special: str = ""
 
     @property
     def name(self) -> str:
@@ -64,6 +66,7 @@ class Storage(Protocol):
         Raises:
             FileNotFoundError: no such file.
             CorruptFileError: it is larger, so that it cannot be what it is read as; nothing of it was read.
+            UnsupportedTable: a named pipe, socket or device, which a reader would wait for.
         """
         ...
 
@@ -143,6 +146,7 @@ class Storage(Protocol):
 
         Raises:
             FileNotFoundError: no such file.
+            UnsupportedTable: as in `read`.
         """
         ...
 

@@ -52,8 +52,10 @@ class LocalStorage:
 
     def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
         full = self._inside(path)
-        with naming(full), open(full, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+        with naming(full), open(full, "rb", opener=_open_at_once) as file:
+            status = os.fstat(file.fileno())
+            _check_regular(path, status)
+            size = status.st_size
             if most is not None and size > most:
                 raise CorruptFileError(
                     f"{self.uri}/{path}: {size} bytes, {most} at most are expected: restore the file from a copy"
@@ -171,7 +173,9 @@ class LocalStorage:
             raise
 
     def open_input(self, path: str) -> pa.NativeFile:
-        return pa.OSFile(self._inside(path), "rb")
+        full = self._inside(path)
+        _check_regular(path, os.stat(full))
+        return pa.OSFile(full, "rb")
 
     def sweep(self, folder: str) -> int:
         full = self._inside(folder)
@@ -303,7 +307,27 @@ def _checked_parts(path: str) -> str:
 def _entry(path: str, item: os.DirEntry[str]) -> FileEntry:
     is_dir = item.is_dir()
     status = item.stat(follow_symlinks=not item.is_symlink() or is_dir)
-    return FileEntry(path, 0 if is_dir else status.st_size, is_dir, status.st_mtime_ns // 1_000_000)
+    special = "symbolic link" if item.is_symlink() else _special(status)
+    return FileEntry(path, 0 if is_dir else status.st_size, is_dir, status.st_mtime_ns // 1_000_000, special)
+
+
+def _special(status: os.stat_result) -> str:
+    """What a file is that is neither a regular file nor a folder, else empty."""
+    if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+        return ""
+    kinds = {stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket", stat.S_IFLNK: "symbolic link"}
+    return kinds.get(stat.S_IFMT(status.st_mode), "device")
+
+
+def _open_at_once(full: str, flags: int) -> int:
+    """Open a file for reading without waiting, as a named pipe would have it, for a writer."""
+    return os.open(full, flags | os.O_NONBLOCK)
+
+
+def _check_regular(path: str, status: os.stat_result) -> None:
+    special = _special(status)
+    if special:
+        raise UnsupportedTable(f"{path} is a {special}, which cannot be read: remove it, or restore the file")
 
 
 def _make_folder(full: str) -> None:

@@ -28,10 +28,10 @@ from streaming_lsm.format.metadata_records import (
     partition_path,
 )
 from streaming_lsm.format.names import BaseFileName, InlineLogName, parse_file_name
-from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
-from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER
+from streaming_lsm.timeline.instant import FLAT
+from streaming_lsm.timeline.partition_folders import partition_listings
 from streaming_lsm.timeline.timeline import Timeline
 
 METADATA_TABLE = ".hoodie/metadata"
@@ -179,17 +179,10 @@ def as_listing(records: Records) -> Listing:
 
 def folder_listing(storage: Storage, data: Timeline) -> Listing:
     """What lies in the folders of the table: data files of completed actions."""
-    found: Listing = {}
-    folders = [""]
-    while folders:
-        folder = folders.pop()
-        entries = storage.list(folder)
-        folders += [entry.path for entry in entries if entry.is_dir and entry.path != FLAT_FOLDER]
-        if any(entry.name == PARTITION_METADATA_NAME for entry in entries):
-            found[folder] = {
-                entry.name: entry.size for entry in entries if not entry.is_dir and _is_data(entry.name, data)
-            }
-    return found
+    return {
+        partition: {entry.name: entry.size for entry in entries if not entry.is_dir and _is_data(entry.name, data)}
+        for partition, entries in partition_listings(storage).items()
+    }
 
 
 def listing_differences(storage: Storage, data: Timeline) -> list[str]:

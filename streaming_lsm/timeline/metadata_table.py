@@ -19,6 +19,7 @@ from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import FLAT_FOLDER, TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.lock import TableLock
+from streaming_lsm.timeline.lost_completion import check_metadata_commits
 from streaming_lsm.timeline.metadata_commit import FileChanges, commit_records, erase
 from streaming_lsm.timeline.metadata_creation import (
     DEFINITIONS_KEY,
@@ -92,6 +93,9 @@ class MetadataTable:
 
         Args:
             data: the table's timeline, before anything on it is undone.
+
+        Raises:
+            CorruptFileError: the table's timeline has lost a write, see `check_metadata_commits`.
         """
         properties = load_properties(self._storage)
         if not _partitions(properties):
@@ -104,6 +108,7 @@ class MetadataTable:
         try:
             self._timeline = self._settled(properties, data)
         except _DAMAGE as error:
+            self._check_known(data)
             self._drop(str(error))
             return
         self._native = is_native(properties)
@@ -162,6 +167,14 @@ class MetadataTable:
         for folder in (FLAT_FOLDER, TIMELINE_FOLDER, PARTITION):
             self._metadata.sweep(folder)
         return self._timelines.load(self._metadata) if doomed else timeline
+
+    def _check_known(self, data: Timeline) -> None:
+        """Before the metadata table goes, see that it is not the last that tells of a completed write."""
+        try:
+            timeline = Timeline.load(self._metadata)
+        except _DAMAGE:
+            return
+        check_metadata_commits(self._storage, data, timeline)
 
     def _drop_others(self, properties: Mapping[str, str]) -> None:
         """Drop all partitions but ``files``, and what is left of those that were dropped before."""

@@ -14,6 +14,7 @@ from streaming_lsm.timeline.decision import DECISION_FOLDER, reap_decisions, set
 from streaming_lsm.timeline.heartbeat import HEARTBEAT_FOLDER, close_instant, heartbeat_path
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.lock import TableLock
+from streaming_lsm.timeline.lost_completion import check_pending
 from streaming_lsm.timeline.markers import TEMP_FOLDER, delete_files, delete_markers, list_marked_files
 from streaming_lsm.timeline.owner import Owner
 from streaming_lsm.timeline.rollback import clear_rolled_back, read_plan, resume_rollback, roll_back
@@ -35,8 +36,10 @@ def settle_pending(storage: Storage, timeline: Timeline) -> Timeline:
 
     Raises:
         CommitUnknown: the storage does not tell what was decided.
-        CorruptFileError: a decision is damaged.
+        CorruptFileError: a decision is damaged; or a write that seems to be a dead writer's was completed, see
+            `check_pending`.
     """
+    check_pending(storage, timeline)
     ours = [pending for pending in timeline.pending if pending.action in (*WRITE_ACTIONS, COMPACTION, CLEAN, ROLLBACK)]
     if not ours:
         return timeline

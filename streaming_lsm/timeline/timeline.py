@@ -263,6 +263,10 @@ class Timeline:
         """Whether a completed write was requested at this very time."""
         return any(write.requested == time for write in self.completed_writes) or time in self._archived
 
+    def is_archived(self, requested: str) -> bool:
+        """Whether the archive has a completed write that was requested at this time."""
+        return requested in self._archived
+
     @cached_property
     def _commits(self) -> dict[Instant, CommitMetadata]:
         """What was read so far: schema, ledger and file groups of one batch come from the same newest commit."""

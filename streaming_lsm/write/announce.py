@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from streaming_lsm.errors import ConfigError
 from streaming_lsm.format.commit import file_path
 from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.markers import create_marker
+from streaming_lsm.timeline.partition_folders import table_around
 
 
 def announce(storage: Storage, instant: str, partition: str, file_name: str) -> str:
@@ -15,7 +17,14 @@ def announce(storage: Storage, instant: str, partition: str, file_name: str) -> 
 
     Raises:
         Fenced: the instant takes no more files.
+        ConfigError: the partition path leads into another table; its folders are not read as partitions.
     """
+    other = table_around(storage, partition)
+    if other is not None:
+        raise ConfigError(
+            f"partition {partition!r} of {storage.uri} leads into {other!r}, a table of its own: change the partition "
+            "value, or move that table"
+        )
     create_marker(storage, instant, partition, file_name)
     path = file_path(partition, PARTITION_METADATA_NAME)
     if not storage.exists(path):

@@ -10,6 +10,7 @@ import base64
 import json
 import re
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.cli import main
 from streaming_lsm.format.avro_columns import decode_data_block
+from streaming_lsm.format.commit import WriteStat, file_path
 from streaming_lsm.format.delete_block import decode_delete_block
 from streaming_lsm.format.log_blocks import BlockType, Header, LogBlock, read_blocks
 from streaming_lsm.schema import PARTITION_PATH, delete_log_schema, with_meta
@@ -38,8 +40,8 @@ def test_native_logs_show_what_hudi_read_of_inline_ones(name: str, every: int, t
     logs = [log for log in sorted(path.rglob(".*.log.*")) if ".hoodie" not in log.parts]
     chosen = [log for log in logs if log.suffix not in (".crc", ".cdc")][::every]
     assert chosen
-    for log in chosen:
-        _write_native(table, log)
+    written = {log.relative_to(path).as_posix(): _write_native(table, log) for log in chosen}
+    _commit_native(table, written)
     for kind, read in [(kind, read) for table_name, kind, read in reads() if table_name == name and kind in QUERIES]:
         expected = (FOLDER / read["file"]).read_text(encoding="utf-8").splitlines()
         assert _printed(path, kind, read) == sorted(expected), read["file"]
@@ -64,24 +66,39 @@ def _printed(path: Path, kind: str, read: dict[str, str]) -> list[str]:
     return sorted(printed.read_text(encoding="utf-8").splitlines())
 
 
-def _write_native(table: LsmTable, log: Path) -> None:
+def _commit_native(table: LsmTable, written: dict[str, list[Path]]) -> None:
+    """The commits of inline logs, by path, as if they had written these files."""
+    for write in table.timeline.completed_writes:
+        found = table.timeline.read_commit(write)
+        stats: list[WriteStat] = []
+        for stat in found.stats:
+            files = written.get(stat.path)
+            named = [(file.name, file.stat().st_size) for file in files or ()]
+            natives = [replace(stat, path=file_path(stat.partition_path, n), total_bytes=size) for n, size in named]
+            stats += [stat] if files is None else natives
+        table.storage.replace(write.path, replace(found, stats=tuple(stats)).encode())
+
+
+def _write_native(table: LsmTable, log: Path) -> list[Path]:
     """A file for each block; a delete file shares the version of the data file before it, as those of one flush do."""
     found = re.fullmatch(r"\.([^_]+)_(\d+)\.log\.\d+_(.*)", log.name)
     assert found is not None
     file_id, instant, token = found.groups()
     version, last = 1, ""
+    files = []
     for block in read_blocks(log.read_bytes(), log.name):
         kind = "deletes" if block.type is BlockType.DELETE else "log"
         if last and (last, kind) != ("log", "deletes"):
             version += 1
         last = kind
         rows = _rows(table, block)
-        with pq.ParquetWriter(
-            log.parent / f"{file_id}_{token}_{instant}_{version}.{kind}.parquet", rows.schema, store_schema=False
-        ) as writer:
+        file = log.parent / f"{file_id}_{token}_{instant}_{version}.{kind}.parquet"
+        files.append(file)
+        with pq.ParquetWriter(file, rows.schema, store_schema=False) as writer:
             writer.write_table(rows)
             writer.add_key_value_metadata({"hudi.log.format.metadata": json.dumps(_footer(block, len(rows)))})
     log.unlink()
+    return files
 
 
 def _rows(table: LsmTable, block: LogBlock) -> pa.Table:
