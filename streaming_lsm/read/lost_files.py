@@ -8,14 +8,14 @@ commit that is read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError
 from streaming_lsm.format.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.commit import WriteStat, file_path
 from streaming_lsm.format.file_state import FILES_KEY, FileState, RecordedFiles
-from streaming_lsm.format.names import BaseFileName, DataFileName, parse_file_name
-from streaming_lsm.read.file_view import FileSlice, FileView
+from streaming_lsm.format.names import BaseFileName, DataFileName, LogFileName, parse_file_name
+from streaming_lsm.read.file_view import FileSlice, FileView, LogFile
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.lost_completion import check_last_clean, check_named_writes, check_pending
 from streaming_lsm.timeline.timeline import Timeline
@@ -101,6 +101,8 @@ def lost_files(
         only: the one file group to look at; None for all.
     """
     there = {path for found in slices.values() for path in found.paths}
+    if view.rfc103_names:
+        there |= {_usual_path(found, log) for found in slices.values() for log in found.logs}
     since = {group: found.base.name.instant for group, found in slices.items() if found.base}
     absent: list[tuple[LostFile, Group, DataFileName]] = []
     # Before the base file that is there, no commit of its file group counts.
@@ -120,6 +122,12 @@ def lost_files(
         time = name.instant if isinstance(name, BaseFileName) else view.log_time(name)
         if time >= since.get(group, ""):
             yield lost_file
+
+
+def _usual_path(found: FileSlice, log: LogFile) -> str:
+    """The path of a log under its name of format 01, also where it has that of RFC-103's first text."""
+    name = replace(log.name, rfc103=False) if isinstance(log.name, LogFileName) else log.name
+    return file_path(found.partition_path, str(name))
 
 
 def _absent(

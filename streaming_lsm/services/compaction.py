@@ -115,9 +115,9 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
         if plan.version != PLAN_VERSION:
             raise UnsupportedTable(f"{waiting.path}: plan version {plan.version}; finish it with the program it is of")
         view = context.view(tx.timeline)
-        # Also for a plan that was made before a file was lost, or by another program that did not notice.
-        state = FileState.of(path for found in checked_slices(view) for path in found.paths)
         slices = planned_file_slices(view, plan, waiting)
+        # A plan of another program may leave out a file that was lost before.
+        state = FileState.of(path for found in checked_slices(view) for path in found.paths)
         schema = from_avro(_schema_before(tx.timeline, waiting, context), waiting.path)
         name = context.config.name
         files, spill_folder = FileOptions.of(context.options), context.options[config.SPILL_FOLDER]

@@ -10,6 +10,7 @@ from contextlib import suppress
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.clean import CleanMetadata
 from streaming_lsm.format.file_state import RecordedFiles
+from streaming_lsm.format.rollback import RollbackPlan
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import FLAT, WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.markers import is_file_of, marker_folder
@@ -30,6 +31,9 @@ def check_pending(storage: Storage, timeline: Timeline) -> None:
     suspects = [pending for pending in suspects if not storage.exists(marker_folder(pending.requested))]
     if not suspects:
         return
+    # Another program takes back a completed write by a rollback that is planned first.
+    undone = _planned_rollbacks(storage, timeline)
+    suspects = [pending for pending in suspects if pending.requested not in undone]
     entries = [entry for found in partition_listings(storage).values() for entry in found]
     for pending in suspects:
         left = next((entry.path for entry in entries if is_file_of(entry.path, pending.requested)), None)
@@ -40,6 +44,17 @@ def check_pending(storage: Storage, timeline: Timeline) -> None:
                 "writes are: its completed instant file was lost; restore it. To give the write up, delete its data "
                 "files and its pending instant files"
             )
+
+
+def _planned_rollbacks(storage: Storage, timeline: Timeline) -> set[str]:
+    """Requested times of the writes that pending rollbacks undo."""
+    planned = set()
+    for rollback in timeline.pending:
+        if rollback.action == "rollback":
+            path = rollback.at(State.REQUESTED).path
+            with suppress(FileNotFoundError):  # ended since, or without a plan, which the recovery refuses
+                planned.add(RollbackPlan.decode(storage.read(path), path).instant)
+    return planned
 
 
 def _may_have_files(pending: Instant) -> bool:

@@ -13,6 +13,7 @@ from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError
 from streaming_lsm.format.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.commit import CommitMetadata
 from streaming_lsm.format.file_state import FILES_KEY, FileState, RecordedFiles
+from streaming_lsm.format.rollback import RollbackPlan
 from streaming_lsm.read.file_view import FileView
 from streaming_lsm.read.lost_files import check_files
 from streaming_lsm.services.compaction_planner import Strategy, select_slices
@@ -256,6 +257,16 @@ def test_the_newest_completed_instant_that_is_gone_is_not_rolled_back(tmp_path: 
         USES[use](opened(tmp_path))
     (tmp_path / lost.path).write_bytes(content)
     assert shown(opened(tmp_path)) == [("b", "nl", 2, 3)]
+
+
+def test_a_completed_write_that_another_program_is_taking_back_is_not_missed(tmp_path: Path) -> None:
+    table = table_at(tmp_path)
+    newest = table.timeline.completed_writes[-1]
+    forget(tmp_path, newest, pending=True)
+    rollback = Instant(f"{int(table.timeline.last_time) + 99}", "rollback", State.REQUESTED)
+    table.storage.put_if_absent(rollback.path, RollbackPlan(newest.requested, "deltacommit", ()).encode())
+
+    assert shown(opened(tmp_path)) == [("b", "nl", 2, 3), ("c", "nl", 1, 4)]
 
 
 def test_a_compaction_whose_completed_instant_is_gone_is_not_run_again(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CommitConflict, ConfigError
 from streaming_lsm.format.clean import CleanMetadata
-from streaming_lsm.format.commit import CommitMetadata
+from streaming_lsm.format.commit import CommitMetadata, log_file_stat
 from streaming_lsm.format.names import LogFileName, LogKind, WriteToken, parse_file_name
 from streaming_lsm.read.file_view import FileView
 from streaming_lsm.read.settled import settled_slices
@@ -133,7 +133,8 @@ def listed_before_a_clean(root: Path, deleted: str) -> FileView:
     storage = LocalStorage(root)
     for path in (".hoodie_partition_metadata", log(LogKind.DATA), log(LogKind.CDC)):
         storage.put_if_absent(f"nl/{path}", b"")
-    storage.put_if_absent(f"{TIMELINE_FOLDER}/10_11.deltacommit", b"")
+    stats = (log_file_stat("nl", LogFileName(GROUP, WriteToken(0, 0, 0), "10", 1, LogKind.DATA), total_bytes=1),)
+    storage.put_if_absent(f"{TIMELINE_FOLDER}/10_11.deltacommit", CommitMetadata(stats, "UPSERT").encode())
     view = FileView(storage, Timeline.load(storage))
     storage.delete(f"nl/{deleted}")
     storage.put_if_absent(f"{TIMELINE_FOLDER}/30.clean.inflight", b"")

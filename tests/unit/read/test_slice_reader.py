@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -205,6 +206,10 @@ def test_a_log_under_the_name_of_the_other_kind_is_noticed(
     path = file_of(tmp_path, kind)
     renamed = path.with_name(path.name.replace(kind, other))
     path.rename(renamed)
+    for write in table.timeline.completed_writes:
+        found = table.timeline.read_commit(write)
+        stats = tuple(replace(s, path=s.path.replace(path.name, renamed.name)) for s in found.stats)
+        table.storage.replace(write.path, replace(found, stats=stats).encode())
     assert column in corrupt(table, renamed)
     with pytest.raises(CorruptFileError, match=renamed.name):
         table.history("a")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.compaction_plan import CompactionPlan
 from streaming_lsm.services.compaction import run_compaction
 from streaming_lsm.storage.local import LocalStorage
@@ -125,14 +126,15 @@ def test_a_plan_that_cannot_be_carried_out_fails_no_write_and_no_clean(
     table, model = grown(tmp_path)
     table.compact()
     run(table, model, [3])
-    table.services.schedule()
-    log = tmp_path / table.file_slices()[0].logs[0].path
-    log.rename(tmp_path / "away")
+    good, _ = table.services.schedule()
+    assert good is not None
+    plan = table.storage.read(good.path)
+    table.storage.replace(good.path, unreadable(plan))
     later = reopened(table, **{**INLINE, **CLEAN})
     run(later, model, [4, 5])
-    assert f"{log.name}, which" in caplog.text
+    assert "plan version 3" in caplog.text
     assert len(cleans(later)) == 1
-    (tmp_path / "away").rename(log)
+    table.storage.replace(good.path, plan)
     run(later, model, [6])
     assert pending_compactions(later.timeline) == ()
     assert shown(later) == sorted(model.values())
@@ -242,6 +244,11 @@ def test_a_plan_that_cannot_be_carried_out_stops_no_other_plan_and_no_schedule(
     assert shown(later) == sorted(model.values())
 
 
+def unreadable(plan: bytes) -> bytes:
+    """A compaction plan of a version that is not carried out."""
+    return replace(CompactionPlan.decode(plan, "plan"), version=3).encode()
+
+
 def attempts(caplog: pytest.LogCaptureFixture, plan: Instant) -> int:
     return sum(f"compaction {plan.requested} of" in message for message in caplog.messages)
 
@@ -252,8 +259,8 @@ def test_a_plan_that_fails_is_tried_again_after_ever_more_writes_and_by_a_new_pr
     table, model = grown(tmp_path)
     plan, _ = table.services.schedule()
     assert plan is not None
-    log = tmp_path / table.file_slices()[0].logs[0].path
-    log.rename(tmp_path / "away")
+    good = table.storage.read(plan.path)
+    table.storage.replace(plan.path, unreadable(good))
     patient = {"hoodie.compact.inline": True, "hoodie.compact.inline.max.delta.commits": 1000}
     stream = reopened(table, **patient)
     tried = []
@@ -263,9 +270,9 @@ def test_a_plan_that_fails_is_tried_again_after_ever_more_writes_and_by_a_new_pr
     assert tried == [1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4]
     upsert(reopened(table, **patient), model)
     assert attempts(caplog, plan) == 5
-    with pytest.raises(CorruptFileError, match="is gone"):
+    with pytest.raises(UnsupportedTable, match="plan version 3"):
         stream.compact()
-    (tmp_path / "away").rename(log)
+    table.storage.replace(plan.path, good)
     assert stream.compact() is not None
     assert_sound(stream, model)
 

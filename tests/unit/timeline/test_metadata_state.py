@@ -14,6 +14,7 @@ from streaming_lsm.format.commit import CommitMetadata
 from streaming_lsm.format.files_partition import FIRST_INSTANT
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.markers import marker_folder
 from streaming_lsm.timeline.properties_file import update_properties
 from streaming_lsm.timeline.timeline import Timeline
 from tests.support.metadata_tables import (
@@ -151,6 +152,7 @@ def test_what_a_base_has_taken_in_cannot_be_undone(tmp_path: Path, caplog: pytes
     assert files(tmp_path, logs=False)[-1].name.split("_")[2] > newest.requested
     # So begins a rollback by another program.
     storage.delete(newest.path)
+    storage.make_folder(marker_folder(newest.requested))  # as a driver leaves it that dies before completion
     shutil.copytree(tmp_path, tmp_path.parent / "unwanted")
     with caplog.at_level(logging.WARNING), transaction(storage, new_process(), options=compacting(2)):
         pass
