@@ -37,13 +37,8 @@ class ActionKind:
 
     @property
     def has_runs(self) -> bool:
-        """Whether one instant may be run several times, each run with files of its own."""
-        return self.on_failure is OnFailure.PUT_BACK
-
-    @property
-    def is_idempotent(self) -> bool:
-        """Whether several writers may carry the action out, each to the same end."""
-        return self.on_failure is OnFailure.KEEP
+        """Whether one instant may be run several times, by one writer after the other."""
+        return self.on_failure is not OnFailure.ROLL_BACK
 
 
 _KINDS = {

@@ -5,8 +5,8 @@ action, with all that the completed file holds, or by the writer that undoes it.
 other follows: it finishes what was decided. So no pause of a writer, however long and wherever, loses a commit that
 was acknowledged.
 
-A *run* is one attempt at a compaction, whose instant outlives attempts. Each run is recorded when it starts, and has a
-decision of its own.
+A *run* is one attempt at a compaction, clean or rollback, whose instant outlives attempts. Each run is recorded when it
+starts, and has a decision of its own.
 
 A decision counts while the action is pending. Those of actions that are over are deleted; a writer that decides later
 sees by the timeline that the action is over, and withdraws its decision.
@@ -103,28 +103,25 @@ def _run_number(name: str, action: Instant) -> int | None:
     return int(number) if owner == action.requested and number.isdigit() else None
 
 
-def publish(storage: Storage, running: Instant, decision: Decision) -> Instant:
+def publish(storage: Storage, path: str, running: Instant, completed: Instant, data: bytes) -> None:
     """Decide that an action is completed, and create its completed file.
 
     Args:
+        path: of the decision.
         running: the action as it is begun.
-        decision: with the completed instant and its content.
-
-    Returns:
-        The completed action: of an idempotent one the completion that another writer decided, if it was first.
+        completed: the action as it is to be, with `data` as its content.
 
     Raises:
-        Fenced: another writer undid the action or finished it; this writer published nothing.
+        Fenced: another writer undid the action or the run, or finished it; this writer published nothing.
         CommitUnknown: the storage failed, and the action may be completed, or will be by the next transaction.
     """
-    decided = _decide(storage, decision)
-    if decided.completed is None:
+    decision = Decision(path, completed, data)
+    if _decide(storage, decision) != decision:
         raise Fenced(f"{running.path} in {storage.uri} was undone by another writer: stop")
-    if decided == decision and _is_over(storage, running):
-        storage.delete(decision.path)
+    if _is_over(storage, running):
+        storage.delete(path)
         raise Fenced(f"{running.path} in {storage.uri} was finished or undone by another writer: stop")
-    _put_completed(storage, running, decided.completed, decided.data)
-    return decided.completed
+    _put_completed(storage, running, completed, data)
 
 
 def undo(storage: Storage, pending: Instant, path: str) -> bool:
@@ -149,8 +146,8 @@ def undo(storage: Storage, pending: Instant, path: str) -> bool:
 def settle(storage: Storage, pending: Instant, decisions: frozenset[str]) -> bool:
     """Find out, under a new lock, what becomes of an action that another writer has left pending.
 
-    A write is undone unless its writer decided otherwise. So are open runs of a compaction, which goes on waiting.
-    A clean or rollback is completed if its writer came so far, and otherwise left as it is.
+    A write is undone unless its writer decided otherwise. So is an open run of a compaction, clean or rollback, which
+    then goes on waiting.
 
     Args:
         decisions: names in `DECISION_FOLDER`.
@@ -158,13 +155,10 @@ def settle(storage: Storage, pending: Instant, decisions: frozenset[str]) -> boo
     Returns:
         Whether the action is now completed.
     """
-    kind = kind_of(pending.action)
-    if kind.has_runs:
+    if kind_of(pending.action).has_runs:
         runs = [name for name in sorted(decisions) if name.endswith(_RUN) and _run_number(name, pending) is not None]
         undone = [undo_run(storage, pending, f"{DECISION_FOLDER}/{name.removesuffix(_RUN)}") for name in runs]
         return not all(undone)
-    if kind.is_idempotent and pending.requested not in decisions:
-        return False
     return not undo(storage, pending, decision_path(pending.requested))
 
 
@@ -226,8 +220,7 @@ def _is_over(storage: Storage, running: Instant) -> bool:
     if _has_left(storage, running):
         return True
     # A write is run by one writer, which has not completed it.
-    is_shared = kind_of(running.action).is_planned or kind_of(running.action).is_idempotent
-    return is_shared and _completion(storage, running) is not None
+    return kind_of(running.action).has_runs and _completion(storage, running) is not None
 
 
 def _has_left(storage: Storage, running: Instant) -> bool:

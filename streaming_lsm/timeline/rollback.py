@@ -17,7 +17,7 @@ from streaming_lsm.format.rollback import RollbackMetadata, RollbackPlan, Rollba
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import ROLLBACK
 from streaming_lsm.timeline.clock import InstantSource
-from streaming_lsm.timeline.decision import Decision, decision_path, delete_decisions, publish
+from streaming_lsm.timeline.decision import delete_decisions, open_run, publish
 from streaming_lsm.timeline.heartbeat import close_instant
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.lock import TableLock
@@ -123,7 +123,7 @@ def _plan(storage: Storage, target: Instant) -> RollbackPlan:
 def _carry_out(
     storage: Storage, lock: TableLock, rollback: Instant, plan: RollbackPlan, times: InstantSource
 ) -> Instant:
-    started_ms = times.now_ms()
+    started_ms, decision = times.now_ms(), open_run(storage, rollback)
     with suppress(FileExistsError):
         storage.put_if_absent(rollback.at(State.INFLIGHT).path, b"")
     target = Instant(plan.instant, plan.action, State.REQUESTED)
@@ -137,8 +137,8 @@ def _carry_out(
         partitions=tuple(RolledBackPartition(name, tuple(paths)) for name, paths in _by_partition(files)),
     )
     lock.verify()
-    decision = Decision(decision_path(rollback.requested), rollback.completed_at(times.next()), metadata.encode())
-    completed = publish(storage, rollback, decision)
+    completed = rollback.completed_at(times.next())
+    publish(storage, decision, rollback, completed, metadata.encode())
     clear_rolled_back(storage, lock, target)
     delete_decisions(storage, rollback.requested)
     return completed

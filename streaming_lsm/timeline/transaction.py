@@ -24,7 +24,6 @@ from streaming_lsm.timeline.action_kind import COMPACTION, ActionKind, OnFailure
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.decision import (
-    Decision,
     decision_path,
     delete_decisions,
     open_run,
@@ -233,11 +232,11 @@ class Transaction:
             raise RuntimeError("a transaction carries out one instant: begin or start was called before")
         kind = _planned(waiting.action)
         self._lock.verify()
-        self._begun, self._decision_path = waiting, decision_path(waiting.requested)
-        if kind.has_runs:
+        if kind.on_failure is OnFailure.PUT_BACK:
             # Files and markers that an earlier run left, of this program or another one, which is over.
             put_back(self._storage, self._lock, waiting)
-            self._decision_path = open_run(self._storage, waiting)
+        self._begun, self._decision_path = waiting, open_run(self._storage, waiting)
+        if kind.on_failure is OnFailure.PUT_BACK:
             open_instant(self._storage, waiting.requested, self._lock.owner)
             self._heartbeat.follow(waiting.requested)
             self._storage.make_folder(marker_folder(waiting.requested))
@@ -320,12 +319,13 @@ class Transaction:
         self._lock.verify()
         self._published = True
         try:
-            return publish(self._storage, running, Decision(self._decision_path, completed, data))
+            publish(self._storage, self._decision_path, running, completed, data)
         except CommitUnknown:
             raise
         except Exception:
             self._published = False
             raise
+        return completed
 
     def _check_files(self) -> None:
         """At the last moment, as nothing brings a file back that vanished while the write was still open."""
@@ -372,8 +372,6 @@ class Transaction:
     def _give_up(self, begun: Instant) -> None:
         """Roll back the own instant, or put it back; where that fails the next transaction does it."""
         kind = kind_of(begun.action)
-        if kind.on_failure is OnFailure.KEEP:
-            return
         try:
             self._lock.verify()
             timeline = self._timelines.load(self._storage)
@@ -381,7 +379,7 @@ class Transaction:
             if pending is None:
                 close_instant(self._storage, begun.requested, self._lock.owner)
             elif kind.has_runs:
-                self._put_back(pending)
+                self._leave_run(kind, pending)
             elif undo(self._storage, pending, self._decision_path):
                 self._metadata.forget(pending)
                 roll_back(self._storage, self._lock, pending, self._instant_source(timeline))
@@ -393,10 +391,11 @@ class Transaction:
             uri = self._storage.uri
             _LOG.warning("%s in %s could not be rolled back; the next write does it", begun.path, uri, exc_info=True)
 
-    def _put_back(self, pending: Instant) -> None:
+    def _leave_run(self, kind: ActionKind, pending: Instant) -> None:
         if undo_run(self._storage, pending, self._decision_path):
             self._metadata.forget(pending)
-            put_back(self._storage, self._lock, pending)
+            if kind.on_failure is OnFailure.PUT_BACK:
+                put_back(self._storage, self._lock, pending)
 
     def _guarded(self, step: Callable[[], None]) -> None:
         try:

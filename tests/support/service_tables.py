@@ -58,9 +58,10 @@ def assert_sound(table: LsmTable, model: Mapping[str, Row]) -> None:
     """The table's rows are the model's for both readers, and no file is there that should not be."""
     path = table.path.removeprefix("file://")
     expected = sorted(model.values())
-    assert shown(table) == expected
-    assert sorted(tuple(row.values()) for row in read_snapshot(path).to_pylist()) == expected
-    assert validate(path) == []
+    for found in (shown(table), sorted(tuple(row.values()) for row in read_snapshot(path).to_pylist())):
+        assert found == expected, (found, expected)
+    violations = validate(path)
+    assert violations == [], violations
 
 
 def compactions(table: LsmTable) -> list[Instant]:

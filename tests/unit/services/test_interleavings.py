@@ -189,6 +189,7 @@ def test_a_stopped_driver_is_told_what_became_of_its_work(tmp_path: Path, name: 
             for after_second in settled(second, ADDED.get(other), model)
             for after_both in settled(first, case.adds, after_second)
         ]
+        print(f"{name}: stopped before call {number}, after {first.calls[number - 1]}; meanwhile: {other}")
         assert_one_of(path, models)
         shutil.rmtree(path)
 

@@ -11,6 +11,7 @@ from streaming_lsm.errors import Fenced
 from streaming_lsm.storage.base import METADATA_BYTES, Names, Storage
 from streaming_lsm.timeline.decision import DECISION_FOLDER
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
+from streaming_lsm.timeline.markers import marker_folder
 from streaming_lsm.timeline.properties_file import (
     BACKUP_PATH,
     PROPERTIES_PATH,
@@ -101,7 +102,9 @@ def test_a_write_that_fails_and_was_taken_over_leaves_its_record_to_the_next_hol
 
 def test_what_is_to_be_undone_is_left_to_the_next_holder(tmp_path: Path) -> None:
     storage = written(tmp_path)
-    storage.delete(Timeline.load(storage).completed_writes[-1].path)
+    newest = Timeline.load(storage).completed_writes[-1]
+    storage.delete(newest.path)
+    storage.make_folder(marker_folder(newest.requested))  # as a dead driver leaves it
     before = own_files(tmp_path)
     with pytest.raises(Fenced):
         write(Robbed(storage, ("names", f"{METADATA}/files")), 2)
