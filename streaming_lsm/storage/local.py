@@ -106,7 +106,7 @@ class LocalStorage:
 
     def replace_if_unchanged(self, path: str, data: bytes, expected: bytes) -> bool:
         with self._temporary(path, data) as (temporary, final), _exclusive(os.path.dirname(final)):
-            if _content(final) != expected:
+            if not _holds(final, expected):
                 return False
             _drop_checksum(final)
             os.replace(temporary, final)
@@ -118,7 +118,7 @@ class LocalStorage:
         if not os.path.isdir(folder):
             return False
         with _exclusive(folder):
-            return _content(full) == expected and self.delete(path)
+            return _holds(full, expected) and self.delete(path)
 
     def touch(self, path: str) -> None:
         os.utime(self._inside(path))
@@ -246,12 +246,12 @@ def _lock(descriptor: int, folder: str) -> None:
     raise CommitConflict(f"{folder} is locked by a process that does not go on (stopped?): see `lsof`, end it, retry")
 
 
-def _content(full: str) -> bytes | None:
+def _holds(full: str, expected: bytes) -> bool:
     try:
         with open(full, "rb") as file:
-            return file.read()
+            return os.fstat(file.fileno()).st_size == len(expected) and file.read() == expected
     except FileNotFoundError:
-        return None
+        return False
 
 
 class _NamedFile(FileIO):

@@ -17,6 +17,7 @@ from streaming_lsm.timeline.runtime import Runtime
 
 LOCK_FILE = ".hoodie/lock"
 _ATTEMPTS = 16
+_MOST_BYTES = 1 << 20
 
 _LOG = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class TableLock:
             Fenced: it is gone or another writer's.
         """
         try:
-            content = self._storage.read(LOCK_FILE)
+            content = self._storage.read(LOCK_FILE, _MOST_BYTES)
         except FileNotFoundError:
             raise Fenced(f"{LOCK_FILE} in {self._storage.uri} was removed while {self.owner} wrote: stop") from None
         if content != self._content:
@@ -104,7 +105,7 @@ class TableLock:
             CommitConflict: the owner lives, or is a program that says nothing about itself.
         """
         try:
-            content = self._storage.read(LOCK_FILE)
+            content = self._storage.read(LOCK_FILE, _MOST_BYTES)
         except FileNotFoundError:
             return False
         dead = self._dead_owner(content)

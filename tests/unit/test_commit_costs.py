@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm import LsmTable
+from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
 from tests.support.faulty_storage import FaultyStorage
 from tests.support.histories import add_past
@@ -74,7 +75,7 @@ def test_a_table_opened_anew_reads_no_more_files_of_a_long_history(tmp_path: Pat
     assert counts[0] == counts[1]
 
 
-def test_an_old_commit_that_a_restore_took_away_is_noticed_by_the_next_write(tmp_path: Path) -> None:
+def test_an_old_commit_that_was_taken_away_is_noticed_by_the_next_write(tmp_path: Path) -> None:
     table = create(tmp_path / "t")
     table.upsert(BATCH)
     taken = table.upsert(rows(("c", "nl", 1, 1)))
@@ -83,5 +84,5 @@ def test_an_old_commit_that_a_restore_took_away_is_noticed_by_the_next_write(tmp
     for path in (taken.path, *taken.pending_paths()):
         table.storage.delete(path)
     assert taken not in table.timeline.instants
-    table.upsert(rows(("e", "nl", 1, 1)))
-    assert taken not in table.timeline.instants
+    with pytest.raises(CorruptFileError, match=taken.file_name):
+        table.upsert(rows(("e", "nl", 1, 1)))
