@@ -103,13 +103,13 @@ class MetadataTable:
                 self._clear(properties)
             return
         if self._wanted is False:
-            self._drop(f"{METADATA_ENABLE.key}=false")
+            self.drop(f"{METADATA_ENABLE.key}=false")
             return
         try:
             self._timeline = self._settled(properties, data)
         except _DAMAGE as error:
             self._check_known(data)
-            self._drop(str(error))
+            self.drop(str(error))
             return
         self._native = is_native(properties)
 
@@ -124,7 +124,7 @@ class MetadataTable:
             try:
                 compact(self._metadata, self._timeline, counted_instants(data), times, self._lock)
             except _DAMAGE as error:
-                self._drop(str(error))
+                self.drop(str(error))
         if self._wanted and self._timeline is None:
             self._create(data, times)
         self._data = data
@@ -148,7 +148,7 @@ class MetadataTable:
             records = changes.records()
             commit_records(self._metadata, action.requested, records, times, self._lock, native=self._native)
         except (CorruptFileError, UnsupportedTable) as error:
-            self._drop(str(error))
+            self.drop(str(error))
 
     def forget(self, action: Instant) -> None:
         """Take back what `record` wrote of an action that is about to be undone."""
@@ -210,7 +210,8 @@ class MetadataTable:
         self._native = is_native(load_properties(self._storage))
         self._timeline = self._timelines.load(self._metadata)
 
-    def _drop(self, why: str) -> None:
+    def drop(self, why: str) -> None:
+        """Remove it, if there is one."""
         drop_metadata_table(self._storage, why, self._lock)
         self._timeline = None
 

@@ -35,7 +35,7 @@ from streaming_lsm.timeline.heartbeat import Heartbeat, close_instant, open_inst
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.lock import TableLock
 from streaming_lsm.timeline.markers import delete_files, delete_markers, marker_folder
-from streaming_lsm.timeline.metadata_table import MetadataTable, drop_metadata_table
+from streaming_lsm.timeline.metadata_table import MetadataTable
 from streaming_lsm.timeline.properties_file import fence_properties, update_properties
 from streaming_lsm.timeline.recovery import recover, refuse_living, settle_pending
 from streaming_lsm.timeline.replay import LEDGER_KEY, ReplayIdentity, WriterLedger
@@ -195,7 +195,7 @@ class Transaction:
 
     def drop_metadata_table(self, why: str) -> None:
         """Remove the metadata table, if there is one. Raises `Fenced` if another writer took the lock."""
-        drop_metadata_table(self._storage, why, self._lock)
+        self._metadata.drop(why)
 
     def new_time(self) -> str:
         """The requested time of an action that is to be scheduled, greater than all times before."""
