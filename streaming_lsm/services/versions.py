@@ -164,7 +164,7 @@ def _prepare(context: ServiceContext, plan: ChangePlan, engine: Engine) -> None:
         compact_slices(context, [(found.partition_path, found.file_id) for found in plan.rewrites], engine)
     else:
         cleaned = Cleaner(_keeping_one(context)).clean()
-        if cleaned is None:
+        if cleaned is None and context.storage.exists(plan.obsolete[0]):
             raise UnsupportedTable(
                 f"{plan.obsolete[0]} in {context.storage.uri} cannot be cleaned away, and readers of the older version "
                 "do not read it: delete the savepoint, or finish the service, that holds it"

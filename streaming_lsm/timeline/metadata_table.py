@@ -7,7 +7,7 @@ miss rows; so it is dropped, and so is the whole when ``files`` cannot be kept. 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from streaming_lsm.config import METADATA_COMPACT_COMMITS, METADATA_ENABLE, Options
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
@@ -41,24 +41,24 @@ _DAMAGE = (CorruptFileError, UnsupportedTable, TableNotFound, NotADirectoryError
 _LOG = logging.getLogger(__name__)
 
 
-def drop_metadata_table(storage: Storage, why: str, lock: TableLock | None = None) -> None:
+def drop_metadata_table(storage: Storage, why: str, verify: Callable[[], None] = lambda: None) -> None:
     """Remove the metadata table, if there is one.
 
     The properties go first: readers then list folders, as they do in tables without a metadata table. Hudi builds it
     anew with its next write, unless ``hoodie.metadata.enable`` is false there.
 
     Args:
-        lock: the table's, held by the caller; None where no other writer can be at work.
+        verify: raises `Fenced` if the caller does not hold the table's lock any more; does nothing where no other
+            writer can be at work.
 
     Raises:
         Fenced: another writer took the lock; what it may have made since was not deleted.
     """
     if not _partitions(load_properties(storage)):
         return
-    update_properties(storage, dict.fromkeys([PARTITIONS_KEY, INFLIGHT_KEY, DEFINITIONS_KEY]), lock)
+    update_properties(storage, dict.fromkeys([PARTITIONS_KEY, INFLIGHT_KEY, DEFINITIONS_KEY]), verify)
     for path in (METADATA_TABLE, INDEX_DEFINITIONS):
-        if lock is not None:
-            lock.verify()
+        verify()
         _remove(storage, path)
     _LOG.warning("dropped the metadata table of %s: %s", storage.uri, why)
 
@@ -181,7 +181,7 @@ class MetadataTable:
         others = {name for name in _partitions(properties) if name != PARTITION}
         if others:
             changes = {PARTITIONS_KEY: PARTITION, INFLIGHT_KEY: "", DEFINITIONS_KEY: None}
-            update_properties(self._storage, changes, self._lock)
+            update_properties(self._storage, changes, self._lock.verify)
             names = ", ".join(sorted(others))
             _LOG.warning("dropped %s from the metadata table of %s: not kept up to date", names, self._storage.uri)
         found = {
@@ -212,7 +212,7 @@ class MetadataTable:
 
     def drop(self, why: str) -> None:
         """Remove it, if there is one."""
-        drop_metadata_table(self._storage, why, self._lock)
+        drop_metadata_table(self._storage, why, self._lock.verify)
         self._timeline = None
 
 

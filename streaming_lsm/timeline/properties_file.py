@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +23,6 @@ from streaming_lsm.java_properties import parse_properties, print_properties
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.clock import Clock, system_clock
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
-from streaming_lsm.timeline.lock import TableLock
 
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
 BACKUP_PATH = ".hoodie/hoodie.properties.backup"
@@ -102,13 +101,17 @@ def load_properties(storage: Storage) -> dict[str, str]:
 
 
 def update_properties(
-    storage: Storage, changes: Mapping[str, str | None], lock: TableLock | None = None, clock: Clock = system_clock
+    storage: Storage,
+    changes: Mapping[str, str | None],
+    verify: Callable[[], None] = lambda: None,
+    clock: Clock = system_clock,
 ) -> dict[str, str]:
     """Change keys of hoodie.properties.
 
     Args:
         changes: new values; None removes the key.
-        lock: the table's, held by the caller; None where no other writer can be at work.
+        verify: raises `Fenced` if the caller does not hold the table's lock any more; does nothing where no other
+            writer can be at work.
 
     Returns:
         All keys and values after the change.
@@ -123,8 +126,7 @@ def update_properties(
     updated = {key: value for key, value in merged.items() if value is not None}
     updated[_CHECKSUM] = _checksum(updated)
     # After the file was read: a writer that takes the lock later changes it (see `fence_properties`).
-    if lock is not None:
-        lock.verify()
+    verify()
     storage.replace(BACKUP_PATH, _print(current.values, "Updated at", clock))
     # Hudi deletes and writes anew; replacing at once leaves its readers no moment without a file.
     if not storage.replace_if_unchanged(PROPERTIES_PATH, _print(updated, "Updated at", clock), current.data):
@@ -132,8 +134,7 @@ def update_properties(
         raise Fenced(f"{PROPERTIES_PATH} in {storage.uri} was changed by another writer at this moment: stop")
     written = _read(storage, PROPERTIES_PATH)
     if written is None or written.fault or written.values != updated:
-        if lock is not None:
-            lock.verify()
+        verify()
         raise CorruptFileError(
             f"{PROPERTIES_PATH} in {storage.uri} does not read back as written: restore it from {BACKUP_PATH}"
         )

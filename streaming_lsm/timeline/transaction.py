@@ -191,7 +191,7 @@ class Transaction:
 
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
         """Change keys of hoodie.properties; None removes a key. Raises `Fenced` if another writer took the lock."""
-        update_properties(self._storage, changes, self._lock, self._runtime.clock)
+        update_properties(self._storage, changes, self._lock.verify, self._runtime.clock)
 
     def drop_metadata_table(self, why: str) -> None:
         """Remove the metadata table, if there is one. Raises `Fenced` if another writer took the lock."""
