@@ -37,13 +37,13 @@ with importing("run_kafka_demo"):
     import pyarrow.dataset as ds
 
     from streaming_lsm import ConfigError, LsmError, LsmTable, config
-    from streaming_lsm.format.names import bucket_of
+    from streaming_lsm.file_group.file_system_view import FileSlice
+    from streaming_lsm.format.table.file_names import bucket_of
     from streaming_lsm.kafka.broker import KafkaBroker, create_topic
     from streaming_lsm.kafka.envelopes import EventFormat
     from streaming_lsm.kafka.orders import Order, OrderEvents
     from streaming_lsm.kafka.packaged import broker_jars, connector_jars
-    from streaming_lsm.kafka.producing import Sent, send
-    from streaming_lsm.read.file_view import FileSlice
+    from streaming_lsm.kafka.producing import SentEvents, send
     from streaming_lsm.spark.java import find_java
     from streaming_lsm.timeline.instant import Instant
 
@@ -174,7 +174,7 @@ class Demo:
         yield
         self._say(f"{name}: {time.monotonic() - begin:.1f} s")
 
-    def _send(self, broker: KafkaBroker, count: int) -> Sent:
+    def _send(self, broker: KafkaBroker, count: int) -> SentEvents:
         begin = time.monotonic()
         sent = send(broker.bootstrap_servers, TOPIC, self._events.take(count))
         seconds = time.monotonic() - begin

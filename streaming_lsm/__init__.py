@@ -26,8 +26,8 @@ from streaming_lsm.errors import (
 from streaming_lsm.extras import missing_package
 
 if TYPE_CHECKING:
+    from streaming_lsm.file_group.file_system_view import FileSlice
     from streaming_lsm.read.changes import Changes
-    from streaming_lsm.read.file_view import FileSlice
     from streaming_lsm.read.scan import Scan
     from streaming_lsm.spark.datasource import register
     from streaming_lsm.spark.listener import LsmListener
@@ -72,7 +72,7 @@ _MODULES = {
     "Scan": "streaming_lsm.read.scan",
     "Timeline": "streaming_lsm.timeline.timeline",
     "Instant": "streaming_lsm.timeline.instant",
-    "FileSlice": "streaming_lsm.read.file_view",
+    "FileSlice": "streaming_lsm.file_group.file_system_view",
     "BatchNumbers": "streaming_lsm.write.numbers",
 }
 

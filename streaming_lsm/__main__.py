@@ -10,7 +10,7 @@ from streaming_lsm.scripts import importing
 def main() -> int:
     """Run the command line; Ctrl-C ends it in one line while it is being imported, too."""
     with importing("lsm"):
-        from streaming_lsm.cli import main as run
+        from streaming_lsm.cli.commands import main as run
     return run()
 
 

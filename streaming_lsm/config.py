@@ -111,11 +111,13 @@ def _choice(*allowed: str) -> Callable[[object], str]:
 
 
 def text(key: str, default: str | None, group: str, doc: str, *aliases: str) -> Option[str | None]:
-    return _register(Option(key, default, _text, "text", group, doc, aliases))
+    return _register(Option(key=key, default=default, parse=_text, kind="text", group=group, doc=doc, aliases=aliases))
 
 
 def boolean(key: str, default: bool, group: str, doc: str, *aliases: str) -> Option[bool]:
-    return _register(Option(key, default, _boolean, "boolean", group, doc, aliases))
+    return _register(
+        Option(key=key, default=default, parse=_boolean, kind="boolean", group=group, doc=doc, aliases=aliases)
+    )
 
 
 def integer(key: str, default: int, group: str, doc: str, minimum: int = 0) -> Option[int]:
@@ -127,7 +129,9 @@ def fraction(key: str, default: float, group: str, doc: str) -> Option[float]:
 
 
 def fields(key: str, group: str, doc: str, *aliases: str) -> Option[tuple[str, ...]]:
-    return _register(Option(key, (), _fields, "list of columns", group, doc, aliases))
+    return _register(
+        Option(key=key, default=(), parse=_fields, kind="list of columns", group=group, doc=doc, aliases=aliases)
+    )
 
 
 def _strategy_names(*allowed: str) -> Callable[[object], str]:
@@ -144,7 +148,9 @@ def choice(
     key: str, default: str | None, allowed: tuple[str, ...], group: str, doc: str, *aliases: str
 ) -> Option[str | None]:
     kind = " \\| ".join(allowed)
-    return _register(Option(key, default, _choice(*allowed), kind, group, doc, aliases))
+    return _register(
+        Option(key=key, default=default, parse=_choice(*allowed), kind=kind, group=group, doc=doc, aliases=aliases)
+    )
 
 
 # fmt: off
@@ -263,8 +269,8 @@ class Options(Mapping[str, object]):
         """Check every key and value.
 
         Raises:
-            ConfigError: unknown key (the message says which one is near, or that it is Hudi's), malformed value, or one option given twice,
-                under two spellings, with different values.
+            ConfigError: unknown key (the message says which one is near, or that it is Hudi's), malformed value, or one
+                option given twice, under two spellings, with different values.
         """
         self._values: dict[str, object] = {}
         spellings: dict[str, str] = {}

@@ -14,14 +14,14 @@ from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.names import bucket_of
-from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.format.table.file_names import bucket_of
 from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.read.changes import Changes
-from streaming_lsm.read.file_view import FileSlice
 from streaming_lsm.read.history import read_history
-from streaming_lsm.read.queries import READ_OPTIMIZED, SNAPSHOT, Queries, Wanted
+from streaming_lsm.read.queries import READ_OPTIMIZED, SNAPSHOT, Queries, QueryOptions
 from streaming_lsm.read.scan import Scan
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.local import open_storage
@@ -195,19 +195,19 @@ class ReadableTable:
     @property
     def _queries(self) -> Queries:
         return Queries(
-            self.storage,
-            self.config,
-            self.rule,
-            self._engine.map,
-            self._engine.width,
-            self.options[config.SPILL_FOLDER],
-            self.options[config.READ_LEGACY_NAMES],
-            self.options[config.METADATA_ENABLE],
-            self._timelines,
+            storage=self.storage,
+            config=self.config,
+            rule=self.rule,
+            run=self._engine.map,
+            width=self._engine.width,
+            spill_folder=self.options[config.SPILL_FOLDER],
+            rfc103_names=self.options[config.READ_LEGACY_NAMES],
+            by_metadata=self.options[config.METADATA_ENABLE],
+            timelines=self._timelines,
         )
 
-    def _wanted(self, columns: Sequence[str] | None, filter: pc.Expression | None, meta: bool) -> Wanted:
-        return Wanted(columns, filter, meta or self.options[config.READ_META])
+    def _wanted(self, columns: Sequence[str] | None, filter: pc.Expression | None, meta: bool) -> QueryOptions:
+        return QueryOptions(columns, filter, meta or self.options[config.READ_META])
 
     def _moment(self, as_of: str | date | None) -> str | date | None:
         return self.options[config.AS_OF] if as_of is None else as_of

@@ -129,18 +129,24 @@ def _map_type(key: pa.DataType, value: pa.DataType, nullable: bool = True) -> pa
 
 
 def with_meta(schema: pa.Schema) -> pa.Schema:
-    """The schema of a data file: the five meta columns, then those of the table (format 01, Record columns)."""
+    """The schema of a data file: the five meta columns, then those of the table.
+
+    See docs/format/01-table.md, "Record columns".
+    """
     return pa.schema([pa.field(name, pa.string()) for name in META_COLUMNS] + list(schema))
 
 
 def delete_log_schema(schema: pa.Schema, ordering_fields: Sequence[str]) -> pa.Schema:
-    """Columns of a delete log: the record key, then each ordering field, nullable (format 03, Delete log schema)."""
+    """Columns of a delete log: the record key, then each ordering field, nullable.
+
+    See docs/format/03-native-logs.md, "Delete log schema".
+    """
     ordering = [schema.field(name).with_nullable(True) for name in ordering_fields]
     return pa.schema([pa.field(RECORD_KEY, pa.string(), nullable=False), *ordering])
 
 
 def delete_log_avro(schema: pa.Schema, ordering_fields: Sequence[str]) -> str:
-    """Avro JSON of a delete log's records (format 03, Delete log schema)."""
+    """Avro JSON of a delete log's records (docs/format/03-native-logs.md, "Delete log schema")."""
     fields = [_avro_field(field, DELETE_LOG_RECORD) for field in delete_log_schema(schema, ordering_fields)]
     return json.dumps({"type": "record", "name": DELETE_LOG_RECORD, "fields": fields}, separators=(",", ":"))
 

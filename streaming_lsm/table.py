@@ -12,31 +12,32 @@ import pyarrow as pa
 from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.errors import ConfigError, UnsupportedTable
-from streaming_lsm.format.names import WriteToken
-from streaming_lsm.format.table_properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY
+from streaming_lsm.file_group.lost_files import recorded_files
+from streaming_lsm.format.table.file_names import WriteToken
+from streaming_lsm.format.table.properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY
+from streaming_lsm.index.bucket import BucketIndex
 from streaming_lsm.index.bucket_check import check_buckets
-from streaming_lsm.index.bucket_index import BucketIndex
 from streaming_lsm.keys.generator import ALLOW, KeyGenerator
-from streaming_lsm.read.lost_files import recorded_files
+from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.readable_table import OptionValues, Path, ReadableTable
 from streaming_lsm.schema import fit_known, table_schema, to_avro
 from streaming_lsm.services.context import Engine, ServiceContext
-from streaming_lsm.services.inline import TableServices
-from streaming_lsm.services.versions import ChangePlan, VersionChange, change_version, plan_change
+from streaming_lsm.services.scheduler import TableServices
+from streaming_lsm.services.upgrade import ChangePlan, VersionChange, change_version, plan_change
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.table_options import ambiguous_keys, create_table, key_generator
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
-from streaming_lsm.timeline.replay import ReplayIdentity
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.timeline.transaction import Transaction
-from streaming_lsm.write.control import check_columns
+from streaming_lsm.txn.batch_ledger import BatchIdentity
+from streaming_lsm.txn.transaction import Transaction
+from streaming_lsm.write.intake.control_columns import check_columns
+from streaming_lsm.write.intake.tombstones import has_sources, open_deletes
 from streaming_lsm.write.numbers import NUMBERS_KEY, BatchNumbers
-from streaming_lsm.write.partition_writer import Collected, Written, collect, write_collected
+from streaming_lsm.write.partition_writer import CollectedRows, WriteResult, collect, write_collected
 from streaming_lsm.write.plan import BULK_INSERT, DELETE, INSERT, UPSERT, DeadLetters, FileOptions, WritePlan
-from streaming_lsm.write.routing import Router, positions_by_task
-from streaming_lsm.write.tombstones import has_sources, open_deletes
+from streaming_lsm.write.shuffle.routing import Router, positions_by_task
 
 Rows = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
@@ -140,14 +141,21 @@ class LsmTable(ReadableTable):
         """
         return self._write(DELETE, keys, batch_id)
 
-    def transaction(self, identity: ReplayIdentity | None = None) -> Transaction:
+    def transaction(self, identity: BatchIdentity | None = None) -> Transaction:
         """A write to be made: hold the lock, see the timeline, begin, complete.
 
         Raises:
             UnsupportedTable: tables like this one are only read.
         """
         self.config.check_changeable(self.path)
-        return Transaction(self.storage, self.config, self.options, identity=identity, timelines=self._timelines)
+        return Transaction(
+            self.storage,
+            self.config,
+            self.options,
+            identity=identity,
+            timelines=self._timelines,
+            metadata=MetadataTable,
+        )
 
     def upgrade_if_asked(self, batch: pa.Schema, operation: str) -> None:
         """With ``hoodie.write.auto.upgrade``, make a table of an earlier version than asked for one of that version.
@@ -218,7 +226,7 @@ class LsmTable(ReadableTable):
         schema = self._queries.schema_at(timeline)
         check_columns(batch, schema, self.options[config.ARRIVAL_FIELDS], keys_only=operation == DELETE)
 
-    def commit(self, tx: Transaction, plan: WritePlan, written: Written) -> Instant:
+    def commit(self, tx: Transaction, plan: WritePlan, written: WriteResult) -> Instant:
         """Remove files of attempts that do not count and complete: from here on every reader sees the batch."""
         begun = perf_counter()
         still_open = open_deletes(plan.open_deletes, written.last_events)
@@ -299,19 +307,21 @@ class LsmTable(ReadableTable):
     def _write(self, operation: str, rows: Rows, batch_id: int | None) -> Instant | None:
         data = rows if isinstance(rows, pa.RecordBatchReader) else pa.table(rows)
         self.upgrade_if_asked(data.schema, operation)
-        with self.transaction(ReplayIdentity.of_batch(self.options, batch_id)) as tx:
+        with self.transaction(BatchIdentity.of_batch(self.options, batch_id)) as tx:
             if tx.already_committed:
                 return None
             self.check_batch(data.schema, tx.timeline, operation)
             plan = self.plan(tx, operation)
             tasks = self._collect(plan, data)  # finds bad rows before anything begins
             plan = plan.at(tx.begin(plan.action))
-            written = Written.joined(self._engine.map(lambda task: write_collected(plan, *task), tasks))
+            written = WriteResult.joined(self._engine.map(lambda task: write_collected(plan, *task), tasks))
             completed = self.commit(tx, plan, written)
         self.run_services()
         return completed
 
-    def _collect(self, plan: WritePlan, data: pa.Table | pa.RecordBatchReader) -> list[tuple[Collected, WriteToken]]:
+    def _collect(
+        self, plan: WritePlan, data: pa.Table | pa.RecordBatchReader
+    ) -> list[tuple[CollectedRows, WriteToken]]:
         """The rows of each task, in the table's types: a key's text depends on its type."""
         if isinstance(data, pa.RecordBatchReader):  # whose rows are not to be in memory together
             token = WriteToken(0, 0, 0)
@@ -322,7 +332,7 @@ class LsmTable(ReadableTable):
         batches = [fit_known(batch, plan.schema) for batch in data.to_batches()]
         routed = [(batch, list(positions_by_task(router.route(batch), tasks))) for batch in batches]
 
-        def collect_task(task: int) -> tuple[Collected, WriteToken]:
+        def collect_task(task: int) -> tuple[CollectedRows, WriteToken]:
             mine = (batch.take(pa.array(positions[task], pa.int64())) for batch, positions in routed)
             token = WriteToken(task, 0, 0)
             return collect(plan, mine, token), token
@@ -353,7 +363,7 @@ class LsmTable(ReadableTable):
         return NUM_BUCKETS_KEY not in self.config.properties and not self._buckets_stored
 
     def _store_buckets(self, tx: Transaction) -> None:
-        """So that every writer after this one has the same (format 10, rule 33)."""
+        """So that every writer after this one has the same (docs/format/10-rules.md, "Rule 33")."""
         self._buckets_stored = True
         hashed = ",".join(self.config.hash_fields)
         tx.update_properties({NUM_BUCKETS_KEY: str(self.config.num_buckets), HASH_FIELDS_KEY: hashed})

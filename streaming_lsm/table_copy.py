@@ -14,9 +14,9 @@ import pyarrow as pa
 from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.errors import ConfigError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.payloads import PARTIAL_KEY
-from streaming_lsm.format.table_config import TableConfig
-from streaming_lsm.format.table_properties import CDC_KEY
+from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.format.table.merge_mode import PARTIAL_KEY
+from streaming_lsm.format.table.properties import CDC_KEY
 from streaming_lsm.read.scan import Scan
 from streaming_lsm.readable_table import OptionValues, Path
 from streaming_lsm.schema import table_schema
@@ -88,7 +88,9 @@ def plan_copy(source: LsmTable, path: Path, options: OptionValues, properties: P
     found = _begun(path, chosen, made)
     row_count = sum(batch.num_rows for batch in scan.to_batches())
     dropped = (f"{CDC_KEY}=true",) if source.config.properties.get(CDC_KEY, "").strip().lower() == "true" else ()
-    return TableCopy(scan, row_count, chosen, made, found, dropped, path)
+    return TableCopy(
+        scan=scan, row_count=row_count, options=chosen, config=made, found=found, dropped=dropped, path=path
+    )
 
 
 def _begun(path: Path, options: Options, made: TableConfig) -> LsmTable | None:

@@ -10,10 +10,10 @@ import pyarrow as pa
 from streaming_lsm import config
 from streaming_lsm.config import Option, Options
 from streaming_lsm.errors import CommitConflict, ConfigError, SchemaError
-from streaming_lsm.format.names import MAX_BUCKETS
-from streaming_lsm.format.payloads import COMMIT_TIME, EVENT_TIME
-from streaming_lsm.format.table_config import TableConfig
-from streaming_lsm.format.table_properties import (
+from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.format.table.file_names import MAX_BUCKETS
+from streaming_lsm.format.table.merge_mode import COMMIT_TIME_ORDERING, EVENT_TIME_ORDERING
+from streaming_lsm.format.table.properties import (
     AMBIGUOUS_KEYS_KEY,
     DEFAULT_LAYOUT,
     LSM_TREE,
@@ -29,7 +29,7 @@ from streaming_lsm.schema import from_avro, to_avro
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, create_table_files
 from streaming_lsm.timeline.table_place import check_place
-from streaming_lsm.write.control import CONTROL_PREFIX
+from streaming_lsm.write.intake.control_columns import CONTROL_PREFIX
 
 _TIMESTAMP_OPTIONS = (
     config.TIMESTAMP_TYPE,
@@ -194,9 +194,9 @@ def _key_generator(options: Options, keys: tuple[str, ...], partitions: tuple[Pa
 
 
 def _merge_mode(options: Options, ordering: tuple[str, ...]) -> str:
-    mode = options[config.MERGE_MODE] or (EVENT_TIME if ordering else COMMIT_TIME)
-    if mode == EVENT_TIME and not ordering:
-        raise ConfigError(f"{config.MERGE_MODE.key}={EVENT_TIME} needs {config.ORDERING_FIELDS.key}")
+    mode = options[config.MERGE_MODE] or (EVENT_TIME_ORDERING if ordering else COMMIT_TIME_ORDERING)
+    if mode == EVENT_TIME_ORDERING and not ordering:
+        raise ConfigError(f"{config.MERGE_MODE.key}={EVENT_TIME_ORDERING} needs {config.ORDERING_FIELDS.key}")
     return mode
 
 

@@ -1,4 +1,7 @@
-"""Bloom filters of base file footers, bit for bit as Hudi makes them (format 07, Bloom filter in base-file footers)."""
+"""Bloom filters of base file footers, bit for bit as Hudi makes them.
+
+See docs/format/07-index-and-metadata.md, "Bloom filter".
+"""
 
 from __future__ import annotations
 
@@ -131,7 +134,8 @@ class BloomBuilder:
             raise ConfigError(f"a bloom filter of {entries} entries at {fpp} needs {bits} bits; use fewer entries")
         self._kind, self._entries, self._bits = kind, entries, bits
         self._hashes = math.ceil(math.log(2) * bits / entries)
-        # Rows are added until they hold `max_entries` keys together (format 07, DYNAMIC_V0).
+        # Rows are added until they hold `max_entries` keys together (docs/format/07-index-and-metadata.md, "SIMPLE and
+        # DYNAMIC_V0").
         self._most = 1 if kind == "SIMPLE" else max(1, -(-max_entries // entries))
         self._count = 0
         self._marked = np.zeros(bits, np.bool_)
@@ -264,7 +268,10 @@ def _tails(
     ends: NDArray[np.int64],
     left: NDArray[np.int64],
 ) -> NDArray[np.uint32]:
-    """The one to three bytes after the last word, combined; each is sign-extended first (format 10, rule 18)."""
+    """The one to three bytes after the last word, combined; each is sign-extended first.
+
+    See docs/format/10-rules.md, "Rule 18".
+    """
     tails = np.zeros(len(ends), dtype=np.uint32)
     for back, shift in ((3, 16), (2, 8), (1, 0)):
         rows = np.flatnonzero(left >= back)

@@ -13,7 +13,7 @@ from streaming_lsm.errors import CorruptFileError
 
 _MAGIC = b"crc\0"
 _STRETCH = 64 << 10
-_MOST_STRETCH = 1 << 30
+_MAX_STRETCH = 1 << 30
 
 
 def checksum_path(path: str) -> str:
@@ -48,7 +48,7 @@ class ChecksumFile:
         return _MAGIC + struct.pack(f">i{len(sums)}I", _STRETCH, *sums)
 
 
-def check_sums(data: bytes, checksums: bytes, source: str) -> None:
+def verify_checksums(data: bytes, checksums: bytes, source: str) -> None:
     """Compare a file with its checksums.
 
     Args:
@@ -63,7 +63,7 @@ def check_sums(data: bytes, checksums: bytes, source: str) -> None:
         return
     (stretch,) = struct.unpack_from(">i", checksums, 4)
     count = (len(checksums) - 8) // 4
-    if not 1 <= stretch <= _MOST_STRETCH or count != -(-len(data) // stretch):
+    if not 1 <= stretch <= _MAX_STRETCH or count != -(-len(data) // stretch):
         raise CorruptFileError(f"{source}: {len(data)} bytes, which its checksum file is not of; restore both")
     view = memoryview(data)
     for number, expected in enumerate(struct.unpack_from(f">{count}I", checksums, 8)):

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from streaming_lsm.columns import strings
+from streaming_lsm.arrow.columns import strings
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.format.names import bucket_of
-from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.format.table.file_names import bucket_of
 from streaming_lsm.keys.bucket import bucket_ids
-from streaming_lsm.read.file_view import FileSlice
 from streaming_lsm.read.slice_reader import SliceReader
 
 _LOOKED_AT = 16
@@ -20,7 +20,9 @@ _LOOKED_AT = 16
 
 
 def check_buckets(table: TableConfig, slices: Sequence[FileSlice], reader: SliceReader) -> None:
-    """Compare the buckets of stored keys with those of their file groups (format 07, Simple bucket index).
+    """Compare the buckets of stored keys with those of their file groups.
+
+    See docs/format/07-index-and-metadata.md, "Simple bucket index".
 
     Args:
         table: with the number of buckets, and the hash fields, to be checked.

@@ -11,7 +11,7 @@ from streaming_lsm.kafka.orders import Message
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentEvents:
     """What was sent.
 
     Attributes:
@@ -23,7 +23,7 @@ class Sent:
     poison: tuple[tuple[int, int, str], ...]
 
 
-def send(bootstrap_servers: str, topic: str, messages: Iterable[Message]) -> Sent:
+def send(bootstrap_servers: str, topic: str, messages: Iterable[Message]) -> SentEvents:
     """Send messages in order, each key's to one partition, and wait until the broker has them all.
 
     Raises:
@@ -39,6 +39,6 @@ def send(bootstrap_servers: str, topic: str, messages: Iterable[Message]) -> Sen
                 pending.append((sent, message.poison))
         producer.flush(timeout=120)
         found = [(sent.get(timeout=30), why) for sent, why in pending]
-        return Sent(count, tuple((place.partition, place.offset, why) for place, why in found))
+        return SentEvents(count, tuple((place.partition, place.offset, why) for place, why in found))
     finally:
         producer.close(timeout=30)

@@ -21,10 +21,10 @@ from streaming_lsm.spark.listener import events_behind
 from streaming_lsm.spark.sink import LsmSink
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.timeline.instant import Instant
-from streaming_lsm.timeline.replay import LEDGER_KEY, LastBatch, WriterLedger
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.write.control import OFFSET, TOPIC_PARTITION
-from streaming_lsm.write.dead_letters import batch_folder, count_letters
+from streaming_lsm.txn.batch_ledger import LEDGER_KEY, LastBatch, WriterLedger
+from streaming_lsm.write.intake.control_columns import OFFSET, TOPIC_PARTITION
+from streaming_lsm.write.intake.dead_letters import batch_folder, count_letters
 from streaming_lsm.write.plan import DeadLetters
 
 

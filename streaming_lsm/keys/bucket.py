@@ -1,4 +1,6 @@
-"""Bucket numbers of record keys (format 07, Simple bucket index; format 10, rule 13).
+"""Bucket numbers of record keys.
+
+See docs/format/07-index-and-metadata.md, "Simple bucket index"; docs/format/10-rules.md, "Rule 13".
 
 Everything works on the one UTF-8 buffer that holds all keys of an array: field values are byte ranges in
 it, found by searching the whole buffer at once, and hashes come from sums over those ranges.
@@ -14,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_lsm.columns import Flags, Int64s, pc
+from streaming_lsm.arrow.columns import Flags, Int64s, pc
 from streaming_lsm.errors import ConfigError, RecordError, SchemaError
 
 UInt32s = npt.NDArray[np.uint32]
@@ -193,7 +195,7 @@ def _list_hash(text: _Text, ranges: Sequence[tuple[Int64s, Int64s]]) -> UInt32s:
 def _field_ranges(text: _Text, fields: Sequence[str]) -> tuple[Int64s, list[tuple[Int64s, Int64s]]]:
     """Rows whose key reads ``f1:v1,f2:v2,...``, and per field the byte ranges of the values in those rows.
 
-    A value ends at the first ``,<next field>:`` behind its beginning (format 10, rule 13).
+    A value ends at the first ``,<next field>:`` behind its beginning (docs/format/10-rules.md, "Rule 13").
     """
     prefix = f"{fields[0]}:".encode()
     rows = np.flatnonzero(_starts_with(text.data, text.starts, text.ends, prefix))

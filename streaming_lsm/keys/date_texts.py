@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.columns import Flags, Int64s, pc
+from streaming_lsm.arrow.columns import Flags, Int64s, pc
 from streaming_lsm.keys.joda import MONTHS, WEEKDAYS, InputPattern
 from streaming_lsm.keys.zones import offsets_of, to_utc
 

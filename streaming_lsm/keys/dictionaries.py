@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_lsm.columns import pc
+from streaming_lsm.arrow.columns import pc
 
 
 def codes_of(values: pa.DictionaryArray[Any, Any]) -> npt.NDArray[np.int32]:

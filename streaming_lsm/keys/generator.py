@@ -1,4 +1,4 @@
-"""Key generators: record key and partition path of every row of a batch (format 01, Record columns)."""
+"""Key generators: record key and partition path of every row of a batch (docs/format/01-table.md, "Record columns")."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.columns import pc, text_bytes
+from streaming_lsm.arrow.columns import pc, text_bytes
 from streaming_lsm.errors import ConfigError, RecordError, SchemaError
 from streaming_lsm.keys.dictionaries import codes_of, pair_codes, texts_of, unique
 from streaming_lsm.keys.java_text import to_java_text
@@ -92,7 +92,16 @@ class KeyGenerator:
         if any(part == "TIMESTAMP" for _, part in parts):
             timestamp = TimestampFormat.from_options(timestamp_options or {}, logical_timestamp=logical_timestamp)
         keys = tuple(record_key_fields)
-        return cls(kind, keys, parts, hive_style, url_encode, timestamp, logical_timestamp, ambiguous)
+        return cls(
+            kind=kind,
+            record_key_fields=keys,
+            partition_fields=parts,
+            hive_style=hive_style,
+            url_encode=url_encode,
+            timestamp=timestamp,
+            logical_timestamp=logical_timestamp,
+            ambiguous=ambiguous,
+        )
 
     @property
     def composite(self) -> bool:

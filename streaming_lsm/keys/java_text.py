@@ -1,4 +1,7 @@
-"""Text of key and partition values, as Java's ``toString`` prints them (format 01, Record key string)."""
+"""Text of key and partition values, as Java's ``toString`` prints them.
+
+See docs/format/01-table.md, "Record key string".
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streaming_lsm.columns import pc
+from streaming_lsm.arrow.columns import pc
 from streaming_lsm.errors import SchemaError
 
 # 9999-12-31 in days since 1970; java.time prints a plus sign before longer years.

@@ -1,6 +1,6 @@
 """Escaping of partition values, and the partition paths that would leave the table.
 
-(format 01, Record columns: Partition path; format 10, rule 32)
+(docs/format/01-table.md, "Partition path"; docs/format/10-rules.md, "Rule 32")
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.columns import Flags, Int64s, pc
+from streaming_lsm.arrow.columns import Flags, Int64s, pc
 from streaming_lsm.errors import ConfigError, RecordError, SchemaError
 from streaming_lsm.keys.date_texts import FIRST_MS, LAST_MS, points_in_time
 from streaming_lsm.keys.dictionaries import pair_codes, unique

@@ -1,7 +1,8 @@
 """Record keys as big-endian machine words, and the sort that works on them.
 
-The order is that of the unsigned UTF-8 bytes (format 03, Sort order). A key is a row of 8-byte words, padded with
-zeros; two keys whose words are all equal differ at most in length, so the length counts as one word more, the last.
+The order is that of the unsigned UTF-8 bytes (docs/format/03-native-logs.md, "Sort order"). A key is a row of 8-byte
+words, padded with zeros; two keys whose words are all equal differ at most in length, so the length counts as one word
+more, the last.
 
 The sort packs the bits in which keys differ, from the first word on, and the row number into one number per row, and
 sorts plain numbers: bits that all keys share take no room, rows of one key come out in row order, and most keys are
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_lsm.columns import Flags, UInt8s, pc, text_bytes
+from streaming_lsm.arrow.columns import Flags, UInt8s, pc, text_bytes
 
 Rows = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

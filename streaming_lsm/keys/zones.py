@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.columns import Flags, Int64s, pc
+from streaming_lsm.arrow.columns import Flags, Int64s, pc
 from streaming_lsm.errors import ConfigError
 
 _JAVA_OFFSET = re.compile(r"GMT([+-])(\d{1,2})(?::?(\d{2}))?")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streaming_lsm.columns import Flags, Int64s
+from streaming_lsm.arrow.columns import Flags, Int64s
 
 Positions = Int64s
 
@@ -19,56 +19,56 @@ class Folded:
 
     Attributes:
         winner: int64, position of the record that stands at the end.
-        wipe: int64, position of the newest delete without ordering that stands before the winner
+        unordered delete: int64, position of the newest delete without ordering that stands before the winner
             and still acts on older records; -1 when there is none.
     """
 
     winner: Positions
-    wipe: Positions
+    unordered_delete: Positions
 
 
-def fold(starts: Positions, wipes: Flags, ranks: Int64s | None) -> Folded:
-    """Fold the records of each key from left to right (format 05, Pairwise rule).
+def fold(starts: Positions, unordered_deletes: Flags, ranks: Int64s | None) -> Folded:
+    """Fold the records of each key from left to right (docs/format/05-merge.md, "Pairwise rule").
 
-    A delete without ordering (`wipes`) ends the say of all before it; among those after it the
+    A delete without ordering (`unordered_deletes`) ends the say of all before it; among those after it the
     largest rank wins, the later one on ties. With none after it, it is the winner itself.
 
     Args:
         starts: int64 (keys,), where each key's records begin; records lie in merge order.
-        wipes: bool (records,).
+        unordered deletes: bool (records,).
         ranks: int64 (records,) ordering values as numbers; None when the latest record wins.
     """
-    count = len(wipes)
+    count = len(unordered_deletes)
     if len(starts) == count:
         return Folded(starts, np.full(count, _NONE))
     ends = np.append(starts[1:], count)
     last = ends - 1
     if ranks is None:
         return Folded(last, np.full(len(starts), _NONE))
-    wipe = last_marked(starts, wipes)
+    unordered_delete = last_marked(starts, unordered_deletes)
     position = np.arange(count, dtype=np.int64)
-    counted = position > np.repeat(wipe, ends - starts)
+    counted = position > np.repeat(unordered_delete, ends - starts)
     lowest = np.iinfo(np.int64).min
     best = np.maximum.reduceat(np.where(counted, ranks, lowest), starts)
     winner = last_marked(starts, counted & (ranks == np.repeat(best, ends - starts)))
-    ended = wipe == last
-    return Folded(np.where(ended, wipe, winner), np.where(ended, _NONE, wipe))
+    ended = unordered_delete == last
+    return Folded(np.where(ended, unordered_delete, winner), np.where(ended, _NONE, unordered_delete))
 
 
-def survivors(starts: Positions, wipes: Flags, ranks: Int64s | None) -> Flags:
+def survivors(starts: Positions, unordered_deletes: Flags, ranks: Int64s | None) -> Flags:
     """Which records may still decide the fold of their key after records of other runs were put between them.
 
-    Those are a key's last wipe and, after it, every record whose rank is larger than that of all later ones. The
-    others lose to a record of their own run wherever others fall, so that folding what survives of several runs is
-    folding the runs.
+    Those are a key's last unordered delete and, after it, every record whose rank is larger than that of all later
+    ones. The others lose to a record of their own run wherever others fall, so that folding what survives of several
+    runs is folding the runs.
 
     Args:
-        starts, wipes, ranks: one sorted run, as for `fold`.
+        starts, unordered deletes, ranks: one sorted run, as for `fold`.
 
     Returns:
         bool (records,).
     """
-    count = len(wipes)
+    count = len(unordered_deletes)
     if len(starts) == count:
         return np.ones(count, np.bool_)
     lengths = np.diff(np.append(starts, count))
@@ -78,9 +78,9 @@ def survivors(starts: Positions, wipes: Flags, ranks: Int64s | None) -> Flags:
         stays[last] = True
         return stays
     position = np.arange(count, dtype=np.int64)
-    wipe = np.repeat(last_marked(starts, wipes), lengths)
-    stays = (position > wipe) & _larger_than_later(np.repeat(np.arange(len(starts)), lengths), ranks)
-    stays |= position == wipe
+    unordered_delete = np.repeat(last_marked(starts, unordered_deletes), lengths)
+    stays = (position > unordered_delete) & _larger_than_later(np.repeat(np.arange(len(starts)), lengths), ranks)
+    stays |= position == unordered_delete
     return stays
 
 

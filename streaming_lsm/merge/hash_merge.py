@@ -2,7 +2,7 @@
 
 The logs are folded among themselves first, and their outcome is merged with the base file as the older side. That is
 not always what folding everything from left to right gives: a delete without ordering value that a smaller row follows
-is forgotten once that row stands (format 05, Pairwise rule).
+is forgotten once that row stands (docs/format/05-merge.md, "Pairwise rule").
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.columns import Flags, Int64s, gathered, pc, strings
+from streaming_lsm.arrow.columns import Flags, Int64s, gathered, pc, strings
 from streaming_lsm.keys.words import KeyWords, sort_keys
 from streaming_lsm.merge.fold import fold
-from streaming_lsm.merge.partial import Presence, fold_columns, presence, take_columns
+from streaming_lsm.merge.partial import SentValues, fold_columns, sent_values, take_columns
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block
 from streaming_lsm.schema import RECORD_KEY
@@ -47,15 +47,15 @@ class LogOutcome:
         keys: the keys, each once.
         rows: a row a key; that of a deleted key has only the key and the ordering fields.
         deleted: bool (keys,), whether the key is deleted.
-        wipes: bool (keys,), whether it is so whatever the base file has.
+        unordered deletes: bool (keys,), whether it is so whatever the base file has.
         present: which columns were sent, in a merge of parts of rows; None when rows are taken whole.
     """
 
     keys: pa.StringArray
     rows: pa.Table
     deleted: Flags
-    wipes: Flags
-    present: Presence | None = None
+    unordered_deletes: Flags
+    present: SentValues | None = None
 
 
 def fold_logs(parts: Sequence[LogPart], schema: pa.Schema, rule: MergeRule) -> LogOutcome:
@@ -71,21 +71,23 @@ def fold_logs(parts: Sequence[LogPart], schema: pa.Schema, rule: MergeRule) -> L
     rows = pa.concat_tables(tables, promote_options="default").combine_chunks()
     deleted = rule.deletes(rows)
     deleted |= np.repeat(np.array([part.deletes for part in parts], np.bool_), [len(part.rows) for part in parts])
-    wipes, ranks = rule.wipes(rows, deleted), rule.ranks(rows)
+    unordered_deletes, ranks = rule.unordered_deletes(rows, deleted), rule.ranks(rows)
     keys = strings(rows.column(RECORD_KEY))
     ordered = sort_keys(KeyWords.of(keys))
     ordered_ranks = None if ranks is None else ranks[ordered.order]
-    winner = ordered.order[fold(ordered.starts, wipes[ordered.order], ordered_ranks).winner]
+    winner = ordered.order[fold(ordered.starts, unordered_deletes[ordered.order], ordered_ranks).winner]
     if rule.partial is None and all(part.columns is None for part in parts):
-        return LogOutcome(_taken(keys, winner), rows.take(pa.array(winner, pa.int64())), deleted[winner], wipes[winner])
-    sent = presence(rows, [(part.columns, len(part.rows)) for part in parts], rule)
+        return LogOutcome(
+            _taken(keys, winner), rows.take(pa.array(winner, pa.int64())), deleted[winner], unordered_deletes[winner]
+        )
+    sent = sent_values(rows, [(part.columns, len(part.rows)) for part in parts], rule)
     order = ordered.order
-    chosen = fold_columns(ordered.starts, deleted[order], wipes[order], ordered_ranks, sent.take(order))
+    chosen = fold_columns(ordered.starts, deleted[order], unordered_deletes[order], ordered_ranks, sent.take(order))
     return LogOutcome(
         _taken(keys, winner),
         take_columns(rows, {name: order[place] for name, place in chosen.places.items()}, order[chosen.ruling]),
         deleted[winner],
-        wipes[winner],
+        unordered_deletes[winner],
         chosen.present,
     )
 
@@ -127,7 +129,7 @@ def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags) 
         return Block(rows)
     met[log_rows] = True
     of_base, of_logs = rows.take(pa.array(base_rows, pa.int64())), logs.rows.take(pa.array(log_rows, pa.int64()))
-    wins = _log_wins(of_base, of_logs, logs.wipes[log_rows], rule)
+    wins = _log_wins(of_base, of_logs, logs.unordered_deletes[log_rows], rule)
     gone = np.where(wins, logs.deleted[log_rows], rule.deletes(of_base))
     merged = of_logs
     if logs.present is not None:
@@ -145,18 +147,21 @@ def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags) 
     )
 
 
-def _log_wins(base: pa.Table, logs: pa.Table, wipes: Flags, rule: MergeRule) -> Flags:
+def _log_wins(base: pa.Table, logs: pa.Table, unordered_deletes: Flags, rule: MergeRule) -> Flags:
     both = pa.concat_tables([base.select(rule.ordering_fields), logs.select(rule.ordering_fields)])
     ranks = rule.ranks(both) if rule.event_time else None
     if ranks is None:
         return np.ones(len(base), np.bool_)
-    wins: Flags = wipes | (ranks[len(base) :] >= ranks[: len(base)])
+    wins: Flags = unordered_deletes | (ranks[len(base) :] >= ranks[: len(base)])
     return wins
 
 
-def _merge_columns(base: pa.Table, logs: pa.Table, wins: Flags, sent: Presence, rule: MergeRule) -> pa.Table:
-    """Column by column: the winner's value where it was sent, else the other's (format 05, Partial updates)."""
-    of_base = presence(base, [(None, len(base))], rule)
+def _merge_columns(base: pa.Table, logs: pa.Table, wins: Flags, sent: SentValues, rule: MergeRule) -> pa.Table:
+    """Column by column: the winner's value where it was sent, else the other's.
+
+    See docs/format/05-merge.md, "Partial updates".
+    """
+    of_base = sent_values(base, [(None, len(base))], rule)
     gone = rule.deletes(base)  # such a row has nothing to give
     columns = []
     for name in base.schema.names:

@@ -1,4 +1,7 @@
-"""Partial updates: a winner takes from the loser what was not sent with it (format 05, Partial updates)."""
+"""Partial updates: a winner takes from the loser what was not sent with it.
+
+See docs/format/05-merge.md, "Partial updates".
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.columns import Column, Flags, Int64s, flags, pc
-from streaming_lsm.format.payloads import FILL_UNAVAILABLE, IGNORE_DEFAULTS
+from streaming_lsm.arrow.columns import Column, Flags, Int64s, flags, pc
+from streaming_lsm.format.table.merge_mode import FILL_UNAVAILABLE, IGNORE_DEFAULTS
 from streaming_lsm.merge.fold import Positions, last_marked
 from streaming_lsm.merge.rule import MergeRule
 
 
 @dataclass(frozen=True)
-class Presence:
+class SentValues:
     """Which values of which rows were sent: bool (rows,) by column; a column that is not named was sent with all."""
 
     rows: int
@@ -26,12 +29,12 @@ class Presence:
         found = self.columns.get(name)
         return np.ones(self.rows, np.bool_) if found is None else found
 
-    def take(self, rows: Int64s) -> Presence:
+    def take(self, rows: Int64s) -> SentValues:
         """That of some rows, in their order."""
-        return Presence(len(rows), {name: sent[rows] for name, sent in self.columns.items()})
+        return SentValues(len(rows), {name: sent[rows] for name, sent in self.columns.items()})
 
 
-def presence(rows: pa.Table, parts: Sequence[tuple[frozenset[str] | None, int]], rule: MergeRule) -> Presence:
+def sent_values(rows: pa.Table, parts: Sequence[tuple[frozenset[str] | None, int]], rule: MergeRule) -> SentValues:
     """What was sent with rows.
 
     Args:
@@ -46,7 +49,7 @@ def presence(rows: pa.Table, parts: Sequence[tuple[frozenset[str] | None, int]],
         sent = np.repeat(has, lengths) & _meant(rows.column(name), rule)
         if not sent.all():
             found[name] = sent
-    return Presence(len(rows), found)
+    return SentValues(len(rows), found)
 
 
 def _meant(column: Column, rule: MergeRule) -> Flags:
@@ -71,11 +74,11 @@ class FoldedColumns:
 
     ruling: Positions
     places: Mapping[str, Positions]
-    present: Presence
+    present: SentValues
 
 
 def fold_columns(
-    starts: Positions, deleted: Flags, wipes: Flags, ranks: Int64s | None, sent: Presence
+    starts: Positions, deleted: Flags, unordered_deletes: Flags, ranks: Int64s | None, sent: SentValues
 ) -> FoldedColumns:
     """Fold the records of each key from left to right, each column by itself.
 
@@ -84,13 +87,13 @@ def fold_columns(
     columns come from the last ruling record that sent them, else from the first that sent them at all.
 
     Args:
-        starts, deleted, wipes, ranks: records in merge order, as for `fold.fold`.
+        starts, deleted, unordered deletes, ranks: records in merge order, as for `fold.fold`.
         sent: what was sent with the records.
     """
     count = len(deleted)
     position = np.arange(count, dtype=np.int64)
     lengths = np.diff(np.append(starts, count))
-    rules = _rules(starts, wipes, ranks)
+    rules = _rules(starts, unordered_deletes, ranks)
     barrier = np.repeat(last_marked(starts, rules & deleted), lengths)
     first = np.repeat(_first(starts, rules & ~deleted & (position > barrier)), lengths)
     counts = ~deleted & (position >= first)
@@ -102,21 +105,21 @@ def fold_columns(
         found = np.where(last >= 0, last, np.where(any_sent < count, any_sent, -1))
         present[name] = found >= 0
         places[name] = np.where(found >= 0, found, ruling)
-    return FoldedColumns(ruling, places, Presence(len(starts), present))
+    return FoldedColumns(ruling, places, SentValues(len(starts), present))
 
 
-def _rules(starts: Positions, wipes: Flags, ranks: Int64s | None) -> Flags:
+def _rules(starts: Positions, unordered_deletes: Flags, ranks: Int64s | None) -> Flags:
     """Whether a record's rank reaches all ranks before it of its key, back to the last delete without ordering."""
-    count = len(wipes)
+    count = len(unordered_deletes)
     if ranks is None:
         return np.ones(count, np.bool_)
     begins = np.zeros(count, np.bool_)
     begins[starts] = True
-    begins[1:] |= wipes[:-1]
+    begins[1:] |= unordered_deletes[:-1]
     # Every stretch begins above all that was seen before it, so that one running maximum serves all.
-    rank = np.where(wipes, 0, np.unique(ranks, return_inverse=True)[1])
+    rank = np.where(unordered_deletes, 0, np.unique(ranks, return_inverse=True)[1])
     height = np.cumsum(begins) * (count + 1) + rank
-    rules: Flags = wipes | (height >= np.maximum.accumulate(height))
+    rules: Flags = unordered_deletes | (height >= np.maximum.accumulate(height))
     return rules
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_lsm.columns import Column, Flags, Float64s, Int64s, filled, flags, float64s, int64s
+from streaming_lsm.arrow.columns import Column, Flags, Float64s, Int64s, filled, flags, float64s, int64s
 from streaming_lsm.errors import SchemaError
-from streaming_lsm.format.payloads import EVENT_TIME
+from streaming_lsm.format.table.merge_mode import EVENT_TIME_ORDERING
 from streaming_lsm.keys.java_text import to_java_text
 from streaming_lsm.schema import IS_DELETED, OPERATION
 
@@ -20,7 +20,7 @@ _MARKS: dict[str, pa.DataType] = {IS_DELETED: pa.bool_(), OPERATION: pa.string()
 
 @dataclass(frozen=True)
 class MergeRule:
-    """The merge semantics of a table (format 05).
+    """The merge semantics of a table (docs/format/05-merge.md).
 
     Attributes:
         event_time: larger ordering value wins, later record on ties; otherwise the later record wins.
@@ -47,7 +47,7 @@ class MergeRule:
         unavailable: str = "",
     ) -> MergeRule:
         """The rule of a table; commit-time tables compare no ordering fields."""
-        event_time = mode == EVENT_TIME and bool(ordering_fields)
+        event_time = mode == EVENT_TIME_ORDERING and bool(ordering_fields)
         return MergeRule(event_time, ordering_fields if event_time else (), field, marker, partial, unavailable)
 
     def columns(self, schema: pa.Schema) -> tuple[str, ...]:
@@ -56,7 +56,10 @@ class MergeRule:
         return tuple(dict.fromkeys([*self.ordering_fields, *(name for name in marks if name)]))
 
     def deletes(self, rows: pa.Table | pa.RecordBatch) -> Flags:
-        """Which rows are deletes by their own columns (format 05, What makes a row a delete, 2 to 4)."""
+        """Which rows are deletes by their own columns.
+
+        See docs/format/05-merge.md, "What makes a row a delete", 2 to 4.
+        """
         deleted = np.zeros(rows.num_rows, np.bool_)
         check_delete_marks(rows.schema)
         names = rows.schema.names
@@ -70,11 +73,11 @@ class MergeRule:
             )
         return deleted
 
-    def wipes(self, rows: pa.Table | pa.RecordBatch, deleted: Flags) -> Flags:
+    def unordered_deletes(self, rows: pa.Table | pa.RecordBatch, deleted: Flags) -> Flags:
         """Which deletes win over all that is older, whatever its ordering value.
 
-        They are those without an ordering value; an int column's 0 counts as none (format 05,
-        Ordering value; format 10, rules 5 and 6). In commit-time mode every delete is one.
+        They are those without an ordering value; an int column's 0 counts as none (docs/format/05-merge.md, "Ordering
+        value"; docs/format/10-rules.md, "Rule 5", "Rule 6"). In commit-time mode every delete is one.
         """
         if not self.event_time:
             return deleted
@@ -120,7 +123,10 @@ def _dense(rank: Ranks) -> Ranks:
 
 
 def _rank(column: Column) -> Ranks:
-    """Order-preserving int64 of one column; a null is 0 in numeric columns, lowest elsewhere (format 10, rule 12)."""
+    """Order-preserving int64 of one column; a null is 0 in numeric columns, lowest elsewhere.
+
+    See docs/format/10-rules.md, "Rule 12".
+    """
     kind = column.type
     if pa.types.is_integer(kind):
         return int64s(column)

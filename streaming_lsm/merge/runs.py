@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_lsm.columns import Flags, Int64s, flags, strings
+from streaming_lsm.arrow.columns import Flags, Int64s, flags, strings
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.keys.words import KeyWords, SortedKeys, sort_keys
 from streaming_lsm.merge.fold import fold
@@ -26,7 +26,7 @@ from streaming_lsm.schema import RECORD_KEY
 
 
 @dataclass
-class Run:
+class SortedRun:
     """The batches of one file and what has been loaded of them.
 
     Attributes:
@@ -144,7 +144,7 @@ def _key_at(keys: pa.Array[Any], row: int) -> bytes:
     return bytes(keys[row].as_buffer())
 
 
-def aligned_blocks(runs: Sequence[Run]) -> Iterator[list[tuple[Run, list[pa.RecordBatch]]]]:
+def aligned_blocks(runs: Sequence[SortedRun]) -> Iterator[list[tuple[SortedRun, list[pa.RecordBatch]]]]:
     """Cut the runs into key ranges that no key spans; each range is complete in all runs.
 
     Args:
@@ -167,7 +167,7 @@ def aligned_blocks(runs: Sequence[Run]) -> Iterator[list[tuple[Run, list[pa.Reco
         alive = [run for run in alive if run.fill()]
 
 
-def interleave_runs(runs: Sequence[Run]) -> Iterator[pa.Table]:
+def interleave_runs(runs: Sequence[SortedRun]) -> Iterator[pa.Table]:
     """Every row of the runs, ascending by key; rows of one key in the order of the runs. Nothing is folded.
 
     Args:
@@ -181,8 +181,10 @@ def interleave_runs(runs: Sequence[Run]) -> Iterator[pa.Table]:
         yield rows
 
 
-def merge_runs(runs: Sequence[Run], rule: MergeRule) -> Iterator[Block]:
-    """Merge the runs of one slice into live records, ascending by key (format 05; format 03, Merge order).
+def merge_runs(runs: Sequence[SortedRun], rule: MergeRule) -> Iterator[Block]:
+    """Merge the runs of one slice into live records, ascending by key.
+
+    See docs/format/05-merge.md; docs/format/03-native-logs.md, "Merge order".
 
     Args:
         runs: in merge order, the oldest first; data runs share one schema, but for their `marks`.
@@ -197,7 +199,7 @@ def merge_runs(runs: Sequence[Run], rule: MergeRule) -> Iterator[Block]:
             yield block
 
 
-def _merge_block(chunks: Sequence[tuple[Run, pa.Table]], rule: MergeRule) -> Block | None:
+def _merge_block(chunks: Sequence[tuple[SortedRun, pa.Table]], rule: MergeRule) -> Block | None:
     if len(chunks) == 1 and chunks[0][0].base and chunks[0][0].distinct:
         return Block(chunks[0][1])
     data = [table.drop_columns(run.marks) if run.marks else table for run, table in chunks if not run.deletes]
@@ -245,16 +247,16 @@ def _winners(ordered: SortedKeys, records: _Records) -> Int64s:
     winner = order[ends - 1]
     if records.ranks is None or len(starts) == len(order):
         return winner
-    ranks, wipes = records.ranks[order], records.wipes[order]
-    unclear = wipes.copy()
+    ranks, unordered_deletes = records.ranks[order], records.unordered_deletes[order]
+    unclear = unordered_deletes.copy()
     unclear[1:] |= ranks[1:] < ranks[:-1]
-    unclear[starts] = wipes[starts]
+    unclear[starts] = unordered_deletes[starts]
     groups = np.unique(np.searchsorted(starts, np.flatnonzero(unclear), "right") - 1)
     if len(groups):
         counts = ends[groups] - starts[groups]
         begins = np.cumsum(counts) - counts
         places = np.repeat(starts[groups] - begins, counts) + np.arange(counts.sum())
-        winner[groups] = order[places[fold(begins, wipes[places], ranks[places]).winner]]
+        winner[groups] = order[places[fold(begins, unordered_deletes[places], ranks[places]).winner]]
     return winner
 
 
@@ -263,28 +265,30 @@ class _Records:
     """What the fold needs to know of each record of a block, in merge order."""
 
     deleted: Flags
-    wipes: Flags
+    unordered_deletes: Flags
     base: Flags
     ranks: Int64s | None
     value_row: Int64s
 
     @staticmethod
-    def of(chunks: Sequence[tuple[Run, pa.Table]], rule: MergeRule) -> _Records:
+    def of(chunks: Sequence[tuple[SortedRun, pa.Table]], rule: MergeRule) -> _Records:
         deleted = [_deleted(run, rows, rule) for run, rows in chunks]
-        wipes = [rule.wipes(rows, gone) for (_, rows), gone in zip(chunks, deleted, strict=True)]
+        unordered_deletes = [
+            rule.unordered_deletes(rows, gone) for (_, rows), gone in zip(chunks, deleted, strict=True)
+        ]
         base = [np.full(len(rows), run.base) for run, rows in chunks]
         is_value = np.concatenate([np.full(len(rows), not run.deletes) for run, rows in chunks])
         ordering = pa.concat_tables([rows.select(rule.ordering_fields) for _, rows in chunks])
         return _Records(
             np.concatenate(deleted),
-            np.concatenate(wipes),
+            np.concatenate(unordered_deletes),
             np.concatenate(base),
             rule.ranks(ordering),
             np.cumsum(is_value, dtype=np.int64) - 1,
         )
 
 
-def _deleted(run: Run, rows: pa.Table, rule: MergeRule) -> Flags:
+def _deleted(run: SortedRun, rows: pa.Table, rule: MergeRule) -> Flags:
     if run.deletes:
         return np.ones(len(rows), np.bool_)
     deleted = rule.deletes(rows)

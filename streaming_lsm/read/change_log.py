@@ -1,4 +1,7 @@
-"""Change logs: what a write of another program recorded of each row that it changed (format 03, CDC log schema)."""
+"""Change logs: what a write of another program recorded of each row that it changed.
+
+See docs/format/03-native-logs.md, "CDC log schema".
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
-from streaming_lsm.format.avro_columns import decode_data_block
-from streaming_lsm.format.log_blocks import BlockType, Header, read_blocks
-from streaming_lsm.format.names import LogFileName, parse_file_name
+from streaming_lsm.format.avro.record_reader import decode_data_block
+from streaming_lsm.format.log.inline_blocks import BlockType, Header, read_blocks
+from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.checked import read_checked
 

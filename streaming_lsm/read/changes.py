@@ -1,4 +1,4 @@
-"""A change query: what every write did to every row (format 03, CDC log schema).
+"""A change query: what every write did to every row (docs/format/03-native-logs.md, "CDC log schema").
 
 What a write has recorded in change logs with both images is returned as it is. Otherwise the rows of each file group
 that the write touched are compared with those before it: nothing needs to be recorded for that, and a row that loses
@@ -14,13 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from streaming_lsm.columns import Column, pc
+from streaming_lsm.arrow.columns import Column, pc
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.format.commit import CommitMetadata
+from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
+from streaming_lsm.file_group.lost_files import check_group
+from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.read.change_log import read_change_log
-from streaming_lsm.read.file_view import FileSlice, FileView, LogFile
 from streaming_lsm.read.log_kinds import check_kinds
-from streaming_lsm.read.lost_files import check_group
 from streaming_lsm.read.slice_reader import SliceReader
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY
 from streaming_lsm.storage.base import Listing
@@ -53,7 +53,7 @@ class Changes:
     commits: tuple[str, ...]
     table_schema: pa.Schema
     reader: SliceReader
-    view: Callable[[Timeline], FileView]
+    view: Callable[[Timeline], FileSystemView]
 
     @property
     def schema(self) -> pa.Schema:

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from streaming_lsm.columns import strings
+from streaming_lsm.arrow.columns import strings
+from streaming_lsm.file_group.data_file import BATCH_ROWS
 from streaming_lsm.keys.words import KeyWords, sort_keys
-from streaming_lsm.merge.runs import Block, Run, interleave_runs
-from streaming_lsm.read.data_file import BATCH_ROWS
+from streaming_lsm.merge.runs import Block, SortedRun, interleave_runs
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.storage.spill_file import SpillFile
 
@@ -44,8 +44,10 @@ def in_key_order(blocks: Iterable[Block], spill_folder: str | None, held_bytes: 
                 size = 0
         tables: Iterator[pa.Table] = iter([_sorted(held)] if held else [])
         if runs:
-            last = [Run("rows in memory", iter(_batches(table)), trusted=True) for table in tables]
-            tables = interleave_runs([*(Run("a spilled run", run.batches(), trusted=True) for run in runs), *last])
+            last = [SortedRun("rows in memory", iter(_batches(table)), trusted=True) for table in tables]
+            tables = interleave_runs(
+                [*(SortedRun("a spilled run", run.batches(), trusted=True) for run in runs), *last]
+            )
         for table in tables:
             yield Block(table, inserts, updates, deletes)
             inserts = updates = deletes = 0

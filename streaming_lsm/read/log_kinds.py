@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
-from streaming_lsm.format.delete_block import check_delete_version
-from streaming_lsm.format.log_blocks import BlockType, peek, read_blocks
-from streaming_lsm.read.file_view import LogFile
+from streaming_lsm.file_group.file_system_view import LogFile
+from streaming_lsm.format.log.delete_block import check_delete_version
+from streaming_lsm.format.log.inline_blocks import BlockType, peek, read_blocks
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.checked import read_checked
 

@@ -1,4 +1,7 @@
-"""The logs of a slice, block by block, inline (version 1) and native ones in one queue (format 04, Scan algorithm)."""
+"""The logs of a slice, block by block, inline (version 1) and native ones in one queue.
+
+See docs/format/04-inline-logs.md, "Scan algorithm".
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streaming_lsm.columns import pc
+from streaming_lsm.arrow.columns import pc
 from streaming_lsm.errors import CorruptFileError
-from streaming_lsm.format.avro_columns import decode_data_block, decode_records
-from streaming_lsm.format.delete_block import decode_delete_block
-from streaming_lsm.format.hfile import HFile
-from streaming_lsm.format.log_blocks import MAGIC, BlockType, Header, LogBlock, read_blocks
-from streaming_lsm.format.names import LogFileName
-from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.file_group.data_file import conform, open_log
+from streaming_lsm.file_group.file_system_view import LogFile
+from streaming_lsm.file_group.log_order import logs_of_commits, merge_order
+from streaming_lsm.format.avro.record_reader import decode_data_block, decode_records
+from streaming_lsm.format.hfile.reader import HFile
+from streaming_lsm.format.log.delete_block import decode_delete_block
+from streaming_lsm.format.log.inline_blocks import MAGIC, BlockType, Header, LogBlock, read_blocks
+from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.format.table.file_names import LogFileName
 from streaming_lsm.merge.hash_merge import LogPart
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.read.data_file import conform, open_log
-from streaming_lsm.read.file_view import LogFile
-from streaming_lsm.read.log_order import merge_order, of_commits
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, delete_log_schema
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.checked import read_checked
@@ -35,7 +38,9 @@ _ONE_WRITE_A_LOG = 8
 
 
 def visible_blocks(config: TableConfig, timeline: Timeline) -> VisibleInstants | None:
-    """Whose blocks count in logs that hold those of several writes (format 04, Scan); None where no log can.
+    """Whose blocks count in logs that hold those of several writes; None where no log can.
+
+    See docs/format/04-inline-logs.md, "Scan algorithm".
 
     Up to version 6 writes appended to the logs of a slice. Such logs stay when the table is upgraded, for time travel.
     """
@@ -78,7 +83,7 @@ class LogBlocks:
         kept = [block for block in blocks if not block.rolls_back and block.instant not in undone]
         counted = [block for block in kept if self.visible is None or block.instant in self.visible]
         if self.commits is not None:
-            counted = of_commits(counted, _said, self.commits)
+            counted = logs_of_commits(counted, _said, self.commits)
         return [self._of_commits(block) for block in merge_order(counted, _said)]
 
     def _of_commits(self, block: _Block) -> LogPart:

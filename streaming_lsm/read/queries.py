@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_lsm.errors import SchemaError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.payloads import IGNORE_DEFAULTS
-from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.file_group.consistent_listing import list_file_slices
+from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
+from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.format.table.merge_mode import IGNORE_DEFAULTS
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.read.changes import Changes
-from streaming_lsm.read.file_view import FileSlice, FileView
 from streaming_lsm.read.log_parts import visible_blocks
-from streaming_lsm.read.scan import Run, Scan, filter_columns
-from streaming_lsm.read.settled import settled_slices
+from streaming_lsm.read.scan import MapSlices, Scan, filter_columns
 from streaming_lsm.read.slice_reader import SliceReader
 from streaming_lsm.schema import META_COLUMNS, RECORD_KEY, from_avro, with_meta
 from streaming_lsm.storage.base import Storage
@@ -31,7 +31,7 @@ QUERY_TYPES = (SNAPSHOT, READ_OPTIMIZED, INCREMENTAL, CDC)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class QueryOptions:
     """What a query shall return.
 
     Attributes:
@@ -64,7 +64,7 @@ class Queries:
     storage: Storage
     config: TableConfig
     rule: MergeRule
-    run: Run
+    run: MapSlices
     width: int
     spill_folder: str | None = None
     rfc103_names: bool = False
@@ -81,9 +81,9 @@ class Queries:
         timeline = self.timeline
         return timeline if moment is None else timeline.as_of(moment, self.config.timeline_zone)
 
-    def view(self, timeline: Timeline) -> FileView:
+    def view(self, timeline: Timeline) -> FileSystemView:
         """The files that a timeline makes visible."""
-        return FileView(self.storage, timeline, self.rfc103_names, self.by_metadata)
+        return FileSystemView(self.storage, timeline, self.rfc103_names, self.by_metadata)
 
     def schema_at(self, timeline: Timeline) -> pa.Schema:
         """The table's columns, without meta columns.
@@ -100,28 +100,28 @@ class Queries:
 
     def slices(self, moment: str | date | None) -> tuple[Timeline, list[FileSlice]]:
         """The latest slice of every file group as of a time, and the timeline that makes them so."""
-        return settled_slices(lambda: self.view(self.timeline_at(moment)))
+        return list_file_slices(lambda: self.view(self.timeline_at(moment)))
 
-    def snapshot(self, wanted: Wanted, moment: str | date | None) -> Scan:
+    def snapshot(self, wanted: QueryOptions, moment: str | date | None) -> Scan:
         """All live rows as of a time."""
         timeline, slices = self.slices(moment)
         return self._scan(timeline, slices, wanted)
 
-    def read_optimized(self, wanted: Wanted, moment: str | date | None) -> Scan:
+    def read_optimized(self, wanted: QueryOptions, moment: str | date | None) -> Scan:
         """The rows of base files alone; slices without one are left out."""
         timeline, slices = self.slices(moment)
         based = [FileSlice(found.partition_path, found.file_id, found.base, ()) for found in slices if found.base]
         return self._scan(timeline, based, wanted)
 
-    def incremental(self, wanted: Wanted, begin: str | date, end: str | date | None) -> Scan:
-        """The rows as of `end` that writes completed after `begin` have written (format 10, rule 1)."""
+    def incremental(self, wanted: QueryOptions, begin: str | date, end: str | date | None) -> Scan:
+        """The rows as of `end` that writes completed after `begin` have written (docs/format/10-rules.md, "Rule 1")."""
         commits: list[str] = []
 
-        def look() -> FileView:
+        def look() -> FileSystemView:
             timeline, commits[:] = self.timeline.between(begin, end, self.config.timeline_zone)
             return self.view(timeline)
 
-        timeline, slices = settled_slices(look)
+        timeline, slices = list_file_slices(look)
         return self._scan(timeline, slices, wanted, frozenset(commits), self.schema_at(self.timeline))
 
     def changes(self, begin: str | date, end: str | date | None) -> Changes:
@@ -139,7 +139,7 @@ class Queries:
         self,
         timeline: Timeline,
         slices: Sequence[FileSlice],
-        wanted: Wanted,
+        wanted: QueryOptions,
         commits: frozenset[str] | None = None,
         columns: pa.Schema | None = None,
     ) -> Scan:
@@ -164,16 +164,16 @@ class Queries:
         commits: frozenset[str] | None = None,
     ) -> SliceReader:
         return SliceReader(
-            self.storage,
-            schema,
-            self.rule,
-            columns,
-            threads,
-            self.spill_folder,
-            self.config.is_lsm_tree,
-            commits,
-            visible_blocks(self.config, timeline),
-            self.config.timeline_layout == FLAT,
+            storage=self.storage,
+            schema=schema,
+            rule=self.rule,
+            columns=columns,
+            threads=threads,
+            spill_folder=self.spill_folder,
+            sorted_files=self.config.is_lsm_tree,
+            commits=commits,
+            visible=visible_blocks(self.config, timeline),
+            skip_corrupt=self.config.timeline_layout == FLAT,
         )
 
 

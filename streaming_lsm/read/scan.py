@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 
 from streaming_lsm.errors import SchemaError
 from streaming_lsm.extras import missing_package
-from streaming_lsm.read.file_view import FileSlice
+from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.read.slice_reader import SliceReader
 from streaming_lsm.storage.failures import named_failures
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Run = Callable[[Callable[[FileSlice], list[pa.RecordBatch]], Iterable[FileSlice]], Iterator[list[pa.RecordBatch]]]
+MapSlices = Callable[[Callable[[FileSlice], list[pa.RecordBatch]], Iterable[FileSlice]], Iterator[list[pa.RecordBatch]]]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Scan:
     reader: SliceReader
     columns: tuple[str, ...]
     filter: pc.Expression | None
-    run: Run
+    run: MapSlices
 
     @property
     def schema(self) -> pa.Schema:

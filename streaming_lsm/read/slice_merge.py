@@ -3,7 +3,8 @@
 A merge has all its runs open at once. Where a slice has more files than may be open, neighbours in merge order are
 brought together first into files on a local disk, every row of them, by key and then in their order; so that the one
 merge at the end decides as if it had read the files themselves. The base file, by far the largest, is always read
-directly (format 05, Opened-file bound; which of the logs are brought together is the reader's own choice).
+directly (docs/format/05-merge.md, "Opened-file bound"; which of the logs are brought together is the reader's own
+choice).
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from streaming_lsm.file_group.data_file import MAX_OPEN_FILES, DataFile
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.merge.runs import Block, Run, interleave_runs, merge_runs
-from streaming_lsm.read.data_file import MOST_OPEN, DataFile
+from streaming_lsm.merge.runs import Block, SortedRun, interleave_runs, merge_runs
 from streaming_lsm.schema import OPERATION, delete_log_schema
 from streaming_lsm.storage.spill_file import SpillFile
 
@@ -34,14 +35,14 @@ class SliceMerge:
         columns: the columns that the blocks shall have, among them the key and what the rule asks for.
         spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
         threads: whether a slice has more than one core for itself.
-        most_open: files that may be open at once; files on the local disk come on top, one for each `most_open` logs.
+        max_open: files that may be open at once; files on the local disk come on top, one for each `max_open` logs.
     """
 
     rule: MergeRule
     columns: pa.Schema
     spill_folder: str | None = None
     threads: bool = False
-    most_open: int = MOST_OPEN
+    max_open: int = MAX_OPEN_FILES
 
     def blocks(self, files: Sequence[DataFile]) -> Iterator[Block]:
         """Merge files that are in merge order.
@@ -56,7 +57,7 @@ class SliceMerge:
         with ExitStack() as held:
             schema = self._data_schema(files)
             parts: list[_Part] = [_Stored(file, schema, self) for file in files]
-            while len(parts) > self.most_open:
+            while len(parts) > self.max_open:
                 first, last = self._next_pass(parts)
                 spilled = self._spill(parts[first:last], schema, files)
                 held.callback(spilled.file.close)
@@ -72,7 +73,7 @@ class SliceMerge:
 
     def _next_pass(self, parts: Sequence[_Part]) -> tuple[int, int]:
         """The neighbours to bring together next: as many as must and may be, with the fewest rows."""
-        count = min(self.most_open, len(parts) - self.most_open + 1)
+        count = min(self.max_open, len(parts) - self.max_open + 1)
         total = np.cumsum([0, *(part.rows for part in parts)])
         begin = int(parts[0].is_base)
         first = begin + int(np.argmin((total[count:] - total[:-count])[begin:]))
@@ -103,12 +104,12 @@ class _Stored:
     def is_base(self) -> bool:
         return self.data.is_base
 
-    def open(self, opened: ExitStack) -> Run:
+    def open(self, opened: ExitStack) -> SortedRun:
         """The file as a run; `opened` ends the reading."""
         is_delete = self.data.is_delete
         schema = delete_log_schema(self.schema, self.merge.rule.ordering_fields) if is_delete else self.schema
         batches = opened.enter_context(closing(self.data.batches(schema, threads=self.merge.threads)))
-        return Run(self.data.path, batches, deletes=is_delete, base=self.is_base)
+        return SortedRun(self.data.path, batches, deletes=is_delete, base=self.is_base)
 
 
 @dataclass(frozen=True)
@@ -119,20 +120,20 @@ class _Spilled:
     rows: int
     is_base: bool = False
 
-    def open(self, opened: ExitStack) -> Run:
+    def open(self, opened: ExitStack) -> SortedRun:
         """The file as a run, which can be read once."""
         opened.callback(self.file.close)
-        return Run("a spilled run", self.file.batches(), marks=_DELETE, trusted=True)
+        return SortedRun("a spilled run", self.file.batches(), marks=_DELETE, trusted=True)
 
 
 _Part = _Stored | _Spilled
 
 
-def _with_marks(run: Run, schema: pa.Schema) -> Run:
+def _with_marks(run: SortedRun, schema: pa.Schema) -> SortedRun:
     """A run as a data run whose deletes are marked; what a delete log does not have is null."""
     if run.marks is not None:
         return run
-    return Run(run.source, (_marked(batch, schema, run.deletes) for batch in run.batches), marks=_DELETE)
+    return SortedRun(run.source, (_marked(batch, schema, run.deletes) for batch in run.batches), marks=_DELETE)
 
 
 def _marked(batch: pa.RecordBatch, schema: pa.Schema, deleted: bool) -> pa.RecordBatch:

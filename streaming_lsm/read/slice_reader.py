@@ -1,4 +1,7 @@
-"""One file slice → its live records, by whichever merge its files allow (format 03, Which reader)."""
+"""One file slice → its live records, by whichever merge its files allow.
+
+See docs/format/03-native-logs.md, "Which reader".
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from streaming_lsm.file_group.data_file import open_base, open_slice
+from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.merge.hash_merge import fold_logs, merge_base
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block
-from streaming_lsm.read.data_file import open_base, open_slice
-from streaming_lsm.read.file_view import FileSlice
 from streaming_lsm.read.key_order import in_key_order
 from streaming_lsm.read.log_kinds import check_kinds
 from streaming_lsm.read.log_parts import LogBlocks
@@ -22,7 +25,7 @@ from streaming_lsm.storage.base import Storage
 
 
 @dataclass
-class LogTally:
+class LogCounts:
     """What was read of a slice's logs: blocks (a native log is one) and the records in them."""
 
     blocks: int = 0
@@ -80,7 +83,7 @@ class SliceReader:
                 if batch.num_rows:
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=schema).select(list(self.columns))
 
-    def blocks(self, file_slice: FileSlice, tally: LogTally | None = None) -> Iterator[Block]:
+    def blocks(self, file_slice: FileSlice, counts: LogCounts | None = None) -> Iterator[Block]:
         """The merged rows of one slice, ascending by key in a table of sorted files, else in the base file's order.
 
         A table of sorted files may have some of another program that are not: their rows are merged as they come, and
@@ -98,10 +101,10 @@ class SliceReader:
             UnsupportedTable: a file has a feature that is not supported.
             StorageError: a file cannot be opened for now, or there is no room for what has to be spilled.
         """
-        tally = tally or LogTally()
+        counts = counts or LogCounts()
         if not self.sorted_files:
-            return self._hashed(file_slice, tally)
-        return self._sorted(file_slice, tally) if file_slice.is_native else self._hashed_in_order(file_slice, tally)
+            return self._hashed(file_slice, counts)
+        return self._sorted(file_slice, counts) if file_slice.is_native else self._hashed_in_order(file_slice, counts)
 
     @property
     def _needed(self) -> pa.Schema:
@@ -109,27 +112,27 @@ class SliceReader:
         names = dict.fromkeys([RECORD_KEY, *time, *self.rule.columns(self.schema), *self.columns])
         return pa.schema([self.schema.field(name) for name in names])
 
-    def _sorted(self, file_slice: FileSlice, tally: LogTally) -> Iterator[Block]:
+    def _sorted(self, file_slice: FileSlice, counts: LogCounts) -> Iterator[Block]:
         with ExitStack() as files:
             opened = open_slice(self.storage, file_slice, self.rule, files, commits=self.commits)
             if not all(file.ascends() for file in opened):
                 # Another program's file: what it should not be is no reason for wrong rows.
-                yield from self._hashed_in_order(file_slice, tally)
+                yield from self._hashed_in_order(file_slice, counts)
                 return
             logs = [file for file in opened if not file.is_base]
-            tally.blocks, tally.records = len(logs), sum(file.rows for file in logs)
+            counts.blocks, counts.records = len(logs), sum(file.rows for file in logs)
             yield from SliceMerge(self.rule, self._needed, self.spill_folder, self.threads).blocks(opened)
 
-    def _hashed_in_order(self, file_slice: FileSlice, tally: LogTally) -> Iterator[Block]:
-        return in_key_order(self._hashed(file_slice, tally), self.spill_folder)
+    def _hashed_in_order(self, file_slice: FileSlice, counts: LogCounts) -> Iterator[Block]:
+        return in_key_order(self._hashed(file_slice, counts), self.spill_folder)
 
-    def _hashed(self, file_slice: FileSlice, tally: LogTally) -> Iterator[Block]:
+    def _hashed(self, file_slice: FileSlice, counts: LogCounts) -> Iterator[Block]:
         schema = pa.schema([field.with_nullable(True) for field in self._needed])
         if file_slice.logs and OPERATION not in schema.names:
             schema = schema.append(pa.field(OPERATION, pa.string()))
         logs = LogBlocks(self.storage, schema, self.rule, self.commits, self.visible, self.skip_corrupt)
         parts = logs.parts(file_slice.logs)
-        tally.blocks, tally.records = len(parts), sum(len(part.rows) for part in parts)
+        counts.blocks, counts.records = len(parts), sum(len(part.rows) for part in parts)
         outcome = fold_logs(parts, schema, self.rule)
         with ExitStack() as files:
             batches: Iterator[pa.RecordBatch] = iter(())

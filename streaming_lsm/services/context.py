@@ -9,20 +9,20 @@ from typing import Protocol, TypeVar
 from streaming_lsm import config
 from streaming_lsm.config import Options
 from streaming_lsm.errors import CorruptFileError
-from streaming_lsm.format.compaction_plan import CompactionPlan
-from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.file_group.file_system_view import METADATA_FOLDER, FileSystemView
+from streaming_lsm.format.actions.compaction_plan import CompactionPlan
+from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.read.file_view import METADATA_FOLDER, FileView
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.timeline.transaction import Transaction
+from streaming_lsm.txn.transaction import Transaction
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-FileGroup = tuple[str, str]
+FileGroupId = tuple[str, str]
 """Partition path and file id."""
 
 
@@ -58,9 +58,9 @@ class ServiceContext:
         """The table's actions as they are now."""
         return self.timelines.load(self.storage)
 
-    def view(self, timeline: Timeline) -> FileView:
+    def view(self, timeline: Timeline) -> FileSystemView:
         """The files that a timeline makes visible."""
-        return FileView(self.storage, timeline, self.options[config.READ_LEGACY_NAMES])
+        return FileSystemView(self.storage, timeline, self.options[config.READ_LEGACY_NAMES])
 
 
 def is_data_folder(partition: str) -> bool:
@@ -82,9 +82,9 @@ def read_compaction_plan(storage: Storage, pending: Instant) -> CompactionPlan:
         raise CorruptFileError(f"{pending.path} has no plan {path}: restore the plan or delete the file") from None
 
 
-def planned_slices(storage: Storage, timeline: Timeline) -> dict[FileGroup, frozenset[str]]:
+def planned_slices(storage: Storage, timeline: Timeline) -> dict[FileGroupId, frozenset[str]]:
     """Names of the files that pending compactions of every kind are to merge, by file group."""
-    planned: dict[FileGroup, frozenset[str]] = {}
+    planned: dict[FileGroupId, frozenset[str]] = {}
     for pending in timeline.pending:
         if pending.action in ("compaction", "logcompaction"):
             for operation in read_compaction_plan(storage, pending).operations:

@@ -21,21 +21,21 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from streaming_lsm import config, errors
 from streaming_lsm.errors import LsmError
-from streaming_lsm.format.names import WriteToken
+from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.schema import fit_known
-from streaming_lsm.spark.pace import BatchSize, Pace, Transfer
+from streaming_lsm.spark.batch_size_history import BatchSize, BatchSizeHistory, Transfer
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.table import LsmTable
-from streaming_lsm.write import control
-from streaming_lsm.write.exchange import CELLS, TASK, RunSender, Sent, group_cells, write_received
+from streaming_lsm.write.intake import control_columns
 from streaming_lsm.write.numbers import TaskNumbers
-from streaming_lsm.write.partition_writer import Written, write_partition
+from streaming_lsm.write.partition_writer import WriteResult, write_partition
 from streaming_lsm.write.plan import WritePlan
+from streaming_lsm.write.shuffle.exchange import CELLS, TASK, RunSender, SenderReport, group_cells, write_received
 
 T = TypeVar("T")
 
 _TRANSFER = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch")
-_OURS = re.compile(r"streaming_lsm\.errors\.(\w+): (.*?)(?=\n\n|\nDuring handling|\n\tat |\Z)", re.DOTALL)
+_OWN_ERROR = re.compile(r"streaming_lsm\.errors\.(\w+): (.*?)(?=\n\n|\nDuring handling|\n\tat |\Z)", re.DOTALL)
 # Above the position of a row in its partition, as in Spark's monotonically_increasing_id.
 _PARTITION_BIT = 33
 # So few are sent to every task; more are sent to the task that writes them, which takes a stage one more partition.
@@ -43,7 +43,7 @@ _CARRIED_GROUPS = 1024
 
 
 @dataclass(frozen=True)
-class BatchWritten:
+class BatchResult:
     """What became of a batch on the executors.
 
     Attributes:
@@ -52,20 +52,20 @@ class BatchWritten:
         size: of the batch.
     """
 
-    written: Written
+    written: WriteResult
     sent: TaskNumbers
     size: BatchSize
 
     @staticmethod
-    def joined(parts: Iterable[tuple[Written, list[Sent], int]]) -> BatchWritten:
+    def joined(parts: Iterable[tuple[WriteResult, list[SenderReport], int]]) -> BatchResult:
         """From what each task returned: what it wrote, the reports of senders, bytes of rows that it read itself."""
         found = list(parts)
-        written = Written.joined(part for part, _, _ in found)
+        written = WriteResult.joined(part for part, _, _ in found)
         reports = [report for _, reports, _ in found for report in reports]
         sent = TaskNumbers.joined(report.numbers for report in reports)
         rows = sent.rows_in or written.numbers.rows_in
         size = BatchSize(rows, sum(size for _, _, size in found) + sum(report.size for report in reports))
-        return BatchWritten(written, sent, size)
+        return BatchResult(written, sent, size)
 
     @property
     def numbers(self) -> TaskNumbers:
@@ -80,7 +80,9 @@ class BatchWritten:
         )
 
 
-def write_batch(batch: DataFrame, table: LsmTable, plan: WritePlan, pace: Pace | None = None) -> BatchWritten:
+def write_batch(
+    batch: DataFrame, table: LsmTable, plan: WritePlan, pace: BatchSizeHistory | None = None
+) -> BatchResult:
     """Send every row to the task that writes its bucket, and write.
 
     Whole rows go to Python once, sorted runs of them through the shuffle. A batch for one task has no shuffle.
@@ -94,17 +96,17 @@ def write_batch(batch: DataFrame, table: LsmTable, plan: WritePlan, pace: Pace |
     Raises:
         LsmError: as the task that failed raised it.
     """
-    known, begun = pace or Pace(), perf_counter()
+    known, begun = pace or BatchSizeHistory(), perf_counter()
     tasks = _tasks(batch, table, known)
-    with known.trusted(), _transfer(batch.sparkSession, known.transfer(plan.buffer_bytes)), raised_as_ours():
+    with known.trusted(), _transfer(batch.sparkSession, known.transfer(plan.buffer_bytes)), unwrapped_errors():
         rows = _one_stage(batch, plan) if tasks == 1 else _two_stages(batch, plan, tasks)
-        done = BatchWritten.joined(pickle.loads(row.written) for row in rows.collect())
+        done = BatchResult.joined(pickle.loads(row.written) for row in rows.collect())
     known.note(done.size)
     spent = round(1000 * (perf_counter() - begun))
     return replace(done, written=replace(done.written, numbers=done.numbers.within(spent)))
 
 
-def _tasks(batch: DataFrame, table: LsmTable, pace: Pace) -> int:
+def _tasks(batch: DataFrame, table: LsmTable, pace: BatchSizeHistory) -> int:
     asked = table.options[config.SHUFFLE_PARTITIONS]
     if asked:
         return asked
@@ -115,7 +117,7 @@ def _tasks(batch: DataFrame, table: LsmTable, pace: Pace) -> int:
 def _one_stage(batch: DataFrame, plan: WritePlan) -> DataFrame:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with named_failures():
-            rows = _Arriving(batches, plan, 0)
+            rows = _IncomingBatches(batches, plan, 0)
             yield _report((write_partition(plan, rows, _token()), [], rows.bytes))
 
     return batch.coalesce(1).mapInArrow(write, "written binary")
@@ -127,7 +129,7 @@ def _two_stages(batch: DataFrame, plan: WritePlan, tasks: int) -> DataFrame:
 
     def send(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source = _token().task
-        rows = _Arriving(batches, reading, source)
+        rows = _IncomingBatches(batches, reading, source)
         with named_failures():
             yield from RunSender(reading, tasks, source).send(rows)
 
@@ -143,7 +145,7 @@ def _two_stages(batch: DataFrame, plan: WritePlan, tasks: int) -> DataFrame:
     return sent.repartitionById(tasks, TASK).mapInArrow(write, "written binary")
 
 
-class _Arriving:
+class _IncomingBatches:
     """Batches from Spark in the table's types, with the position of each row where that orders them.
 
     Attributes:
@@ -156,20 +158,20 @@ class _Arriving:
         self.bytes = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        counted = control.ROW in self._plan.arrival_fields
+        counted = control_columns.ROW in self._plan.arrival_fields
         for batch in self._batches:
             self.bytes += batch.nbytes
             rows = fit_known(batch, self._plan.schema)
             if counted:
                 position = np.arange(self._next, self._next + batch.num_rows)
-                rows = rows.append_column(control.ROW, pa.array(position))
+                rows = rows.append_column(control_columns.ROW, pa.array(position))
                 self._next += batch.num_rows
             yield rows
 
 
 def _token() -> WriteToken:
     """The task attempt that runs here."""
-    spare_the_collector()
+    freeze_gc()
     task = TaskContext.get()
     assert task is not None
     return WriteToken(task.partitionId(), task.stageId(), task.taskAttemptId())
@@ -180,7 +182,7 @@ def _report(result: object) -> pa.RecordBatch:
 
 
 @cache
-def spare_the_collector() -> None:
+def freeze_gc() -> None:
     """Take what is there by now, the imported modules above all, out of the garbage collector's sight.
 
     Spark's workers run a full collection after every task. With pyarrow and pandas loaded that takes 25 ms, which is
@@ -205,19 +207,19 @@ def _transfer(spark: SparkSession, transfer: Transfer) -> Iterator[None]:
 
 
 @contextmanager
-def raised_as_ours() -> Iterator[None]:
+def unwrapped_errors() -> Iterator[None]:
     """Raise an error of ours that a task raised as itself; Spark hands it over as text in the middle of its own."""
     try:
         yield
     except PySparkException as error:
-        ours = _error_of_ours(error)
+        ours = _own_error(error)
         if ours is None:
             raise
         raise ours from None
 
 
-def _error_of_ours(error: PySparkException) -> LsmError | None:
-    found = _OURS.search(str(error))
+def _own_error(error: PySparkException) -> LsmError | None:
+    found = _OWN_ERROR.search(str(error))
     kind = getattr(errors, found[1], None) if found else None
     if found and isinstance(kind, type) and issubclass(kind, LsmError):
         return kind(found[2].strip())

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.read.file_view import FileSlice
+from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.read.scan import Scan
 from streaming_lsm.storage.failures import named_failures, names_failures
 from streaming_lsm.table import LsmTable

@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from streaming_lsm.spark.batch_writer import raised_as_ours
+from streaming_lsm.spark.batch_writer import unwrapped_errors
 from streaming_lsm.storage.failures import named_failures
 
 T = TypeVar("T")
@@ -61,6 +61,6 @@ class SparkEngine:
         frame = self.spark.createDataFrame(pa.table({"number": numbers, "item": pickled}))
         tasks = min(len(numbered), _TASKS_A_CORE * self.width)
         frame = frame.repartitionById(tasks, F.col("number") % tasks)
-        with raised_as_ours():
+        with unwrapped_errors():
             rows = frame.mapInArrow(run, "number int, result binary").collect()
         return iter([pickle.loads(row.result) for row in sorted(rows, key=lambda row: row.number)])

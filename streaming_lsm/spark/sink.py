@@ -13,15 +13,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.errors import ConfigError, TableNotFound
+from streaming_lsm.spark.batch_size_history import BatchSizeHistory
 from streaming_lsm.spark.batch_writer import write_batch
 from streaming_lsm.spark.engine import SparkEngine
-from streaming_lsm.spark.pace import Pace
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.table import LsmTable
-from streaming_lsm.timeline.replay import ReplayIdentity, WriterLedger
-from streaming_lsm.write.control import CONTROL_COLUMNS, ROW
-from streaming_lsm.write.dead_letters import batch_folder
+from streaming_lsm.txn.batch_ledger import BatchIdentity, WriterLedger
+from streaming_lsm.write.intake.control_columns import CONTROL_COLUMNS, ROW
+from streaming_lsm.write.intake.dead_letters import batch_folder
 from streaming_lsm.write.numbers import BatchNumbers
 from streaming_lsm.write.plan import DeadLetters
 
@@ -59,7 +59,7 @@ class LsmSink:
         self._dead_letters = _dead_letter_path(self._options)
         self._table: LsmTable | None = None
         self._numbers: dict[int, BatchNumbers] = {}
-        self._pace = Pace()
+        self._pace = BatchSizeHistory()
 
     @names_failures
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -118,7 +118,7 @@ class LsmSink:
         hidden = {*CONTROL_COLUMNS, *self._options[config.ARRIVAL_FIELDS]}
         return pa.schema([field for field in _arrow_schema(batch) if field.name not in hidden])
 
-    def _identity(self, batch: DataFrame, batch_id: int) -> ReplayIdentity:
+    def _identity(self, batch: DataFrame, batch_id: int) -> BatchIdentity:
         """Who writes which batch: the query's id survives restarts from the same checkpoint."""
         query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         writer = self._options[config.WRITER_ID] or query
@@ -126,9 +126,9 @@ class LsmSink:
             raise ConfigError(
                 f"outside a streaming query set {config.WRITER_ID.key}, so that a repeated batch id is recognised"
             )
-        return ReplayIdentity(writer, batch_id)
+        return BatchIdentity(writer, batch_id)
 
-    def _dead_letters_of(self, identity: ReplayIdentity) -> DeadLetters | None:
+    def _dead_letters_of(self, identity: BatchIdentity) -> DeadLetters | None:
         """The batch's own folder, emptied of what an earlier attempt at the batch left."""
         if self._dead_letters is None:
             return None
@@ -138,7 +138,7 @@ class LsmSink:
         return DeadLetters(storage, folder)
 
 
-def _report_replay(ledger: WriterLedger, identity: ReplayIdentity) -> None:
+def _report_replay(ledger: WriterLedger, identity: BatchIdentity) -> None:
     last = ledger.writers[identity.writer_id].batch_id
     if identity.batch_id == last:
         _LOG.info("batch %d of %s was committed before, nothing is written", last, identity.writer_id)
@@ -150,7 +150,7 @@ def _report_replay(ledger: WriterLedger, identity: ReplayIdentity) -> None:
     )
 
 
-def _report_stranger(ledger: WriterLedger, identity: ReplayIdentity) -> None:
+def _report_stranger(ledger: WriterLedger, identity: BatchIdentity) -> None:
     if ledger.writers and identity.writer_id not in ledger.writers:
         _LOG.warning(
             "%s writes to this table for the first time, which %s wrote before: if its checkpoint was lost, events "

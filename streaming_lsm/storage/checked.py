@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from streaming_lsm.format.checksum_file import check_sums, checksum_path
+from streaming_lsm.format.checksum_file import checksum_path, verify_checksums
 from streaming_lsm.storage.base import Storage
 
 
@@ -17,5 +17,5 @@ def read_checked(storage: Storage, path: str) -> bytes:
     """
     data = storage.read(path, None)
     with suppress(FileNotFoundError):
-        check_sums(data, storage.read(checksum_path(path)), path)
+        verify_checksums(data, storage.read(checksum_path(path)), path)
     return data

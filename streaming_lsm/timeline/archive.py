@@ -1,4 +1,7 @@
-"""The archived timeline: when instants that left the active timeline were completed (format 02, Archived timeline)."""
+"""The archived timeline: when instants that left the active timeline were completed.
+
+See docs/format/02-timeline.md, "Archived timeline".
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_lsm.errors import CorruptFileError
-from streaming_lsm.format.avro_columns import decode_data_block
-from streaming_lsm.format.log_blocks import BlockType, Header, read_blocks
+from streaming_lsm.format.avro.record_reader import decode_data_block
+from streaming_lsm.format.log.inline_blocks import BlockType, Header, read_blocks
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.checked import read_checked
 from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, WRITE_ACTIONS, Instant

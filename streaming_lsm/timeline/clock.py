@@ -1,4 +1,4 @@
-"""Times of the timeline: 17 digits that only ever grow (format 02, Instant time)."""
+"""Times of the timeline: 17 digits that only ever grow (docs/format/02-timeline.md, "Instant time")."""
 
 from __future__ import annotations
 

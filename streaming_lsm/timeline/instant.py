@@ -1,4 +1,4 @@
-"""One action on a table and the file names that record its state (format 02, File names)."""
+"""One action on a table and the file names that record its state (docs/format/02-timeline.md, "File names")."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streaming_lsm.errors import UnsupportedTable
 
 TIMELINE_FOLDER = ".hoodie/timeline"
 FLAT_FOLDER = ".hoodie"
-"""Where the timeline of layout 1 lies (format 02, Layout 1)."""
+"""Where the timeline of layout 1 lies (docs/format/02-timeline.md, "Layout 1")."""
 FLAT = 1
 """Timeline layout of tables up to version 6."""
 

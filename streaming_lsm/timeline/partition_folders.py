@@ -7,8 +7,8 @@ passed over with all that is below it. Symbolic links and special files are refu
 from __future__ import annotations
 
 from streaming_lsm.errors import UnsupportedTable
-from streaming_lsm.format.names import parse_file_name
-from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME
+from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME
 from streaming_lsm.storage.base import FileEntry, Listing, Storage
 from streaming_lsm.timeline.instant import FLAT_FOLDER
 

@@ -1,4 +1,4 @@
-"""The file hoodie.properties: created last, changed under a backup, read through both (format 01).
+"""The file hoodie.properties: created last, changed under a backup, read through both (docs/format/01-table.md).
 
 This package writes a checksum of all keys and values as a comment into it, above the first key and below the last. Hudi
 drops comments when it rewrites the file, so that the checksums are there exactly as long as they are right. There are
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, Fenced, SchemaError, TableNotFound
-from streaming_lsm.format.table_properties import table_checksum
+from streaming_lsm.format.table.properties import table_checksum
 from streaming_lsm.java_properties import parse_properties, print_properties
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.clock import Clock, system_clock
@@ -29,7 +29,7 @@ BACKUP_PATH = ".hoodie/hoodie.properties.backup"
 
 PROPERTIES_BYTES = 4 << 20
 """More than any table needs; the schema of 10,000 columns takes 0.7 MiB."""
-_MOST_LINES = 2000
+_MAX_LINES = 2000
 """Tables have fewer than a hundred keys; each unknown one is compared with those that are missing."""
 
 _CHECKSUM = "hoodie.table.checksum"
@@ -46,7 +46,9 @@ _FOLDERS = (
 
 
 def create_table_files(storage: Storage, properties: Mapping[str, str], clock: Clock = system_clock) -> None:
-    """Make a table out of a folder (format 01, Directories). There is a table once the last file is there.
+    """Make a table out of a folder. There is a table once the last file is there.
+
+    See docs/format/01-table.md, "Directories".
 
     Raises:
         CommitConflict: there is a table already, perhaps made by another process this moment.
@@ -187,8 +189,8 @@ def _read(storage: Storage, path: str) -> _Found | None:
     source, data = f"{storage.uri}/{path}", b""
     try:
         data = storage.read(path, PROPERTIES_BYTES)
-        if data.count(b"\n") + data.count(b"\r") > _MOST_LINES:
-            raise CorruptFileError(f"{source}: more than {_MOST_LINES} lines: restore the file from a copy")
+        if data.count(b"\n") + data.count(b"\r") > _MAX_LINES:
+            raise CorruptFileError(f"{source}: more than {_MAX_LINES} lines: restore the file from a copy")
         values = parse_properties(data, source)
     except FileNotFoundError:
         return None

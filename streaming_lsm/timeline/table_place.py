@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 from streaming_lsm.config import CREATE_OVER_FILES
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.format.names import parse_file_name
-from streaming_lsm.format.partition_metadata import PARTITION_METADATA_NAME
+from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME
 from streaming_lsm.storage.base import Names, Storage
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.timeline.instant import FLAT_FOLDER
 from streaming_lsm.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH
 
 _LOG = logging.getLogger(__name__)
-_MOST_FOLDERS, _MOST_NAMES = 1_000, 100_000
+_MAX_FOLDERS, _MAX_NAMES = 1_000, 100_000
 
 
 def check_place(storage: Storage, *, over_files: bool) -> None:
@@ -75,7 +75,7 @@ def _folders(storage: Storage) -> Iterator[tuple[str, Names]]:
             continue
         folders, names = folders + 1, names + len(found)
         yield folder, found
-        if folders >= _MOST_FOLDERS or names > _MOST_NAMES:
+        if folders >= _MAX_FOLDERS or names > _MAX_NAMES:
             _LOG.warning(
                 "%s: only %d folders with %d names were searched for other tables and old data files",
                 *(storage.uri, folders, names),

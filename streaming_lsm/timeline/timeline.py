@@ -1,4 +1,4 @@
-"""The active timeline as it was at one moment (format 02)."""
+"""The active timeline as it was at one moment (docs/format/02-timeline.md)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from datetime import date
 from functools import cached_property
 
 from streaming_lsm.errors import ConfigError, CorruptFileError
-from streaming_lsm.format.clean import CleanMetadata
-from streaming_lsm.format.commit import CommitMetadata
-from streaming_lsm.format.commit_json import decode_json
-from streaming_lsm.format.rollback import RollbackMetadata
+from streaming_lsm.format.actions.clean import CleanMetadata
+from streaming_lsm.format.actions.commit import CommitMetadata, decode_json
+from streaming_lsm.format.actions.rollback import RollbackMetadata
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.archive import archived_completions
 from streaming_lsm.timeline.clock import instant_digits, moment_text
@@ -52,7 +51,8 @@ class Timeline:
         first: the smallest requested time of any action, ``""`` when there is none. Older actions are archived.
         until: set on a timeline as of a time: archived writes count up to it.
         until_by_request: whether `until` is compared with their requested times instead of completion times.
-        layout: the timeline layout (format 02); the times of layout 1 are requested and completion times in one.
+        layout: the timeline layout (docs/format/02-timeline.md); the times of layout 1 are requested and completion
+            times in one.
         names: the names it was loaded from; none where it was made of another timeline.
     """
 
@@ -108,7 +108,8 @@ class Timeline:
         """When the write at `requested` took effect; None when it did not.
 
         A write older than the active timeline is archived. One that the archive does not know either counts as
-        completed at its requested time (format 10, rules 9 and 10), unless a rollback that is still on the timeline
+        completed at its requested time (docs/format/10-rules.md, "Rule 9", "Rule 10"), unless a rollback that is still
+        on the timeline
         undid it: a task that outlived its driver may have left a file of it.
         """
         if requested in self._completions:
@@ -148,7 +149,7 @@ class Timeline:
         return CommitMetadata.decode(data, instant.path)
 
     def as_of(self, value: str | date, zone: str = "UTC") -> Timeline:
-        """The timeline with only the writes that count at a point in time (format 10, rule 7).
+        """The timeline with only the writes that count at a point in time (docs/format/10-rules.md, "Rule 7").
 
         Args:
             value: the requested time of a completed write: that write and those requested before it count. Any

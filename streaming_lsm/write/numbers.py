@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Generic, TypeVar
 
-from streaming_lsm.format.commit import WriteStat
+from streaming_lsm.format.actions.commit import WriteStat
 
 T = TypeVar("T")
 

@@ -10,21 +10,21 @@ from time import perf_counter
 import pyarrow as pa
 
 from streaming_lsm.errors import StorageError
-from streaming_lsm.format.commit import WriteStat
-from streaming_lsm.format.names import WriteToken
+from streaming_lsm.format.actions.commit import WriteStat
+from streaming_lsm.format.table.file_names import WriteToken
+from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.storage.failures import no_room
-from streaming_lsm.timeline.heartbeat import check_still_inflight
-from streaming_lsm.write.base_merge import BaseMerger
-from streaming_lsm.write.dead_letters import DeadLetterBox
-from streaming_lsm.write.group_writer import GroupWriter
+from streaming_lsm.write.buffer.record_buffer import RecordBuffer
+from streaming_lsm.write.files.file_group_writer import FileGroupWriter
+from streaming_lsm.write.files.merge_handle import MergeHandle
+from streaming_lsm.write.intake.dead_letters import DeadLetterBox
+from streaming_lsm.write.intake.tombstones import LastEvents
 from streaming_lsm.write.numbers import TaskNumbers, Timed
 from streaming_lsm.write.plan import WritePlan
-from streaming_lsm.write.record_buffer import RecordBuffer
-from streaming_lsm.write.tombstones import LastEvents
 
 
 @dataclass(frozen=True)
-class Written:
+class WriteResult:
     """What one task, or a whole batch, has written.
 
     Attributes:
@@ -38,15 +38,15 @@ class Written:
     numbers: TaskNumbers = field(default_factory=TaskNumbers)
 
     @staticmethod
-    def joined(parts: Iterable[Written]) -> Written:
+    def joined(parts: Iterable[WriteResult]) -> WriteResult:
         """What several tasks have written."""
         found = list(parts)
         stats = tuple(stat for part in found for stat in part.stats)
         events = tuple(events for part in found for events in part.last_events)
-        return Written(stats, events, TaskNumbers.joined(part.numbers for part in found))
+        return WriteResult(stats, events, TaskNumbers.joined(part.numbers for part in found))
 
 
-def write_partition(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToken) -> Written:
+def write_partition(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToken) -> WriteResult:
     """Write all rows of some buckets.
 
     Args:
@@ -63,7 +63,7 @@ def write_partition(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: W
 
 
 @dataclass(frozen=True)
-class Collected:
+class CollectedRows:
     """The rows of one task, checked, and its unreadable events.
 
     Attributes:
@@ -79,7 +79,7 @@ class Collected:
     check_seconds: float = 0.0
 
 
-def collect(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToken) -> Collected:
+def collect(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToken) -> CollectedRows:
     """The first half of `write_partition`, which finds bad input and writes nothing; the plan needs no instant."""
     buffer, letters, received = RecordBuffer(plan), DeadLetterBox(plan, token), Timed(batches)
     try:
@@ -90,10 +90,10 @@ def collect(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToke
     except BaseException:
         buffer.close()
         raise
-    return Collected(buffer, letters, received.seconds, spent - received.seconds)
+    return CollectedRows(buffer, letters, received.seconds, spent - received.seconds)
 
 
-def write_collected(plan: WritePlan, collected: Collected, token: WriteToken) -> Written:
+def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken) -> WriteResult:
     """The second half of `write_partition`."""
     buffer = collected.buffer
     writer = _writer(plan, token, buffer)
@@ -114,17 +114,17 @@ def write_collected(plan: WritePlan, collected: Collected, token: WriteToken) ->
     finally:
         buffer.close()
     spent = perf_counter() - begun
-    return Written(stats, (buffer.last_events,), _numbers(collected, spent))
+    return WriteResult(stats, (buffer.last_events,), _numbers(collected, spent))
 
 
-def _writer(plan: WritePlan, token: WriteToken, buffer: RecordBuffer) -> GroupWriter | BaseMerger:
+def _writer(plan: WritePlan, token: WriteToken, buffer: RecordBuffer) -> FileGroupWriter | MergeHandle:
     row_group = min(plan.files.row_group_bytes, buffer.budget.row_group)
     plan = replace(plan, files=replace(plan.files, row_group_bytes=row_group))
-    kind = BaseMerger if plan.config.is_copy_on_write else GroupWriter
+    kind = MergeHandle if plan.config.is_copy_on_write else FileGroupWriter
     return kind(plan, token, buffer.meter)
 
 
-def _numbers(collected: Collected, write_seconds: float) -> TaskNumbers:
+def _numbers(collected: CollectedRows, write_seconds: float) -> TaskNumbers:
     buffer = collected.buffer
     return TaskNumbers(
         rows_in=buffer.rows_in,

@@ -10,17 +10,17 @@ import pyarrow as pa
 
 from streaming_lsm import config
 from streaming_lsm.config import Options
-from streaming_lsm.format.names import bucket_file_id
-from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.file_group.file_system_view import BaseFile
+from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.format.table.file_names import BucketId, bucket_file_id
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.read.file_view import BaseFile
 from streaming_lsm.schema import delete_log_schema
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.write.tombstones import OpenDeletes
 
-FileGroup = tuple[str, int]
-"""Partition path and bucket number."""
+OpenDeletes = Mapping[str, str]
+"""Record key by source: the delete of this key was the last event, its tombstone may come next."""
+
 
 UPSERT, INSERT, BULK_INSERT, DELETE = "upsert", "insert", "bulk_insert", "delete"
 
@@ -33,7 +33,8 @@ class FileOptions:
         codec: Parquet codec.
         row_group_rows: rows per row group.
         page_bytes: uncompressed bytes per page.
-        bloom_kind, bloom_entries, bloom_fpp, bloom_max_entries: bloom filter of base files (format 07).
+        bloom_kind, bloom_entries, bloom_fpp, bloom_max_entries: bloom filter of base files
+            (docs/format/07-index-and-metadata.md).
         row_group_bytes: bytes in memory at which a row group ends, however few rows it has.
         log_bytes: bytes at which a log file ends and the next version begins.
         base_bytes: bytes above which a base file is worth a warning.
@@ -86,8 +87,8 @@ class LiveGroups:
         bases: their newest base files; only a copy-on-write table needs them.
     """
 
-    file_ids: Mapping[FileGroup, str] = field(default_factory=dict)
-    bases: Mapping[FileGroup, BaseFile] = field(default_factory=dict)
+    file_ids: Mapping[BucketId, str] = field(default_factory=dict)
+    bases: Mapping[BucketId, BaseFile] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,8 @@ class WritePlan:
     combine: bool
     arrival_fields: tuple[str, ...]
     files: FileOptions
-    file_ids: Mapping[FileGroup, str]
-    bases: Mapping[FileGroup, BaseFile] = field(default_factory=dict)
+    file_ids: Mapping[BucketId, str]
+    bases: Mapping[BucketId, BaseFile] = field(default_factory=dict)
     dead_letters: DeadLetters | None = None
     open_deletes: OpenDeletes = field(default_factory=dict)
     instant: str = ""
@@ -155,7 +156,7 @@ class WritePlan:
         """Columns of this table's delete logs."""
         return delete_log_schema(self.schema, self.rule.ordering_fields)
 
-    def file_id(self, group: FileGroup) -> str:
+    def file_id(self, group: BucketId) -> str:
         """The file group's id: the live one, else one that every attempt at this batch makes alike."""
         known = self.file_ids.get(group)
         if known is not None:
@@ -164,6 +165,6 @@ class WritePlan:
         unique = uuid.uuid5(uuid.NAMESPACE_URL, f"{self.config.name}/{self.instant}/{partition}/{bucket}")
         return bucket_file_id(bucket, unique)
 
-    def starts_group(self, group: FileGroup) -> bool:
+    def starts_group(self, group: BucketId) -> bool:
         """Whether the batch creates this file group."""
         return group not in self.file_ids

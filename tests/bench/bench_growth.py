@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streaming_lsm import LsmTable
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.merge.runs import Run, merge_runs
+from streaming_lsm.merge.runs import SortedRun, merge_runs
 from streaming_lsm.schema import RECORD_KEY, to_avro
 from tests.bench.result import Result, in_turns
 from tests.bench.workload import KEY, ORDERING, orders
@@ -60,7 +60,7 @@ def _commit(table: LsmTable, schema: str) -> None:
 
 
 def _merge(sources: list[list[pa.RecordBatch]]) -> None:
-    runs = [Run(f"run {number}", iter(batches)) for number, batches in enumerate(sources)]
+    runs = [SortedRun(f"run {number}", iter(batches)) for number, batches in enumerate(sources)]
     (block,) = merge_runs(runs, MergeRule(True, (ORDERING,)))
     if block.rows.num_rows != 1:
         raise AssertionError("one key came out more than once")

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from streaming_lsm import LsmSink, LsmTable
-from streaming_lsm.format.names import WriteToken
+from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.spark.session import local_session
-from streaming_lsm.timeline.replay import ReplayIdentity
+from streaming_lsm.txn.batch_ledger import BatchIdentity
 from streaming_lsm.write.partition_writer import write_partition
 from tests.bench.bench_sink import OPTIONS
 from tests.bench.reference.latency import move_only
@@ -81,13 +81,24 @@ def _commits(folder: str) -> list[Result]:
         taken = tuple(_commit(table, events, next(numbers)) for _ in range(RUNS))
         bound = (COMMIT_SECONDS,) * RUNS
         name = f"commit at {instants:,} instants"
-        results.append(Result(name, taken, bound, 1, "commits", 1.0, False, "no reference: the bound, 50 ms"))
+        results.append(
+            Result(
+                name=name,
+                ours=taken,
+                reference=bound,
+                work=1,
+                unit="commits",
+                target=1.0,
+                speed=False,
+                note="no reference: the bound, 50 ms",
+            )
+        )
     return results
 
 
 def _commit(table: LsmTable, events: pa.Table, number: int) -> float:
     """Seconds from the end of the tasks, which wrote a file for each bucket, until the instant is complete."""
-    with table.transaction(ReplayIdentity("bench", number)) as transaction:
+    with table.transaction(BatchIdentity("bench", number)) as transaction:
         plan = table.plan(transaction, "upsert").at(transaction.begin())
         written = write_partition(plan, events.to_batches(), WriteToken(0, 0, 0))
         begun = time.perf_counter()

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streaming_lsm import LsmTable
-from streaming_lsm.spark.batch_writer import BatchWritten
+from streaming_lsm.spark.batch_writer import BatchResult
 from tests.support.cluster import cluster, two_hosts
 from tests.support.lake import OrdersLake, data_files
 from tests.support.task_faults import CREATE, FINISHED, MARKER, MIDDLE, Blow, Fault, hung, struck
@@ -49,7 +49,7 @@ def test_what_a_late_task_writes_before_the_commit_is_removed(spark: SparkSessio
     lake = OrdersLake(spark, tmp_path, {"lsm.write.shuffle.partitions": 2})
     lake.produce(0, 1)
 
-    def release(batch: int, done: BatchWritten) -> None:
+    def release(batch: int, done: BatchResult) -> None:
         listed = {stat.path for stat in done.written.stats}
         (faults / "release").touch()
         wait_until(lambda: not late_worker(faults).exists(), "the late task does not end")

@@ -28,11 +28,11 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm.errors import CommitConflict, CommitUnknown
-from streaming_lsm.timeline.decision import DECISION_FOLDER
-from streaming_lsm.timeline.heartbeat import HEARTBEAT_FOLDER
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
+from streaming_lsm.lock.markers import TEMP_FOLDER
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
-from streaming_lsm.timeline.markers import TEMP_FOLDER
-from streaming_lsm.timeline.waiting import pending_cleans
+from streaming_lsm.txn.decision import DECISION_FOLDER
+from streaming_lsm.txn.planned_actions import pending_cleans
 from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, assert_sound
 from tests.support.small_tables import create, shown
 from tests.support.stopped_driver import (

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from streaming_lsm.format.clean import CleanMetadata, CleanPlan, RetainedInstant, decode_savepoint
-from streaming_lsm.format.commit import CommitMetadata, base_file_stat
-from streaming_lsm.format.compaction_plan import CompactionPlan
-from streaming_lsm.format.names import BaseFileName, parse_file_name
+from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan, RetainedInstant, decode_savepoint
+from streaming_lsm.format.actions.commit import CommitMetadata, base_file_stat
+from streaming_lsm.format.actions.compaction_plan import CompactionPlan
+from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
 
 TIMELINE = Path(__file__).parent / "data" / "format" / "timeline"
 COMPACTION = TIMELINE / "v9_mor_compaction"

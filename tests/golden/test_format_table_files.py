@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm.errors import UnsupportedTable
-from streaming_lsm.format.base_footer import base_file_footer, bloom_of_footer
+from streaming_lsm.format.base_file_footer import base_file_footer, bloom_of_footer
 from streaming_lsm.format.bloom import BloomFilter
-from streaming_lsm.format.names import BaseFileName, InlineLogName, parse_file_name
-from streaming_lsm.format.partition_metadata import PartitionMetadata, parse_partition_metadata
-from streaming_lsm.format.table_config import TableConfig
-from streaming_lsm.format.table_properties import table_checksum
+from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, parse_file_name
+from streaming_lsm.format.table.partition_metadata import PartitionMetadata, parse_partition_metadata
+from streaming_lsm.format.table.properties import table_checksum
 from streaming_lsm.java_properties import parse_properties, print_properties
 
 DATA = Path(__file__).parent / "data" / "format"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from streaming_lsm.format.commit import NO_COMMIT, CommitMetadata, base_file_stat, log_file_stat
-from streaming_lsm.format.names import BaseFileName, InlineLogName, LogFileName, LogKind, parse_file_name
-from streaming_lsm.format.rollback import RollbackMetadata, RollbackPlan
+from streaming_lsm.format.actions.commit import NO_COMMIT, CommitMetadata, base_file_stat, log_file_stat
+from streaming_lsm.format.actions.rollback import RollbackMetadata, RollbackPlan
+from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, LogFileName, LogKind, parse_file_name
 
 TIMELINE = Path(__file__).parent / "data" / "format" / "timeline"
 COMMITS = sorted(path for path in TIMELINE.glob("*/*") if path.name.endswith("commit"))

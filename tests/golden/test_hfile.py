@@ -13,16 +13,16 @@ import pytest
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.bloom import BloomFilter
-from streaming_lsm.format.hfile import HFile
-from streaming_lsm.format.hfile_block import DATA, HEADER, ROOT_INDEX, Codec, read_block
-from streaming_lsm.format.hfile_trailer import TRAILER_BYTES
-from streaming_lsm.format.hfile_writer import write_hfile
-from streaming_lsm.format.metadata_records import (
+from streaming_lsm.format.hfile.block import DATA, HEADER, ROOT_INDEX, Codec, read_block
+from streaming_lsm.format.hfile.reader import HFile
+from streaming_lsm.format.hfile.trailer import TRAILER_BYTES
+from streaming_lsm.format.hfile.writer import write_hfile
+from streaming_lsm.format.metadata.records import (
     ALL_PARTITIONS_KEY,
     ColumnStats,
     FileBloom,
-    FileEntry,
     FilesRecord,
+    MetadataFileInfo,
     MetadataRecord,
     RecordLocation,
     encode_record,
@@ -130,7 +130,7 @@ def test_the_bloom_filter_of_a_base_file_is_made_from_its_keys() -> None:
 
 
 def test_base_and_logs_of_the_files_partition_list_the_tables_folders() -> None:
-    merged: dict[str, dict[str, FileEntry]] = {}
+    merged: dict[str, dict[str, MetadataFileInfo]] = {}
     for name in FILES:
         for key, record in _records(name).items():
             assert isinstance(record, FilesRecord)
@@ -197,7 +197,9 @@ def test_our_schema_is_hudis_without_comments() -> None:
 def test_a_file_of_hudi_0_15_is_read_by_its_own_schema() -> None:
     assert _records("r015_files_base.hfile") == {ALL_PARTITIONS_KEY: FilesRecord({}, all_partitions=True)}
     log = _records("r015_files_log.hfile")
-    assert log[ALL_PARTITIONS_KEY] == FilesRecord({"south": FileEntry(0), "north": FileEntry(0)}, all_partitions=True)
+    assert log[ALL_PARTITIONS_KEY] == FilesRecord(
+        {"south": MetadataFileInfo(0), "north": MetadataFileInfo(0)}, all_partitions=True
+    )
     assert {key: len(record.files) for key, record in log.items() if isinstance(record, FilesRecord)} == {
         ALL_PARTITIONS_KEY: 2,
         "north": 2,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.cli import main
+from streaming_lsm.cli.commands import main
 from tests.support.faulty_storage import FaultyStorage
 from tests.support.hudi_tables import FOLDER, MANIFESTS, reads, unpacked
 

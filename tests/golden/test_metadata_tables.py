@@ -11,21 +11,27 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError
-from streaming_lsm.format.files_partition import FIRST_INSTANT, decode_base, decode_log, encode_base, encode_log
-from streaming_lsm.format.hfile import HFile
-from streaming_lsm.format.log_blocks import BlockType, read_blocks
-from streaming_lsm.format.names import BaseFileName, InlineLogName, parse_file_name
-from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.storage.subfolder import Subfolder
-from streaming_lsm.timeline.cache import TimelineCache
-from streaming_lsm.timeline.metadata_listing import (
+from streaming_lsm.format.hfile.reader import HFile
+from streaming_lsm.format.log.inline_blocks import BlockType, read_blocks
+from streaming_lsm.format.metadata.files_partition import (
+    FIRST_INSTANT,
+    decode_base,
+    decode_log,
+    encode_base,
+    encode_log,
+)
+from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, parse_file_name
+from streaming_lsm.metadata.listing import (
     METADATA_TABLE,
-    FilesSlice,
+    MetadataFileSlice,
     folder_listing,
     listing_differences,
     metadata_listing,
 )
-from streaming_lsm.timeline.metadata_state import examine
+from streaming_lsm.metadata.state import check_state
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from tests.support.metadata_tables import assert_settled
@@ -98,8 +104,8 @@ def test_a_healthy_one_is_kept_and_one_that_lost_a_log_or_a_record_is_not(unpack
     metadata, data = Subfolder(storage, METADATA_TABLE), Timeline.load(storage)
     version = load_properties(storage)["hoodie.table.version"]
     own = Timeline.load(metadata)
-    assert examine(metadata, version, data, TimelineCache()) == (own, [])
-    newest = FilesSlice.newest(own, metadata.names("files"))
+    assert check_state(metadata, version, data, TimelineCache()) == (own, [])
+    newest = MetadataFileSlice.newest(own, metadata.names("files"))
     lost = [f"files/{found}" for found in (newest.base, *newest.logs) if found and ".log.1_0-0-0" not in str(found)]
     told = {action.requested for action in data.instants}
     lost += [found.path for found in own.completed_writes if found.requested in told][1:]
@@ -108,7 +114,7 @@ def test_a_healthy_one_is_kept_and_one_that_lost_a_log_or_a_record_is_not(unpack
         content = metadata.read(path)
         metadata.delete(path)
         with pytest.raises(CorruptFileError, match=r"is gone|fallen behind"):
-            examine(metadata, version, data, TimelineCache())
+            check_state(metadata, version, data, TimelineCache())
         metadata.put_if_absent(path, content)
 
 

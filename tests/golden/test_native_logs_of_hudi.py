@@ -1,7 +1,7 @@
 """Real tables with their inline logs written anew as native ones, all of them or every other one: the same rows.
 
 No release of Hudi writes native logs yet; so they are made here, block by block, in the order and with the entries that
-format 03 gives them.
+docs/format/03-native-logs.md gives them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.cli import main
-from streaming_lsm.format.avro_columns import decode_data_block
-from streaming_lsm.format.commit import WriteStat, file_path
-from streaming_lsm.format.delete_block import decode_delete_block
-from streaming_lsm.format.log_blocks import BlockType, Header, LogBlock, read_blocks
+from streaming_lsm.cli.commands import main
+from streaming_lsm.format.actions.commit import WriteStat, file_path
+from streaming_lsm.format.avro.record_reader import decode_data_block
+from streaming_lsm.format.log.delete_block import decode_delete_block
+from streaming_lsm.format.log.inline_blocks import BlockType, Header, LogBlock, read_blocks
 from streaming_lsm.schema import PARTITION_PATH, delete_log_schema, with_meta
 from tests.support.hudi_tables import FOLDER, MANIFESTS, reads, unpacked
 

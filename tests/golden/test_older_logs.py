@@ -11,8 +11,8 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
-from streaming_lsm.format.commit_json import decode_json
-from streaming_lsm.format.log_blocks import BlockType, Header, encode_block, read_blocks
+from streaming_lsm.format.actions.commit import decode_json
+from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_block, read_blocks
 from streaming_lsm.java_properties import parse_properties, print_properties
 from streaming_lsm.spark.datasource import LsmReader
 from tests.support.hudi_tables import unpacked

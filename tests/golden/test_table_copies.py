@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm import LsmTable, readable_table, table
-from streaming_lsm.cli import main
+from streaming_lsm.cli.commands import main
 from streaming_lsm.config import resolve
 from streaming_lsm.java_properties import parse_properties, print_properties
 from streaming_lsm.storage.base import Storage

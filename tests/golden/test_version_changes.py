@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.cli import main
+from streaming_lsm.cli.commands import main
 from streaming_lsm.errors import ConfigError, SchemaError, UnsupportedTable
-from streaming_lsm.format.names import LogFileName, parse_file_name
+from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
 from streaming_lsm.java_properties import parse_properties, print_properties
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.hudi_tables import MANIFESTS, unpacked

@@ -11,10 +11,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from streaming_lsm import LsmTable
-from streaming_lsm.spark.batch_writer import BatchWritten
-from streaming_lsm.timeline import transaction
+from streaming_lsm.lock.runtime import Runtime
+from streaming_lsm.spark.batch_writer import BatchResult
 from streaming_lsm.timeline.clock import instant_text
-from streaming_lsm.timeline.runtime import Runtime
+from streaming_lsm.txn import transaction
 from tests.oracle.validator import validate
 from tests.support.lake import OrdersLake, data_files
 from tests.support.orders import OPTIONS, final_rows, make_orders, rows_of, to_arrow
@@ -43,7 +43,7 @@ def test_a_log_file_that_is_gone_before_the_commit_fails_the_batch(spark: SparkS
     lake.run()
     lake.produce(1)
 
-    def remove_one(batch: int, done: BatchWritten) -> None:
+    def remove_one(batch: int, done: BatchResult) -> None:
         Path(lake.path, done.written.stats[1].path).unlink()
 
     gone = r"CorruptFileError: .* is gone since it was written: write it again"

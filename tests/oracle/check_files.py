@@ -1,4 +1,7 @@
-"""Data files: footers, columns, row order, meta columns, blooms, buckets (formats 01, 03 and 07)."""
+"""Data files: footers, columns, row order, meta columns, blooms, buckets.
+
+See docs/format/01-table.md; docs/format/03-native-logs.md; docs/format/07-index-and-metadata.md.
+"""
 
 from __future__ import annotations
 

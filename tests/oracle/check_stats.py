@@ -1,4 +1,7 @@
-"""Write stats against the files on disk (format 02; 10 rules 26, 34, 35 and 36)."""
+"""Write stats against the files on disk.
+
+See docs/format/02-timeline.md; docs/format/10-rules.md, "Rule 26", "Rule 34", "Rule 35", "Rule 36".
+"""
 
 from __future__ import annotations
 

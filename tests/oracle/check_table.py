@@ -1,4 +1,4 @@
-"""hoodie.properties, folders and leftovers (format 01; 10 rules 31 and 33)."""
+"""hoodie.properties, folders and leftovers (docs/format/01-table.md; docs/format/10-rules.md, "Rule 31", "Rule 33")."""
 
 from __future__ import annotations
 

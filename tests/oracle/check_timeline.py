@@ -1,4 +1,7 @@
-"""Names, times and contents of the timeline (format 02; 10 rules 28 and 29)."""
+"""Names, times and contents of the timeline.
+
+See docs/format/02-timeline.md; docs/format/10-rules.md, "Rule 28", "Rule 29".
+"""
 
 from __future__ import annotations
 

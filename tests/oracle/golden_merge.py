@@ -95,7 +95,10 @@ def commit_time(table: TableBuilder) -> Expect:
 
 @golden(Layout(FIELDS, buckets=1, mode="COMMIT_TIME_ORDERING"))
 def commit_time_with_ordering_field(table: TableBuilder) -> Expect:
-    """COMMIT_TIME_ORDERING ignores ordering fields that are set; its delete logs hold the key only (10 rule 20)."""
+    """COMMIT_TIME_ORDERING ignores ordering fields that are set; its delete logs hold the key only.
+
+    See docs/format/10-rules.md, "Rule 20".
+    """
     with table.deltacommit(at(1), at(1, 500)) as write:
         write.log(rows(HEAD, ("a", "a1", 100), ("b", "b1", 100)))
     with table.deltacommit(at(2), at(2, 500)) as write:
@@ -159,7 +162,10 @@ def repeated_keys(table: TableBuilder) -> Expect:
 
 @golden(Layout([*FIELDS, ("_hoodie_is_deleted", ["null", "boolean"])], buckets=1))
 def base_equal_keys(table: TableBuilder) -> Expect:
-    """Equal keys in one base file are folded; a flag counts only where a log row meets the key (10 rule 11)."""
+    """Equal keys in one base file are folded; a flag counts only where a log row meets the key.
+
+    See docs/format/10-rules.md, "Rule 11".
+    """
     head = "id name ts _hoodie_is_deleted"
     with table.deltacommit(at(1), at(1, 500), "BULK_INSERT") as write:
         write.base(
@@ -188,7 +194,7 @@ def base_equal_keys(table: TableBuilder) -> Expect:
 
 @golden(Layout([("id", "string"), ("name", ["null", "string"]), ("ts", "int")], buckets=1))
 def int_ordering(table: TableBuilder) -> Expect:
-    """In an INT ordering column a delete with the value 0 orders by commit time (10 rule 5)."""
+    """In an INT ordering column a delete with the value 0 orders by commit time (docs/format/10-rules.md, "Rule 5")."""
     with table.deltacommit(at(1), at(1, 500)) as write:
         write.log(rows(HEAD, ("a", "a1", 10), ("b", "b1", 10), ("c", "c1", -5)))
     with table.deltacommit(at(2), at(2, 500)) as write:
@@ -224,7 +230,10 @@ def null_ordering(table: TableBuilder) -> Expect:
     Layout([("id", "string"), ("name", ["null", "string"]), ("ver", ["null", "string"])], ordering=["ver"], buckets=1)
 )
 def string_ordering(table: TableBuilder) -> Expect:
-    """String ordering values compare by UTF-8 bytes; null in a data row is lower than all (10 rule 12)."""
+    """String ordering values compare by UTF-8 bytes; null in a data row is lower than all.
+
+    See docs/format/10-rules.md, "Rule 12".
+    """
     head = "id name ver"
     with table.deltacommit(at(1), at(1, 500)) as write:
         write.log(
@@ -242,7 +251,10 @@ TWO = [("id", "string"), ("name", ["null", "string"]), ("day", ["null", {"type":
 
 @golden(Layout([*TWO, ("seq", ["null", "int"])], ordering=("day", "seq"), buckets=1))
 def two_ordering_fields(table: TableBuilder) -> Expect:
-    """Two ordering fields compare as a tuple; a delete with all null orders by commit time (10 rule 6), (day, 0) no."""
+    """Two ordering fields compare as a tuple; a delete with all null orders by commit time, (day, 0) no.
+
+    See docs/format/10-rules.md, "Rule 6".
+    """
     one, two = date(2026, 1, 1), date(2026, 1, 2)
     head = "id name day seq"
     with table.deltacommit(at(1), at(1, 500)) as write:

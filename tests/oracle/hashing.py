@@ -1,4 +1,4 @@
-"""Bucket hash and bloom filters (format 07)."""
+"""Bucket hash and bloom filters (docs/format/07-index-and-metadata.md)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def java_list_hash(values: Sequence[str | None]) -> int:
 
 
 def hash_values(key: str, key_fields: Sequence[str], hash_fields: Sequence[str]) -> list[str | None]:
-    """Take the hashed values out of a record key (format 07 'Hash input', 10 rule 13)."""
+    """Take the hashed values out of a record key.
+
+    See docs/format/07-index-and-metadata.md, "Simple bucket index"; docs/format/10-rules.md, "Rule 13".
+    """
     if "," not in key or ":" not in key:
         return [key]
     kept: list[str | None] = []

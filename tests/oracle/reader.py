@@ -2,7 +2,8 @@
 
 Per key, number the records in merge order. Let c be the last delete that orders by commit time. What lies before c
 does not count; of what comes after it the largest ordering value wins, ties go to the latest; with nothing after it the
-delete itself stands. A winning delete gives no row, unless the key is in the base file alone (format 05, 10 rule 11).
+delete itself stands. A winning delete gives no row, unless the key is in the base file alone (docs/format/05-merge.md;
+docs/format/10-rules.md, "Rule 11").
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def _table_schema(visible: dict[str, Completed]) -> pa.Schema | None:
 
 def _completion_times(table: Table, files: list[DataFile], writes: dict[str, Completed], point: AsOf) -> dict[str, str]:
     """Return the completion times of visible instants; one that nobody knows of and that is older than the active
-    timeline completed when it was requested (10 rules 9 and 10)."""
+    timeline completed when it was requested (docs/format/10-rules.md, "Rule 9", "Rule 10")."""
     times = {instant: write.completion for instant, write in writes.items()}
     for file in files:
         if file.instant < table.timeline.first and file.instant not in table.timeline.pending:
@@ -170,7 +171,10 @@ def _place(
 
 
 def _newest_slice(members: list[tuple[DataFile, str]]) -> list[DataFile]:
-    """Take the newest base file and the logs that completed at or after its instant (10 rule 8)."""
+    """Take the newest base file and the logs that completed at or after its instant.
+
+    See docs/format/10-rules.md, "Rule 8".
+    """
     bases = [file for file, _ in members if file.kind == "base"]
     newest = max((file.instant for file in bases), default="")
     base = [file for file in bases if file.instant == newest]
@@ -192,7 +196,10 @@ def _compacted_block_times(con: duckdb.DuckDBPyConnection, logs: Sequence[DataFi
 
 
 def _merge_order(files: list[DataFile], covers: dict[str, list[str]]) -> list[DataFile]:
-    """Order a slice's files; covered ones are dropped, their stand-in sorts at the newest of them (10 rule 3)."""
+    """Order a slice's files; covered ones are dropped, their stand-in sorts at the newest of them.
+
+    See docs/format/10-rules.md, "Rule 3".
+    """
     lists: dict[str, set[str]] = {}
     for file in files:
         for time in covers.get(str(file.path), []):

@@ -1,4 +1,7 @@
-"""What lies in a table's folder: properties, timeline and data files, as found (formats 01 and 02)."""
+"""What lies in a table's folder: properties, timeline and data files, as found.
+
+See docs/format/01-table.md; docs/format/02-timeline.md.
+"""
 
 from __future__ import annotations
 

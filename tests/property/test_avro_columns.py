@@ -17,12 +17,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streaming_lsm.columns import Int64s
+from streaming_lsm.arrow.columns import Int64s
 from streaming_lsm.errors import CorruptFileError
-from streaming_lsm.format import avro_columns, avro_rows, chains
-from streaming_lsm.format.avro_columns import decode_data_block
-from streaming_lsm.format.avro_rows import encode_data_block, encode_records
-from streaming_lsm.format.chains import follow
+from streaming_lsm.format.avro import item_chains, record_reader, record_writer
+from streaming_lsm.format.avro.item_chains import follow
+from streaming_lsm.format.avro.record_reader import decode_data_block
+from streaming_lsm.format.avro.record_writer import encode_data_block, encode_records
 
 RANDOM = settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 UTC = datetime.UTC
@@ -161,7 +161,7 @@ def block_of(datums: list[bytes]) -> bytes:
 def test_what_another_codec_writes_is_read(table: tuple[str, list[dict[str, Any]]], part_rows: int) -> None:
     avro, rows = table
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(avro_columns, "_PART_ROWS", part_rows)
+        patch.setattr(record_reader, "_PART_ROWS", part_rows)
         batch = decode_data_block(avro, block_of(datums_of(avro, rows)), "f")
     batch.validate(full=True)
     assert batch.to_pylist(maps_as_pydicts="strict") == rows
@@ -177,7 +177,7 @@ def test_another_codec_reads_what_is_written(
     first = data.draw(st.integers(0, len(rows)))
     schema = fastavro.parse_schema(json.loads(avro))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(avro_rows, "_PART_ROWS", part_rows)
+        patch.setattr(record_writer, "_PART_ROWS", part_rows)
         datums = encode_records(batch.slice(first), avro).to_pylist()
         block = encode_data_block(batch.slice(first), avro)
     assert [fastavro.schemaless_reader(io.BytesIO(datum), schema, None) for datum in datums] == rows[first:]
@@ -246,5 +246,5 @@ def test_a_chain_is_followed_as_step_by_step(
     while len(expected) <= count and at < stop and (at := int(step(np.array([at]))[0])) >= 0:
         expected.append(at)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chains, "_SMALL", small)
+        patch.setattr(item_chains, "_SMALL", small)
         assert follow(step, 0, stop, count).tolist() == expected

@@ -1,4 +1,4 @@
-"""The merge of unsorted files against a model that folds records pair by pair (format 05)."""
+"""The merge of unsorted files against a model that folds records pair by pair (docs/format/05-merge.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Record:
     sent: frozenset[str] = frozenset(COLUMNS)
 
     @property
-    def wipes(self) -> bool:
+    def unordered_deletes(self) -> bool:
         return self.values is None and self.ts is None
 
 
@@ -40,7 +40,7 @@ class Case:
 
 def _newer(old: Record, new: Record, rule: MergeRule) -> Record:
     """Pairwise rule, with partial updates where neither is a delete."""
-    if not rule.event_time or old.wipes or new.wipes:
+    if not rule.event_time or old.unordered_deletes or new.unordered_deletes:
         rules = True
     else:
         rules = (new.ts or 0) >= (old.ts or 0)

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_lsm.format.bloom import BloomFilter
-from streaming_lsm.format.hfile import HFile
-from streaming_lsm.format.hfile_block import DATA, FILE_INFO, ROOT_INDEX
-from streaming_lsm.format.hfile_trailer import TRAILER_BYTES
-from streaming_lsm.format.hfile_writer import write_hfile
+from streaming_lsm.format.hfile.block import DATA, FILE_INFO, ROOT_INDEX
+from streaming_lsm.format.hfile.reader import HFile
+from streaming_lsm.format.hfile.trailer import TRAILER_BYTES
+from streaming_lsm.format.hfile.writer import write_hfile
 
 SCHEMA = '{"type":"record","name":"Row","fields":[]}'
 _CELL_OVERHEAD = 21

@@ -1,7 +1,7 @@
 """Random writes with compactions planned and run, and cleans, between them: against a model of slices and the oracle.
 
 The model of a key: what the last compaction left, and the events since its plan. A compaction forgets deletes, so an
-event that is older than a deleted row brings the key back once the delete is merged (format 05).
+event that is older than a deleted row brings the key back once the delete is merged (docs/format/05-merge.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from streaming_lsm import LsmTable
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.timeline.waiting import pending_compactions
+from streaming_lsm.txn.planned_actions import pending_compactions
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.changes import SCHEMA, Event, batch, events, shown

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.format.names import LogFileName, parse_file_name
+from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 
@@ -21,7 +21,7 @@ ROWS = 30_000
 
 
 def batch(seed: int) -> pa.Table:
-    """Rows, deletes and wipes of 20,000 keys in three partitions."""
+    """Rows, deletes and unordered deletes of 20,000 keys in three partitions."""
     random = np.random.default_rng(seed)
     numbers = random.integers(0, 20_000, ROWS)
     gone = random.random(ROWS) < 0.2

@@ -18,14 +18,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming_lsm import LsmTable
-from streaming_lsm.format.names import WriteToken
+from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.timeline.replay import ReplayIdentity
-from streaming_lsm.write import exchange
-from streaming_lsm.write.dead_letters import batch_folder
-from streaming_lsm.write.exchange import RunSender, write_received
-from streaming_lsm.write.partition_writer import Written, write_partition
+from streaming_lsm.txn.batch_ledger import BatchIdentity
+from streaming_lsm.write.intake.dead_letters import batch_folder
+from streaming_lsm.write.partition_writer import WriteResult, write_partition
 from streaming_lsm.write.plan import DeadLetters, WritePlan
+from streaming_lsm.write.shuffle import exchange
+from streaming_lsm.write.shuffle.exchange import RunSender, write_received
 from tests.oracle.reader import read_snapshot
 from tests.support.changes import shown
 
@@ -134,7 +134,7 @@ def as_arrow(stream: list[Event]) -> pa.Table:
 
 
 def commit(table: LsmTable, number: int, events: pa.Table, way: Way, letters: Path) -> None:
-    with table.transaction(ReplayIdentity("query", number)) as tx:
+    with table.transaction(BatchIdentity("query", number)) as tx:
         target = DeadLetters(LocalStorage(letters), batch_folder("query", number))
         plan = table.plan(tx, "upsert", arrival_fields=("_lsm_partition", "_lsm_offset"), dead_letters=target)
         plan = replace(plan.at(tx.begin(plan.action)), buffer_bytes=way.buffer_bytes)
@@ -143,7 +143,7 @@ def commit(table: LsmTable, number: int, events: pa.Table, way: Way, letters: Pa
             written = write_partition(plan, batches, WriteToken(0, 0, 0))
             assert written.numbers.rows_in == events.num_rows - count_bad(events)
         else:
-            written = Written.joined(two_stages(plan, batches))
+            written = WriteResult.joined(two_stages(plan, batches))
         table.commit(tx, plan, written)
 
 
@@ -151,7 +151,7 @@ def count_bad(events: pa.Table) -> int:
     return sum(row["_lsm_bad"] is not None or row["id"] == "" for row in events.to_pylist())
 
 
-def two_stages(plan: WritePlan, batches: list[pa.RecordBatch], tasks: int = 2) -> Iterator[Written]:
+def two_stages(plan: WritePlan, batches: list[pa.RecordBatch], tasks: int = 2) -> Iterator[WriteResult]:
     """One task reads each topic partition; `tasks` others write."""
     received: list[list[pa.RecordBatch]] = [[] for _ in range(tasks)]
     reading = replace(plan, file_ids={}, bases={})

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from streaming_lsm import LsmSink, LsmTable
 from streaming_lsm.config import BUFFER_BYTES
 from streaming_lsm.spark import sink as sink_module
-from streaming_lsm.spark.batch_writer import BatchWritten
+from streaming_lsm.spark.batch_writer import BatchResult
 from tests.size.workload import BUCKETS, OPTIONS, SHARE, SPARK_SCHEMA, Expected, write_files
 from tests.support.cluster import WATCHED, cluster, stages
 from tests.support.watched_worker import FOLDER, TaskMemory, tasks
@@ -148,12 +148,12 @@ class Job:
         checks.check("file groups", len(table.file_slices()), BUCKETS, exact=True)
 
 
-def note_batches() -> list[BatchWritten]:
+def note_batches() -> list[BatchResult]:
     """What the executors say of each batch from now on."""
-    done: list[BatchWritten] = []
+    done: list[BatchResult] = []
     write_batch = sink_module.write_batch
 
-    def noted(*arguments: Any) -> BatchWritten:
+    def noted(*arguments: Any) -> BatchResult:
         done.append(write_batch(*arguments))
         return done[-1]
 
@@ -161,7 +161,7 @@ def note_batches() -> list[BatchWritten]:
     return done
 
 
-def check_batch(checks: Checks, done: BatchWritten, expected: Expected, budget: int) -> None:
+def check_batch(checks: Checks, done: BatchResult, expected: Expected, budget: int) -> None:
     """What the tasks counted themselves."""
     numbers = done.numbers
     print(

@@ -7,8 +7,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from streaming_lsm import LsmTable
-from streaming_lsm.format.clean import CleanMetadata, CleanPlan
-from streaming_lsm.format.rollback import RollbackMetadata, RollbackPlan
+from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
+from streaming_lsm.format.actions.rollback import RollbackMetadata, RollbackPlan
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
 
 _YEAR = "2020"

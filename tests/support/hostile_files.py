@@ -14,7 +14,7 @@ from time import perf_counter
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import LsmError
-from streaming_lsm.format.commit import CommitMetadata
+from streaming_lsm.format.actions.commit import CommitMetadata
 from tests.support.peak_memory import peak
 from tests.support.small_tables import create, rows
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from streaming_lsm import LsmTable
+from streaming_lsm.lock.runtime import Runtime
+from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.timeline.replay import ReplayIdentity
-from streaming_lsm.timeline.runtime import Runtime
-from streaming_lsm.timeline.transaction import Transaction
+from streaming_lsm.txn.batch_ledger import BatchIdentity
+from streaming_lsm.txn.transaction import Transaction
 from tests.support.faulty_storage import Fault, FaultyStorage
 from tests.support.service_tables import OPTIONS_OF_SERVICES
 from tests.support.writers import NOON_MS, new_process
@@ -32,9 +33,11 @@ class DrivenTable(LsmTable):
 
     runtime: Runtime
 
-    def transaction(self, identity: ReplayIdentity | None = None) -> Transaction:
+    def transaction(self, identity: BatchIdentity | None = None) -> Transaction:
         self.config.check_changeable(self.path)
-        return Transaction(self.storage, self.config, self.options, identity=identity, runtime=self.runtime)
+        return Transaction(
+            self.storage, self.config, self.options, identity=identity, runtime=self.runtime, metadata=MetadataTable
+        )
 
 
 class _Halting(FaultyStorage):

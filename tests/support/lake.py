@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from streaming_lsm import LsmSink, LsmTable
-from streaming_lsm.format.names import parse_file_name
+from streaming_lsm.format.table.file_names import parse_file_name
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.orders import OPTIONS, SPARK_SCHEMA, Order, final_rows, make_orders, rows_of, write_source

@@ -1,4 +1,6 @@
-"""A k-way merge by a tournament of losers, record by record (format 05, Loser tree): slow, and plain to check.
+"""A k-way merge by a tournament of losers, record by record: slow, and plain to check.
+
+See docs/format/05-merge.md, "Loser tree".
 
 Nothing of the package is used: what it does to whole blocks must come out as this does it one record at a time.
 """
@@ -17,14 +19,14 @@ class Record:
         key: UTF-8 bytes of the record key.
         ordering: the ordering value; of no account in commit-time mode.
         delete: whether it deletes its key.
-        wipe: whether it is a delete without ordering value.
+        unordered delete: whether it is a delete without ordering value.
         value: what makes it recognisable.
     """
 
     key: bytes
     ordering: int
     delete: bool
-    wipe: bool
+    unordered_delete: bool
     value: int
 
 
@@ -102,6 +104,6 @@ def merge(runs: Sequence[Sequence[Record]], *, event_time: bool, base: bool) -> 
 
 
 def _pairwise(old: Record, new: Record, *, event_time: bool) -> Record:
-    if not event_time or old.wipe or new.wipe:
+    if not event_time or old.unordered_delete or new.unordered_delete:
         return new
     return new if new.ordering >= old.ordering else old

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streaming_lsm.format.files_partition import decode_base
-from streaming_lsm.format.names import parse_file_name
+from streaming_lsm.format.metadata.files_partition import decode_base
+from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.metadata.listing import METADATA_TABLE, counted_instants, listing_differences
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.instant import Instant
-from streaming_lsm.timeline.metadata_listing import METADATA_TABLE, counted_instants, listing_differences
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 

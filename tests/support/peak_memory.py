@@ -21,14 +21,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_lsm import LsmTable, config
-from streaming_lsm.format.names import WriteToken
-from streaming_lsm.write import control
+from streaming_lsm.format.table.file_names import WriteToken
+from streaming_lsm.write.intake import control_columns
 from streaming_lsm.write.numbers import TaskNumbers
 from streaming_lsm.write.partition_writer import write_partition
 from streaming_lsm.write.plan import FileOptions
 from tests.support.plans import make_plan, open_instant
 
-FILES = FileOptions("zstd", 131072, 1 << 20, "DYNAMIC_V0", 60000, 1e-9, 100000)
+FILES = FileOptions(
+    codec="zstd",
+    row_group_rows=131072,
+    page_bytes=1 << 20,
+    bloom_kind="DYNAMIC_V0",
+    bloom_entries=60000,
+    bloom_fpp=1e-9,
+    bloom_max_entries=100000,
+)
 ROWS = 5000
 HOT_KEY, LARGE = "hot", 200 << 10
 
@@ -106,10 +114,10 @@ def _batch(shape: Shape, random: np.random.Generator, before: int) -> pa.RecordB
 def _from_kafka(batch: pa.RecordBatch, random: np.random.Generator, before: int) -> pa.RecordBatch:
     count = batch.num_rows
     position = {
-        control.TOMBSTONE: pa.array(random.random(count) < 0.05),
-        control.TOPIC: pa.array(["orders"] * count),
-        control.TOPIC_PARTITION: pa.array(np.zeros(count, np.int32)),
-        control.OFFSET: pa.array(np.arange(before, before + count)),
+        control_columns.TOMBSTONE: pa.array(random.random(count) < 0.05),
+        control_columns.TOPIC: pa.array(["orders"] * count),
+        control_columns.TOPIC_PARTITION: pa.array(np.zeros(count, np.int32)),
+        control_columns.OFFSET: pa.array(np.arange(before, before + count)),
     }
     for name, column in position.items():
         batch = batch.append_column(name, column)

@@ -8,20 +8,28 @@ from typing import Any
 
 import pyarrow as pa
 
-from streaming_lsm.format.table_config import TableConfig
-from streaming_lsm.format.table_properties import PartitionField
+from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.format.table.properties import PartitionField
 from streaming_lsm.keys.generator import KeyGenerator
+from streaming_lsm.lock.heartbeat import heartbeat_path
+from streaming_lsm.lock.markers import marker_folder
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.timeline.heartbeat import heartbeat_path
-from streaming_lsm.timeline.markers import marker_folder
 from streaming_lsm.write.plan import FileOptions, WritePlan
 
 INSTANT = "20261121101112131"
 SCHEMA = pa.schema(
     [("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("value", pa.int32()), ("gone", pa.bool_())]
 )
-FILES = FileOptions("zstd", 1000, 4096, "DYNAMIC_V0", 100, 1e-9, 1000)
+FILES = FileOptions(
+    codec="zstd",
+    row_group_rows=1000,
+    page_bytes=4096,
+    bloom_kind="DYNAMIC_V0",
+    bloom_entries=100,
+    bloom_fpp=1e-9,
+    bloom_max_entries=1000,
+)
 
 
 def make_plan(

@@ -18,10 +18,11 @@ import pyarrow as pa
 
 from streaming_lsm.config import WRITER_ID
 from streaming_lsm.errors import CommitConflict, CommitUnknown, Fenced
-from streaming_lsm.timeline.owner import this_process
-from streaming_lsm.timeline.replay import ReplayIdentity
-from streaming_lsm.timeline.runtime import Runtime
-from streaming_lsm.timeline.transaction import Transaction
+from streaming_lsm.lock.owner import this_process
+from streaming_lsm.lock.runtime import Runtime
+from streaming_lsm.metadata.table import MetadataTable
+from streaming_lsm.txn.batch_ledger import BatchIdentity
+from streaming_lsm.txn.transaction import Transaction
 from tests.support.interleaving import DrivenTable
 from tests.support.small_tables import Row, rows
 
@@ -38,9 +39,12 @@ _PATIENCE_S = 60
 class StreamTable(DrivenTable):
     """A table that keeps what it loaded from batch to batch, as a stream's does."""
 
-    def transaction(self, identity: ReplayIdentity | None = None) -> Transaction:
+    def transaction(self, identity: BatchIdentity | None = None) -> Transaction:
         return Transaction(
-            *(self.storage, self.config, self.options, identity), runtime=self.runtime, timelines=self._timelines
+            *(self.storage, self.config, self.options, identity),
+            runtime=self.runtime,
+            timelines=self._timelines,
+            metadata=MetadataTable,
         )
 
 

@@ -22,15 +22,15 @@ from typing import Any, BinaryIO, cast
 from pyspark import TaskContext
 
 from streaming_lsm.keys.generator import KeyGenerator
+from streaming_lsm.lock.markers import TEMP_FOLDER
 from streaming_lsm.spark import sink as sink_module
-from streaming_lsm.spark.batch_writer import BatchWritten
+from streaming_lsm.spark.batch_writer import BatchResult
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.table import LsmTable
-from streaming_lsm.timeline.markers import TEMP_FOLDER
 from streaming_lsm.write.plan import WritePlan
 
 ROWS, MARKER, CREATE, MIDDLE, FINISHED = "rows", "marker", "create", "middle", "finished"
-"""Points: a task has taken in rows; is about to announce a file; to create it; has written a part of it; has made it
+"""Points: a task has taken in rows; is about to create a marker; to create it; has written a part of it; has made it
 durable. The first one lies in the tasks that read a batch, the others in those that write it."""
 
 
@@ -210,7 +210,7 @@ class _FaultySink:
         return getattr(self.file, name)
 
 
-WriteBatch = Callable[..., BatchWritten]
+WriteBatch = Callable[..., BatchResult]
 
 
 @contextmanager
@@ -219,7 +219,7 @@ def struck(
     faults: Sequence[Fault],
     *,
     file_bytes: Callable[[int], int | None] = lambda batch: None,
-    afterwards: Callable[[int, BatchWritten], None] = lambda batch, done: None,
+    afterwards: Callable[[int, BatchResult], None] = lambda batch, done: None,
 ) -> Iterator[None]:
     """Within the context, faults strike the tasks of all batches that this process writes.
 
@@ -232,7 +232,7 @@ def struck(
     folder.mkdir(exist_ok=True)
     write_batch, batches = sink_module.write_batch, Counter[str]()
 
-    def write(batch: Any, table: LsmTable, plan: WritePlan, *more: Any) -> BatchWritten:
+    def write(batch: Any, table: LsmTable, plan: WritePlan, *more: Any) -> BatchResult:
         number = batches["all"]
         batches["all"] += 1
         mine = Faults(str(folder), tuple(each for each in faults if each.batch == number), file_bytes(number))

@@ -9,20 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_lsm.config import Options
-from streaming_lsm.format.commit import WriteStat, log_file_stat
-from streaming_lsm.format.names import LogFileName, LogKind, WriteToken, bucket_file_id
-from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.format.actions.commit import WriteStat, log_file_stat
+from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.format.table.file_names import LogFileName, LogKind, WriteToken, bucket_file_id
+from streaming_lsm.lock.heartbeat import check_still_inflight
+from streaming_lsm.lock.markers import create_marker
+from streaming_lsm.lock.owner import Process
+from streaming_lsm.lock.runtime import ProcessLocks, Runtime
+from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.timeline.heartbeat import check_still_inflight
 from streaming_lsm.timeline.instant import Instant
-from streaming_lsm.timeline.markers import create_marker
-from streaming_lsm.timeline.owner import Process
 from streaming_lsm.timeline.properties_file import create_table_files
-from streaming_lsm.timeline.replay import ReplayIdentity
-from streaming_lsm.timeline.runtime import ProcessLocks, Runtime
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.timeline.transaction import Transaction
+from streaming_lsm.txn.batch_ledger import BatchIdentity
+from streaming_lsm.txn.transaction import Transaction
 
 CONFIG = TableConfig(name="orders", record_key_fields=("id",), num_buckets=4)
 SCHEMA = '{"type":"record","name":"orders","fields":[{"name":"id","type":"string"}]}'
@@ -63,8 +64,8 @@ def transaction(
     options: Mapping[str, object] | None = None,
 ) -> Transaction:
     """A transaction of a batch, or without identity when no batch is given."""
-    identity = None if batch_id is None else ReplayIdentity(writer_id, batch_id)
-    return Transaction(storage, CONFIG, Options(options), identity, runtime=runtime)
+    identity = None if batch_id is None else BatchIdentity(writer_id, batch_id)
+    return Transaction(storage, CONFIG, Options(options), identity, runtime=runtime, metadata=MetadataTable)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm import config
+from streaming_lsm.cli.options_page import options_page
 from streaming_lsm.config import OPTIONS, Options, environment_name, resolve
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.hudi_options import family_of
-from streaming_lsm.options_page import options_page
 
 ROOT = Path(__file__).parents[2]
 NAME = "hoodie.table.name"

@@ -10,8 +10,8 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
 from streaming_lsm.errors import ConfigError, LsmError, SchemaError
-from streaming_lsm.format.table_config import TableConfig
-from streaming_lsm.format.table_properties import PartitionField
+from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.format.table.properties import PartitionField
 from streaming_lsm.schema import from_avro
 from streaming_lsm.table_options import check_options, new_table_config
 

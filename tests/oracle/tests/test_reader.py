@@ -104,7 +104,7 @@ Event = tuple[str, int | None, str | None, bool]
 
 
 def fold(old: Event, new: Event, int_column: bool) -> Event:
-    """The pairwise rule of format 05; an event is key, ordering value, payload, is a delete."""
+    """The pairwise rule of docs/format/05-merge.md; an event is key, ordering value, payload, is a delete."""
     for event in (old, new):
         _, ts, _, deleted = event
         if deleted and (ts is None or (int_column and ts == 0)):

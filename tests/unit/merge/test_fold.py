@@ -1,4 +1,4 @@
-"""`fold` against the pairwise rule, record by record (format 05), and what it may be spared."""
+"""`fold` against the pairwise rule, record by record (docs/format/05-merge.md), and what it may be spared."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ keys = st.lists(st.lists(st.tuples(st.booleans(), ranks), min_size=1, max_size=7
 
 
 def loop(records: list[tuple[bool, int]], first: int, *, event_time: bool) -> tuple[int, int]:
-    """Winner and the wipe that stands before it, for the records of one key."""
-    winner, wipe = 0, -1
+    """Winner and the unordered delete that stands before it, for the records of one key."""
+    winner, unordered_delete = 0, -1
     for place, (is_wipe, rank) in enumerate(records[1:], 1):
         old_wipe, old_rank = records[winner]
         if not event_time or is_wipe or old_wipe or rank >= old_rank:
             if event_time and old_wipe and not is_wipe:
-                wipe = winner
+                unordered_delete = winner
             winner = place
         if event_time and is_wipe:
-            wipe = -1  # it is the winner itself, and all before it is forgotten
-    return first + winner, first + wipe if wipe >= 0 else -1
+            unordered_delete = -1  # it is the winner itself, and all before it is forgotten
+    return first + winner, first + unordered_delete if unordered_delete >= 0 else -1
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -43,11 +43,11 @@ def test_all_keys_at_once_fold_as_one_record_after_the_other(
         np.array([rank for _, rank in flat], np.int64) if event_time else None,
     )
     expected = [loop(records, int(start), event_time=event_time) for records, start in zip(keys, starts, strict=True)]
-    assert list(zip(folded.winner.tolist(), folded.wipe.tolist(), strict=True)) == expected
+    assert list(zip(folded.winner.tolist(), folded.unordered_delete.tolist(), strict=True)) == expected
 
 
 @pytest.mark.parametrize(
-    ("wipes", "ranks", "winner", "wipe"),
+    ("unordered_deletes", "ranks", "winner", "unordered_delete"),
     [
         ([0, 0], [5, 5], 1, -1),
         ([0, 0], [5, 4], 0, -1),
@@ -67,27 +67,30 @@ def test_all_keys_at_once_fold_as_one_record_after_the_other(
         "the-lowest-rank-after-a-wipe-wins",
     ],
 )
-def test_one_key(wipes: list[int], ranks: list[int], winner: int, wipe: int) -> None:
-    folded = fold(np.zeros(1, np.int64), np.array(wipes, np.bool_), np.array(ranks, np.int64))
-    assert (folded.winner.tolist(), folded.wipe.tolist()) == ([winner], [wipe])
+def test_one_key(unordered_deletes: list[int], ranks: list[int], winner: int, unordered_delete: int) -> None:
+    folded = fold(np.zeros(1, np.int64), np.array(unordered_deletes, np.bool_), np.array(ranks, np.int64))
+    assert (folded.winner.tolist(), folded.unordered_delete.tolist()) == ([winner], [unordered_delete])
 
 
 def test_no_keys_fold_to_nothing() -> None:
     nothing = np.zeros(0, np.int64)
     for ranks in (None, nothing):
         folded = fold(nothing, np.zeros(0, np.bool_), ranks)
-        assert (len(folded.winner), len(folded.wipe)) == (0, 0)
+        assert (len(folded.winner), len(folded.unordered_delete)) == (0, 0)
 
 
 Record = tuple[bool, int]
 
 
 def outcome(records: list[Record], *, event_time: bool) -> tuple[Record, Record | None]:
-    """Winner of one key and the wipe before it, as records."""
-    wipes, order = np.array([wipe for wipe, _ in records]), np.array([rank for _, rank in records], np.int64)
-    folded = fold(np.zeros(1, np.int64), wipes, order if event_time else None)
-    winner, wipe = int(folded.winner[0]), int(folded.wipe[0])
-    return records[winner], records[wipe] if wipe >= 0 else None
+    """Winner of one key and the unordered delete before it, as records."""
+    unordered_deletes, order = (
+        np.array([unordered_delete for unordered_delete, _ in records]),
+        np.array([rank for _, rank in records], np.int64),
+    )
+    folded = fold(np.zeros(1, np.int64), unordered_deletes, order if event_time else None)
+    winner, unordered_delete = int(folded.winner[0]), int(folded.unordered_delete[0])
+    return records[winner], records[unordered_delete] if unordered_delete >= 0 else None
 
 
 @settings(max_examples=400, deadline=None, derandomize=True)
@@ -104,7 +107,7 @@ def test_survivors_of_several_runs_fold_as_the_runs_do_however_they_are_interlea
     # Each run is taken for a key of its own, which is what the others are to it.
     stays = survivors(
         starts,
-        np.array([wipe for wipe, _ in flat]),
+        np.array([unordered_delete for unordered_delete, _ in flat]),
         np.array([rank for _, rank in flat], np.int64) if event_time else None,
     )
     order = [number for number in [*turns, *np.repeat(range(4), 6).tolist()] if number < len(runs)]
@@ -117,6 +120,6 @@ def test_survivors_of_several_runs_fold_as_the_runs_do_however_they_are_interlea
 
 
 def test_of_rising_ranks_one_survives_and_of_falling_ones_all() -> None:
-    starts, wipes = np.array([0, 3]), np.zeros(6, np.bool_)
-    stays = survivors(starts, wipes, np.array([1, 2, 3, 3, 2, 1], np.int64))
+    starts, unordered_deletes = np.array([0, 3]), np.zeros(6, np.bool_)
+    stays = survivors(starts, unordered_deletes, np.array([1, 2, 3, 3, 2, 1], np.int64))
     assert stays.tolist() == [False, False, True, True, True, True]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streaming_lsm.format.payloads import COMMIT_TIME, EVENT_TIME
+from streaming_lsm.format.table.merge_mode import COMMIT_TIME_ORDERING, EVENT_TIME_ORDERING
 from streaming_lsm.merge.rule import MergeRule
 
 D = decimal.Decimal
@@ -90,34 +90,40 @@ def test_ranks_of_chunked_columns_compare_over_the_chunks() -> None:
 
 
 def test_commit_time_has_no_ranks() -> None:
-    rule = MergeRule.of(COMMIT_TIME, ("ts",), None, None)
+    rule = MergeRule.of(COMMIT_TIME_ORDERING, ("ts",), None, None)
     assert rule.ranks(pa.table({"ts": [1]})) is None
     assert rule.ordering_fields == ()
-    assert MergeRule.of(EVENT_TIME, ("ts",), None, None).event_time
+    assert MergeRule.of(EVENT_TIME_ORDERING, ("ts",), None, None).event_time
 
 
-def wipes(rule: MergeRule, columns: dict[str, pa.Array], deleted: list[bool]) -> list[bool]:
-    return rule.wipes(pa.table(columns), np.array(deleted)).tolist()
+def unordered_deletes(rule: MergeRule, columns: dict[str, pa.Array], deleted: list[bool]) -> list[bool]:
+    return rule.unordered_deletes(pa.table(columns), np.array(deleted)).tolist()
 
 
-def test_a_delete_without_ordering_value_wipes() -> None:
+def test_a_delete_without_ordering_value_unordered_deletes() -> None:
     rule = MergeRule(True, ("ts",))
-    assert wipes(rule, {"ts": pa.array([None, 1, None], pa.int64())}, [True, True, False]) == [True, False, False]
+    assert unordered_deletes(rule, {"ts": pa.array([None, 1, None], pa.int64())}, [True, True, False]) == [
+        True,
+        False,
+        False,
+    ]
 
 
-@pytest.mark.parametrize(("kind", "wipe"), [(pa.int32(), True), (pa.int64(), False), (pa.float64(), False)], ids=str)
-def test_a_deletes_zero_wipes_in_int_columns_only(kind: pa.DataType, wipe: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "unordered_delete"), [(pa.int32(), True), (pa.int64(), False), (pa.float64(), False)], ids=str
+)
+def test_a_deletes_zero_unordered_deletes_in_int_columns_only(kind: pa.DataType, unordered_delete: bool) -> None:
     zeros = pa.array([0, 0], pa.int32()).cast(kind)
-    assert wipes(MergeRule(True, ("ts",)), {"ts": zeros}, [True, False]) == [wipe, False]
+    assert unordered_deletes(MergeRule(True, ("ts",)), {"ts": zeros}, [True, False]) == [unordered_delete, False]
 
 
-def test_several_fields_wipe_when_all_are_null() -> None:
+def test_several_fields_unordered_delete_when_all_are_null() -> None:
     columns = {"a": pa.array([None, None, 0], pa.int32()), "b": pa.array([None, 1, 0], pa.int32())}
-    assert wipes(MergeRule(True, ("a", "b")), columns, [True] * 3) == [True, False, False]
+    assert unordered_deletes(MergeRule(True, ("a", "b")), columns, [True] * 3) == [True, False, False]
 
 
-def test_every_delete_wipes_in_commit_time() -> None:
-    assert wipes(MergeRule(False), {"ts": pa.array([1, 2])}, [True, False]) == [True, False]
+def test_every_delete_unordered_deletes_in_commit_time() -> None:
+    assert unordered_deletes(MergeRule(False), {"ts": pa.array([1, 2])}, [True, False]) == [True, False]
 
 
 def test_rows_are_deletes_by_flag_operation_or_marker() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import streaming_lsm.merge.runs as merge_module
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.merge.runs import Block, Run, aligned_blocks, interleave_runs, merge_runs
+from streaming_lsm.merge.runs import Block, SortedRun, aligned_blocks, interleave_runs, merge_runs
 from tests.support.loser_tree import LoserTree, Record, merge
 
 KEY = "_hoodie_record_key"
@@ -42,8 +42,8 @@ def records(is_delete_run: bool, drawn: list[tuple[int, int, int]], number: int)
     found = []
     for place, (key, ordering, chance) in enumerate(drawn):
         delete = is_delete_run or chance == 0
-        wipe = is_delete_run and chance < 2
-        found.append(Record(KEYS[key].encode(), ordering, delete, wipe, 1000 * number + place))
+        unordered_delete = is_delete_run and chance < 2
+        found.append(Record(KEYS[key].encode(), ordering, delete, unordered_delete, 1000 * number + place))
     return sorted(found, key=lambda record: record.key)
 
 
@@ -51,13 +51,13 @@ def batches(run: list[Record], *, deletes: bool, size: int) -> Iterator[pa.Recor
     for begin in range(0, len(run), size):
         part = run[begin : begin + size]
         columns: list[list[object]] = [[record.key.decode() for record in part]]
-        columns.append([None if record.wipe else record.ordering for record in part])
+        columns.append([None if record.unordered_delete else record.ordering for record in part])
         if not deletes:
             columns += [[record.delete for record in part], [record.value for record in part]]
         yield pa.record_batch(columns, schema=DELETES if deletes else DATA)
 
 
-def merged(found: list[Run], rule: MergeRule) -> list[tuple[bytes, int]]:
+def merged(found: list[SortedRun], rule: MergeRule) -> list[tuple[bytes, int]]:
     return pairs(merge_runs(found, rule))
 
 
@@ -81,7 +81,7 @@ def test_blocks_merge_as_the_loser_tree_does_record_by_record(
     sources = [records(kinds[place], found, place) for place, (_, found, _) in enumerate(drawn)]
     rule = MergeRule(True, ("ts",)) if event_time else MergeRule(False)
     found = [
-        Run(
+        SortedRun(
             f"run {place}",
             batches(source, deletes=kinds[place], size=drawn[place][2]),
             kinds[place],
@@ -113,7 +113,7 @@ def test_deletes_that_a_mark_tells_are_as_those_of_a_flag(
     sources = [records(False, found, place) for place, (_, found, _) in enumerate(drawn)]
     rule = MergeRule(True, ("ts",)) if event_time else MergeRule(False)
     found = [
-        Run(f"run {place}", map(marked, batches(source, deletes=False, size=drawn[place][2])), marks="gone")
+        SortedRun(f"run {place}", map(marked, batches(source, deletes=False, size=drawn[place][2])), marks="gone")
         for place, source in enumerate(sources)
     ]
     expected = [(record.key, record.value) for record in merge(sources, event_time=event_time, base=False)]
@@ -138,7 +138,7 @@ def test_interleaving_keeps_every_row_by_key_and_then_by_run(
 ) -> None:
     sources = [records(False, found, place) for place, (_, found, _) in enumerate(drawn)]
     found = [
-        Run(f"run {place}", batches(source, deletes=False, size=drawn[place][2]))
+        SortedRun(f"run {place}", batches(source, deletes=False, size=drawn[place][2]))
         for place, source in enumerate(sources)
     ]
     rows = [record for source in sources for record in source]
@@ -155,7 +155,8 @@ def test_no_key_is_in_two_blocks_and_every_row_is_in_one(
 ) -> None:
     sources = [records(True, found, place) for place, (_, found, _) in enumerate(drawn)]
     found = [
-        Run(str(place), batches(source, deletes=True, size=drawn[place][2])) for place, source in enumerate(sources)
+        SortedRun(str(place), batches(source, deletes=True, size=drawn[place][2]))
+        for place, source in enumerate(sources)
     ]
     last = b""
     seen: list[list[bytes]] = [[] for _ in sources]
@@ -190,9 +191,9 @@ def test_the_loser_tree_pops_by_key_and_then_by_run() -> None:
     assert LoserTree([]).pop() is None
 
 
-def run(keys: list[str], size: int, *, first_value: int = 0, name: str = "log", base: bool = False) -> Run:
+def run(keys: list[str], size: int, *, first_value: int = 0, name: str = "log", base: bool = False) -> SortedRun:
     source = [Record(key.encode(), 1, False, False, first_value + place) for place, key in enumerate(keys)]
-    return Run(name, batches(source, deletes=False, size=size), base=base)
+    return SortedRun(name, batches(source, deletes=False, size=size), base=base)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -228,22 +229,24 @@ def test_repeated_keys_of_a_lone_base_file_are_folded() -> None:
 @pytest.mark.parametrize("base", [True, False], ids=["base", "log"])
 def test_a_flagged_row_is_shown_only_when_it_is_the_base_files_alone(base: bool) -> None:
     source = [Record(b"a", 1, True, False, 0), Record(b"b", 1, False, False, 1)]
-    found = merged([Run("file", batches(source, deletes=False, size=1), base=base)], MergeRule(True, ("ts",)))
+    found = merged([SortedRun("file", batches(source, deletes=False, size=1), base=base)], MergeRule(True, ("ts",)))
     assert found == ([(b"a", 0)] if base else []) + [(b"b", 1)]
 
 
 def test_nothing_comes_of_no_runs_and_of_empty_ones() -> None:
-    empty = Run("empty", iter([]))
+    empty = SortedRun("empty", iter([]))
     assert list(merge_runs([], MergeRule(False))) == []
-    assert list(merge_runs([empty, Run("deletes", batches([], deletes=True, size=1), True)], MergeRule(False))) == []
+    assert (
+        list(merge_runs([empty, SortedRun("deletes", batches([], deletes=True, size=1), True)], MergeRule(False))) == []
+    )
     only_deletes = [Record(b"a", 0, True, True, 0)]
-    assert list(merge_runs([Run("d", batches(only_deletes, deletes=True, size=1), True)], MergeRule(False))) == []
+    assert list(merge_runs([SortedRun("d", batches(only_deletes, deletes=True, size=1), True)], MergeRule(False))) == []
 
 
 def test_empty_batches_between_full_ones_are_passed_over() -> None:
     full = list(batches([Record(b"a", 0, False, False, 1), Record(b"b", 0, False, False, 2)], deletes=False, size=1))
     empty = pa.record_batch([[]] * 4, schema=DATA)
-    assert merged([Run("log", iter([empty, full[0], empty, empty, full[1], empty]))], MergeRule(False)) == [
+    assert merged([SortedRun("log", iter([empty, full[0], empty, empty, full[1], empty]))], MergeRule(False)) == [
         (b"a", 1),
         (b"b", 2),
     ]
@@ -259,18 +262,18 @@ def test_a_run_that_descends_names_the_file(size: int, keys: list[str]) -> None:
 def test_a_record_without_key_names_the_file() -> None:
     broken = pa.record_batch([[None], [1], [False], [1]], schema=DATA)
     with pytest.raises(CorruptFileError, match=r"part/file\.parquet.*_hoodie_record_key"):
-        list(merge_runs([Run("part/file.parquet", iter([broken]))], MergeRule(False)))
+        list(merge_runs([SortedRun("part/file.parquet", iter([broken]))], MergeRule(False)))
 
 
 def test_a_block_whose_keys_are_all_gone_tells_so() -> None:
-    deletes = Run("deletes", batches([Record(b"a", 0, True, True, 0)], deletes=True, size=1), deletes=True)
+    deletes = SortedRun("deletes", batches([Record(b"a", 0, True, True, 0)], deletes=True, size=1), deletes=True)
     blocks = list(merge_runs([run(["a"], 1, base=True), deletes], MergeRule(False)))
     assert [(block.rows.num_rows, block.inserts, block.updates, block.deletes) for block in blocks] == [(0, 0, 0, 1)]
 
 
 def test_a_run_of_this_process_is_not_checked_again() -> None:
     keys = batches([Record(b"b", 0, True, True, 0), Record(b"a", 0, True, True, 0)], deletes=True, size=2)
-    assert len(list(aligned_blocks([Run("own", keys, deletes=True, trusted=True)]))) == 1
+    assert len(list(aligned_blocks([SortedRun("own", keys, deletes=True, trusted=True)]))) == 1
 
 
 def test_only_what_is_needed_of_a_run_is_loaded() -> None:
@@ -283,7 +286,7 @@ def test_only_what_is_needed_of_a_run_is_loaded() -> None:
             taken.append(number)
             yield batch
 
-    blocks = merge_runs([Run("long", counted()), run(["000", "001"], 1)], MergeRule(False))
+    blocks = merge_runs([SortedRun("long", counted()), run(["000", "001"], 1)], MergeRule(False))
     next(blocks)
     assert len(taken) < 5
 
@@ -299,7 +302,7 @@ def test_two_hundred_runs_hold_a_batch_or_two_each() -> None:
             made += batch.num_rows
             yield batch
 
-    for block in aligned_blocks([Run(str(number), counted(number)) for number in range(runs)]):
+    for block in aligned_blocks([SortedRun(str(number), counted(number)) for number in range(runs)]):
         most = max(most, made - handed_over)
         handed_over += sum(batch.num_rows for _, parts in block for batch in parts)
     assert made == handed_over == runs * rows
@@ -310,7 +313,7 @@ def test_what_neither_deletes_nor_updates_is_handed_on_without_a_copy() -> None:
     keys = pa.array(["a", "b"])
     batch = pa.record_batch([keys, pa.array([1, 1]), pa.array([False, False]), pa.array([7, 8])], schema=DATA)
     for base in (True, False):
-        blocks = list(merge_runs([Run("file", iter([batch]), base=base)], MergeRule(True, ("ts",))))
+        blocks = list(merge_runs([SortedRun("file", iter([batch]), base=base)], MergeRule(True, ("ts",))))
         chunks = [chunk for block in blocks for chunk in block.rows.column("value").chunks]
         assert [value for chunk in chunks for value in chunk.to_pylist()] == [7, 8]
         assert {chunk.buffers()[1].address for chunk in chunks} == {batch.column("value").buffers()[1].address}
@@ -330,8 +333,8 @@ def test_the_few_rows_that_mass_deletes_leave_do_not_keep_their_blocks_in_memory
 
     before = pa.total_allocated_bytes()
     runs = [
-        Run("base", map(base, range(count)), base=True),
-        Run("deletes", map(gone, range(count)), deletes=True),
+        SortedRun("base", map(base, range(count)), base=True),
+        SortedRun("deletes", map(gone, range(count)), deletes=True),
     ]
     blocks = list(merge_runs(runs, MergeRule(True, ("ts",))))
     runs.clear()
@@ -342,13 +345,15 @@ def test_the_few_rows_that_mass_deletes_leave_do_not_keep_their_blocks_in_memory
 def test_a_smaller_ordering_value_after_a_larger_one_among_many_keys() -> None:
     older = [Record(b"%03d" % n, 5, False, False, n) for n in range(100)]
     newer = [Record(b"%03d" % n, 4 if n % 10 == 3 else 5, False, False, 1000 + n) for n in range(100)]
-    found = [Run(str(n), batches(rows, deletes=False, size=30), base=n == 0) for n, rows in enumerate([older, newer])]
+    found = [
+        SortedRun(str(n), batches(rows, deletes=False, size=30), base=n == 0) for n, rows in enumerate([older, newer])
+    ]
     blocks = list(merge_runs(found, MergeRule(True, ("ts",))))
     assert pairs(blocks) == [(b"%03d" % n, n if n % 10 == 3 else 1000 + n) for n in range(100)]
     assert sum(block.updates for block in blocks) == 90
 
 
-def hot_runs(count: int, size: int = 3) -> list[Run]:
+def hot_runs(count: int, size: int = 3) -> list[SortedRun]:
     """Two runs of `count` batches that all hold one key, between smaller and larger keys."""
 
     def batches_of(run: int) -> Iterator[pa.RecordBatch]:
@@ -357,7 +362,7 @@ def hot_runs(count: int, size: int = 3) -> list[Run]:
             places = [1_000_000 * run + 1000 * number + place for place in range(len(keys))]
             yield pa.record_batch([keys, places, [False] * len(keys), places], schema=DATA)
 
-    return [Run(f"run {run}", batches_of(run)) for run in (0, 1)]
+    return [SortedRun(f"run {run}", batches_of(run)) for run in (0, 1)]
 
 
 def looks(count: int, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.format.names import bucket_of
+from streaming_lsm.format.table.file_names import bucket_of
 from streaming_lsm.read.history import read_history
 from tests.oracle.writer import GOLDEN
 from tests.support.small_tables import SCHEMA, create, data_files, rows

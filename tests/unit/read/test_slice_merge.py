@@ -17,8 +17,8 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import LsmError, StorageError
-from streaming_lsm.merge.runs import Run
-from streaming_lsm.read.data_file import MOST_OPEN, open_slice
+from streaming_lsm.file_group.data_file import MAX_OPEN_FILES, open_slice
+from streaming_lsm.merge.runs import SortedRun
 from streaming_lsm.read.slice_merge import SliceMerge
 from streaming_lsm.schema import with_meta
 from streaming_lsm.storage.local import LocalStorage
@@ -56,10 +56,10 @@ def many_writes(root: Path, seed: int, ordering: pa.DataType, *, event_time: boo
     return table
 
 
-def merged(table: LsmTable, most_open: int, batch_rows: int = 2) -> tuple[list[dict[str, Any]], tuple[int, ...]]:
+def merged(table: LsmTable, max_open: int, batch_rows: int = 2) -> tuple[list[dict[str, Any]], tuple[int, ...]]:
     """Rows of the one slice, and what changed of its base file."""
     (found,) = table.file_slices()
-    merge = SliceMerge(table.rule, with_meta(table.schema), most_open=most_open)
+    merge = SliceMerge(table.rule, with_meta(table.schema), max_open=max_open)
     with ExitStack() as files:
         opened = open_slice(table.storage, found, table.rule, files)
         blocks = list(merge.blocks([dataclasses.replace(file, batch_rows=batch_rows) for file in opened]))
@@ -78,8 +78,8 @@ def test_the_rows_do_not_depend_on_how_many_files_may_be_open(
         root = tmp_path / str(seed)
         table = many_writes(root, seed, ordering, event_time=event_time, base=base)
         expected = merged(table, 100)
-        for most_open in (2, 3, 5, 8):
-            assert merged(table, most_open) == expected, (seed, most_open)
+        for max_open in (2, 3, 5, 8):
+            assert merged(table, max_open) == expected, (seed, max_open)
         oracle = read_snapshot(root).select(["id", "ts", "v"]).to_pylist()
         assert [{name: row[name] for name in ("id", "ts", "v")} for row in expected[0]] == oracle
         changed += sum(expected[1])
@@ -104,12 +104,12 @@ def _is_open(number: str) -> bool:
 
 def test_only_the_files_of_one_pass_are_open_and_none_is_left_so(tmp_path: Path) -> None:
     table = create(tmp_path, **{**ONE_SLICE, "lsm.read.threads": 1})
-    for ts in range(MOST_OPEN + 20):
+    for ts in range(MAX_OPEN_FILES + 20):
         table.upsert(rows((f"k{ts % 7}", "DE", ts, ts)))
     before = set(os.listdir("/proc/self/fd"))
     table.storage = storage = CountingStorage(tmp_path)
     assert shown(table) == [(f"k{ts % 7}", "DE", ts, ts) for ts in sorted(range(113, 120), key=lambda ts: ts % 7)]
-    assert 1 < storage.most <= MOST_OPEN
+    assert 1 < storage.most <= MAX_OPEN_FILES
     batches = table.scan().to_batches()
     next(batches)
     del batches
@@ -140,7 +140,7 @@ def test_three_hundred_logs_are_read_and_compacted_with_few_open_files(tmp_path:
     expected = [f"{row['id']} {row['qty']}" for row in read_snapshot(tmp_path).to_pylist()]
     assert len(expected) > 20
     for what in ("scan", "compact"):
-        assert limited(tmp_path, MOST_OPEN + 40, what) == "".join(f"{line}\n" for line in expected)
+        assert limited(tmp_path, MAX_OPEN_FILES + 40, what) == "".join(f"{line}\n" for line in expected)
     assert table.file_slices()[0].logs == ()
     assert [f"{row['id']} {row['qty']}" for row in read_snapshot(tmp_path).to_pylist()] == expected
     assert validate(tmp_path) == []
@@ -179,7 +179,7 @@ def test_what_the_system_refuses_is_no_damage(tmp_path: Path, reason: int, advic
 def test_a_spill_folder_that_is_not_there_is_named_with_its_option(tmp_path: Path) -> None:
     table = many_writes(tmp_path, 1, pa.int64(), event_time=True, base=True)
     (found,) = table.file_slices()
-    merge = SliceMerge(table.rule, with_meta(table.schema), spill_folder="/nowhere/at/all", most_open=3)
+    merge = SliceMerge(table.rule, with_meta(table.schema), spill_folder="/nowhere/at/all", max_open=3)
     with ExitStack() as files, pytest.raises(LsmError, match=r"lsm\.write\.spill\.folder.*/nowhere/at/all"):
         list(merge.blocks(open_slice(table.storage, found, table.rule, files)))
 
@@ -193,21 +193,21 @@ def test_memory_is_that_of_the_files_of_one_pass(tmp_path: Path, monkeypatch: py
         table.upsert(pa.table([keys, [ts] * size, [f"{text}{key}" for key in keys]], schema=schema))
     (found,) = table.file_slices()
     taken: list[int] = []
-    load = Run.load
+    load = SortedRun.load
 
-    def counted(run: Run) -> bool:
+    def counted(run: SortedRun) -> bool:
         loaded = load(run)
         taken.append(pa.total_allocated_bytes())
         return loaded
 
-    monkeypatch.setattr(Run, "load", counted)
+    monkeypatch.setattr(SortedRun, "load", counted)
     peaks = []
-    for most_open in (100, 4):
+    for max_open in (100, 4):
         before = pa.total_allocated_bytes()
         taken.clear()
         with ExitStack() as files:
             opened = open_slice(table.storage, found, table.rule, files)
-            merge = SliceMerge(table.rule, with_meta(schema), most_open=most_open)
+            merge = SliceMerge(table.rule, with_meta(schema), max_open=max_open)
             blocks = merge.blocks([dataclasses.replace(file, batch_rows=500) for file in opened])
             assert sum(block.rows.num_rows for block in blocks) == 24 * size
         peaks.append(max(taken) - before)

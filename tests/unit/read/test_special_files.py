@@ -11,7 +11,7 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import UnsupportedTable
-from streaming_lsm.timeline.metadata_listing import folder_listing
+from streaming_lsm.metadata.listing import folder_listing
 from tests.support.small_tables import OPTIONS, create, rows, shown
 
 ROW = ("a", "nl", 1, 1)

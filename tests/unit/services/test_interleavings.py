@@ -18,11 +18,11 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.config import WRITER_ID
 from streaming_lsm.errors import CommitConflict, CommitUnknown, Fenced
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
+from streaming_lsm.lock.markers import TEMP_FOLDER
 from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.timeline.decision import DECISION_FOLDER
-from streaming_lsm.timeline.heartbeat import HEARTBEAT_FOLDER
-from streaming_lsm.timeline.markers import TEMP_FOLDER
-from streaming_lsm.timeline.waiting import pending_cleans
+from streaming_lsm.txn.decision import DECISION_FOLDER
+from streaming_lsm.txn.planned_actions import pending_cleans
 from tests.support.faulty_storage import Killed
 from tests.support.interleaving import Driver, Work
 from tests.support.service_tables import Model, assert_sound, grow, grown, reopened

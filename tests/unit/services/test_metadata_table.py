@@ -16,11 +16,11 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import LsmError
-from streaming_lsm.format.hfile import HFile
-from streaming_lsm.format.names import LogFileName, parse_file_name
+from streaming_lsm.format.hfile.reader import HFile
+from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
+from streaming_lsm.metadata.listing import METADATA_TABLE, metadata_listing
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
-from streaming_lsm.timeline.metadata_listing import METADATA_TABLE, metadata_listing
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.metadata_tables import (
     assert_agrees,

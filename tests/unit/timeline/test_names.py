@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm.errors import CorruptFileError
-from streaming_lsm.format.commit import CommitMetadata
+from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.names import TimelineNames

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, TableNotFound, UnsupportedTable
-from streaming_lsm.format.table_config import TableConfig
+from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.java_properties import print_properties
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.properties_file import (

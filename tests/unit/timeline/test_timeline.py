@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm.errors import ConfigError, CorruptFileError
-from streaming_lsm.format.clean import CleanMetadata
-from streaming_lsm.format.commit import CommitMetadata
-from streaming_lsm.format.rollback import RollbackMetadata
+from streaming_lsm.format.actions.clean import CleanMetadata
+from streaming_lsm.format.actions.commit import CommitMetadata
+from streaming_lsm.format.actions.rollback import RollbackMetadata
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
 from streaming_lsm.timeline.timeline import Timeline

@@ -8,9 +8,39 @@ from streaming_lsm.write.numbers import TaskNumbers, Timed
 
 
 def test_counts_of_several_tasks_add_up_and_times_and_peaks_are_the_largest() -> None:
-    one = TaskNumbers(10, 5, 2, 3, 100, 50, 7, 1, 9)
-    other = TaskNumbers(1, 1, 0, 0, 0, 80, 2, 4, 3)
-    assert TaskNumbers.joined([one, other]) == TaskNumbers(11, 6, 2, 3, 100, 80, 7, 4, 9)
+    one = TaskNumbers(
+        rows_in=10,
+        rows_kept=5,
+        rows_deleted=2,
+        rows_replaced=3,
+        spilled_bytes=100,
+        peak_bytes=50,
+        receive_ms=7,
+        sort_ms=1,
+        write_ms=9,
+    )
+    other = TaskNumbers(
+        rows_in=1,
+        rows_kept=1,
+        rows_deleted=0,
+        rows_replaced=0,
+        spilled_bytes=0,
+        peak_bytes=80,
+        receive_ms=2,
+        sort_ms=4,
+        write_ms=3,
+    )
+    assert TaskNumbers.joined([one, other]) == TaskNumbers(
+        rows_in=11,
+        rows_kept=6,
+        rows_deleted=2,
+        rows_replaced=3,
+        spilled_bytes=100,
+        peak_bytes=80,
+        receive_ms=7,
+        sort_ms=4,
+        write_ms=9,
+    )
     assert TaskNumbers.joined([]) == TaskNumbers()
 
 

@@ -1,0 +1,1 @@
+"""Arrow arrays as numpy arrays and back, for all rooms."""

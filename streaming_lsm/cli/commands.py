@@ -1,0 +1,345 @@
+"""``lsm``: look at a table from the command line, compact it and clean it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from streaming_lsm import __version__, config
+from streaming_lsm.cli.options_page import options_page
+from streaming_lsm.cli.text_table import TextTable
+from streaming_lsm.engine import LocalEngine
+from streaming_lsm.errors import ConfigError, LsmError
+from streaming_lsm.format.actions.clean import CleanMetadata
+from streaming_lsm.format.actions.commit import CommitMetadata, file_path
+from streaming_lsm.format.table.properties import DEFAULT_LAYOUT, LSM_TREE, TABLE_VERSION
+from streaming_lsm.read.queries import CDC, INCREMENTAL, QUERY_TYPES, SNAPSHOT
+from streaming_lsm.read.scan import Scan
+from streaming_lsm.read.text.change_lines import change_lines
+from streaming_lsm.read.text.json_lines import json_lines
+from streaming_lsm.read.text.where import parse_where
+from streaming_lsm.schema import PARTITION_PATH, RECORD_KEY, with_meta
+from streaming_lsm.scripts import INTERRUPTED, fail
+from streaming_lsm.table import LsmTable
+from streaming_lsm.table_copy import plan_copy
+from streaming_lsm.timeline.action_kind import CLEAN
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.planned_actions import pending_cleans, pending_compactions
+
+FORMATS = ("table", "jsonl", "csv", "parquet")
+_SHOWN_ROWS = 50
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        0 when it worked, 2 when the user can mend what is wrong, 130 after Ctrl-C.
+    """
+    parsed = _parser().parse_args(arguments)
+    try:
+        parsed.run(parsed)
+        sys.stdout.flush()
+    except LsmError as error:
+        return fail("lsm", error, 2)
+    except KeyboardInterrupt:
+        return fail("lsm", "interrupted", INTERRUPTED)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        return fail("lsm", f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
+    except pa.ArrowInvalid as error:
+        return fail("lsm", f"the rows cannot be written in this format: {error}; use jsonl or parquet", 2)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="lsm", description="Look at a table, compact it, clean it.")
+    parser.add_argument("--version", action="version", version=f"lsm {__version__}")
+    verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _read_arguments(verbs.add_parser("read", help="print the rows or the changes of a table"))
+    timeline = verbs.add_parser("timeline", help="list the table's actions")
+    timeline.add_argument("table", help="path of the table")
+    timeline.set_defaults(run=_timeline)
+    compact = verbs.add_parser("compact", help="merge log files into base files")
+    _service_arguments(compact)
+    compact.add_argument("--schedule-only", action="store_true", help="only plan it; the next compaction runs it")
+    compact.set_defaults(run=_compact)
+    clean = verbs.add_parser("clean", help="delete file slices that no retained commit needs")
+    _service_arguments(clean)
+    clean.set_defaults(run=_clean)
+    upgrade = verbs.add_parser("upgrade", help="make a table one of a later version, or of sorted files")
+    _service_arguments(upgrade)
+    upgrade.add_argument(
+        "--to", type=int, metavar="VERSION", help="10 if left out, or as it is with --storage-layout default"
+    )
+    upgrade.add_argument("--storage-layout", choices=(DEFAULT_LAYOUT, LSM_TREE), help="as it is if left out")
+    upgrade.set_defaults(run=_upgrade)
+    downgrade = verbs.add_parser("downgrade", help="make a table one of an earlier version, which older readers read")
+    _service_arguments(downgrade)
+    downgrade.add_argument("--to", type=int, metavar="VERSION", default=9, help="9 or 8; 9 if left out")
+    downgrade.set_defaults(run=_downgrade)
+    copy = verbs.add_parser("copy", help="write the rows of a table, of any version that is read, to a new one")
+    copy.add_argument("table", help="path of the table to be read")
+    copy.add_argument("target", help="path of the new table, or of one that an earlier copy left unfinished")
+    _option_arguments(copy)
+    _dry_run_argument(copy)
+    copy.set_defaults(run=_copy)
+    options = verbs.add_parser("options", help="print all options with their defaults as Markdown")
+    options.set_defaults(run=lambda _: print(options_page(), end=""))
+    return parser
+
+
+def _service_arguments(service: argparse.ArgumentParser) -> None:
+    service.add_argument("table", help="path of the table")
+    _option_arguments(service)
+    _dry_run_argument(service)
+
+
+def _dry_run_argument(service: argparse.ArgumentParser) -> None:
+    service.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
+
+
+def _option_arguments(service: argparse.ArgumentParser) -> None:
+    service.add_argument(
+        *("-o", "--option"),
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option, see docs/configuration.md; may be given several times",
+    )
+    service.add_argument("--properties", metavar="FILE", help="Java properties file with options")
+
+
+def _read_arguments(read: argparse.ArgumentParser) -> None:
+    read.add_argument("table", help="path of the table")
+    read.add_argument("--as-of", metavar="T", help="an instant, or a time such as '2026-11-20 10:00'; now if left out")
+    read.add_argument("--query-type", choices=QUERY_TYPES, default=SNAPSHOT, help="what to read; default snapshot")
+    read.add_argument("--begin", metavar="T", help="incremental and cdc: writes completed after it; 000 for all")
+    read.add_argument("--end", metavar="T", help="incremental and cdc: writes completed until then; all if left out")
+    read.add_argument("--columns", metavar="A,B", help="the columns to print, in this order")
+    read.add_argument("--where", metavar="FILTER", help="for example: qty > 5 and country in ('DE', 'FR')")
+    read.add_argument("--meta", action="store_true", help="also the five _hoodie_ columns")
+    read.add_argument("--format", choices=FORMATS, default="table", help=f"table shows the first {_SHOWN_ROWS} rows")
+    read.add_argument("--output", metavar="FILE", help="write there instead of to the screen; needed for parquet")
+    read.set_defaults(run=_read)
+
+
+def _read(arguments: argparse.Namespace) -> None:
+    _check_read(arguments)
+    table = LsmTable(arguments.table)
+    if arguments.query_type == CDC:
+        _read_changes(table, arguments)
+        return
+    if arguments.format == "jsonl":
+        _write_lines(_sorted_lines(table, arguments), arguments.output)
+        return
+    _show(_scan(table, arguments).to_arrow(), arguments)
+
+
+def _check_read(arguments: argparse.Namespace) -> None:
+    """Refuse options that the query would not heed."""
+    query = arguments.query_type
+    by_time = query in (INCREMENTAL, CDC)
+    if by_time and not arguments.begin:
+        raise ConfigError(f"--query-type {query} needs --begin, for example --begin 000 for all there is")
+    unused = ["as_of"] if by_time else ["begin", "end"]
+    if query == CDC:
+        unused += ["columns", "where", "meta"]
+    given = [f"--{name.replace('_', '-')}" for name in unused if getattr(arguments, name)]
+    if given:
+        raise ConfigError(f"--query-type {query} does not go with {', '.join(given)}")
+
+
+def _scan(table: LsmTable, arguments: argparse.Namespace, columns: Sequence[str] | None = None) -> Scan:
+    """The rows asked for, with other columns where these are given."""
+    where = parse_where(arguments.where, with_meta(table.schema)) if arguments.where else None
+    if columns is None and arguments.columns:
+        columns = [name.strip() for name in arguments.columns.split(",")]
+    if arguments.query_type == INCREMENTAL:
+        return table.incremental(arguments.begin, arguments.end, columns, where, meta=arguments.meta)
+    return table.scan(columns, where, arguments.as_of, meta=arguments.meta, query_type=arguments.query_type)
+
+
+def _read_changes(table: LsmTable, arguments: argparse.Namespace) -> None:
+    changes = table.changes(arguments.begin, arguments.end).to_arrow()
+    if arguments.format == "jsonl":
+        _write_lines(sorted(change_lines(changes)), arguments.output)
+    else:
+        _show(changes, arguments)
+
+
+def _show(rows: pa.Table, arguments: argparse.Namespace) -> None:
+    if arguments.format == "parquet":
+        if not arguments.output:
+            raise ConfigError("--format parquet needs --output FILE")
+        pq.write_table(rows, arguments.output)
+    elif arguments.format == "csv":
+        _write_csv(rows, arguments.output)
+    else:
+        _write_lines(_table_lines(rows), arguments.output)
+
+
+def _write_csv(rows: pa.Table, output: str | None) -> None:
+    nested = [field for field in rows.schema if pa.types.is_nested(field.type)]
+    if nested:
+        raise ConfigError(f"column {nested[0].name!r} has type {nested[0].type}, which CSV cannot hold: use jsonl")
+    pa.csv.write_csv(rows, output or sys.stdout.buffer)
+
+
+def _sorted_lines(table: LsmTable, arguments: argparse.Namespace) -> list[str]:
+    """Rows by partition path, record key and text, so that two readers' outputs can be compared as files."""
+    shown = _scan(table, arguments)
+    keyed = _scan(table, arguments, [*dict.fromkeys([*shown.columns, PARTITION_PATH, RECORD_KEY])]).to_arrow()
+    paths, keys = keyed.column(PARTITION_PATH).to_pylist(), keyed.column(RECORD_KEY).to_pylist()
+    lines = json_lines(keyed.select(list(shown.columns)))
+    return [line for *_, line in sorted(zip(paths, keys, lines, strict=True))]
+
+
+def _write_lines(lines: Sequence[str], output: str | None) -> None:
+    text = "".join(f"{line}\n" for line in lines)
+    if output:
+        with open(output, "w", encoding="utf-8") as file:
+            file.write(text)
+    else:
+        sys.stdout.write(text)
+
+
+def _table_lines(rows: pa.Table) -> list[str]:
+    shown = TextTable(rows.schema.names)
+    for row in rows.slice(0, _SHOWN_ROWS).to_pylist():
+        shown.add(*("" if value is None else str(value) for value in row.values()))
+    lines = shown.lines()
+    hidden = rows.num_rows - _SHOWN_ROWS
+    return [*lines, f"… and {hidden} more rows; --format jsonl prints all"] if hidden > 0 else lines
+
+
+def _opened(arguments: argparse.Namespace) -> LsmTable:
+    """The table of a service, with the options of the command line."""
+    return LsmTable(arguments.table, _given(arguments), properties=arguments.properties)
+
+
+def _given(arguments: argparse.Namespace) -> dict[str, str]:
+    pairs = [text.partition("=") for text in arguments.option]
+    for key, equals, _ in pairs:
+        if not equals:
+            raise ConfigError(f"{key!r} is no KEY=VALUE")
+    return {key.strip(): value for key, _, value in pairs}
+
+
+def _upgrade(arguments: argparse.Namespace) -> None:
+    target = TABLE_VERSION if arguments.to is None and arguments.storage_layout is None else arguments.to
+    _change_version(arguments, target, arguments.storage_layout, up=True)
+
+
+def _downgrade(arguments: argparse.Namespace) -> None:
+    _change_version(arguments, arguments.to, None, up=False)
+
+
+def _change_version(arguments: argparse.Namespace, target: int | None, layout: str | None, *, up: bool) -> None:
+    table = _opened(arguments)
+    if target is not None and (target < table.config.version if up else target > table.config.version):
+        other = "downgrade" if up else "upgrade"
+        raise ConfigError(f"the table has version {table.config.version}: use lsm {other} --to {target}")
+    if arguments.dry_run:
+        _write_lines([*table.plan_version(target, layout).lines()] or ["nothing to do"], None)
+        return
+    changed = table.change_version(target, layout)
+    print(f"{changed.path} has version {changed.config.version}, storage layout {changed.config.storage_layout}")
+
+
+def _copy(arguments: argparse.Namespace) -> None:
+    copy = plan_copy(LsmTable(arguments.table), arguments.target, _given(arguments), arguments.properties)
+    if arguments.dry_run:
+        _write_lines([*copy.lines()], None)
+        return
+    target = copy.run()
+    left_out = f", without {', '.join(copy.dropped)}" if copy.dropped else ""
+    print(f"{copy.row_count:,} rows copied to {target.path}, version {target.config.version}{left_out}")
+
+
+def _compact(arguments: argparse.Namespace) -> None:
+    table = _opened(arguments)
+    if arguments.dry_run:
+        _write_lines(_compaction_lines(table), None)
+        return
+    if arguments.schedule_only:
+        scheduled, selection = table.services.schedule()
+        print(f"scheduled {scheduled.file_name}" if scheduled else f"nothing to compact: {selection.reasons}")
+        return
+    completed, chosen = table.services.compact(LocalEngine(table.options[config.READ_THREADS]))
+    if completed is None:
+        print(f"nothing to compact: {chosen.reasons}" if chosen else "nothing to compact: another writer did it")
+        return
+    stats = table.timeline.read_commit(completed).stats
+    logs = sum(stat.log_files_compacted for stat in stats)
+    rows, size = sum(stat.num_writes for stat in stats), sum(stat.total_bytes for stat in stats)
+    print(
+        f"{completed.file_name}: {len(stats):,} file groups compacted, {logs:,} log files merged, "
+        f"{rows:,} rows in {size:,} bytes"
+    )
+
+
+def _compaction_lines(table: LsmTable) -> list[str]:
+    planned = [f"waits to be run: {pending.file_name}" for pending in pending_compactions(table.timeline)]
+    selection = table.services.preview_compaction()
+    if not selection.operations:
+        return [*planned, f"nothing to schedule: {selection.reasons}"]
+    numbers = ("log files", "bytes")
+    shown = TextTable(("partition", "file group", "base file", *numbers), frozenset(numbers))
+    for operation in selection.operations:
+        size = f"{operation.metrics['TOTAL_LOG_FILES_SIZE']:,.0f}"
+        base = operation.base_file or ""
+        shown.add(operation.partition_path, operation.file_id, base, f"{len(operation.logs):,}", size)
+    return [*planned, *shown.lines(), str(selection)]
+
+
+def _clean(arguments: argparse.Namespace) -> None:
+    table = _opened(arguments)
+    if arguments.dry_run:
+        cleaning = table.services.preview_clean()
+        files = [file_path(partition, name) for partition, names in cleaning.files.items() for name in names]
+        planned = [f"waits to be carried out: {pending.file_name}" for pending in pending_cleans(table.timeline)]
+        _write_lines([*planned, *files, str(cleaning)], None)
+        return
+    completed = table.clean()
+    if completed is None:
+        print(table.services.preview_clean())
+        return
+    cleaned = CleanMetadata.decode(table.storage.read(completed.path), completed.path)
+    print(f"{completed.file_name}: {sum(map(len, cleaned.files.values())):,} files deleted")
+
+
+def _timeline(arguments: argparse.Namespace) -> None:
+    timeline = LsmTable(arguments.table).timeline
+    numbers = ("files", "rows", "deletes", "bytes")
+    shown = TextTable(("requested", "completed", "action", "state", "operation", *numbers), frozenset(numbers))
+    for instant in timeline.instants:
+        shown.add(
+            instant.requested, instant.completed or "", instant.action, str(instant.state), *_numbers(timeline, instant)
+        )
+    _write_lines(shown.lines(), None)
+
+
+def _numbers(timeline: Timeline, instant: Instant) -> tuple[str, ...]:
+    if instant.action == CLEAN and instant.is_completed:
+        cleaned = CleanMetadata.decode(timeline.storage.read(instant.path), instant.path)
+        return (cleaned.policy, f"{sum(map(len, cleaned.files.values())):,}", "", "", "")
+    if not (instant.is_write and instant.is_completed):
+        return ("", "", "", "", "")
+    commit: CommitMetadata = timeline.read_commit(instant)
+    stats = commit.stats
+    sums = (
+        len(stats),
+        sum(stat.num_writes for stat in stats),
+        sum(stat.num_deletes for stat in stats),
+        sum(stat.total_bytes for stat in stats),
+    )
+    return (commit.operation_type, *(f"{number:,}" for number in sums))

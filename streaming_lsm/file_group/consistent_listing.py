@@ -1,0 +1,92 @@
+"""A listing that no clean has run into: what it does not show was not there, and was not deleted meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from streaming_lsm.errors import CommitConflict
+from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
+from streaming_lsm.file_group.lost_files import check_files
+from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
+from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
+from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.timeline import Timeline
+
+_ATTEMPTS = 5
+_CLEANS = (".clean", ".clean.inflight")
+
+Groups = Mapping[tuple[str, str], FileSlice]
+
+
+def list_file_slices(look: Callable[[], FileSystemView]) -> tuple[Timeline, list[FileSlice]]:
+    """The latest slice of every file group, and the timeline that makes them so.
+
+    The timeline is read before the folders. A clean that deletes a slice in between, as a newer one is there that the
+    timeline does not show yet, would make rows vanish; then all is read again.
+
+    Args:
+        look: loads the timeline anew.
+
+    Raises:
+        CommitConflict: cleans came in between every time, or the state asked for is about to be cleaned away.
+        UnsupportedTable: see `FileSystemView.slices`.
+        CorruptFileError: a committed file is missing, see `check_files`.
+    """
+    time = ""
+    for _ in range(_ATTEMPTS):
+        view = look()
+        slices = view.slices()
+        groups = {(found.partition_path, found.file_id): found for found in slices}
+        taking = [clean.requested for clean in _cleans_since(view.timeline) if _takes_from(clean, view, groups)]
+        if not taking:
+            check_files(view, slices)
+            return view.timeline, slices
+        time = taking[0]
+    raise CommitConflict(
+        f"{_ATTEMPTS} times a clean, the last one at {time}, deleted files while they were listed: read again, or a "
+        "later state where a time was asked for (hoodie.clean.commits.retained keeps more)"
+    )
+
+
+def _cleans_since(timeline: Timeline) -> list[Instant]:
+    """Cleans that may have deleted files after `timeline` was read, each in its latest state."""
+    known = {clean.requested for clean in timeline.completed_cleans}
+    names = (name for name in timeline.storage.names(timeline.folder) if name.endswith(_CLEANS))
+    found: dict[str, Instant] = {}
+    for clean in (Instant.parse(name, timeline.layout) for name in names):
+        if clean is not None and (clean.is_completed or clean.requested not in found):
+            found[clean.requested] = clean
+    return [clean for clean in found.values() if clean.requested not in known]
+
+
+def _takes_from(clean: Instant, view: FileSystemView, groups: Groups) -> bool:
+    """Whether a clean deletes files that belong to the slices as of the view's timeline, and are not in them."""
+    try:
+        files = _deleted_files(clean, view)
+    except FileNotFoundError:  # it goes on meanwhile
+        return True
+    return any(
+        _is_missed(partition, file.rpartition("/")[2], view, groups)
+        for partition, found in files.items()
+        for file in found
+    )
+
+
+def _deleted_files(clean: Instant, view: FileSystemView) -> Mapping[str, tuple[str, ...]]:
+    storage = view.timeline.storage
+    if clean.is_completed:
+        return CleanMetadata.decode(storage.read(clean.path), clean.path).files
+    plan = clean.at(State.REQUESTED).path
+    return CleanPlan.decode(storage.read(plan), plan).files
+
+
+def _is_missed(partition: str, file: str, view: FileSystemView, groups: Groups) -> bool:
+    name = parse_file_name(file, rfc103_names=True)
+    if name is None or view.is_replaced(partition, name.file_id) or not view.counts(name):
+        return False
+    found = groups.get((partition, name.file_id))
+    if isinstance(name, BaseFileName):
+        return found is None or found.base is None or name.instant > found.base.name.instant
+    if name.is_change_log or (found is not None and name in [log.name for log in found.logs]):
+        return False
+    return found is None or found.base is None or view.log_time(name) >= found.base.name.instant

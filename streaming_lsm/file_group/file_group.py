@@ -1,0 +1,86 @@
+"""All file slices of every file group, old ones included (docs/format/02-timeline.md, "Completion time semantics")."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from streaming_lsm.file_group.file_system_view import FileSystemView
+from streaming_lsm.format.table.file_names import BaseFileName, DataFileName
+from streaming_lsm.storage.base import Listing
+
+
+@dataclass(frozen=True, slots=True)
+class SliceFiles:
+    """One file slice of a file group, complete.
+
+    Attributes:
+        key: its base instant; without a base file its smallest log instant.
+        files: names of its base file and all its logs, change logs included.
+    """
+
+    key: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """One file group of one partition.
+
+    Attributes:
+        slices: the oldest first; the last one is what readers see, unless the group was replaced.
+        replaced: requested time of the write that replaced the group, None while it is live.
+    """
+
+    partition_path: str
+    file_id: str
+    slices: tuple[SliceFiles, ...]
+    replaced: str | None = None
+
+
+def file_groups_in(view: FileSystemView, partition: str, entries: Listing) -> list[FileGroup]:
+    """The file groups of one partition, by file id; files of writes that did not complete are left out.
+
+    Args:
+        entries: what lies in the partition.
+
+    Raises:
+        UnsupportedTable: the partition holds logs under older names not asked for.
+    """
+    groups: dict[str, list[DataFileName]] = defaultdict(list)
+    for entry in entries:
+        name = view.visible_name(entry)
+        if name is not None:
+            groups[name.file_id].append(name)
+    replaced = _replaced(view, partition)
+    return [
+        FileGroup(partition, file_id, tuple(_slices(view, names)), replaced.get(file_id))
+        for file_id, names in sorted(groups.items())
+    ]
+
+
+def _slices(view: FileSystemView, names: list[DataFileName]) -> Iterator[SliceFiles]:
+    bases = sorted({name.instant for name in names if isinstance(name, BaseFileName)})
+    logs = [name for name in names if not isinstance(name, BaseFileName)]
+    files: dict[str, list[str]] = {base: [] for base in bases}
+    # Logs from before the first base file are one slice, named after the oldest of them.
+    first = min((log.instant for log in logs), default="")
+    for name in names:
+        if isinstance(name, BaseFileName):
+            key = name.instant
+        else:
+            completed = view.timeline.completion_time(name.instant) or ""
+            key = max((base for base in bases if base <= completed), default=first)
+        files.setdefault(key, []).append(str(name))
+    return (SliceFiles(key, tuple(sorted(files[key]))) for key in sorted(files))
+
+
+def _replaced(view: FileSystemView, partition: str) -> dict[str, str]:
+    """File groups of the partition that a replacecommit made invisible, with its requested time."""
+    found: dict[str, str] = {}
+    for write in view.timeline.completed_writes:
+        if write.action == "replacecommit":
+            for file_id in (view.timeline.read_commit(write).replaced or {}).get(partition, ()):
+                found.setdefault(file_id, write.requested)
+    return found

@@ -1,0 +1,183 @@
+"""Compare the latest file slices with what the commits have recorded, and report committed files that are missing.
+
+The newest commit's file state is compared first, which needs no other commit. Where it differs, or another program
+wrote the commit, the write stats of the active timeline name the file. A file of an archived write is not named by any
+commit that is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError
+from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
+from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
+from streaming_lsm.format.actions.commit import WriteStat, file_path
+from streaming_lsm.format.actions.file_state import FILES_KEY, FileState, RecordedFiles
+from streaming_lsm.format.table.file_names import BaseFileName, DataFileName, LogFileName, parse_file_name
+from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.lost_completion import check_last_clean, check_named_writes, check_pending
+
+Group = tuple[str, str]
+"""Partition path and file id."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostFile:
+    """A file that is not in the slice to which a completed write says that it belongs."""
+
+    path: str
+    write: Instant
+
+
+def checked_slices(view: FileSystemView) -> list[FileSlice]:
+    """The latest slice of every file group; raises as `FileSystemView.slices` and `check_files`."""
+    slices = view.slices()
+    check_files(view, slices)
+    return slices
+
+
+def check_files(view: FileSystemView, slices: Iterable[FileSlice]) -> None:
+    """Compare the latest slices of all file groups with what the commits of the view's timeline say.
+
+    Raises:
+        CorruptFileError: a committed file, or the completed instant file of a write, is missing.
+        ConfigError: a file of a past state was cleaned.
+        CommitConflict: a file went since the timeline was read; read again.
+    """
+    found = list(slices)
+    timeline = view.timeline
+    check_pending(timeline.storage, timeline)
+    check_last_clean(timeline)
+    newest = newest_write(timeline)
+    if newest is None:
+        return
+    recorded = RecordedFiles.of(timeline.read_commit(newest).extra, newest.path)
+    if recorded is not None and recorded.state == FileState.of(path for part in found for path in part.paths):
+        return
+    groups = {(part.partition_path, part.file_id): part for part in found}
+    for lost in lost_files(view, timeline, groups):
+        raise _explained(view, lost)
+    check_named_writes(timeline)
+
+
+def check_group(view: FileSystemView, commits: Timeline, group: Group, found: FileSlice | None) -> None:
+    """Compare the latest slice of one file group, None when it has none; raises as `check_files`.
+
+    Args:
+        commits: the table's timeline, whose commits are read once for all states of the table.
+    """
+    for lost in lost_files(view, commits, {} if found is None else {group: found}, group):
+        raise _explained(view, lost)
+
+
+def newest_write(timeline: Timeline) -> Instant | None:
+    """The write that was completed last."""
+    return max(timeline.completed_writes, key=lambda write: write.completed or "", default=None)
+
+
+def recorded_files(timeline: Timeline, state: FileState) -> dict[str, str]:
+    """What the commit that comes next is to record, as extra metadata.
+
+    Args:
+        timeline: the table as it is before that commit.
+        state: the files of all latest slices after it.
+    """
+    before = newest_write(timeline)
+    return {FILES_KEY: RecordedFiles(state, "" if before is None else before.file_name).encode()}
+
+
+def lost_files(
+    view: FileSystemView, commits: Timeline, slices: Mapping[Group, FileSlice], only: Group | None = None
+) -> Iterator[LostFile]:
+    """Files that belong to the latest slices by the write stats, and are not in them.
+
+    Args:
+        view: its timeline makes the slices.
+        commits: reads the commits.
+        slices: by partition path and file id.
+        only: the one file group to look at; None for all.
+    """
+    there = {path for found in slices.values() for path in found.paths}
+    if view.rfc103_names:
+        there |= {_usual_path(found, log) for found in slices.values() for log in found.logs}
+    since = {group: found.base.name.instant for group, found in slices.items() if found.base}
+    absent: list[tuple[LostFile, Group, DataFileName]] = []
+    # Before the base file that is there, no commit of its file group counts.
+    first = since.get(only, "") if only else ""
+    for write in view.timeline.completed_writes:
+        if (write.completed or "") < first:
+            continue
+        for stat in commits.read_commit(write).stats:
+            group = (stat.partition_path, stat.file_id)
+            lost = _absent(view, write, stat, there, since.get(group, "")) if only in (None, group) else None
+            if lost is not None:
+                absent.append((lost[0], group, lost[1]))
+    for _, group, name in absent:
+        if isinstance(name, BaseFileName):
+            since[group] = max(since.get(group, ""), name.instant)
+    for lost_file, group, name in absent:
+        time = name.instant if isinstance(name, BaseFileName) else view.log_time(name)
+        if time >= since.get(group, ""):
+            yield lost_file
+
+
+def _usual_path(found: FileSlice, log: LogFile) -> str:
+    """The path of a log under its name of format 01, also where it has that of RFC-103's first text."""
+    name = replace(log.name, rfc103=False) if isinstance(log.name, LogFileName) else log.name
+    return file_path(found.partition_path, str(name))
+
+
+def _absent(
+    view: FileSystemView, write: Instant, stat: WriteStat, there: set[str], since: str
+) -> tuple[LostFile, DataFileName] | None:
+    """The file of a write stat, with its name, when it is no older than the base file at `since` and not there."""
+    path = file_path(stat.partition_path, stat.file_name)
+    # A stat of no bytes is one of a file that was never made; other programs write them.
+    if path in there or not stat.total_bytes:
+        return None
+    name = parse_file_name(stat.file_name, rfc103_names=True)
+    if name is None or not view.counts(name) or view.is_replaced(stat.partition_path, name.file_id):
+        return None
+    if isinstance(name, BaseFileName):
+        return (LostFile(path, write), name) if name.instant >= since else None
+    return (LostFile(path, write), name) if not name.is_change_log and view.log_time(name) >= since else None
+
+
+def _explained(view: FileSystemView, lost: LostFile) -> Exception:
+    """The error that tells why a file is missing."""
+    storage, write = view.storage, lost.write
+    if not storage.exists(write.path) or _is_cleaned(view, lost, known=False):
+        return CommitConflict(f"{lost.path} in {storage.uri} was deleted while it was looked for: try again")
+    if _is_cleaned(view, lost, known=True):
+        return ConfigError(f"{lost.path} in {storage.uri}, of {write.path}, was cleaned: read a later state")
+    if storage.exists(lost.path):
+        return CorruptFileError(
+            f"{lost.path} in {storage.uri}, of {write.path}, is there and not listed: restore the partition's "
+            ".hoodie_partition_metadata; where the metadata table was asked, drop that"
+        )
+    return CorruptFileError(
+        f"{lost.path} in {storage.uri} is gone, though {write.path} has committed it: restore the file"
+    )
+
+
+def _is_cleaned(view: FileSystemView, lost: LostFile, *, known: bool) -> bool:
+    """Whether a clean deletes a file: a completed one that the view's timeline has, or one that came later."""
+    before = set(view.timeline.completed_cleans)
+    partition, _, file = lost.path.rpartition("/")
+    for clean in Timeline.load(view.timeline.storage, view.timeline.layout).instants:
+        if clean.action == "clean" and (clean in before) == known and clean.requested > lost.write.requested:
+            deleted = _cleaned_files(view, clean).get(partition, ())
+            if any(name.rpartition("/")[2] == file for name in deleted):
+                return True
+    return False
+
+
+def _cleaned_files(view: FileSystemView, clean: Instant) -> Mapping[str, tuple[str, ...]]:
+    read = view.timeline.storage.read
+    if clean.is_completed:
+        return CleanMetadata.decode(read(clean.path), clean.path).files
+    path = clean.at(State.REQUESTED).path
+    return CleanPlan.decode(read(path), path).files

@@ -1,0 +1,1 @@
+"""Contents of the timeline's files: commits, cleans, rollbacks, compaction plans."""

@@ -1,0 +1,150 @@
+"""Plan and outcome of a rollback. A rollback deletes files; it never appends to logs.
+
+See docs/format/02-timeline.md, "Rollback".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.format.avro.container import AvroRecord, decode_record, encode_record
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackRequest:
+    """Files of one file group to delete.
+
+    Attributes:
+        latest_base_instant: Hudi gives the rolled back instant here for log files.
+        files: as the plan spells them; Hudi writes absolute paths or URIs.
+    """
+
+    partition_path: str
+    file_id: str
+    latest_base_instant: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPlan:
+    """Content of ``*.rollback.requested``: which instant goes, and with it which files."""
+
+    instant: str
+    action: str
+    requests: tuple[RollbackRequest, ...]
+
+    def encode(self) -> bytes:
+        """Bytes of the requested file."""
+        requests = [
+            {
+                "partitionPath": request.partition_path,
+                "fileId": request.file_id,
+                "latestBaseInstant": request.latest_base_instant,
+                "filesToBeDeleted": list(request.files),
+                "logBlocksToBeDeleted": {},
+            }
+            for request in self.requests
+        ]
+        target = {"commitTime": self.instant, "action": self.action}
+        record = {"instantToRollback": target, "RollbackRequests": requests, "version": 1}
+        return encode_record("HoodieRollbackPlan", record)
+
+    @classmethod
+    def decode(cls, data: bytes, source: str) -> RollbackPlan:
+        """Read a rollback plan.
+
+        Raises:
+            CorruptFileError: not such a record, or it names no instant.
+        """
+        record = decode_record("HoodieRollbackPlan", data, source)
+        target = cast("dict[str, str] | None", record["instantToRollback"])
+        if target is None:
+            raise CorruptFileError(f"{source}: the plan names no instant to roll back; restore or delete the file")
+        listed = cast("list[AvroRecord]", record["RollbackRequests"] or [])
+        return cls(target["commitTime"], target["action"], tuple(_request(request) for request in listed))
+
+
+def _request(record: AvroRecord) -> RollbackRequest:
+    return RollbackRequest(
+        partition_path=cast(str, record["partitionPath"]),
+        file_id=cast("str | None", record["fileId"]) or "",
+        latest_base_instant=cast("str | None", record["latestBaseInstant"]) or "",
+        files=tuple(cast("list[str]", record["filesToBeDeleted"])),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBackPartition:
+    """Files of one partition that a rollback deleted, and those that it could not delete."""
+
+    partition_path: str
+    deleted: tuple[str, ...]
+    failed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackMetadata:
+    """Content of a completed rollback.
+
+    Attributes:
+        start: instant of the rollback itself.
+        duration_ms: how long it took, in milliseconds.
+        instant, action: what was rolled back.
+    """
+
+    start: str
+    duration_ms: int
+    instant: str
+    action: str
+    partitions: tuple[RolledBackPartition, ...]
+
+    def encode(self) -> bytes:
+        """Bytes of the completed file."""
+        partitions = {
+            partition.partition_path: {
+                "partitionPath": partition.partition_path,
+                "successDeleteFiles": list(partition.deleted),
+                "failedDeleteFiles": list(partition.failed),
+                "rollbackLogFiles": {},
+                "logFilesFromFailedCommit": {},
+            }
+            for partition in self.partitions
+        }
+        record = {
+            "startRollbackTime": self.start,
+            "timeTakenInMillis": self.duration_ms,
+            "totalFilesDeleted": sum(len(partition.deleted) for partition in self.partitions),
+            "commitsRollback": [self.instant],
+            "partitionMetadata": partitions,
+            "version": 1,
+            "instantsRollback": [{"commitTime": self.instant, "action": self.action}],
+        }
+        return encode_record("HoodieRollbackMetadata", record)
+
+    @classmethod
+    def decode(cls, data: bytes, source: str) -> RollbackMetadata:
+        """Read a completed rollback.
+
+        Raises:
+            CorruptFileError: not such a record, or it names no instant.
+        """
+        record = decode_record("HoodieRollbackMetadata", data, source)
+        targets = cast("list[dict[str, str]]", record["instantsRollback"])
+        if not targets:
+            raise CorruptFileError(f"{source}: names no instant that was rolled back; restore the file")
+        return cls(
+            start=cast(str, record["startRollbackTime"]),
+            duration_ms=cast(int, record["timeTakenInMillis"]),
+            instant=targets[0]["commitTime"],
+            action=targets[0]["action"],
+            partitions=tuple(
+                RolledBackPartition(
+                    partition_path=cast(str, partition["partitionPath"]),
+                    deleted=tuple(cast("list[str]", partition["successDeleteFiles"])),
+                    failed=tuple(cast("list[str]", partition["failedDeleteFiles"])),
+                )
+                for partition in cast("dict[str, AvroRecord]", record["partitionMetadata"]).values()
+            ),
+        )

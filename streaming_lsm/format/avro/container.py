@@ -1,0 +1,275 @@
+"""Avro object containers of one record, as the timeline holds them (docs/format/02-timeline.md, "Content").
+
+Files come from other programs, so nothing in them is trusted: lengths are checked against the bytes at hand, and
+the writer's schema is taken apart and rebuilt before the decoder sees it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any, cast
+
+import fastavro
+
+from streaming_lsm.errors import CorruptFileError
+
+AvroValue = None | bool | int | float | str | bytes | list["AvroValue"] | dict[str, "AvroValue"]
+AvroRecord = dict[str, AvroValue]
+
+_MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+_MAX_DEPTH = 24
+_MAX_FIELDS = 256
+_MAX_SCHEMA_NODES = 4096
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+
+
+def encode_record(schema_name: str, record: Mapping[str, object]) -> bytes:
+    """An object container with one record: codec null, and only ``avro.schema`` as metadata.
+
+    Equal records give equal bytes: the sync marker is the MD5 of schema and record.
+
+    Args:
+        schema_name: one of the packaged schemas, e.g. ``HoodieCommitMetadata``.
+        record: value per field; missing fields take the schema's default.
+    """
+    text = _schema_text(schema_name)
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, _pinned(schema_name), record)
+    sync = hashlib.md5(text + body.getvalue(), usedforsecurity=False).digest()
+    key = b"avro.schema"
+    header = _MAGIC + _long(1) + _long(len(key)) + key + _long(len(text)) + text + _long(0) + sync
+    return header + _long(1) + _long(len(body.getvalue())) + body.getvalue() + sync
+
+
+def decode_record(schema_name: str, data: bytes, source: str) -> AvroRecord:
+    """The one record of an object container, resolved from the file's schema to the packaged one.
+
+    Args:
+        schema_name: the packaged schema that the record must fit.
+        data: the whole file.
+        source: name of the file, for messages.
+
+    Raises:
+        CorruptFileError: truncated or altered bytes, another record type, an unknown codec, or lengths beyond the file.
+    """
+    schema, body = _open(data, source)
+    found = _record_name(schema, source)
+    if found != schema_name:
+        raise CorruptFileError(f"{source}: holds an Avro record {found!r} instead of {schema_name!r}; restore the file")
+    rebuilt = _Rebuilt(source).schema(schema)
+    try:
+        writer = fastavro.parse_schema(rebuilt)
+        if schema != json.loads(_schema_text(schema_name)):
+            # The decoder skips fields that the packaged schema lacks without a look at their lengths: look first.
+            fastavro.schemaless_reader(io.BytesIO(body), writer, None)
+        stream = io.BytesIO(body)
+        record = fastavro.schemaless_reader(stream, writer, _pinned(schema_name))
+    except Exception as error:  # the decoder raises whatever its tables happen to raise
+        reason = f"{type(error).__name__}: {error}"
+        raise CorruptFileError(f"{source}: {schema_name} cannot be decoded ({reason:.200}); restore the file") from None
+    if stream.tell() != len(body):
+        raise CorruptFileError(f"{source}: {len(body) - stream.tell()} bytes after the record; restore the file")
+    return cast(AvroRecord, record)
+
+
+def writer_schema(text: str, source: str) -> Any:
+    """A schema that a file holds, rebuilt and parsed for the decoder: once, for all records of the file.
+
+    Raises:
+        CorruptFileError: it is not the JSON of an Avro record that could have been written.
+    """
+    try:
+        schema = json.loads(text)
+        _record_name(schema, source)
+        return fastavro.parse_schema(_Rebuilt(source).schema(schema))
+    except CorruptFileError:
+        raise
+    except Exception as error:  # the parser raises whatever its tables happen to raise
+        raise CorruptFileError(f"{source}: an Avro schema cannot be read ({error!r:.200}); restore the file") from None
+
+
+def record_name(data: bytes, source: str) -> str:
+    """Name of the record type that a container holds, without its namespace.
+
+    Raises:
+        CorruptFileError: as `decode_record`.
+    """
+    return _record_name(_open(data, source)[0], source)
+
+
+def _record_name(schema: object, source: str) -> str:
+    name = schema.get("name") if isinstance(schema, dict) and schema.get("type") == "record" else None
+    if not isinstance(name, str):
+        raise CorruptFileError(f"{source}: the Avro schema names no record; restore the file")
+    return name.rsplit(".", 1)[-1]
+
+
+def _open(data: bytes, source: str) -> tuple[Any, bytes]:
+    """Schema (parsed JSON) and body of the one block with one record."""
+    cursor = _Cursor(data, source)
+    if cursor.take(4) != _MAGIC:
+        raise CorruptFileError(f"{source}: not an Avro object container (first bytes {data[:4]!r}); restore the file")
+    metadata = cursor.metadata()
+    codec = metadata.get(b"avro.codec", b"null")
+    if codec != b"null":
+        raise CorruptFileError(f"{source}: Avro codec {codec!r:.40}; metadata files are never compressed")
+    sync = cursor.take(_SYNC_BYTES)
+    count = cursor.long()
+    body = cursor.take(cursor.long())
+    if count != 1 or cursor.take(_SYNC_BYTES) != sync or cursor.left():
+        raise CorruptFileError(f"{source}: expected one block with one record, intact to the end; restore the file")
+    try:
+        schema = json.loads(metadata.get(b"avro.schema", b""))
+    except (ValueError, RecursionError):
+        raise CorruptFileError(f"{source}: the Avro schema is not JSON; restore the file") from None
+    return schema, body
+
+
+class _Cursor:
+    """Reads forward over bytes; never past their end."""
+
+    def __init__(self, data: bytes, source: str) -> None:
+        self._data = data
+        self._source = source
+        self._at = 0
+
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+    def take(self, size: int) -> bytes:
+        if not 0 <= size <= self.left():
+            raise CorruptFileError(
+                f"{self._source}: {size} bytes promised at offset {self._at}, {self.left()} are there; restore the file"
+            )
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def long(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+        raise CorruptFileError(f"{self._source}: overlong number at offset {self._at}; restore the file")
+
+    def metadata(self) -> dict[bytes, bytes]:
+        """The header's map; a negative count is followed by the size of its block."""
+        found: dict[bytes, bytes] = {}
+        while count := self.long():
+            if count < 0:
+                self.long()
+            for _ in range(abs(count)):
+                key = self.take(self.long())
+                found[key] = self.take(self.long())
+        return found
+
+
+class _Rebuilt:
+    """Rebuilds a writer's schema from its structure alone: no logical types, no defaults, nothing recursive.
+
+    Every record and array item takes at least one byte, so that work and memory are bounded by the file's size.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._nodes = 0
+        self._known: dict[str, bool] = {}
+
+    def schema(self, schema: object) -> Any:
+        return self._walk(schema, "", 0)[0]
+
+    def _refuse(self, why: str) -> CorruptFileError:
+        return CorruptFileError(f"{self._source}: Avro schema {why}; restore the file")
+
+    def _walk(self, schema: object, namespace: str, depth: int) -> tuple[Any, bool]:
+        """The rebuilt schema, and whether a value of it can take no byte at all."""
+        self._nodes += 1
+        if depth > _MAX_DEPTH or self._nodes > _MAX_SCHEMA_NODES:
+            raise self._refuse("is nested too deeply or too large")
+        if isinstance(schema, list):
+            return [self._walk(branch, namespace, depth + 1)[0] for branch in schema], False
+        if isinstance(schema, str):
+            return self._named(schema, namespace)
+        if not isinstance(schema, dict):
+            raise self._refuse(f"has {schema!r:.40} where a type belongs")
+        kind = schema.get("type")
+        if kind in ("record", "enum", "fixed"):
+            return self._define(kind, schema, namespace, depth)
+        if kind in ("array", "map"):
+            child = "items" if kind == "array" else "values"
+            inner, empty = self._walk(schema.get(child), namespace, depth + 1)
+            if empty and kind == "array":
+                raise self._refuse("has an array of items without bytes")
+            return {"type": kind, child: inner}, False
+        return self._walk(kind, namespace, depth + 1)
+
+    def _named(self, name: str, namespace: str) -> tuple[str, bool]:
+        if name in _PRIMITIVES:
+            return name, name == "null"
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        if full not in self._known:
+            raise self._refuse(f"uses the type {name!r:.80} before or inside its definition")
+        return full, self._known[full]
+
+    def _define(self, kind: str, schema: dict[str, Any], namespace: str, depth: int) -> tuple[Any, bool]:
+        name, space = schema.get("name"), schema.get("namespace", namespace)
+        if not isinstance(name, str) or not isinstance(space, str):
+            raise self._refuse(f"has a {kind} without a name")
+        full = name if "." in name or not space else f"{space}.{name}"
+        if full in self._known:
+            raise self._refuse(f"defines {full!r:.80} twice")
+        rebuilt: dict[str, Any] = {"type": kind, "name": full}
+        empty = False
+        if kind == "record":
+            rebuilt["fields"], empty = self._fields(schema.get("fields"), full.rpartition(".")[0], depth)
+        elif kind == "enum":
+            rebuilt["symbols"] = schema.get("symbols")
+        else:
+            rebuilt["size"] = schema.get("size")
+            empty = not isinstance(rebuilt["size"], int) or rebuilt["size"] < 1
+        if empty:
+            raise self._refuse(f"has a type {full!r:.80} without bytes")
+        self._known[full] = empty
+        return rebuilt, empty
+
+    def _fields(self, fields: object, namespace: str, depth: int) -> tuple[list[dict[str, Any]], bool]:
+        if not isinstance(fields, list) or len(fields) > _MAX_FIELDS:
+            raise self._refuse("has a record without a list of fields, or with too many")
+        rebuilt, empty = [], True
+        for field in fields:
+            if not isinstance(field, dict) or not isinstance(field.get("name"), str):
+                raise self._refuse("has a field without a name")
+            inner, inner_empty = self._walk(field.get("type"), namespace, depth + 1)
+            rebuilt.append({"name": field["name"], "type": inner})
+            empty = empty and inner_empty
+        return rebuilt, empty
+
+
+@functools.cache
+def _schema_text(name: str) -> bytes:
+    """The packaged schema without white space: what Hudi writes into the header."""
+    text = resources.files("streaming_lsm.format").joinpath("schemas", f"{name}.avsc").read_text("utf-8")
+    return json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@functools.cache
+def _pinned(name: str) -> Any:
+    return fastavro.parse_schema(json.loads(_schema_text(name)))
+
+
+def _long(value: int) -> bytes:
+    """Zigzag varint of a non-negative number."""
+    value <<= 1
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

@@ -1,0 +1,164 @@
+"""Avro records of an inline log, decoded into Arrow columns, all records at once.
+
+See docs/format/04-inline-logs.md, "Contents".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.buffers import Array, array_of, nulls
+from streaming_lsm.arrow.columns import Int64s, UInt8s
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.avro.cursor import Cursor
+from streaming_lsm.format.avro.item_chains import Step, follow
+from streaming_lsm.format.avro.schema_tree import RecordPlan, record_plan
+from streaming_lsm.format.avro.value_reader import read_record
+from streaming_lsm.format.avro.varints import Stretch
+
+BLOCK_VERSION = 3
+"""Version of the content of a data block."""
+
+_READ_VERSIONS = (0, 1, 2, 3)  # of one layout: release 1.2 of Hudi takes a count to be there whatever the version
+_HEAD = struct.Struct(">ii")
+_LENGTH_BYTES = 4
+# What is decoded at a time, so that the columns of a part stay near the processor.
+_PART_ROWS = 8192
+_PART_BYTES = 1 << 21
+
+
+def decode_data_block(
+    schema_json: str, content: memoryview | bytes, source: str, columns: Sequence[str] | None = None
+) -> pa.RecordBatch:
+    """The rows of an Avro data or CDC block (docs/format/04-inline-logs.md, "Contents").
+
+    Args:
+        schema_json: Avro JSON of the records: the block's SCHEMA.
+        content: the block's content.
+        source: the block, for messages.
+        columns: those to decode, all by default; ones that the schema lacks are left out.
+
+    Raises:
+        CorruptFileError: the content is not what the layout and the schema say.
+        SchemaError: the schema is none, or has a type that this package does not read.
+        UnsupportedTable: the content has an unknown version, or is too large for one batch.
+    """
+    if len(content) < _HEAD.size:
+        raise CorruptFileError(f"{source}: a data block of {len(content)} bytes; restore the file")
+    version, count = _HEAD.unpack_from(content)
+    if version not in _READ_VERSIONS:
+        raise UnsupportedTable(f"{source}: data block version {version}; this release reads {_READ_VERSIONS}")
+    starts, ends = record_starts(content, _HEAD.size, count, source)
+    return decode_records(schema_json, content, starts, ends, source, columns)
+
+
+def record_starts(content: memoryview | bytes, offset: int, count: int, source: str) -> tuple[Int64s, Int64s]:
+    """Where records begin and end that each stand behind their length, from `offset` to the end.
+
+    See docs/format/04-inline-logs.md, "Contents".
+
+    Returns:
+        int64 (count,) each.
+
+    Raises:
+        CorruptFileError: the lengths do not lead from record to record to the end.
+    """
+    room = len(content) - offset
+    if not 0 <= count <= room // (_LENGTH_BYTES + 1):
+        raise CorruptFileError(f"{source}: {count} records in {room} bytes; restore the file")
+    if not count and not room:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    heads = follow(_over_records(content), offset, len(content), count)
+    if len(heads) <= count or heads[-1] != len(content):
+        raise CorruptFileError(
+            f"{source}: the length of record {len(heads) - 1} of {count} does not lead to the next; restore the file"
+        )
+    return heads[:-1] + _LENGTH_BYTES, heads[1:]
+
+
+def _over_records(content: memoryview | bytes) -> Step:
+    last = len(content) - _LENGTH_BYTES
+    lengths = np.ndarray((last + 1,), ">i4", content, 0, (1,))  # item i lies in bytes i to i + 3
+
+    def step(at: Int64s) -> Int64s:
+        length = lengths[np.minimum(at, last)].astype(np.int64)
+        behind = at + length
+        behind += _LENGTH_BYTES
+        behind[(length <= 0) | (behind > len(content)) | (at > last)] = -1
+        return behind
+
+    return step
+
+
+def decode_records(
+    schema_json: str,
+    content: memoryview | bytes,
+    starts: Int64s,
+    ends: Int64s,
+    source: str,
+    columns: Sequence[str] | None = None,
+) -> pa.RecordBatch:
+    """Bare Avro datums of one schema as columns.
+
+    Args:
+        schema_json: Avro JSON of the records.
+        content: bytes that hold the datums, neighbours near each other.
+        starts: where each begins, int64 (n,).
+        ends: where each ends, int64 (n,).
+        source: the file, for messages.
+        columns: those to decode, all by default; ones that the schema lacks are left out.
+
+    Returns:
+        n rows, in the types of `schema.from_avro`.
+
+    Raises:
+        CorruptFileError: a datum is not what the schema says, or does not end where it should.
+        SchemaError: the schema is none, or has a type that this package does not read.
+        UnsupportedTable: a column has more bytes or items than one batch can hold.
+    """
+    plan = record_plan(schema_json, source, columns)
+    data = np.frombuffer(content, np.uint8)
+    if len(starts) and not (starts.min() >= 0 and (starts <= ends).all() and ends.max() <= len(data)):
+        raise CorruptFileError(f"{source}: a record outside of the {len(data)} bytes; restore the file")
+    parts = [_decode_part(plan, data, starts[part], ends[part], part.start, source) for part in _parts(starts, ends)]
+    columns_found = [_joined([part[place] for part in parts], field, source) for place, field in enumerate(plan.schema)]
+    rows: Any = array_of(pa.struct(list(plan.schema)), len(starts), [None], columns_found)
+    return pa.RecordBatch.from_struct_array(rows)
+
+
+def _parts(starts: Int64s, ends: Int64s) -> Iterator[slice]:
+    """Cuts the datums so that each part has not too many rows and, unless it is a single row, not too many bytes."""
+    through, first = np.cumsum(ends - starts), 0
+    while first < len(starts):
+        begun = int(through[first - 1]) if first else 0
+        last = min(first + _PART_ROWS, int(np.searchsorted(through, begun + _PART_BYTES, "right")))
+        yield slice(first, max(last, first + 1))
+        first = max(last, first + 1)
+
+
+def _decode_part(plan: RecordPlan, data: UInt8s, starts: Int64s, ends: Int64s, first: int, source: str) -> list[Array]:
+    low, high = int(starts.min()), int(ends.max())
+    records = np.arange(first, first + len(starts))
+    cursor = Cursor(Stretch.copy_of(data[low:high]), starts - low, ends - low, records, source)
+    found = read_record(plan.fields, cursor)
+    if (left := cursor.at != cursor.end).any():
+        cursor.refuse(left, plan.fields[-1].path if plan.fields else "", "has bytes behind it that no column takes")
+    in_bytes = {place: nth for nth, place in enumerate(sorted(plan.places))}
+    return [found[in_bytes[place]] for place in plan.places]
+
+
+def _joined(parts: list[Array], field: pa.Field[Any], source: str) -> Array:
+    if not parts:
+        return nulls(0, field.type)
+    try:
+        whole: Array = pa.concat_arrays(parts) if len(parts) > 1 else parts[0]
+    except pa.ArrowInvalid as error:
+        raise UnsupportedTable(
+            f"{source}: column {field.name!r} is too large for one batch ({error}); decode fewer records at a time"
+        ) from error
+    return whole

@@ -1,0 +1,76 @@
+"""Arrow rows encoded as Avro datums, all rows at once, and as the content of a data block.
+
+See docs/format/04-inline-logs.md, "Contents".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.buffers import data_of, offsets_of, spans
+from streaming_lsm.arrow.columns import pc
+from streaming_lsm.errors import SchemaError
+from streaming_lsm.format.avro.record_reader import BLOCK_VERSION
+from streaming_lsm.format.avro.schema_tree import record_plan
+from streaming_lsm.format.avro.value_writer import encode_fields, joined
+from streaming_lsm.schema import fit
+
+_HEAD = struct.Struct(">ii")
+# What is encoded at a time, so that the pieces of a part stay near the processor.
+_PART_ROWS = 8192
+_PART_BYTES = 1 << 26
+_MAX_OFFSET = np.iinfo(np.int32).max
+
+
+def encode_records(batch: pa.RecordBatch, schema_json: str) -> pa.BinaryArray | pa.LargeBinaryArray:
+    """One bare Avro datum per row.
+
+    Args:
+        batch: has every column of the schema, found by name, in its type or one that widens to it.
+        schema_json: Avro JSON of the records.
+
+    Returns:
+        as many datums as rows; large only if all together have more than 2 GiB.
+
+    Raises:
+        SchemaError: the schema is none, or the batch does not fit it.
+    """
+    parts: list[Any] = list(_parts(batch, schema_json))
+    if sum(part.nbytes for part in parts) > _MAX_OFFSET:
+        parts = [part.cast(pa.large_binary()) for part in parts]
+    found: pa.BinaryArray = pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
+    return found
+
+
+def encode_data_block(batch: pa.RecordBatch, schema_json: str) -> bytes:
+    """The content of an Avro data block: version, count, and each datum behind its length.
+
+    See docs/format/04-inline-logs.md, "Contents".
+
+    Raises:
+        SchemaError: as `encode_records`.
+    """
+    pieces: list[Any] = [_HEAD.pack(BLOCK_VERSION, batch.num_rows)]
+    for datums in _parts(batch, schema_json):
+        lengths = np.diff(offsets_of(datums)).astype(">i4")
+        heads = spans(np.arange(len(datums) + 1) * lengths.itemsize, lengths.view(np.uint8))
+        pieces.append(data_of(pc.binary_join_element_wise(heads, datums, b""), 2))
+    return b"".join(pieces)
+
+
+def _parts(batch: pa.RecordBatch, schema_json: str) -> Iterator[pa.BinaryArray]:
+    """Datums of some rows after the other."""
+    plan = record_plan(schema_json, "Avro schema")
+    rows = fit(batch, plan.schema)
+    step = max(1, min(_PART_ROWS, _PART_BYTES * len(batch) // max(batch.nbytes, 1)))
+    for first in range(0, len(rows), step):
+        part = rows.slice(first, step)
+        try:
+            yield joined(encode_fields(plan.fields, part.columns), len(part))
+        except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+            raise SchemaError(f"rows {first} to {first + len(part) - 1} are too large for Avro ({error})") from error

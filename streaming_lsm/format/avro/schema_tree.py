@@ -1,0 +1,155 @@
+"""Avro schemas as trees that both directions of the codec walk: what a value is made of, and its Arrow type."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from streaming_lsm.avro_names import resolved_avro
+from streaming_lsm.errors import SchemaError, UnsupportedTable
+from streaming_lsm.schema import arrow_fields
+
+MAX_BRANCHES = 64
+
+_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+_OF_ANY_SIZE = frozenset({"int", "long", "string", "bytes", "enum"})
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A type of an Avro schema.
+
+    Attributes:
+        kind: its Avro name: a primitive, ``fixed``, ``enum``, ``array``, ``map``, ``record`` or ``union``.
+        path: where it stands, as ``column.child``, for messages.
+        least: bytes that a value takes at least.
+        size: bytes that every value takes, or None if they differ.
+        arrow: type of the values; None for one that is only walked over.
+        children: fields of a record, branches of a union, the items of an array or map.
+        repeats: whether it is an array or map, or has one inside.
+    """
+
+    kind: str
+    path: str
+    least: int
+    size: int | None
+    arrow: pa.DataType | None
+    children: tuple[Node, ...] = ()
+    repeats: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPlan:
+    """How the records of a schema are walked.
+
+    Attributes:
+        fields: all of them, in the order of the bytes; those without an Arrow type are walked over.
+        schema: the columns that are decoded, in the order asked for.
+        places: for each of these the index of its field.
+    """
+
+    fields: tuple[Node, ...]
+    schema: pa.Schema
+    places: tuple[int, ...]
+
+
+def record_plan(avro: str, source: str, columns: Sequence[str] | None = None) -> RecordPlan:
+    """Plan for records of a schema.
+
+    Args:
+        avro: Avro JSON.
+        source: the file it was found in, for the error.
+        columns: those to decode, all by default; ones that the schema lacks are left out.
+
+    Raises:
+        SchemaError: not an Avro record.
+        UnsupportedTable: a column has a type that this package does not read.
+    """
+    try:
+        return _record_plan(avro, None if columns is None else tuple(columns))
+    except (SchemaError, UnsupportedTable) as error:
+        raise type(error)(f"{source}: {error}") from error
+
+
+@functools.lru_cache(maxsize=256)
+def _record_plan(avro: str, columns: tuple[str, ...] | None) -> RecordPlan:
+    fields = resolved_avro(avro, "schema of the records")
+    places = {str(field["name"]): place for place, field in enumerate(fields)}
+    wanted = tuple(places[name] for name in (places if columns is None else columns) if name in places)
+    schema = arrow_fields([fields[place] for place in wanted], "schema of the records")
+    types = {place: field.type for place, field in zip(wanted, schema, strict=True)}
+    nodes = tuple(node(field["type"], str(field["name"]), types.get(place)) for place, field in enumerate(fields))
+    return RecordPlan(nodes, schema, wanted)
+
+
+def node(avro: Any, path: str, arrow: Any) -> Node:
+    """The tree of a type.
+
+    Args:
+        avro: its JSON, as `resolved_avro` gives it.
+        path: the column.
+        arrow: the `pa.DataType` that `arrow_fields` says for it; None if it is only walked over.
+
+    Raises:
+        SchemaError: not an Avro type, or items of an array that take no bytes.
+    """
+    if isinstance(avro, list):
+        return _union(avro, path, arrow)
+    kind = avro if isinstance(avro, str) else avro.get("type")
+    if kind in ("array", "map"):
+        return _repeated(avro, path, arrow)
+    if kind == "record":
+        return _record(avro, path, arrow)
+    if arrow is not None and pa.types.is_decimal(arrow) and kind not in ("bytes", "fixed"):
+        raise SchemaError(f"column {path!r}: a decimal of Avro type {kind!r} is not read")
+    if kind == "fixed" and isinstance(avro.get("size"), int) and avro["size"] > 0:
+        return Node(kind, path, avro["size"], avro["size"], arrow)
+    if kind in _SIZES:
+        return Node(kind, path, _SIZES[kind], _SIZES[kind], arrow)
+    if kind in _OF_ANY_SIZE:
+        return Node(kind, path, 1, None, arrow)
+    raise SchemaError(f"column {path!r}: Avro type {kind!r:.80} is not read")
+
+
+def _union(avro: list[Any], path: str, arrow: Any) -> Node:
+    if not 0 < len(avro) <= MAX_BRANCHES:
+        raise SchemaError(f"column {path!r}: a union of {len(avro)} types is not read")
+    branches = tuple(node(branch, path, None if branch == "null" else arrow) for branch in avro)
+    least = 1 + min(branch.least for branch in branches)
+    return Node(
+        kind="union",
+        path=path,
+        least=least,
+        size=None,
+        arrow=arrow,
+        children=branches,
+        repeats=any(branch.repeats for branch in branches),
+    )
+
+
+def _repeated(avro: dict[str, Any], path: str, arrow: Any) -> Node:
+    if avro["type"] == "array":
+        item = node(avro["items"], f"{path}.element", None if arrow is None else arrow.value_type)
+    else:
+        entry = None if arrow is None else pa.struct([arrow.key_field, arrow.item_field])
+        fields = [{"name": "key", "type": "string"}, {"name": "value", "type": avro["values"]}]
+        item = _record({"fields": fields}, path, entry)
+    if not item.least:
+        raise SchemaError(f"column {path!r}: items that take no bytes are not read")
+    return Node(avro["type"], path, 1, None, arrow, (item,), repeats=True)
+
+
+def _record(avro: dict[str, Any], path: str, arrow: Any) -> Node:
+    fields = avro["fields"]
+    types = [None] * len(fields) if arrow is None else [field.type for field in arrow.fields]
+    children = tuple(
+        node(field["type"], f"{path}.{field['name']}", kind) for field, kind in zip(fields, types, strict=True)
+    )
+    sizes = [child.size for child in children]
+    size = None if None in sizes else sum(size for size in sizes if size is not None)
+    least, repeats = sum(child.least for child in children), any(child.repeats for child in children)
+    return Node(kind="record", path=path, least=least, size=size, arrow=arrow, children=children, repeats=repeats)

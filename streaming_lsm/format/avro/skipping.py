@@ -1,0 +1,196 @@
+"""Walking over Avro values without decoding them: skipped columns, and where the items of arrays and maps lie."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streaming_lsm.arrow.columns import Int64s
+from streaming_lsm.format.avro.cursor import Cursor
+from streaming_lsm.format.avro.item_chains import Step, follow
+from streaming_lsm.format.avro.schema_tree import Node
+
+_MAX_BLOCKS = 10_000
+_MAX_NOTED = 16
+# Following the chain of one datum's items costs about as much as moving over this many items of all datums. It may
+# fail, and cost more, where items have items inside: how many these are is not believed while guessing.
+_CHAIN_COST = 8
+_DOUBTFUL_CHAIN_COST = 500
+
+
+def skip(node: Node, cursor: Cursor) -> None:
+    """Move over one value of each datum.
+
+    Raises:
+        CorruptFileError: a value is not of the node's type, or not inside its datum.
+    """
+    if node.size is not None:
+        cursor.move(cursor.at + node.size, node.path)
+    elif node.kind == "record":
+        for child in node.children:
+            skip(child, cursor)
+    elif node.kind == "union":
+        _skip_union(node, cursor)
+    elif node.kind in ("array", "map"):
+        items(node, cursor, jump=True)
+    elif node.kind in ("string", "bytes"):
+        lengths = cursor.lengths(node.path)
+        cursor.at = cursor.at + lengths
+    else:
+        cursor.longs(node.path)
+
+
+def _skip_union(node: Node, cursor: Cursor) -> None:
+    branches = cursor.branches(node)
+    for branch in np.flatnonzero(np.bincount(branches)):
+        child = node.children[branch]
+        if child.size == 0:
+            continue
+        places = np.flatnonzero(branches == branch)
+        if len(places) == len(branches):
+            skip(child, cursor)
+        else:
+            part = cursor.select(places)
+            skip(child, part)
+            cursor.at[places] = part.at
+
+
+def items(node: Node, cursor: Cursor, *, jump: bool = False, chain: bool = False) -> tuple[Int64s, Cursor]:
+    """Move over an array or map of each datum, and find its items.
+
+    Args:
+        node: the array or map.
+        cursor: the datums.
+        jump: whether blocks that tell their size in bytes may be left out.
+        chain: whether items that have items inside are known to have few of them.
+
+    Returns:
+        which of the cursor's datums each item belongs to, int64 (items,), ascending; a cursor over the items in that
+        order, each with its own end.
+
+    Raises:
+        CorruptFileError: an item is not of the node's type, or not inside its datum.
+    """
+    item = node.children[0]
+    cost = _CHAIN_COST if chain or not item.repeats else _DOUBTFUL_CHAIN_COST
+    datums = np.arange(len(cursor))
+    cursor.at = cursor.at.copy()
+    most_blocks = _MAX_BLOCKS if cursor.dead is None else _MAX_NOTED
+    lanes, begins, ends = [datums[:0]], [cursor.at[:0]], [cursor.at[:0]]
+    for _ in range(most_blocks):
+        part = cursor.select(datums)
+        counts, sizes = _block(node, part)
+        if jump and (sizes > 0).any():
+            part.at = part.at + sizes
+            open_, counts = counts > 0, np.where(sizes > 0, 0, counts)
+        else:
+            open_ = counts > 0
+        if counts.any():
+            lane, begin, end = _items_of_block(item, part, counts, cost)
+            lanes.append(datums[lane])
+            begins.append(begin)
+            ends.append(end)
+        cursor.at[datums] = part.at
+        datums = datums[open_]
+        if not len(datums):
+            break
+    else:
+        wrong = np.zeros(len(cursor), np.bool_)
+        wrong[datums] = True
+        cursor.refuse(wrong, node.path, f"has more than {most_blocks} blocks of items")
+    lane = np.concatenate(lanes)
+    order = np.argsort(lane, kind="stable")
+    lane = lane[order]
+    begin, end = np.concatenate(begins)[order], np.concatenate(ends)[order]
+    return lane, Cursor(cursor.stretch, begin, end, cursor.records[lane], cursor.source, cursor.dead)
+
+
+def _block(node: Node, cursor: Cursor) -> tuple[Int64s, Int64s]:
+    """Move over the head of a block: its number of items, and its bytes where it tells them, else 0, int64 (n,)."""
+    counts, sizes = cursor.longs(node.path), np.zeros(len(cursor), np.int64)
+    if len(counts) and counts.min() < 0:
+        places = np.flatnonzero(counts < 0)
+        part = cursor.select(places)
+        sizes[places] = part.lengths(node.path)
+        cursor.at[places] = part.at
+        counts = np.abs(counts)
+    room = (cursor.end - cursor.at) // node.children[0].least
+    wrong = (counts < 0) | (counts > room)
+    if cursor.dead is not None:
+        wrong |= counts > _MAX_NOTED  # a guess is not worth a long walk
+    if wrong.any():
+        cursor.refuse(wrong, node.path, "has more items than bytes for them")
+        counts[wrong] = 0
+    return counts, sizes
+
+
+def _items_of_block(item: Node, cursor: Cursor, counts: Int64s, cost: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Move over `counts` items of each datum: which datum each is of, where it begins and ends, int64 (items,)."""
+    if item.size is not None:
+        lane = np.repeat(np.arange(len(counts)), counts)
+        nth = np.arange(len(lane)) - np.repeat(np.cumsum(counts) - counts, counts)
+        begin = cursor.at[lane] + nth * item.size
+        cursor.move(cursor.at + counts * item.size, item.path)
+        return lane, begin, begin + item.size
+    lanes, begins, ends = [counts[:0]], [counts[:0]], [counts[:0]]
+    alive, part = np.flatnonzero(counts), cursor.select(np.flatnonzero(counts))
+    last = int(counts.max(initial=0)) if cursor.dead is not None else _last_step(counts, cost)
+    for done in range(1, last + 1):
+        lanes.append(alive)
+        begins.append(part.at)
+        skip(item, part)
+        ends.append(part.at)
+        if not (more := counts[alive] > done).all():
+            cursor.at[alive] = part.at
+            alive, part = alive[more], part.select(np.flatnonzero(more))
+    for place, datum in enumerate(alive):
+        places = item_places(item, part.select(np.array([place])), int(counts[datum]) - last)
+        lanes.append(np.full(len(places) - 1, datum))
+        begins.append(places[:-1])
+        ends.append(places[1:])
+        cursor.at[datum] = places[-1]
+    lane = np.concatenate(lanes)
+    order = np.argsort(lane, kind="stable")
+    return lane[order], np.concatenate(begins)[order], np.concatenate(ends)[order]
+
+
+def _last_step(counts: Int64s, cost: int) -> int:
+    """How many items to move over in all datums at once, before the chains of those that have more are followed."""
+    steps = np.unique(np.append(counts, 0))
+    left = len(counts) - np.searchsorted(np.sort(counts), steps, "right")
+    return int(steps[np.argmin(steps + cost * left)])
+
+
+def item_places(item: Node, cursor: Cursor, count: int) -> Int64s:
+    """Where `count` items that lie end to end begin, and where the last one ends, int64 (count + 1,).
+
+    Args:
+        item: their type.
+        cursor: over one datum, at the first item.
+        count: at least 1.
+
+    Raises:
+        CorruptFileError: an item is not of that type, or not inside the datum.
+    """
+    step, stop = _steps(item, cursor), int(cursor.end[0])
+    found = follow(step, int(cursor.at[0]), stop, count)
+    singly = 1
+    while len(found) <= count:  # corrupt, which the next step finds out, or more than is believed while guessing
+        walked = [found]
+        for _ in range(min(singly, count + 1 - len(found))):
+            cursor.at = walked[-1][-1:].copy()
+            skip(item, cursor)
+            walked.append(cursor.at)
+        found, singly = np.concatenate(walked), 2 * singly
+        found = np.append(found, follow(step, int(found[-1]), stop, count + 1 - len(found))[1:])
+    return found
+
+
+def _steps(item: Node, cursor: Cursor) -> Step:
+    def step(at: Int64s) -> Int64s:
+        dead = np.zeros(len(at), np.bool_)
+        end = np.full(len(at), cursor.end[0])
+        guesses = Cursor(cursor.stretch, at, end, np.arange(len(at)), cursor.source, dead)
+        skip(item, guesses)
+        return np.where(dead, -1, guesses.at)
+
+    return step

@@ -1,0 +1,202 @@
+"""Arrow values as the bytes of their Avro datums: pieces per row, put together row by row at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.buffers import Array, data_of, offsets_of, spans
+from streaming_lsm.arrow.columns import Flags, Int64s, UInt8s, pc
+from streaming_lsm.errors import SchemaError
+from streaming_lsm.format.avro.decimals import bytes_of_decimals, needless_bytes
+from streaming_lsm.format.avro.schema_tree import Node
+from streaming_lsm.format.avro.varints import write_varints
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A few bytes per row.
+
+    Attributes:
+        data: uint8 (rows, w).
+        keep: which of them count, bool (rows, w).
+        lengths: how many do, int64 (rows,).
+    """
+
+    data: UInt8s
+    keep: Flags
+    lengths: Int64s
+
+
+Piece: TypeAlias = "Cells | pa.BinaryArray"
+"""The bytes that each row gets next; an array has no nulls."""
+
+
+def encode_fields(fields: Sequence[Node], columns: Sequence[Array]) -> list[Piece]:
+    """Pieces of records, whose fields have the given values.
+
+    Raises:
+        SchemaError: a value does not fit its field.
+    """
+    return [piece for field, column in zip(fields, columns, strict=True) for piece in encode(field, column)]
+
+
+def encode(node: Node, values: Array) -> list[Piece]:
+    """Pieces of values of one type.
+
+    Raises:
+        SchemaError: a null where the schema has none, or bytes that do not fit a fixed size.
+    """
+    if values.null_count and node.kind not in ("union", "null"):
+        raise SchemaError(f"column {node.path!r} has nulls, the Avro schema has none there")
+    return _ENCODERS[node.kind](node, values)
+
+
+def joined(pieces: Sequence[Piece], rows: int) -> pa.BinaryArray:
+    """The pieces of each row, one behind the other."""
+    arrays: list[pa.BinaryArray] = []
+    cells: list[Cells] = []
+    for piece in pieces:
+        if isinstance(piece, Cells):
+            cells.append(piece)
+        else:
+            if cells:
+                arrays.append(_packed(cells))
+            arrays.append(piece)
+            cells = []
+    if cells or not arrays:
+        arrays.append(_packed([*cells, constant(rows, b"")]))
+    whole: pa.BinaryArray = arrays[0] if len(arrays) == 1 else pc.binary_join_element_wise(*arrays, b"")
+    return whole
+
+
+def number(value: int) -> bytes:
+    """The bytes of one number."""
+    return write_varints(np.array([value], np.int64))[0].tobytes()
+
+
+def constant(rows: int, value: bytes) -> Cells:
+    """The same bytes for every row."""
+    return _whole(np.broadcast_to(np.frombuffer(value, np.uint8), (rows, len(value))))
+
+
+def _whole(data: UInt8s) -> Cells:
+    return Cells(data, np.ones(data.shape, np.bool_), np.full(len(data), data.shape[1], np.int64))
+
+
+def _packed(cells: Sequence[Cells]) -> pa.BinaryArray:
+    data = np.concatenate([piece.data for piece in cells], axis=1)
+    keep = np.concatenate([piece.keep for piece in cells], axis=1)
+    offsets = np.zeros(len(data) + 1, np.int64)
+    np.cumsum(sum(piece.lengths for piece in cells), out=offsets[1:])
+    return spans(offsets, data[keep])
+
+
+def spread(piece: Piece, places: Int64s, rows: int) -> Piece:
+    """A piece whose rows come to stand at `places` among `rows`; the others get no bytes."""
+    if isinstance(piece, Cells):
+        data, keep = np.zeros((rows, piece.data.shape[1]), np.uint8), np.zeros((rows, piece.data.shape[1]), np.bool_)
+        lengths = np.zeros(rows, np.int64)
+        data[places], keep[places], lengths[places] = piece.data, piece.keep, piece.lengths
+        return Cells(data, keep, lengths)
+    found = offsets_of(piece)
+    offsets = np.zeros(rows + 1, np.int64)
+    offsets[places + 1] = np.diff(found)
+    return spans(found[0] + np.cumsum(offsets), data_of(piece, 2))
+
+
+def _union(node: Node, values: Array) -> list[Piece]:
+    null = next((place for place, child in enumerate(node.children) if child.kind == "null"), None)
+    valued = 1 if null == 0 else 0
+    if not values.null_count:
+        return [constant(len(values), bytes([2 * valued])), *encode(node.children[valued], values)]
+    if null is None:
+        raise SchemaError(f"column {node.path!r} has nulls, the Avro schema has none there")
+    has = np.asarray(values.is_valid())
+    branches = np.where(has, np.uint8(2 * valued), np.uint8(2 * null))[:, None]
+    places = np.flatnonzero(has)
+    inside = encode(node.children[valued], values.drop_null())
+    return [_whole(branches), *(spread(piece, places, len(has)) for piece in inside)]
+
+
+def _null(_node: Node, _values: Array) -> list[Piece]:
+    return []
+
+
+def _boolean(_node: Node, values: Array) -> list[Piece]:
+    return [_whole(np.asarray(values, np.bool_).astype(np.uint8)[:, None])]
+
+
+def _number(_node: Node, values: Array) -> list[Piece]:
+    wide = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
+    return [Cells(*write_varints(np.asarray(wide).astype(np.int64)))]
+
+
+def _float(node: Node, values: Array) -> list[Piece]:
+    data = np.ascontiguousarray(np.asarray(values)).view(np.uint8)
+    return [_whole(data.reshape(len(values), node.least))]
+
+
+def _bytes(_node: Node, values: Any) -> list[Piece]:
+    if pa.types.is_decimal(values.type):
+        data = bytes_of_decimals(values)
+        needless = needless_bytes(data)
+        lengths = Cells(*write_varints(data.shape[1] - needless))
+        return [lengths, Cells(data, np.arange(data.shape[1]) >= needless[:, None], data.shape[1] - needless)]
+    plain = values.view(pa.binary()) if pa.types.is_string(values.type) else values
+    return [Cells(*write_varints(np.diff(offsets_of(plain)))), plain]
+
+
+def _fixed(node: Node, values: Any) -> list[Piece]:
+    if not pa.types.is_decimal(values.type):
+        if (np.diff(offsets_of(values)) != node.least).any():
+            raise SchemaError(f"column {node.path!r} has values of other than the {node.least} bytes of its Avro type")
+        return [values]
+    data = bytes_of_decimals(values)
+    sign = np.where(data[:, :1] >= 0x80, np.uint8(0xFF), np.uint8(0))
+    surplus = data.shape[1] - node.least
+    if surplus < 0:
+        return [_whole(np.concatenate((np.repeat(sign, -surplus, axis=1), data), axis=1))]
+    if (data[:, :surplus] != sign).any() or ((data[:, surplus] ^ sign[:, 0]) >= 0x80).any():
+        raise SchemaError(f"column {node.path!r} has values of more than the {node.least} bytes of its Avro type")
+    return [_whole(data[:, surplus:])]
+
+
+def _items(node: Node, values: Any) -> list[Piece]:
+    offsets = offsets_of(values)
+    counts = np.diff(offsets)
+    first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    if isinstance(values, pa.MapArray):
+        columns = [values.keys.slice(first, count), values.items.slice(first, count)]
+        pieces = encode_fields(node.children[0].children, columns)
+    else:
+        pieces = encode(node.children[0], values.values.slice(first, count))
+    items = joined(pieces, count)
+    some = counts > 0
+    ends = Cells(np.zeros((len(counts), 1), np.uint8), some[:, None], some.astype(np.int64))
+    return [Cells(*write_varints(counts)), spans(offsets_of(items)[offsets - first], data_of(items, 2)), ends]
+
+
+def _record(node: Node, values: Any) -> list[Piece]:
+    return encode_fields(node.children, values.flatten())
+
+
+_ENCODERS: dict[str, Callable[[Node, Any], list[Piece]]] = {
+    "null": _null,
+    "boolean": _boolean,
+    "int": _number,
+    "long": _number,
+    "float": _float,
+    "double": _float,
+    "string": _bytes,
+    "bytes": _bytes,
+    "fixed": _fixed,
+    "union": _union,
+    "array": _items,
+    "map": _items,
+    "record": _record,
+}

@@ -1,0 +1,1 @@
+"""HFiles, version 3: reader, writer, blocks, trailer."""

@@ -1,0 +1,1 @@
+"""Log files: footers of native ones, blocks of inline ones, delete blocks."""

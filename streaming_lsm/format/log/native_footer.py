@@ -1,0 +1,123 @@
+"""Footer of a native log: one JSON entry in the Parquet key-value metadata.
+
+See docs/format/03-native-logs.md, "Footer entry".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.table.file_names import LogFileName, LogKind
+
+LOG_FORMAT_VERSION = 2
+FOOTER_KEY = b"hudi.log.format.metadata"
+_ENTRY_PREFIX = b"hudi.log.format."
+
+
+@dataclass(frozen=True, slots=True)
+class LogHeader:
+    """What a native log says about itself.
+
+    Attributes:
+        instant: the instant of its file name.
+        schema: Avro JSON of the table with the meta columns, in data and in delete logs.
+        is_partial: rows carry a subset of the columns (never written by this package).
+        compacted: instants whose logs this one replaces, ascending; empty unless a log compaction wrote it.
+        version: log format version.
+    """
+
+    instant: str
+    schema: str
+    is_partial: bool = False
+    compacted: tuple[str, ...] = ()
+    version: int = LOG_FORMAT_VERSION
+
+    def to_footer(self) -> dict[bytes, bytes]:
+        """Key-value metadata for the Parquet writer."""
+        values = {"VERSION": str(self.version), "INSTANT_TIME": self.instant, "SCHEMA": self.schema}
+        if self.is_partial:
+            values["IS_PARTIAL"] = "true"
+        if self.compacted:
+            values["COMPACTED_BLOCK_TIMES"] = ",".join(sorted(self.compacted))
+        return {FOOTER_KEY: json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode()}
+
+    @classmethod
+    def from_footer(cls, metadata: Mapping[bytes, bytes] | None, name: LogFileName, source: str) -> LogHeader:
+        """Read and check the footer of a data or delete log.
+
+        Args:
+            metadata: key-value metadata of the Parquet footer.
+            name: the parsed name of the file; its instant must be the footer's.
+            source: the file, for messages.
+
+        Raises:
+            CorruptFileError: a needed entry is missing, malformed or contradicts the name.
+            UnsupportedTable: the log format is newer than 2.
+            ValueError: `name` is that of a change log, which has no footer entry.
+        """
+        if name.kind is LogKind.CDC:
+            raise ValueError(f"{source}: change logs have no footer entry")
+        values = _values(metadata or {}, source)
+        version = _version(values.get("VERSION"), source)
+        instant = values.get("INSTANT_TIME", name.instant)
+        if instant != name.instant:
+            raise CorruptFileError(
+                f"{source}: footer INSTANT_TIME={instant!r:.80} is not the instant of the file's name; restore the file"
+            )
+        compacted = tuple(filter(None, (time.strip() for time in values.get("COMPACTED_BLOCK_TIMES", "").split(","))))
+        is_partial = values.get("IS_PARTIAL", "").lower() == "true"
+        schema = values.get("SCHEMA")
+        if schema is None:
+            raise CorruptFileError(f"{source}: footer has no SCHEMA entry; restore the file")
+        schema_columns(schema, source)
+        return cls(instant, schema, is_partial, compacted, version)
+
+
+def schema_columns(schema: str, source: str, entry: str = "SCHEMA") -> tuple[str, ...]:
+    """Names of the columns of the Avro record in an entry of a footer.
+
+    Raises:
+        CorruptFileError: it is no record; `source` is the file.
+    """
+    try:
+        record = json.loads(schema)
+        if record["type"] == "record":
+            return tuple(str(field["name"]) for field in record["fields"])
+    except (ValueError, RecursionError, KeyError, TypeError):
+        pass
+    raise CorruptFileError(f"{source}: footer {entry} is not the JSON of an Avro record; restore the file")
+
+
+def _values(metadata: Mapping[bytes, bytes], source: str) -> dict[str, str]:
+    """Header entries from the one JSON object, or from one footer key per entry as early copies wrote them."""
+    text = metadata.get(FOOTER_KEY)
+    try:
+        if text is None:
+            found = {k.removeprefix(_ENTRY_PREFIX): v for k, v in metadata.items() if k.startswith(_ENTRY_PREFIX)}
+            return {key.decode(): value.decode() for key, value in found.items()}
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        raise CorruptFileError(f"{source}: footer {FOOTER_KEY.decode()} is not JSON; restore the file") from None
+    if not isinstance(values, dict):
+        raise CorruptFileError(f"{source}: footer {FOOTER_KEY.decode()} is not a JSON object; restore the file")
+    for key, value in values.items():
+        if not isinstance(value, str | None):
+            raise CorruptFileError(f"{source}: footer entry {key!r:.80} is not a text; restore the file")
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _version(text: str | None, source: str) -> int:
+    if text is None:
+        return LOG_FORMAT_VERSION
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
+        raise CorruptFileError(f"{source}: footer VERSION={text!r:.80} is not a version number; restore the file")
+    if int(text) > LOG_FORMAT_VERSION:
+        raise UnsupportedTable(
+            f"{source}: log format version {int(text)} is newer than {LOG_FORMAT_VERSION}, "
+            "the newest that this release reads; use a newer release"
+        )
+    return int(text)

@@ -1,0 +1,1 @@
+"""Records and files of the metadata table."""

@@ -1,0 +1,401 @@
+"""Records of the metadata table: values of its HFiles (docs/format/07-index-and-metadata.md, "Metadata table").
+
+A value is the Avro binary of a HoodieMetadataRecord without a container; its own ``key`` field is empty, the key of the
+HFile entry stands for it. Meta columns come first, and only base files fill one of them, the file name.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from importlib import resources
+from typing import Any, TypeVar
+
+import fastavro
+
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.avro.container import writer_schema
+from streaming_lsm.format.hfile.reader import HFile
+
+ALL_PARTITIONS_KEY = "__all_partitions__"
+"""Key of the record in ``files`` that lists the partitions."""
+
+UNPARTITIONED_KEY = "."
+"""Stands for the partition path of a table without partitions, as a key and in the list of partitions."""
+
+Wrapped = tuple[str, dict[str, Any]]
+"""A value of column statistics: full name of its wrapper record, and the wrapper."""
+
+_META_COLUMNS = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+)
+_64_BITS = 2**64 - 1
+_NO_FILE_INDEX = -1
+_UUID_ENCODING, _TEXT_ENCODING = 0, 1
+_UUID_FILE_ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-(0|[1-9][0-9]{0,8}))?")
+
+T = TypeVar("T")
+
+
+class RecordType(IntEnum):
+    """The ``type`` field; it says which of the optional parts of a record is filled."""
+
+    ALL_PARTITIONS = 1
+    FILES = 2
+    COLUMN_STATS = 3
+    BLOOM_FILTER = 4
+    RECORD_INDEX = 5
+    PARTITION_STATS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFileInfo:
+    """A file of a partition, or a partition of the table (size 0).
+
+    Attributes:
+        size: bytes.
+        is_deleted: a tombstone: the name is gone.
+    """
+
+    size: int
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FilesRecord:
+    """A record of the partition ``files``: names with their entries, changes only in a log.
+
+    Attributes:
+        all_partitions: the names are those of partitions; the record's key is `ALL_PARTITIONS_KEY`.
+    """
+
+    files: Mapping[str, MetadataFileInfo]
+    all_partitions: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStats:
+    """Statistics of one column in a file, or in a partition.
+
+    Attributes:
+        file_name: of the partition its path, if `of_partition`.
+        value_type: ordinal and further text of the column's type (index version 2 only).
+    """
+
+    file_name: str | None
+    column_name: str | None
+    min_value: Wrapped | None
+    max_value: Wrapped | None
+    value_count: int | None
+    null_count: int | None
+    total_size: int | None
+    total_uncompressed_size: int | None
+    is_deleted: bool
+    is_tight_bound: bool = False
+    value_type: tuple[int, str | None] | None = None
+    of_partition: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileBloom:
+    """The bloom filter of a base file, `bloom_filter` as it stands in the file's footer."""
+
+    type: str
+    timestamp: str
+    bloom_filter: bytes
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLocation:
+    """Where a record is, by the record index.
+
+    Attributes:
+        partition: path, empty in a table without partitions.
+        instant_ms: epoch milliseconds of the instant that wrote the record first.
+        position: row of the record in its file, which no release fills.
+    """
+
+    partition: str
+    file_id: str
+    instant_ms: int
+    position: int | None = None
+
+
+MetadataRecord = FilesRecord | ColumnStats | FileBloom | RecordLocation
+
+
+@functools.cache
+def metadata_schema() -> str:
+    """Avro JSON of the values that we write: what Hudi 1.2 writes, without its comments."""
+    text = resources.files("streaming_lsm.format").joinpath("schemas", "HoodieMetadataRecord.avsc").read_text("utf-8")
+    schema = json.loads(text)
+    columns = [{"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in _META_COLUMNS]
+    schema["fields"] = columns + schema["fields"]
+    return json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
+
+
+@functools.cache
+def _parsed_schema() -> Any:
+    return fastavro.parse_schema(json.loads(metadata_schema()))
+
+
+def partition_key(partition: str) -> str:
+    """Key of a partition's record in ``files``, and its name in the list of partitions."""
+    return partition or UNPARTITIONED_KEY
+
+
+def partition_path(key: str) -> str:
+    """The partition path that a key of `partition_key` stands for."""
+    return "" if key == UNPARTITIONED_KEY else key
+
+
+def merge_files(
+    older: Mapping[str, MetadataFileInfo], newer: Mapping[str, MetadataFileInfo]
+) -> dict[str, MetadataFileInfo]:
+    """The entries of two records of one key, one after the other.
+
+    See docs/format/07-index-and-metadata.md, "Files payload".
+
+    A tombstone takes the name away; where there is no such name it stays, for records that are older still. Of two
+    sizes the larger one counts: files only grow. Merge from the oldest record to the newest: a tombstone that has met
+    the name in a log is gone, and would not take it out of the base file.
+    """
+    merged = dict(older)
+    for name, entry in newer.items():
+        before = merged.get(name)
+        if before is None or before.is_deleted:
+            merged[name] = entry
+        elif entry.is_deleted:
+            del merged[name]
+        else:
+            merged[name] = MetadataFileInfo(max(before.size, entry.size))
+    return merged
+
+
+def existing(files: Mapping[str, MetadataFileInfo]) -> dict[str, int]:
+    """Name and size of all files (or partitions) that are there."""
+    return {name: entry.size for name, entry in files.items() if not entry.is_deleted}
+
+
+def read_records(hfile: HFile) -> Iterator[tuple[str, MetadataRecord]]:
+    """Keys and records of an HFile of the metadata table.
+
+    Raises:
+        CorruptFileError: damaged file, schema or record.
+        UnsupportedTable: records of a type that is not in `RecordType`.
+    """
+    schema = writer_schema(hfile.schema_json, hfile.source)
+    for key, value in hfile.entries():
+        yield _text(key, hfile.source), _decode(value, schema, hfile.source)
+
+
+def decode_record(value: bytes, schema_json: str, source: str) -> MetadataRecord:
+    """One value; for a whole file see `read_records`.
+
+    Args:
+        value: the value of an HFile entry.
+        schema_json: the ``schema`` of the HFile.
+        source: name of the file, for messages.
+
+    Raises:
+        CorruptFileError, UnsupportedTable: as `read_records`.
+    """
+    return _decode(value, writer_schema(schema_json, source), source)
+
+
+def encode_record(record: MetadataRecord, file_name: str | None = None) -> bytes:
+    """A value, in the schema of `metadata_schema`.
+
+    Args:
+        record: what to encode.
+        file_name: of the base file that it goes to; None in logs.
+    """
+    fields: dict[str, object] = {"_hoodie_file_name": file_name, "key": "", "filesystemMetadata": None}
+    encoded = io.BytesIO()
+    fastavro.schemaless_writer(encoded, _parsed_schema(), fields | _part(record))
+    return encoded.getvalue()
+
+
+def _text(key: bytes, source: str) -> str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        raise CorruptFileError(f"{source}: HFile key {key!r:.80} is not UTF-8; restore the file") from None
+
+
+def _decode(value: bytes, schema: Any, source: str) -> MetadataRecord:
+    stream = io.BytesIO(value)
+    try:
+        # Only the wrappers of statistics come with their names: other unions have one record.
+        fields: Any = fastavro.schemaless_reader(
+            stream, schema, None, return_record_name=True, return_record_name_override=True
+        )
+    except Exception as error:  # the decoder raises whatever its tables happen to raise
+        reason = f"{type(error).__name__}: {error}"
+        raise CorruptFileError(f"{source}: metadata record cannot be decoded ({reason:.200}); restore it") from None
+    if stream.tell() != len(value):
+        raise CorruptFileError(f"{source}: {len(value) - stream.tell()} bytes after a metadata record; restore it")
+    record = _Fields(fields, source)
+    number = record.get("type", int)
+    match number:
+        case RecordType.ALL_PARTITIONS | RecordType.FILES:
+            return _files(record, number == RecordType.ALL_PARTITIONS)
+        case RecordType.COLUMN_STATS | RecordType.PARTITION_STATS:
+            return _column_stats(record.part("ColumnStatsMetadata"), number == RecordType.PARTITION_STATS)
+        case RecordType.BLOOM_FILTER:
+            return _bloom(record.part("BloomFilterMetadata"))
+        case RecordType.RECORD_INDEX:
+            return _location(record.part("recordIndexMetadata"))
+    raise UnsupportedTable(
+        f"{source}: metadata record of type {number}; types 1 to {max(RecordType)} are read: "
+        "drop the index that it belongs to"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """A decoded record whose writer's schema may give its fields any type."""
+
+    values: Mapping[str, object]
+    source: str
+
+    def get(self, name: str, kind: type[T]) -> T:
+        value = self.values.get(name)
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise CorruptFileError(
+                f"{self.source}: field {name} of a metadata record is {value!r:.80}; restore the file"
+            )
+        return value
+
+    def optional(self, name: str, kind: type[T]) -> T | None:
+        return None if self.values.get(name) is None else self.get(name, kind)
+
+    def part(self, name: str) -> _Fields:
+        return _Fields(self.get(name, dict), self.source)
+
+
+def _files(record: _Fields, all_partitions: bool) -> FilesRecord:
+    found = record.optional("filesystemMetadata", dict) or {}
+    entries = _Fields(found, record.source)
+    parts = {name: entries.part(name) for name in found}
+    files = {name: MetadataFileInfo(part.get("size", int), part.get("isDeleted", bool)) for name, part in parts.items()}
+    return FilesRecord(files, all_partitions)
+
+
+def _column_stats(part: _Fields, of_partition: bool) -> ColumnStats:
+    value_type = None
+    if part.values.get("valueType") is not None:
+        of_type = part.part("valueType")
+        value_type = (of_type.get("typeOrdinal", int), of_type.optional("additionalInfo", str))
+    return ColumnStats(
+        file_name=part.optional("fileName", str),
+        column_name=part.optional("columnName", str),
+        min_value=part.optional("minValue", tuple),
+        max_value=part.optional("maxValue", tuple),
+        value_count=part.optional("valueCount", int),
+        null_count=part.optional("nullCount", int),
+        total_size=part.optional("totalSize", int),
+        total_uncompressed_size=part.optional("totalUncompressedSize", int),
+        is_deleted=part.get("isDeleted", bool),
+        is_tight_bound=part.optional("isTightBound", bool) or False,
+        value_type=value_type,
+        of_partition=of_partition,
+    )
+
+
+def _bloom(part: _Fields) -> FileBloom:
+    content = part.get("bloomFilter", bytes)
+    return FileBloom(part.get("type", str), part.get("timestamp", str), content, part.get("isDeleted", bool))
+
+
+def _location(part: _Fields) -> RecordLocation:
+    encoding = part.get("fileIdEncoding", int)
+    if encoding == _TEXT_ENCODING:
+        file_id = part.get("fileId", str)
+    elif encoding == _UUID_ENCODING:
+        high, low = (part.get(name, int) & _64_BITS for name in ("fileIdHighBits", "fileIdLowBits"))
+        file_id = str(uuid.UUID(int=high << 64 | low))
+        if (index := part.get("fileIndex", int)) != _NO_FILE_INDEX:
+            file_id += f"-{index}"
+    else:
+        raise UnsupportedTable(f"{part.source}: file ids of encoding {encoding} in the record index; 0 and 1 are read")
+    position = part.optional("position", int)
+    return RecordLocation(part.get("partitionName", str), file_id, part.get("instantTime", int), position)
+
+
+def _part(record: MetadataRecord) -> dict[str, object]:
+    """The fields that a record fills."""
+    match record:
+        case FilesRecord():
+            number = RecordType.ALL_PARTITIONS if record.all_partitions else RecordType.FILES
+            files = {name: {"size": at.size, "isDeleted": at.is_deleted} for name, at in record.files.items()}
+            return {"type": number, "filesystemMetadata": files}
+        case ColumnStats():
+            number = RecordType.PARTITION_STATS if record.of_partition else RecordType.COLUMN_STATS
+            return {"type": number, "ColumnStatsMetadata": _stats_fields(record)}
+        case FileBloom():
+            return {"type": RecordType.BLOOM_FILTER, "BloomFilterMetadata": _bloom_fields(record)}
+        case RecordLocation():
+            return {"type": RecordType.RECORD_INDEX, "recordIndexMetadata": _location_fields(record)}
+
+
+def _bloom_fields(record: FileBloom) -> dict[str, object]:
+    return {
+        "type": record.type,
+        "timestamp": record.timestamp,
+        "bloomFilter": record.bloom_filter,
+        "isDeleted": record.is_deleted,
+    }
+
+
+def _stats_fields(record: ColumnStats) -> dict[str, object]:
+    ordinal, info = record.value_type or (None, None)
+    return {
+        "fileName": record.file_name,
+        "columnName": record.column_name,
+        "minValue": record.min_value,
+        "maxValue": record.max_value,
+        "valueCount": record.value_count,
+        "nullCount": record.null_count,
+        "totalSize": record.total_size,
+        "totalUncompressedSize": record.total_uncompressed_size,
+        "isDeleted": record.is_deleted,
+        "isTightBound": record.is_tight_bound,
+        "valueType": None if ordinal is None else {"typeOrdinal": ordinal, "additionalInfo": info},
+    }
+
+
+def _location_fields(record: RecordLocation) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "partitionName": record.partition,
+        "instantTime": record.instant_ms,
+        "position": record.position,
+    }
+    match = _UUID_FILE_ID.fullmatch(record.file_id)
+    if match is None:
+        missing = {"fileIdHighBits": -1, "fileIdLowBits": -1, "fileIndex": _NO_FILE_INDEX}
+        return fields | missing | {"fileId": record.file_id, "fileIdEncoding": _TEXT_ENCODING}
+    bits = uuid.UUID(match[1]).int
+    return fields | {
+        "fileIdHighBits": _signed(bits >> 64),
+        "fileIdLowBits": _signed(bits & _64_BITS),
+        "fileIndex": _NO_FILE_INDEX if match[2] is None else int(match[2]),
+        "fileId": "",
+        "fileIdEncoding": _UUID_ENCODING,
+    }
+
+
+def _signed(bits: int) -> int:
+    """64 bits as Java reads them."""
+    return bits - 2**64 if bits >= 2**63 else bits

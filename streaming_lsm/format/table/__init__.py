@@ -1,0 +1,1 @@
+"""hoodie.properties, merge modes, file names, partition metadata."""

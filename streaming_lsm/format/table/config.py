@@ -1,0 +1,252 @@
+"""``hoodie.properties`` as a typed view.
+
+See docs/format/01-table.md, "hoodie.properties"; docs/format/10-rules.md, "Rule 31", "Rule 33".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streaming_lsm.errors import UnsupportedTable
+from streaming_lsm.format.table.merge_mode import (
+    COMMIT_TIME_ORDERING,
+    DELETE_FIELD_KEY,
+    DELETE_MARKER_KEY,
+    merge_keys,
+    merge_settings,
+)
+from streaming_lsm.format.table.properties import (
+    CDC_KEY,
+    HASH_FIELDS_KEY,
+    LAYOUT_VERSION_KEY,
+    LOGICAL_TIMESTAMP_KEY,
+    LSM_TREE,
+    META_FIELDS_KEY,
+    NUM_BUCKETS_KEY,
+    STORAGE_LAYOUT_KEY,
+    SUPPORTED,
+    TABLE_TYPES,
+    TABLE_VERSION,
+    WRITE_VERSIONS,
+    PartitionField,
+    PropertiesReader,
+    listed,
+    ordering_fields,
+    table_checksum,
+    timestamp_options,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableConfig:
+    """What is fixed for the life of a table.
+
+    Attributes:
+        ordering_fields: columns that say which of two rows of a key is newer; may be empty.
+        num_buckets: buckets per partition; 0 where the table does not say, and then it can only be read.
+        merge_mode: one of `payloads.MERGE_MODES`.
+        partial_mode: how columns of losing rows fill those of the winner, None when they do not.
+        unavailable: the text that stands for a value that was not sent.
+        key_generator: one of `KEY_GENERATORS`.
+        timeline_zone: ``UTC`` or ``LOCAL``, the zone of instants.
+        hash_fields: record key fields that choose the bucket; all of them when the table names none.
+        delete_field, delete_marker: column, and its value as text, that mark a row as a delete; both or neither.
+        timestamp_options: the ``hoodie.keygen.timebased.*`` keys that are set.
+        create_schema: Avro JSON given at creation.
+        table_type: one of `TABLE_TYPES`.
+        version: one of `READ_VERSIONS`.
+        storage_layout: ``lsm_tree``, where every file is sorted by record key, or ``default``.
+        timeline_layout: 1 up to version 6, 2 from then on.
+        properties: the raw map that this was read from; keys not known here survive in it.
+    """
+
+    name: str
+    record_key_fields: tuple[str, ...]
+    num_buckets: int
+    database: str | None = None
+    partition_fields: tuple[PartitionField, ...] = ()
+    ordering_fields: tuple[str, ...] = ()
+    merge_mode: str = COMMIT_TIME_ORDERING
+    key_generator: str = "NON_PARTITION"
+    hive_style: bool = False
+    url_encode: bool = False
+    timeline_zone: str = "UTC"
+    hash_fields: tuple[str, ...] = ()
+    delete_field: str | None = None
+    delete_marker: str | None = None
+    timestamp_options: Mapping[str, str] = field(default_factory=dict)
+    logical_timestamp: bool = False
+    create_schema: str | None = None
+    table_type: str = TABLE_TYPES[0]
+    version: int = TABLE_VERSION
+    storage_layout: str = LSM_TREE
+    timeline_layout: int = 2
+    partial_mode: str | None = None
+    unavailable: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.hash_fields:
+            object.__setattr__(self, "hash_fields", self.record_key_fields)
+
+    @property
+    def is_copy_on_write(self) -> bool:
+        """Whether every write makes new base files, and no logs."""
+        return self.table_type == "COPY_ON_WRITE"
+
+    @property
+    def is_lsm_tree(self) -> bool:
+        """Whether every file is sorted by record key."""
+        return self.storage_layout == LSM_TREE
+
+    @property
+    def has_native_logs(self) -> bool:
+        """Whether new logs are files of their own format and not sequences of inline blocks.
+
+        See docs/format/03-native-logs.md.
+        """
+        return self.version >= TABLE_VERSION
+
+    def check_changeable(self, source: str) -> None:
+        """Check that this release changes tables of this version.
+
+        Raises:
+            UnsupportedTable: it only reads them; the message says what to do.
+        """
+        if self.version not in WRITE_VERSIONS:
+            raise UnsupportedTable(
+                f"{source}: tables of version {self.version} are only read; `lsm copy` makes a new one of it"
+            )
+
+    def check_compactable(self, source: str) -> None:
+        """Check that new files of this table need no change logs beside them, which this release does not write.
+
+        Raises:
+            UnsupportedTable: readers of changes would miss them.
+        """
+        if self.properties.get(CDC_KEY, "").strip().lower() == "true":
+            raise UnsupportedTable(f"{source}: {CDC_KEY}=true: change logs are read, not written; write with Hudi")
+
+    def check_writable(self, source: str) -> None:
+        """Check that this release writes rows to this table, and not only reads and compacts it; raises likewise."""
+        self.check_changeable(source)
+        self.check_compactable(source)
+        if self.partial_mode:
+            raise UnsupportedTable(
+                f"{source}: rows of a table with partial updates are read and compacted, not written"
+            )
+        if not self.num_buckets:
+            raise UnsupportedTable(
+                f"{source}: the table does not say how many buckets it has, which tells where a key is stored: set "
+                "hoodie.bucket.index.num.buckets to the number that it was written with"
+            )
+
+    @property
+    def metadata_partitions(self) -> tuple[str, ...]:
+        """Partitions of the metadata table that other readers rely on; a writer must maintain or remove them."""
+        return listed(self.properties.get("hoodie.table.metadata.partitions", ""))
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str], source: str) -> TableConfig:
+        """Check that this package can read and write the table, and say what is in it.
+
+        Args:
+            properties: the parsed file.
+            source: the file, for messages.
+
+        Raises:
+            UnsupportedTable: another version, layout, type or a feature that is not supported.
+            CorruptFileError: a needed key is missing, damaged or malformed, or the checksum does not fit the name.
+        """
+        reader = PropertiesReader(properties, source)
+        reader.check_keys()
+        version = reader.version()
+        reader.check_supported()
+        reader.check_checksum()
+        key_generator = reader.key_generator()
+        merging = merge_settings(properties, version, source)
+        keys = reader.key_fields()
+        return cls(
+            name=reader.needed("hoodie.table.name"),
+            record_key_fields=keys,
+            num_buckets=reader.num_buckets(),
+            database=properties.get("hoodie.database.name") or None,
+            partition_fields=reader.partition_fields(key_generator),
+            ordering_fields=ordering_fields(properties),
+            merge_mode=merging.mode,
+            key_generator=key_generator,
+            hive_style=reader.flag("hoodie.datasource.write.hive_style_partitioning"),
+            url_encode=reader.flag("hoodie.datasource.write.partitionpath.urlencode"),
+            timeline_zone=reader.choice("hoodie.table.timeline.timezone", ("UTC", "LOCAL"), "LOCAL"),
+            hash_fields=reader.hash_fields(keys),
+            delete_field=merging.delete_field,
+            delete_marker=merging.delete_marker,
+            timestamp_options=timestamp_options(properties),
+            logical_timestamp=reader.flag(LOGICAL_TIMESTAMP_KEY),
+            create_schema=properties.get("hoodie.table.create.schema") or None,
+            table_type=reader.choice("hoodie.table.type", TABLE_TYPES),
+            version=version,
+            storage_layout=reader.storage_layout(version),
+            timeline_layout=reader.timeline_layout(version),
+            partial_mode=merging.partial,
+            unavailable=merging.unavailable if merging.partial else "",
+            properties=dict(properties),
+        )
+
+    def to_properties(self) -> dict[str, str]:
+        """Every key that a table of this version needs, over the keys that `properties` has besides."""
+        values: dict[str, str | None] = dict(self.properties)
+        values |= {key: value for key, (value, _, _) in SUPPORTED.items()}
+        values |= {
+            "hoodie.table.name": self.name,
+            "hoodie.table.type": self.table_type,
+            "hoodie.table.version": str(self.version),
+            STORAGE_LAYOUT_KEY: self.storage_layout if self.has_native_logs else None,
+            META_FIELDS_KEY: "ALL" if self.has_native_logs else None,
+            LAYOUT_VERSION_KEY: str(self.timeline_layout),
+            "hoodie.table.initial.version": self.properties.get("hoodie.table.initial.version", str(self.version)),
+            "hoodie.table.checksum": table_checksum(self.database, self.name),
+            "hoodie.archivelog.folder": "history",
+            "hoodie.table.recordkey.fields": ",".join(self.record_key_fields),
+            "hoodie.table.partition.fields": self._printed_partition_fields(),
+            "hoodie.table.partition_extractor_class": self._partition_extractor(),
+            "hoodie.table.keygenerator.type": self.key_generator,
+            "hoodie.datasource.write.hive_style_partitioning": _flag(self.hive_style),
+            "hoodie.datasource.write.partitionpath.urlencode": _flag(self.url_encode),
+            "hoodie.table.timeline.timezone": self.timeline_zone,
+            CDC_KEY: self.properties.get(CDC_KEY, "false"),
+            NUM_BUCKETS_KEY: str(self.num_buckets),
+            HASH_FIELDS_KEY: ",".join(self.hash_fields),
+            **merge_keys(self.merge_mode, self.version),
+        }
+        optional = {
+            "hoodie.database.name": self.database,
+            "hoodie.table.ordering.fields": ",".join(self.ordering_fields) or None,
+            DELETE_FIELD_KEY: self.delete_field,
+            DELETE_MARKER_KEY: self.delete_marker,
+            "hoodie.table.create.schema": self.create_schema,
+            LOGICAL_TIMESTAMP_KEY: "true" if self.logical_timestamp else None,
+        }
+        values |= {key: value for key, value in optional.items() if value is not None}
+        return {key: value for key, value in values.items() if value is not None} | dict(self.timestamp_options)
+
+    def _printed_partition_fields(self) -> str:
+        """Only a CUSTOM key generator says the kind of each field."""
+        if self.key_generator == "CUSTOM":
+            return ",".join(f"{partition.name}:{partition.kind}" for partition in self.partition_fields)
+        return ",".join(partition.name for partition in self.partition_fields)
+
+    def _partition_extractor(self) -> str:
+        """The class with which Hudi's catalog sync takes partition values out of paths."""
+        if not self.partition_fields:
+            extractor = "NonPartitionedExtractor"
+        elif len(self.partition_fields) > 1:
+            extractor = "MultiPartKeysValueExtractor"
+        else:
+            extractor = "HiveStylePartitionValueExtractor" if self.hive_style else "SinglePartPartitionValueExtractor"
+        return f"org.apache.hudi.hive.{extractor}"
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,227 @@
+"""Names of base files, native logs (version 2) and inline logs (version 1).
+
+See docs/format/01-table.md, "File ids, tokens, names".
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from enum import StrEnum
+
+from streaming_lsm.errors import UnsupportedTable
+
+BucketId = tuple[str, int]
+"""Partition path and bucket: the simple bucket index has at most one live file group for it."""
+
+
+MAX_BUCKETS = 100_000_000
+"""Buckets are numbered by the eight digits that begin a file id."""
+
+SortKey = tuple[str, int, int, str]
+"""Place of a log among its slice's logs: instant, version, rank of the kind, token (none first)."""
+
+# The patterns are narrower than Hudi's on purpose: a name is taken only if it prints back as itself, so that
+# no two texts stand for one file. Instants are digits: any other text would sort before or after all real ones.
+_FILE_ID = r"(?P<file_id>[^._/\x00-\x1f\x7f]+)"
+_TOKEN = r"(?P<token>[0-9]{1,10}-[0-9]{1,10}-[0-9]{1,10})"
+_INSTANT = r"(?P<instant>[0-9]{1,32})"
+_VERSION = r"(?P<version>[0-9]{1,10})"
+_NATIVE = re.compile(rf"{_FILE_ID}_{_TOKEN}_{_INSTANT}_{_VERSION}\.(?P<kind>log|deletes|cdc)\.(?P<format>[A-Za-z0-9]+)")
+_RFC103 = re.compile(rf"{_FILE_ID}_{_TOKEN}_{_INSTANT}_{_VERSION}(?P<delete>\.delete)?\.parquet")
+_INLINE = re.compile(rf"\.{_FILE_ID}_{_INSTANT}\.log\.{_VERSION}(_{_TOKEN}(?P<cdc>\.cdc)?)?")
+_BASE = re.compile(
+    rf"(?P<file_id>[A-Za-z0-9-]+)_(?P<token>[A-Za-z0-9-]+)_{_INSTANT}\.(?P<extension>parquet|orc|hfile|lance)"
+)
+_BUCKET = re.compile(r"[0-9]{8}")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteToken:
+    """The attempt of the task that wrote a file: task partition, stage, attempt."""
+
+    task: int
+    stage: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.task}-{self.stage}-{self.attempt}"
+
+    @classmethod
+    def parse(cls, text: str) -> WriteToken:
+        """Read ``task-stage-attempt``.
+
+        Raises:
+            ValueError: `text` is not three decimal numbers joined by ``-``.
+        """
+        match = re.fullmatch(_TOKEN, text)
+        if match is None:
+            raise ValueError(f"write token {text!r}: expected <task>-<stage>-<attempt>")
+        task, stage, attempt = text.split("-")
+        return cls(int(task), int(stage), int(attempt))
+
+
+class LogKind(StrEnum):
+    """What a native log holds. Of two logs with one instant and version the later kind here is the newer."""
+
+    DATA = "log"
+    DELETES = "deletes"
+    CDC = "cdc"
+
+    @property
+    def rank(self) -> int:
+        """Place in the merge order: data, deletes, change capture (docs/format/01-table.md, "Order of log files")."""
+        return _RANKS[self]
+
+
+_RANKS = {LogKind.DATA: 0, LogKind.DELETES: 1, LogKind.CDC: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFileName:
+    """``<file id>_<token>_<instant>.<extension>``; the instant is the base instant of the file slice."""
+
+    file_id: str
+    token: str
+    instant: str
+    extension: str = "parquet"
+
+    def __str__(self) -> str:
+        return f"{self.file_id}_{self.token}_{self.instant}.{self.extension}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogFileName:
+    """``<file id>_<token>_<instant>_<version>.<kind>.<format>``, a native log of table version 10.
+
+    Attributes:
+        version: from 1 for each (file id, token, instant); the data and delete file of one flush share it.
+        format: suffix of the file format; anything but ``parquet`` is recognised, not readable.
+        rfc103: the name is spelt as in the first text of RFC-103 (read only).
+    """
+
+    file_id: str
+    token: WriteToken
+    instant: str
+    version: int
+    kind: LogKind
+    format: str = "parquet"
+    rfc103: bool = False
+
+    @property
+    def is_change_log(self) -> bool:
+        """Whether it holds changes for change queries, and takes no part in a merge."""
+        return self.kind is LogKind.CDC
+
+    def __str__(self) -> str:
+        kind = f".{self.kind}"
+        if self.rfc103:
+            kind = ".delete" if self.kind is LogKind.DELETES else ""
+        return f"{self.file_id}_{self.token}_{self.instant}_{self.version}{kind}.{self.format}"
+
+    @property
+    def sort_key(self) -> SortKey:
+        """Ascending is older to newer."""
+        return (self.instant, self.version, self.kind.rank, str(self.token))
+
+
+@dataclass(frozen=True, slots=True)
+class InlineLogName:
+    """``.<file id>_<instant>.log.<version>[_<token>[.cdc]]``, a log of table versions up to 9."""
+
+    file_id: str
+    instant: str
+    version: int
+    token: WriteToken | None = None
+    cdc: bool = False
+
+    @property
+    def is_change_log(self) -> bool:
+        """Whether it holds changes for change queries, and takes no part in a merge."""
+        return self.cdc
+
+    def __str__(self) -> str:
+        token = "" if self.token is None else f"_{self.token}"
+        return f".{self.file_id}_{self.instant}.log.{self.version}{token}{'.cdc' if self.cdc else ''}"
+
+    @property
+    def sort_key(self) -> SortKey:
+        """Ascending is older to newer; comparable with that of a `LogFileName`."""
+        kind = LogKind.CDC if self.cdc else LogKind.DATA
+        return (self.instant, self.version, kind.rank, "" if self.token is None else str(self.token))
+
+
+DataFileName = BaseFileName | LogFileName | InlineLogName
+
+
+def parse_file_name(name: str, *, rfc103_names: bool = False) -> DataFileName | None:
+    """Read the last component of a path.
+
+    Native logs are tested before base files, of which they would otherwise be odd ones.
+
+    Args:
+        name: file name without folders.
+        rfc103_names: also take the log names of RFC-103's first text.
+
+    Returns:
+        What the name says, or None when it is not that of a data file (checksums, markers, partition metadata, …).
+    """
+    parsed = _native(name) or (_rfc103(name) if rfc103_names else None) or _inline(name) or _base(name)
+    return parsed if parsed is not None and str(parsed) == name else None
+
+
+def _native(name: str) -> LogFileName | None:
+    match = _NATIVE.fullmatch(name)
+    if match is None:
+        return None
+    token = WriteToken.parse(match["token"])
+    kind = LogKind(match["kind"])
+    return LogFileName(match["file_id"], token, match["instant"], int(match["version"]), kind, match["format"])
+
+
+def _rfc103(name: str) -> LogFileName | None:
+    match = _RFC103.fullmatch(name)
+    if match is None:
+        return None
+    token = WriteToken.parse(match["token"])
+    kind = LogKind.DELETES if match["delete"] else LogKind.DATA
+    return LogFileName(match["file_id"], token, match["instant"], int(match["version"]), kind, rfc103=True)
+
+
+def _inline(name: str) -> InlineLogName | None:
+    match = _INLINE.fullmatch(name)
+    if match is None:
+        return None
+    token = WriteToken.parse(match["token"]) if match["token"] else None
+    return InlineLogName(match["file_id"], match["instant"], int(match["version"]), token, bool(match["cdc"]))
+
+
+def _base(name: str) -> BaseFileName | None:
+    match = _BASE.fullmatch(name)
+    return BaseFileName(match["file_id"], match["token"], match["instant"], match["extension"]) if match else None
+
+
+def bucket_of(file_id: str) -> int:
+    """Number of the bucket that a file group holds (docs/format/07-index-and-metadata.md, "Simple bucket index").
+
+    Raises:
+        UnsupportedTable: the file id does not begin with eight digits.
+    """
+    if not _BUCKET.match(file_id):
+        raise UnsupportedTable(
+            f"file id {file_id!r} does not begin with an eight-digit bucket number: the table was not written with a "
+            "simple bucket index, and can only be read; `lsm copy` makes a table with one of it"
+        )
+    return int(file_id[:8])
+
+
+def bucket_file_id(bucket: int, unique: uuid.UUID) -> str:
+    """File id of a new file group: the bucket's number, the rest of a random UUID, ``-0``.
+
+    Raises:
+        ValueError: `bucket` does not fit into eight digits.
+    """
+    if not 0 <= bucket < MAX_BUCKETS:
+        raise ValueError(f"bucket {bucket}: expected 0 to {MAX_BUCKETS - 1}")
+    return f"{bucket:08d}{str(unique)[8:]}-0"

@@ -1,0 +1,197 @@
+"""How records of one key merge, from the properties of tables of every version (docs/format/05-merge.md, "Modes").
+
+Older tables name a Java class instead of a merge mode. The classes that Hudi itself has replaced by modes are taken as
+those; what any other class does is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+
+EVENT_TIME_ORDERING = "EVENT_TIME_ORDERING"
+COMMIT_TIME_ORDERING = "COMMIT_TIME_ORDERING"
+MERGE_MODES = (EVENT_TIME_ORDERING, COMMIT_TIME_ORDERING)
+IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
+FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
+PARTIAL_MODES = (IGNORE_DEFAULTS, FILL_UNAVAILABLE)
+
+MERGE_MODE_KEY = "hoodie.record.merge.mode"
+PAYLOAD_KEY = "hoodie.compaction.payload.class"
+LEGACY_PAYLOAD_KEY = "hoodie.table.legacy.payload.class"
+PARTIAL_KEY = "hoodie.table.partial.update.mode"
+_PROPERTY = "hoodie.record.merge.property."
+DELETE_FIELD_KEY = _PROPERTY + "hoodie.payload.delete.field"
+DELETE_MARKER_KEY = _PROPERTY + "hoodie.payload.delete.marker"
+_UNAVAILABLE_KEY = _PROPERTY + "hoodie.write.partial.update.unavailable.value"
+_UNAVAILABLE = "__debezium_unavailable_value"
+
+# Class of Hudi's package -> merge mode, partial update mode, (delete field, marker).
+_PAYLOADS: dict[str, tuple[str, str | None, tuple[str, str] | None]] = {
+    "DefaultHoodieRecordPayload": (EVENT_TIME_ORDERING, None, None),
+    "EventTimeAvroPayload": (EVENT_TIME_ORDERING, None, None),
+    "OverwriteWithLatestAvroPayload": (COMMIT_TIME_ORDERING, None, None),
+    "PartialUpdateAvroPayload": (EVENT_TIME_ORDERING, IGNORE_DEFAULTS, None),
+    "OverwriteNonDefaultsWithLatestAvroPayload": (COMMIT_TIME_ORDERING, IGNORE_DEFAULTS, None),
+    "AWSDmsAvroPayload": (COMMIT_TIME_ORDERING, None, ("Op", "D")),
+}
+# Classes that, from version 9 on, keys say all of; what they do in older tables is not known here.
+_ONLY_LEGACY = ("debezium.PostgresDebeziumAvroPayload", "debezium.MySqlDebeziumAvroPayload")
+
+# What tables of version 8 name besides the mode, and readers of that time go by: strategy and class.
+_STRATEGIES = {
+    EVENT_TIME_ORDERING: ("eeb8d96f-b1e4-49fd-bbf8-28ac514178e5", "DefaultHoodieRecordPayload"),
+    COMMIT_TIME_ORDERING: ("ce9acb64-bde0-424c-9b91-f6ebba25356d", "OverwriteWithLatestAvroPayload"),
+}
+_STRATEGY_KEY = "hoodie.record.merge.strategy.id"
+_OLD_STRATEGY_KEY = "hoodie.compaction.record.merger.strategy"
+_CUSTOM = "CUSTOM"
+_BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
+_PACKAGE = "org.apache.hudi.common.model."
+
+
+def _of_hudi(payload: str) -> str:
+    """A class of Hudi's package without it; "" for any other, which may bear the same name."""
+    return payload.removeprefix(_PACKAGE) if payload.startswith(_PACKAGE) else ""
+
+
+def merge_keys(mode: str, version: int) -> dict[str, str | None]:
+    """The keys by which a table of a version says its merge mode; None for those that it does not have.
+
+    See docs/format/09-hudi-1.2.md, "2. hoodie.properties".
+
+    Args:
+        mode: one of `MERGE_MODES`.
+        version: 8 or later.
+    """
+    strategy, payload = _STRATEGIES[mode]
+    older = version < 9
+    return {
+        MERGE_MODE_KEY: mode,
+        _STRATEGY_KEY: strategy if older else None,
+        PAYLOAD_KEY: _PACKAGE + payload if older else None,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSettings:
+    """What a table says of merging.
+
+    Attributes:
+        mode: one of `MERGE_MODES`.
+        partial: one of `PARTIAL_MODES`, or None: the winner's columns are taken whole.
+        unavailable: the text that stands for a value that was not sent, for FILL_UNAVAILABLE.
+        delete_field, delete_marker: a column and its value as text that mark deletes; both or neither.
+    """
+
+    mode: str
+    partial: str | None = None
+    unavailable: str = _UNAVAILABLE
+    delete_field: str | None = None
+    delete_marker: str | None = None
+
+
+def payload_keys(payload: str, merging: MergeSettings) -> dict[str, str | None]:
+    """The keys by which a table of version 8 says that a class does more than a merge mode.
+
+    See docs/format/05-merge.md, "Modes".
+
+    Delete marks that the class implies are not said again.
+    """
+    found: dict[str, str | None] = {MERGE_MODE_KEY: _CUSTOM, _STRATEGY_KEY: _BY_PAYLOAD, PAYLOAD_KEY: payload}
+    known = _PAYLOADS.get(_of_hudi(payload))
+    if known and known[2] == (merging.delete_field, merging.delete_marker):
+        found |= {DELETE_FIELD_KEY: None, DELETE_MARKER_KEY: None}
+    return found
+
+
+def payload_class(merging: MergeSettings) -> str | None:
+    """The class that merges so in tables before version 9, None where there is none."""
+    marking = (merging.delete_field, merging.delete_marker) if merging.delete_field else None
+    wanted = {(merging.mode, merging.partial, marking), (merging.mode, merging.partial, None)}
+    return next((_PACKAGE + name for name, its in _PAYLOADS.items() if its in wanted), None)
+
+
+def is_plain(payload: str) -> bool:
+    """Whether a class does no more than the merge mode that stands beside it."""
+    return _PAYLOADS.get(_of_hudi(payload), ("", "", None))[1:] == (None, None)
+
+
+def merge_settings(properties: Mapping[str, str], version: int, source: str) -> MergeSettings:
+    """Merge mode, partial update mode and delete marking of a table.
+
+    Args:
+        properties: those of ``hoodie.properties``.
+        version: the table's.
+        source: the file, for messages.
+
+    Raises:
+        UnsupportedTable: a payload class or merge mode that is code of the table's owner.
+        CorruptFileError: a needed key is missing or contradicts another.
+    """
+    _check_strategy(properties, source)
+    known = _known_payload(properties, version, source)
+    mode = _mode(properties, known[0] if known else None, version, source)
+    partial = properties.get(PARTIAL_KEY, "").strip().upper() or (known[1] if known else None)
+    if partial is not None and partial not in PARTIAL_MODES:
+        raise UnsupportedTable(f"{source}: {PARTIAL_KEY}={partial:.80}: expected one of {', '.join(PARTIAL_MODES)}")
+    field, marker = _delete_marking(properties, known[2] if known else None, source)
+    return MergeSettings(mode, partial, properties.get(_UNAVAILABLE_KEY, _UNAVAILABLE), field, marker)
+
+
+def _known_payload(
+    properties: Mapping[str, str], version: int, source: str
+) -> tuple[str, str | None, tuple[str, str] | None] | None:
+    """What the class does that merges the records of a table before version 9; later ones say all of it by keys."""
+    # From version 9 on a class stands under the first key only when no mode does its work, and under the other one as
+    # what such a mode has replaced.
+    allowed: dict[str, tuple[str, ...]] = {PAYLOAD_KEY: tuple(_PAYLOADS)}
+    if version >= 9:
+        allowed = {PAYLOAD_KEY: (), LEGACY_PAYLOAD_KEY: (*_PAYLOADS, *_ONLY_LEGACY)}
+    for key, classes in allowed.items():
+        payload = properties.get(key, "").strip()
+        if payload and _of_hudi(payload) not in classes:
+            raise UnsupportedTable(
+                f"{source}: {key}={payload:.120}: records of this table are merged by a Java class, which this "
+                f"package cannot run; set {MERGE_MODE_KEY} in the program that writes the table"
+            )
+    return _PAYLOADS.get(_of_hudi(properties.get(PAYLOAD_KEY, "").strip()))
+
+
+def _check_strategy(properties: Mapping[str, str], source: str) -> None:
+    """Any other strategy is a merger of the table's owner, whatever mode or class stands beside it.
+
+    See docs/format/05-merge.md.
+    """
+    known = {strategy for strategy, _ in _STRATEGIES.values()} | {"", _BY_PAYLOAD}
+    for key in (_STRATEGY_KEY, _OLD_STRATEGY_KEY):
+        found = properties.get(key, "").strip().lower()
+        if found not in known:
+            raise UnsupportedTable(f"{source}: {key}={found:.80}: a merger of its own, which this package cannot run")
+
+
+def _mode(properties: Mapping[str, str], of_payload: str | None, version: int, source: str) -> str:
+    text = properties.get(MERGE_MODE_KEY, "").strip().upper()
+    if text == _CUSTOM and of_payload is not None:  # version 8, where the class does the merging
+        text = of_payload
+    if text and text not in MERGE_MODES:
+        raise UnsupportedTable(f"{source}: {MERGE_MODE_KEY}={text:.80}: expected one of {', '.join(MERGE_MODES)}")
+    mode = text or of_payload
+    if mode is None:
+        if version >= 8:
+            raise CorruptFileError(f"{source}: {MERGE_MODE_KEY} is missing; restore the file from its backup")
+        # Hudi's default class of that time.
+        return COMMIT_TIME_ORDERING
+    return mode
+
+
+def _delete_marking(
+    properties: Mapping[str, str], of_payload: tuple[str, str] | None, source: str
+) -> tuple[str | None, str | None]:
+    column, marker = properties.get(DELETE_FIELD_KEY) or None, properties.get(DELETE_MARKER_KEY)
+    if (column is None) != (marker is None):
+        key = DELETE_FIELD_KEY if column else DELETE_MARKER_KEY
+        raise CorruptFileError(f"{source}: {key}: delete field and marker go together; restore the file")
+    return (column, marker) if column or of_payload is None else of_payload

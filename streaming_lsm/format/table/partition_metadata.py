@@ -1,0 +1,44 @@
+"""``.hoodie_partition_metadata``: marks a folder as a partition (docs/format/01-table.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.java_properties import parse_properties, print_properties
+
+PARTITION_METADATA_NAME = ".hoodie_partition_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """Who created a partition.
+
+    Attributes:
+        instant: the instant that created it.
+        depth: segments of the partition path; 0 for the folder of an unpartitioned table.
+    """
+
+    instant: str
+    depth: int
+
+
+def print_partition_metadata(instant: str, partition_path: str) -> bytes:
+    """The file that is written before the first data file of a partition."""
+    depth = len(partition_path.split("/")) if partition_path else 0
+    values = {"commitTime": instant, "partitionDepth": str(depth)}
+    return print_properties(values, ["partition metadata"])
+
+
+def parse_partition_metadata(data: bytes, source: str) -> PartitionMetadata:
+    """Read the file.
+
+    Raises:
+        CorruptFileError: one of the two keys is missing or not a number.
+    """
+    values = parse_properties(data, source)
+    for key in ("commitTime", "partitionDepth"):
+        value = values.get(key, "")
+        if not (value.isascii() and value.isdigit() and len(value) <= 32):
+            raise CorruptFileError(f"{source}: {key}={value!r:.80} is not a number; delete or restore the file")
+    return PartitionMetadata(values["commitTime"], int(values["partitionDepth"]))

@@ -1,0 +1,98 @@
+"""What differs in ``hoodie.properties`` between versions 8, 9 and 10.
+
+See docs/format/03-native-logs.md, "Version gating"; docs/format/09-hudi-1.2.md, "2. hoodie.properties".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from streaming_lsm.errors import UnsupportedTable
+from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.format.table.merge_mode import (
+    DELETE_FIELD_KEY,
+    DELETE_MARKER_KEY,
+    LEGACY_PAYLOAD_KEY,
+    PARTIAL_KEY,
+    PAYLOAD_KEY,
+    MergeSettings,
+    is_plain,
+    merge_keys,
+    merge_settings,
+    payload_class,
+    payload_keys,
+)
+from streaming_lsm.format.table.properties import (
+    LAYOUT_VERSION_KEY,
+    META_FIELDS_KEY,
+    STORAGE_LAYOUT_KEY,
+    TABLE_VERSION,
+    WRITE_VERSIONS,
+    ordering_fields,
+)
+
+Changes = dict[str, str | None]
+"""New values of keys; None removes a key."""
+
+_VERSION_KEY = "hoodie.table.version"
+_ORDERING_KEY, _OLD_ORDERING_KEY = "hoodie.table.ordering.fields", "hoodie.table.precombine.field"
+
+
+def version_changes(properties: Mapping[str, str], target: int, layout: str, source: str) -> Changes:
+    """The changes that make a table one of another version.
+
+    Args:
+        properties: the table's, of version 8, 9 or 10.
+        target: the version to be.
+        layout: the storage layout to be, for version 10.
+        source: the file, for messages.
+
+    Raises:
+        UnsupportedTable: the target version has no words for what the table does.
+    """
+    table = TableConfig.from_properties(properties, source)
+    merging = merge_settings(properties, table.version, source)
+    if target not in WRITE_VERSIONS:
+        raise UnsupportedTable(f"tables cannot be made version {target}: {', '.join(map(str, WRITE_VERSIONS))} can be")
+    changes: Changes = {
+        _VERSION_KEY: str(target),
+        LAYOUT_VERSION_KEY: "2",
+        STORAGE_LAYOUT_KEY: layout if target >= TABLE_VERSION else None,
+        META_FIELDS_KEY: "ALL" if target >= TABLE_VERSION else None,
+        "hoodie.populate.meta.fields": "true",
+        **_merging(properties, merging, target),
+    }
+    fields = ",".join(ordering_fields(properties))
+    if fields:
+        changes |= {_ORDERING_KEY: fields, _OLD_ORDERING_KEY: None}
+    _check_result(table, {**properties, **changes}, target, source)
+    return changes
+
+
+def _check_result(table: TableConfig, changed: Mapping[str, str | None], target: int, source: str) -> None:
+    """Check that the table can be opened afterwards, and is the same but for version and layout."""
+    try:
+        result = TableConfig.from_properties(
+            {key: value for key, value in changed.items() if value is not None}, source
+        )
+    except UnsupportedTable as error:
+        raise UnsupportedTable(f"the table cannot be made version {target}: {error}") from None
+    if replace(table, version=result.version, storage_layout=result.storage_layout) != result:
+        raise UnsupportedTable(f"{source}: in version {target} the table would have other settings: it stays as it is")
+
+
+def _merging(properties: Mapping[str, str], merging: MergeSettings, target: int) -> Changes:
+    """What a class of an older table does is said by keys from version 9 on, and by the class again before."""
+    older = properties.get(LEGACY_PAYLOAD_KEY) or properties.get(PAYLOAD_KEY) or payload_class(merging)
+    legacy = older if older and not is_plain(older) else None
+    changes: Changes = merge_keys(merging.mode, target)
+    if merging.delete_field is not None:
+        changes |= {DELETE_FIELD_KEY: merging.delete_field, DELETE_MARKER_KEY: merging.delete_marker}
+    if target >= 9:
+        return changes | {PARTIAL_KEY: merging.partial, LEGACY_PAYLOAD_KEY: legacy}
+    if merging.partial is not None and legacy is None:
+        raise UnsupportedTable(
+            f"a table with {PARTIAL_KEY}={merging.partial} cannot be made version {target}, which has no class for it"
+        )
+    return changes | {PARTIAL_KEY: None, LEGACY_PAYLOAD_KEY: None} | (payload_keys(legacy, merging) if legacy else {})

@@ -1,0 +1,1 @@
+"""The table's lock, heartbeats and markers: what keeps writers apart."""

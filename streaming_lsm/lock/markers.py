@@ -1,0 +1,119 @@
+"""Markers: the names of the files that an unfinished write may have created (docs/format/01-table.md, "Markers")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from streaming_lsm.errors import CorruptFileError, Fenced
+from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
+from streaming_lsm.lock.heartbeat import check_still_inflight
+from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.storage.base import FileEntry, Storage
+
+TEMP_FOLDER = ".hoodie/.temp"
+
+_MARKER = ".marker."
+_LINES = "MARKERS"
+
+
+def marker_folder(instant: str) -> str:
+    """Folder of an instant's markers; it exists from begin to the end of a write."""
+    return f"{TEMP_FOLDER}/{instant}"
+
+
+def marker_path(instant: str, partition: str, file_name: str) -> str:
+    """Marker of one data file that the instant creates."""
+    return "/".join(part for part in (marker_folder(instant), partition, f"{file_name}{_MARKER}CREATE") if part)
+
+
+def create_marker(storage: Storage, instant: str, partition: str, file_name: str) -> None:
+    """On an executor: create the marker of a data file before the file, and before its partition's metadata file.
+
+    Raises:
+        Fenced: the instant takes no more files (it is committed or rolled back): stop.
+        FileExistsError: the marker exists already.
+    """
+    _check_open(storage, instant)
+    try:
+        storage.put_if_absent(marker_path(instant, partition, file_name), b"")
+    except FileNotFoundError:
+        raise _fenced(storage, instant) from None
+    # A rollback between check and marker may have read the folder already; it closed the instant before that.
+    _check_open(storage, instant)
+
+
+def list_marked_files(storage: Storage, instant: str) -> tuple[str, ...]:
+    """Data files, as paths relative to the table, that the instant's markers name; they need not exist.
+
+    Markers in files of their own and those that Hudi's timeline server collects in ``MARKERS<n>`` are read. Names of
+    files of other instants are left out, so that no marker can lead to the deletion of what is not the instant's.
+
+    Raises:
+        CorruptFileError: a marker names a path outside the table.
+    """
+    folder = marker_folder(instant) + "/"
+    named = {path for entry in storage.walk(marker_folder(instant)) for path in _named_files(storage, folder, entry)}
+    return tuple(sorted(path for path in named if is_file_of(path, instant)))
+
+
+def is_file_of(path: str, instant: str) -> bool:
+    """Whether a path's last component is the name of a data file of the instant."""
+    name = parse_file_name(path.rpartition("/")[2], rfc103_names=True)
+    return name is not None and name.instant == instant
+
+
+def delete_files(storage: Storage, lock: TableLock, paths: Iterable[str]) -> None:
+    """Delete data files, and what failed attempts left half made beside them; logs go before base files.
+
+    A base file bounds its slice: logs that outlived it, because of a crash, would count to the slice before.
+
+    Args:
+        lock: the table's; looked at before each deletion.
+
+    Raises:
+        Fenced: another writer took the lock; the other files were not deleted.
+    """
+    ordered = sorted(paths, key=lambda path: (_is_base(path), path))
+    for path in ordered:
+        lock.verify()
+        storage.delete(path)
+    for partition in sorted({path.rpartition("/")[0] for path in ordered}):
+        storage.sweep(partition)
+
+
+def _is_base(path: str) -> bool:
+    return isinstance(parse_file_name(path.rpartition("/")[2]), BaseFileName)
+
+
+def delete_markers(storage: Storage, instant: str) -> None:
+    """Delete an instant's markers and their folder."""
+    storage.delete_folder(marker_folder(instant))
+
+
+def _check_open(storage: Storage, instant: str) -> None:
+    check_still_inflight(storage, instant)
+    if not storage.exists(marker_folder(instant)):
+        raise _fenced(storage, instant)
+
+
+def _fenced(storage: Storage, instant: str) -> Fenced:
+    return Fenced(f"{marker_folder(instant)} in {storage.uri} is gone: the write at {instant} is over, stop")
+
+
+def _named_files(storage: Storage, folder: str, entry: FileEntry) -> Iterator[str]:
+    relative = entry.path.removeprefix(folder)
+    if relative.startswith(_LINES) and relative.removeprefix(_LINES).isdigit():
+        # Only a line feed ends a line: a partition's name may begin and end with any other white space.
+        lines = storage.read(entry.path).decode("utf-8", "replace").split("\n")
+    else:
+        lines = [relative]
+    for line in lines:
+        path, marker, _ = line.rpartition(_MARKER)
+        if marker:
+            yield _inside(path, entry.path)
+
+
+def _inside(path: str, source: str) -> str:
+    if any(part in ("", ".", "..") for part in path.split("/")):
+        raise CorruptFileError(f"{source}: marker of {path!r}, which is no path inside the table: delete the marker")
+    return path

@@ -1,0 +1,1 @@
+"""The metadata table: created, committed to, listed, compacted, dropped."""

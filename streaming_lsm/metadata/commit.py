@@ -1,0 +1,192 @@
+"""One action of a table as a delta commit of its metadata table.
+
+See docs/format/07-index-and-metadata.md, "Metadata table".
+
+It has the action's own requested time and is completed before the action is: readers of the metadata table pass over
+what belongs to no completed action. An action that does not come to its end takes its delta commit along.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streaming_lsm.errors import Fenced, UnsupportedTable
+from streaming_lsm.format.actions.clean import CleanMetadata
+from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, log_file_stat
+from streaming_lsm.format.metadata.files_partition import PARTITION, Records, encode_log, log_name
+from streaming_lsm.format.metadata.records import (
+    ALL_PARTITIONS_KEY,
+    FilesRecord,
+    MetadataFileInfo,
+    metadata_schema,
+    partition_key,
+)
+from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.lock.markers import marker_folder
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.clock import InstantSource
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
+
+DELTA_COMMIT = "deltacommit"
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """What an action does to the files of a table.
+
+    Attributes:
+        added: size in bytes by file name, by partition path; also partitions that get no file.
+        deleted: file names by partition path.
+    """
+
+    added: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    deleted: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, action: Instant, data: bytes) -> FileChanges:
+        """The changes of an action.
+
+        Args:
+            action: a write, or a clean; others change nothing.
+            data: content of its completed file.
+        """
+        if action.completes_as in WRITE_ACTIONS:
+            return cls(added=_added(CommitMetadata.decode(data, action.path).stats))
+        if action.action == "clean":
+            return cls(deleted=CleanMetadata.decode(data, action.path).files)
+        return cls()
+
+    def known_to(self, listing: Mapping[str, Mapping[str, int]]) -> FileChanges:
+        """Without the deletion of files that are not listed: Hudi takes such a tombstone for damage.
+
+        They were gone when the metadata table was made, while a clean was at work.
+        """
+        deleted = {
+            partition: [name for name in names if name in listing.get(partition, ())]
+            for partition, names in self.deleted.items()
+        }
+        return FileChanges(self.added, {partition: names for partition, names in deleted.items() if names})
+
+    def records(self) -> Records:
+        """The records that say so. A write names its partitions anew, whether they are new or not, as Hudi does.
+
+        Raises:
+            UnsupportedTable: a partition that has no record of its own.
+        """
+        if ALL_PARTITIONS_KEY in {*self.added, *self.deleted}:
+            raise UnsupportedTable(f"a partition has the name of the record that lists them all, {ALL_PARTITIONS_KEY}")
+        found: dict[str, FilesRecord] = {}
+        if self.added or not self.deleted:
+            touched = {partition_key(partition): MetadataFileInfo(0) for partition in self.added}
+            found[ALL_PARTITIONS_KEY] = FilesRecord(touched, all_partitions=True)
+        for partition in {*self.added, *self.deleted}:
+            files = {name: MetadataFileInfo(size) for name, size in self.added.get(partition, {}).items()}
+            files |= {name: MetadataFileInfo(0, is_deleted=True) for name in self.deleted.get(partition, ())}
+            found[partition_key(partition)] = FilesRecord(files)
+        return found
+
+
+def _added(stats: Sequence[WriteStat]) -> dict[str, dict[str, int]]:
+    added: dict[str, dict[str, int]] = {}
+    for stat in stats:
+        files = added.setdefault(stat.partition_path, {})
+        files[stat.file_name] = stat.total_bytes
+        files.update((path.rpartition("/")[2], size) for path, size in stat.cdc_files)
+    return added
+
+
+def commit_records(
+    metadata: Storage, requested: str, records: Records, times: InstantSource, lock: TableLock, *, native: bool
+) -> None:
+    """Make a delta commit of the metadata table.
+
+    Args:
+        metadata: the metadata table.
+        requested: the instant of the action.
+        times: of the table, whose lock is held; the delta commit is completed before all later times.
+        native: whether logs are as in a table of version 10.
+
+    Raises:
+        Fenced: another writer took the lock; what may be visible was taken back.
+        UnsupportedTable: a name is not text; nothing was changed.
+    """
+    name = log_name(requested, native=native)
+    log = encode_log(records, name, times.now_ms())
+    # What an earlier run of a compaction or clean left, or its driver adds late.
+    erase(metadata, requested, lock)
+    stat = log_file_stat(PARTITION, name, total_bytes=len(log), num_updates=len(records))
+    begin(metadata, Instant(requested, DELTA_COMMIT, State.REQUESTED))
+    metadata.put_if_absent(stat.path, log)
+    complete(metadata, Instant(requested, DELTA_COMMIT, State.INFLIGHT), (stat,), "UPSERT_PREPPED", times, lock)
+
+
+def begin(metadata: Storage, instant: Instant, plan: bytes = b"") -> None:
+    """Put an action on the timeline of the metadata table, requested and inflight."""
+    metadata.put_if_absent(instant.at(State.REQUESTED).path, plan)
+    metadata.put_if_absent(instant.at(State.INFLIGHT).path, b"")
+
+
+def complete(
+    metadata: Storage,
+    running: Instant,
+    stats: tuple[WriteStat, ...],
+    operation: str,
+    times: InstantSource,
+    lock: TableLock,
+) -> None:
+    """Complete a write of the metadata table; raises as `commit_records`."""
+    is_compaction = running.completes_as == "commit"
+    content = CommitMetadata(stats, operation, {"schema": _schema()}, compacted=is_compaction)
+    put_completed(metadata, running, content.encode(), times, lock)
+
+
+def put_completed(metadata: Storage, running: Instant, data: bytes, times: InstantSource, lock: TableLock) -> None:
+    """Create the completed file of an action; raises as `commit_records`."""
+    completed = running.completed_at(times.next())
+    lock.verify()
+    metadata.put_if_absent(completed.path, data)
+    try:
+        # Whoever takes the lock later erases what it finds; whoever took it before may have looked already.
+        lock.verify()
+    except Fenced:
+        metadata.delete(completed.path)
+        raise
+
+
+def erase(metadata: Storage, requested: str, lock: TableLock) -> None:
+    """Make it as if an action of the metadata table had never begun; of one that dies on the way the rest is done.
+
+    It stops being completed first, and leaves the timeline last.
+
+    Raises:
+        Fenced: another writer took the lock, and may run an action of the same instant; nothing was deleted.
+    """
+    found = [
+        instant
+        for name in metadata.names(TIMELINE_FOLDER)
+        if name.startswith(requested) and (instant := Instant.parse(name)) and instant.requested == requested
+    ]
+    if not found:
+        return
+    files = [f"{PARTITION}/{name}" for name in metadata.names(PARTITION) if _is_of(name, requested)]
+    lock.verify()
+    for path in (*(instant.path for instant in found if instant.is_completed), *files):
+        metadata.delete(path)
+    metadata.delete_folder(marker_folder(requested))
+    for path in dict.fromkeys(path for instant in found for path in instant.pending_paths()):
+        metadata.delete(path)
+
+
+def _is_of(name: str, requested: str) -> bool:
+    parsed = parse_file_name(name)
+    return parsed is not None and parsed.instant == requested
+
+
+def _schema() -> str:
+    """The schema of the records without meta columns."""
+    schema = json.loads(metadata_schema())
+    schema["fields"] = [column for column in schema["fields"] if not column["name"].startswith("_hoodie_")]
+    return json.dumps(schema, separators=(",", ":"))

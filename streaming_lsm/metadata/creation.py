@@ -1,0 +1,96 @@
+"""Making a metadata table from what lies in the folders of a table.
+
+See docs/format/07-index-and-metadata.md, "Metadata table".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from streaming_lsm.format.actions.commit import base_file_stat
+from streaming_lsm.format.metadata.files_partition import (
+    FIRST_INSTANT,
+    PARTITION,
+    base_name,
+    encode_base,
+    encode_log,
+    log_name,
+)
+from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
+from streaming_lsm.format.table.properties import TABLE_VERSION, table_checksum
+from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.metadata.commit import DELTA_COMMIT, FileChanges, begin, complete
+from streaming_lsm.metadata.listing import METADATA_TABLE, folder_listing
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.timeline.clock import InstantSource
+from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.properties_file import create_table_files, load_properties, update_properties
+from streaming_lsm.timeline.timeline import Timeline
+
+PARTITIONS_KEY = "hoodie.table.metadata.partitions"
+INFLIGHT_KEY = "hoodie.table.metadata.partitions.inflight"
+DEFINITIONS_KEY = "hoodie.table.index.defs.path"
+
+_LOG = logging.getLogger(__name__)
+
+
+def create_metadata_table(storage: Storage, data: Timeline, times: InstantSource, lock: TableLock) -> None:
+    """Make a metadata table with the partition ``files``; there is one once the table's properties say so.
+
+    Args:
+        storage: the table, whose lock is held; nothing is left of earlier metadata tables.
+        data: its timeline; what belongs to a pending action is left out.
+        times: of the table.
+
+    Raises:
+        Fenced: another writer took the lock.
+        UnsupportedTable: names that cannot be in a metadata table; nothing was made.
+    """
+    metadata = Subfolder(storage, METADATA_TABLE)
+    properties = load_properties(storage)
+    native = is_native(properties)
+    records, name = FileChanges(folder_listing(storage, data)).records(), base_name(FIRST_INSTANT)
+    base = encode_base(records, name, times.now_ms())
+    create_table_files(metadata, _properties(properties), times.now_ms)
+    marker = f"{PARTITION}/{PARTITION_METADATA_NAME}"
+    metadata.put_if_absent(marker, print_partition_metadata(FIRST_INSTANT, PARTITION))
+    instant = Instant(FIRST_INSTANT, DELTA_COMMIT, State.REQUESTED)
+    begin(metadata, instant)
+    log = log_name(FIRST_INSTANT, native=native)
+    metadata.put_if_absent(f"{PARTITION}/{log}", encode_log({}, log, times.now_ms()))
+    count = len(records)
+    stat = base_file_stat(PARTITION, name, total_bytes=len(base), num_writes=count, num_inserts=count)
+    metadata.put_if_absent(stat.path, base)
+    complete(metadata, instant, (stat,), "BULK_INSERT_PREPPED", times, lock)
+    update_properties(storage, {PARTITIONS_KEY: PARTITION, INFLIGHT_KEY: ""}, lock.verify)
+    _LOG.info("made the metadata table of %s: %d partitions", storage.uri, count - 1)
+
+
+def is_native(properties: Mapping[str, str]) -> bool:
+    """Whether the metadata table of a table has logs as version 10 has them."""
+    return int(properties["hoodie.table.version"]) >= TABLE_VERSION
+
+
+def _properties(table: Mapping[str, str]) -> dict[str, str]:
+    name, version = f"{table['hoodie.table.name']}_metadata", table["hoodie.table.version"]
+    return {
+        "hoodie.table.name": name,
+        "hoodie.table.type": "MERGE_ON_READ",
+        "hoodie.table.version": version,
+        "hoodie.table.initial.version": version,
+        "hoodie.table.checksum": table_checksum(None, name),
+        "hoodie.table.base.file.format": "HFILE",
+        "hoodie.table.recordkey.fields": "key",
+        "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
+        "hoodie.populate.meta.fields": "false",
+        "hoodie.record.merge.mode": "CUSTOM",
+        "hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000",
+        "hoodie.compaction.payload.class": "org.apache.hudi.metadata.HoodieMetadataPayload",
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.timeline.layout.version": "2",
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+        "hoodie.archivelog.folder": "history",
+    }

@@ -1,0 +1,55 @@
+"""Which files lie in the partitions of a table, asked of its metadata table instead of the folders."""
+
+from __future__ import annotations
+
+import logging
+
+from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
+from streaming_lsm.format.metadata.files_partition import PARTITION
+from streaming_lsm.format.table.properties import listed
+from streaming_lsm.metadata.creation import PARTITIONS_KEY
+from streaming_lsm.metadata.listing import METADATA_TABLE, metadata_listing
+from streaming_lsm.metadata.state import check_up_to_date
+from streaming_lsm.storage.base import FileEntry, Listing, Storage
+from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.timeline.instant import FLAT
+from streaming_lsm.timeline.properties_file import load_properties
+from streaming_lsm.timeline.timeline import Timeline
+
+_LOG = logging.getLogger(__name__)
+
+
+def metadata_files(storage: Storage, layout: int) -> dict[str, Listing] | None:
+    """The files of every partition path by the partition ``files``.
+
+    See docs/format/07-index-and-metadata.md, "Metadata table".
+
+    Args:
+        storage: the table.
+        layout: of its timeline.
+
+    Returns:
+        None when the folders are to be listed: the table has no such partition, or it cannot be read, or, as far as a
+        timeline of layout 2 tells, has fallen behind. Sizes are in bytes; times of modification are not known, and 0.
+    """
+    before = load_properties(storage)
+    if PARTITION not in listed(before.get(PARTITIONS_KEY, "")):
+        return None
+    try:
+        data = Timeline.load(storage, layout)
+        found = metadata_listing(storage, data)
+        if layout != FLAT:
+            check_up_to_date(Timeline.load(Subfolder(storage, METADATA_TABLE)), data)
+    except (CorruptFileError, UnsupportedTable, TableNotFound, OSError) as error:
+        _LOG.warning("%s/%s is not read, folders are listed: %s", storage.uri, METADATA_TABLE, error)
+        return None
+    # One that is being dropped leaves the properties first, and its files may have gone while they were read. Where it
+    # lists nothing there is little to list, or it is not there.
+    if not found or load_properties(storage) != before:
+        return None
+    return {partition: _entries(partition, sizes) for partition, sizes in found.items()}
+
+
+def _entries(partition: str, sizes: dict[str, int]) -> Listing:
+    folder = f"{partition}/" if partition else ""
+    return [FileEntry(folder + name, size, is_dir=False, modified_ms=0) for name, size in sizes.items()]

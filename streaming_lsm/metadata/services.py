@@ -1,0 +1,106 @@
+"""Compaction and cleaning of a metadata table, whose one file group here is that of the partition ``files``.
+
+Both happen while no action of the table is open, so that what they read is settled. One that dies is made undone by
+the next transaction, and done anew when it is due again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from urllib.parse import unquote
+
+from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
+from streaming_lsm.format.actions.commit import base_file_stat
+from streaming_lsm.format.actions.compaction_plan import CompactionOperation, CompactionPlan
+from streaming_lsm.format.metadata.files_partition import FILE_GROUP, PARTITION, base_name, encode_base
+from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.lock.markers import delete_files
+from streaming_lsm.metadata.commit import DELTA_COMMIT, begin, complete, put_completed
+from streaming_lsm.metadata.listing import MetadataFileSlice, slice_time, visible_files
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION
+from streaming_lsm.timeline.clock import InstantSource
+from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.timeline import Timeline
+
+_KEPT_SLICES = 2
+_MIB = 1 << 20
+_POLICY = "KEEP_LATEST_FILE_VERSIONS"
+_LOG = logging.getLogger(__name__)
+
+
+def compaction_is_due(timeline: Timeline, delta_commits: int) -> bool:
+    """Whether a metadata table has so many delta commits since its last compaction."""
+    writes = timeline.completed_writes
+    last = max((write.requested for write in writes if write.action == "commit"), default="")
+    since = [write for write in writes if write.action == DELTA_COMMIT and (write.completed or "") > last]
+    return len(since) >= delta_commits
+
+
+def compact(
+    metadata: Storage, timeline: Timeline, counts: Callable[[str], bool], times: InstantSource, lock: TableLock
+) -> None:
+    """Merge the logs into a new base file, and clean what nobody needs any more.
+
+    Args:
+        metadata: the metadata table.
+        timeline: its timeline.
+        counts: whether what an instant logged counts.
+        times: of the table, whose lock is held.
+
+    Raises:
+        CorruptFileError, UnsupportedTable: a file cannot be read.
+        Fenced: another writer took the lock.
+    """
+    sizes = {entry.name: entry.size for entry in metadata.list(PARTITION)}
+    slice_ = MetadataFileSlice.newest(timeline, sizes)
+    if not slice_.logs:
+        return
+    records = slice_.read(metadata, counts)
+    lock.verify()
+    running = Instant(times.next(), COMPACTION, State.REQUESTED)
+    begin(metadata, running, _plan(slice_, sizes).encode())
+    name = base_name(running.requested)
+    data = encode_base(records, name, times.now_ms())
+    stat = base_file_stat(PARTITION, name, total_bytes=len(data), num_writes=len(records), previous=slice_.base)
+    metadata.put_if_absent(stat.path, data)
+    complete(metadata, running, (stat,), "COMPACT", times, lock)
+    _LOG.info("compacted the metadata table %s: %d logs", metadata.uri, len(slice_.logs))
+    _clean(metadata, timeline, times, lock)
+
+
+def _plan(found: MetadataFileSlice, sizes: Mapping[str, int]) -> CompactionPlan:
+    base, names = found.base, tuple(map(str, found.logs))
+    instant = base.instant if base else min(log.instant for log in found.logs)
+    of_logs, of_base = sum(sizes[name] for name in names), sizes[str(base)] if base else 0
+    # Whoever carries a plan out relies on all of them.
+    metrics = {
+        "TOTAL_LOG_FILES": float(len(names)),
+        "TOTAL_LOG_FILES_SIZE": float(of_logs),
+        "TOTAL_IO_READ_MB": float((of_logs + of_base) // _MIB),
+        "TOTAL_IO_WRITE_MB": float(of_base // _MIB),
+        "TOTAL_IO_MB": float((of_logs + of_base) // _MIB + of_base // _MIB),
+    }
+    operation = CompactionOperation(PARTITION, FILE_GROUP, instant, names, str(base) if base else None, metrics)
+    return CompactionPlan((operation,))
+
+
+def _clean(metadata: Storage, timeline: Timeline, times: InstantSource, lock: TableLock) -> None:
+    """Delete slices but the newest ones: a reader that opened the one before the newest is not disturbed."""
+    timeline = Timeline.load(metadata, previous=timeline)
+    bases, logs = visible_files(timeline, metadata.names(PARTITION))
+    instants = sorted({base.instant for base in bases})
+    if len(instants) <= _KEPT_SLICES:
+        return
+    first_kept = instants[-_KEPT_SLICES]
+    old = [*(log for log in logs if slice_time(timeline, log) < first_kept)]
+    names = tuple(map(str, [*old, *(base for base in bases if base.instant < first_kept)]))
+    running = Instant(times.next(), CLEAN, State.REQUESTED)
+    last = timeline.completed_writes[-1].requested
+    root = unquote(metadata.uri)
+    plan = CleanPlan(None, last, _POLICY, {PARTITION: tuple(f"{root}/{PARTITION}/{name}" for name in names)})
+    begin(metadata, running, plan.encode())
+    delete_files(metadata, lock, [f"{PARTITION}/{name}" for name in names])
+    done = CleanMetadata(running.requested, 0, "", last, _POLICY, {PARTITION: names})
+    put_completed(metadata, running, done.encode(), times, lock)

@@ -1,0 +1,132 @@
+"""Whether a metadata table can be kept as it is found, and what of it is to be undone first; here nothing is changed.
+
+What it says of the files is trusted as long as its timeline, the table's timeline and the names in its folder agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.metadata.files_partition import PARTITION
+from streaming_lsm.metadata.commit import DELTA_COMMIT, FileChanges
+from streaming_lsm.metadata.listing import METADATA_TABLE, MetadataFileSlice, counted_instants, is_first
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION
+from streaming_lsm.timeline.cache import TimelineCache
+from streaming_lsm.timeline.clock import next_time
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.properties_file import load_properties
+from streaming_lsm.timeline.timeline import Timeline
+
+_SETTINGS = {
+    "hoodie.table.type": "MERGE_ON_READ",
+    "hoodie.table.base.file.format": "HFILE",
+    "hoodie.timeline.layout.version": "2",
+    "hoodie.populate.meta.fields": "false",
+}
+_UNDONE = frozenset({DELTA_COMMIT, COMPACTION, CLEAN})
+_KNOWN = frozenset({"commit", CLEAN, "rollback"})
+
+
+def check_state(
+    metadata: Storage, version: str, data: Timeline, timelines: TimelineCache
+) -> tuple[Timeline, list[Instant]]:
+    """Look whether a metadata table can be kept.
+
+    Args:
+        metadata: the metadata table.
+        version: of its table.
+        data: the table's timeline, before anything on it is undone.
+        timelines: loads the metadata table's.
+
+    Returns:
+        The metadata table's timeline, and the actions on it that are to be undone: they belong to none that came to
+        its end.
+
+    Raises:
+        CorruptFileError: it is damaged, or has fallen behind.
+        UnsupportedTable: this release cannot go on with it.
+        TableNotFound: there is none.
+    """
+    _check_properties(load_properties(metadata), version)
+    timeline = timelines.load(metadata)
+    try:
+        next_time(0, timeline.last_time, "UTC")
+    except (ValueError, OverflowError):
+        raise CorruptFileError(f"{METADATA_TABLE}: {timeline.last_time:.40} on its timeline is no time") from None
+    newest = MetadataFileSlice.newest(timeline, metadata.names(PARTITION))
+    doomed = _unsettled(timeline, data, newest.base.instant if newest.base else "")
+    check_up_to_date(timeline, data)
+    return timeline, doomed
+
+
+def _check_properties(found: Mapping[str, str], version: str) -> None:
+    for key, value in {**_SETTINGS, "hoodie.table.version": version}.items():
+        if found.get(key, "").strip().lower() != value.lower():
+            raise UnsupportedTable(f"{METADATA_TABLE}: {key}={found.get(key)!r:.80} instead of {value}")
+
+
+def _unsettled(timeline: Timeline, data: Timeline, base: str) -> list[Instant]:
+    """Actions of a metadata table that are to be undone; `base` is the instant of its newest base file.
+
+    Raises:
+        UnsupportedTable: there is an action that this release does not know how to treat.
+    """
+    counts = counted_instants(data)
+    doomed = []
+    for instant in timeline.instants:
+        if instant.is_completed and (instant.action in _KNOWN or counts(instant.requested)):
+            continue
+        known = not is_first(instant.requested) and instant.action in _UNDONE
+        if not known or (instant.is_completed and not _is_over(data, instant.requested)):
+            raise UnsupportedTable(f"{METADATA_TABLE}/{instant.path}: an action that is not known here")
+        if instant.is_completed and (instant.completed or "") < base:
+            raise UnsupportedTable(f"{METADATA_TABLE}/{instant.path} was compacted, and its action is being undone")
+        doomed.append(instant)
+    return doomed
+
+
+def _is_over(data: Timeline, requested: str) -> bool:
+    """Whether an action of the table has not come to its end, or was undone."""
+    return any(i.requested == requested for i in data.pending) or requested in data.finished_rollbacks(since=requested)
+
+
+def check_up_to_date(timeline: Timeline, data: Timeline) -> None:
+    """See that all actions told it what they did; programs that do not know of metadata tables tell it nothing.
+
+    Args:
+        timeline: of the metadata table, read after `data`.
+        data: the timeline of its table, of layout 2: it tells when actions were completed.
+
+    Raises:
+        CorruptFileError: it has fallen behind.
+    """
+    own = [write for write in timeline.completed_writes if write.action == DELTA_COMMIT]
+    if not own:
+        raise CorruptFileError(f"{METADATA_TABLE}: nothing is completed on its timeline")
+    told = {write.requested for write in own}
+    for action in data.instants:
+        untold = action.is_completed and action.requested not in told and _is_after(action, own[0])
+        if untold and _changes_files(data, action):
+            raise CorruptFileError(f"{METADATA_TABLE} has fallen behind: nobody told it of {action.path}")
+
+
+def _is_after(action: Instant, oldest: Instant) -> bool:
+    """Whether an action of the table is sure to have a delta commit, by the oldest one that is not archived.
+
+    The first one of all makes the metadata table, and holds what was completed by then.
+    """
+    if is_first(oldest.requested):
+        return (action.completed or "") > (oldest.completed or "")
+    return action.requested > oldest.requested
+
+
+def _changes_files(data: Timeline, action: Instant) -> bool:
+    if not (action.is_write or action.action == CLEAN):
+        return False
+    try:
+        changes = FileChanges.of(action, data.storage.read(action.path))
+    except FileNotFoundError:  # archived since the timeline was read
+        return False
+    return bool(changes.added or changes.deleted)

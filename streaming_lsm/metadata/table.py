@@ -1,0 +1,230 @@
+"""The metadata table during a transaction: what of it is kept up to date, and what is dropped.
+
+See docs/format/07-index-and-metadata.md.
+
+Its partition ``files`` is kept up to date. Whatever else it has would fall behind, and a reader that relies on it would
+miss rows; so it is dropped, and so is the whole when ``files`` cannot be kept. Readers then list folders.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from streaming_lsm.config import METADATA_COMPACT_COMMITS, METADATA_ENABLE, Options
+from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
+from streaming_lsm.format.metadata.files_partition import PARTITION
+from streaming_lsm.format.table.properties import listed
+from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.metadata.commit import FileChanges, commit_records, erase
+from streaming_lsm.metadata.creation import (
+    DEFINITIONS_KEY,
+    INFLIGHT_KEY,
+    PARTITIONS_KEY,
+    create_metadata_table,
+    is_native,
+)
+from streaming_lsm.metadata.listing import METADATA_TABLE, counted_instants, metadata_listing
+from streaming_lsm.metadata.services import compact, compaction_is_due
+from streaming_lsm.metadata.state import check_state
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.timeline.cache import TimelineCache
+from streaming_lsm.timeline.clock import InstantSource
+from streaming_lsm.timeline.instant import FLAT_FOLDER, TIMELINE_FOLDER, Instant
+from streaming_lsm.timeline.properties_file import load_properties, update_properties
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.lost_completion import check_metadata_commits
+
+INDEX_DEFINITIONS = ".hoodie/.index_defs"
+
+# A file may lie where a folder should, or the other way round.
+_DAMAGE = (CorruptFileError, UnsupportedTable, TableNotFound, NotADirectoryError, IsADirectoryError)
+_LOG = logging.getLogger(__name__)
+
+
+def drop_metadata_table(storage: Storage, why: str, verify: Callable[[], None] = lambda: None) -> None:
+    """Remove the metadata table, if there is one.
+
+    The properties go first: readers then list folders, as they do in tables without a metadata table. Hudi builds it
+    anew with its next write, unless ``hoodie.metadata.enable`` is false there.
+
+    Args:
+        verify: raises `Fenced` if the caller does not hold the table's lock any more; does nothing where no other
+            writer can be at work.
+
+    Raises:
+        Fenced: another writer took the lock; what it may have made since was not deleted.
+    """
+    if not _partitions(load_properties(storage)):
+        return
+    update_properties(storage, dict.fromkeys([PARTITIONS_KEY, INFLIGHT_KEY, DEFINITIONS_KEY]), verify)
+    for path in (METADATA_TABLE, INDEX_DEFINITIONS):
+        verify()
+        _remove(storage, path)
+    _LOG.warning("dropped the metadata table of %s: %s", storage.uri, why)
+
+
+class MetadataTable:
+    """The metadata table of a table, as one transaction has it. There need not be one: then nothing is done.
+
+    Whatever changes it raises `Fenced` when another writer took the lock.
+    """
+
+    def __init__(self, storage: Storage, options: Options, lock: TableLock, timelines: TimelineCache) -> None:
+        """Prepare; nothing is looked at yet. `timelines` loads the metadata table's timeline."""
+        self._storage = storage
+        self._metadata = Subfolder(storage, METADATA_TABLE)
+        self._lock = lock
+        self._timelines = timelines
+        self._wanted = options[METADATA_ENABLE] if options.is_set(METADATA_ENABLE) else None
+        self._delta_commits = options[METADATA_COMPACT_COMMITS]
+        self._native = False
+        # Of the metadata table, as `open` left it; None where there is nothing to keep up to date.
+        self._timeline: Timeline | None = None
+        # Of the table, as `run_services` found it: with nothing left to be undone.
+        self._data: Timeline | None = None
+
+    @property
+    def last_time(self) -> str:
+        """The largest time of its timeline; ``""`` when there is none."""
+        return self._timeline.last_time if self._timeline else ""
+
+    def open(self, data: Timeline) -> None:
+        """Look what there is, and drop what cannot be kept; what belongs to no completed action is undone.
+
+        Args:
+            data: the table's timeline, before anything on it is undone.
+
+        Raises:
+            CorruptFileError: the table's timeline has lost a write, see `check_metadata_commits`.
+        """
+        properties = load_properties(self._storage)
+        if not _partitions(properties):
+            if self._wanted is not None:
+                self._clear(properties)
+            return
+        if self._wanted is False:
+            self.drop(f"{METADATA_ENABLE.key}=false")
+            return
+        try:
+            self._timeline = self._settled(properties, data)
+        except _DAMAGE as error:
+            self._check_known(data)
+            self.drop(str(error))
+            return
+        self._native = is_native(properties)
+
+    def run_services(self, data: Timeline, times: InstantSource) -> None:
+        """Compact it when that is due; make one where one is wanted and there is none.
+
+        Args:
+            data: the table's timeline, with nothing left to be undone.
+            times: of the table, later than `last_time`.
+        """
+        if self._timeline is not None and compaction_is_due(self._timeline, self._delta_commits):
+            try:
+                compact(self._metadata, self._timeline, counted_instants(data), times, self._lock)
+            except _DAMAGE as error:
+                self.drop(str(error))
+        if self._wanted and self._timeline is None:
+            self._create(data, times)
+        self._data = data
+
+    def record(self, action: Instant, data: bytes, times: InstantSource) -> None:
+        """Write down what an action does to the files, just before its completed file is put.
+
+        Args:
+            action: the running action.
+            data: what the completed file is to hold.
+
+        Raises:
+            Fenced: another writer took the lock; nothing was published, or it was taken back.
+        """
+        if self._timeline is None:
+            return
+        try:
+            changes = FileChanges.of(action, data)
+            if changes.deleted and self._data is not None:
+                changes = changes.known_to(metadata_listing(self._storage, self._data))
+            records = changes.records()
+            commit_records(self._metadata, action.requested, records, times, self._lock, native=self._native)
+        except (CorruptFileError, UnsupportedTable) as error:
+            self.drop(str(error))
+
+    def roll_back(self, action: Instant) -> None:
+        """Take back what `record` wrote of an action that is about to be undone."""
+        if self._timeline is not None:
+            erase(self._metadata, action.requested, self._lock)
+
+    def _settled(self, properties: Mapping[str, str], data: Timeline) -> Timeline:
+        """Its timeline, without what is not to stay; see `open`."""
+        if PARTITION not in listed(properties.get(PARTITIONS_KEY, "")):
+            raise UnsupportedTable(f"it has no partition {PARTITION}")
+        timeline, doomed = check_state(self._metadata, properties["hoodie.table.version"], data, self._timelines)
+        self._drop_others(properties)
+        for instant in doomed:
+            _LOG.warning("undoing %s of the metadata table of %s", instant.file_name, self._storage.uri)
+            erase(self._metadata, instant.requested, self._lock)
+        for folder in (FLAT_FOLDER, TIMELINE_FOLDER, PARTITION):
+            self._metadata.sweep(folder)
+        return self._timelines.load(self._metadata) if doomed else timeline
+
+    def _check_known(self, data: Timeline) -> None:
+        """Before the metadata table goes, see that it is not the last that tells of a completed write."""
+        try:
+            timeline = Timeline.load(self._metadata)
+        except _DAMAGE:
+            return
+        check_metadata_commits(self._storage, data, timeline)
+
+    def _drop_others(self, properties: Mapping[str, str]) -> None:
+        """Drop all partitions but ``files``, and what is left of those that were dropped before."""
+        others = {name for name in _partitions(properties) if name != PARTITION}
+        if others:
+            changes = {PARTITIONS_KEY: PARTITION, INFLIGHT_KEY: "", DEFINITIONS_KEY: None}
+            update_properties(self._storage, changes, self._lock.verify)
+            names = ", ".join(sorted(others))
+            _LOG.warning("dropped %s from the metadata table of %s: not kept up to date", names, self._storage.uri)
+        found = {
+            f"{METADATA_TABLE}/{name}" for name in self._metadata.names("") if name not in (PARTITION, FLAT_FOLDER)
+        }
+        if others or (DEFINITIONS_KEY not in properties and self._storage.exists(INDEX_DEFINITIONS)):
+            found.add(INDEX_DEFINITIONS)
+        self._remove_all(found)
+
+    def _clear(self, properties: Mapping[str, str]) -> None:
+        """Remove what a metadata table left that was dropped; definitions that have a name are somebody's still."""
+        folders = {METADATA_TABLE} if DEFINITIONS_KEY in properties else {METADATA_TABLE, INDEX_DEFINITIONS}
+        self._remove_all({folder for folder in folders if self._storage.exists(folder)})
+
+    def _remove_all(self, paths: set[str]) -> None:
+        for path in sorted(paths):
+            self._lock.verify()
+            _remove(self._storage, path)
+
+    def _create(self, data: Timeline, times: InstantSource) -> None:
+        try:
+            create_metadata_table(self._storage, data, times, self._lock)
+        except UnsupportedTable as error:
+            _LOG.warning("made no metadata table of %s: %s", self._storage.uri, error)
+            return
+        self._native = is_native(load_properties(self._storage))
+        self._timeline = self._timelines.load(self._metadata)
+
+    def drop(self, why: str) -> None:
+        """Remove it, if there is one."""
+        drop_metadata_table(self._storage, why, self._lock.verify)
+        self._timeline = None
+
+
+def _partitions(properties: Mapping[str, str]) -> list[str]:
+    """Names of the partitions that there are, or are being made."""
+    return [name for key in (PARTITIONS_KEY, INFLIGHT_KEY) for name in listed(properties.get(key, ""))]
+
+
+def _remove(storage: Storage, path: str) -> None:
+    try:
+        storage.delete_folder(path)
+    except NotADirectoryError:
+        storage.delete(path)

@@ -1,0 +1,1 @@
+"""Rows and filters as text, for the command line."""

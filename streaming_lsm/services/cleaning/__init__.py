@@ -1,0 +1,1 @@
+"""Cleaning: planner, check of plans, runner."""

@@ -1,0 +1,74 @@
+"""The files of a clean's plan, checked before any is deleted: plans may come from anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.file_group.file_group import file_groups_in
+from streaming_lsm.file_group.file_system_view import FileSystemView
+from streaming_lsm.format.actions.clean import CleanPlan
+from streaming_lsm.format.actions.commit import file_path
+from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.services.cleaning.planner import RetainedFiles, deletable_files
+from streaming_lsm.services.context import is_data_folder
+from streaming_lsm.timeline.partition_folders import table_around
+
+
+def checked_files(
+    view: FileSystemView, plan: CleanPlan, kept: RetainedFiles, source: str
+) -> Mapping[str, tuple[str, ...]]:
+    """Names of the plan's files by partition path; those that are gone already are among them.
+
+    Args:
+        view: the table as it is now.
+        kept: what pending compactions and savepoints need.
+        source: path of the plan, for messages.
+
+    Raises:
+        CorruptFileError: a file is no data file of the partition, or is there and readers, a pending compaction or a
+            savepoint need it.
+    """
+    files: dict[str, tuple[str, ...]] = {}
+    for partition, spelt in plan.files.items():
+        if not is_data_folder(partition) or table_around(view.storage, partition) is not None:
+            raise _refused(source, f"would delete files of {partition!r}, which is no folder of the table's data")
+        entries = view.storage.list(partition)
+        there = {entry.name for entry in entries if not entry.is_dir}
+        names = tuple(sorted({_name(view, partition, file, there, source) for file in spelt}))
+        groups = file_groups_in(view, partition, entries)
+        needed = there.intersection(names).difference(name for _, name in deletable_files(groups, kept))
+        if needed:
+            raise _refused(source, f"would delete {file_path(partition, min(needed))!r}, which is needed")
+        files[partition] = names
+    return files
+
+
+def _name(view: FileSystemView, partition: str, file: str, there: set[str], source: str) -> str:
+    """Last component of a path as the plan spells it: bare, or absolute in this table.
+
+    A table that was moved in between has plans with its old root; then only files that are here can be meant.
+    """
+    folder, _, name = file.rpartition("/")
+    if parse_file_name(name, rfc103_names=view.rfc103_names) is None:
+        raise _refused(source, f"would delete {file!r}, which is no data file")
+    here = {_plain(folder), _plain(unquote(folder))} & {_plain(_root(view, partition)), ""}
+    moved = name in there and _plain(folder).endswith(_plain(partition)) and ".." not in folder.split("/")
+    if not here and not moved:
+        raise _refused(source, f"would delete {file!r}, which is not in partition {partition!r} of {view.storage.uri}")
+    return name
+
+
+def _root(view: FileSystemView, partition: str) -> str:
+    root = unquote(view.storage.uri)
+    return f"{root}/{partition}" if partition else root
+
+
+def _plain(folder: str) -> str:
+    """A path without scheme: ``file:/a``, ``file:///a`` and ``/a`` are one folder."""
+    return folder.removeprefix("file:").strip("/")
+
+
+def _refused(source: str, why: str) -> CorruptFileError:
+    return CorruptFileError(f"{source} {why}: nothing more was deleted; restore the plan, or delete it")

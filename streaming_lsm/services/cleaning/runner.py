@@ -1,0 +1,222 @@
+"""Cleaning from plan to record: requested, inflight, files deleted, ``clean`` (docs/format/06-services.md, "Cleaning").
+
+A clean may die at any step. Its plan stays, and whoever comes next deletes the same files again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.file_group.file_group import file_groups_in
+from streaming_lsm.file_group.lost_files import check_files
+from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan, RetainedInstant, decode_savepoint
+from streaming_lsm.format.actions.commit import file_path
+from streaming_lsm.services.cleaning.plan_check import checked_files
+from streaming_lsm.services.cleaning.planner import RetainedFiles, Retention, select_clean_targets
+from streaming_lsm.services.context import ServiceContext, planned_slices
+from streaming_lsm.timeline.action_kind import CLEAN
+from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.planned_actions import pending_cleans
+from streaming_lsm.txn.transaction import Transaction
+
+_LOG = logging.getLogger(__name__)
+
+Files = Mapping[str, tuple[str, ...]]
+"""Names by partition path."""
+
+
+@dataclass(frozen=True)
+class CleanSelection:
+    """What a clean would delete.
+
+    Attributes:
+        files: names by partition path.
+        earliest: the earliest write whose state stays readable, None when all are.
+        retention: what is kept.
+    """
+
+    files: Files
+    earliest: RetainedInstant | None
+    retention: Retention
+
+    @property
+    def count(self) -> int:
+        """Files to delete."""
+        return sum(len(names) for names in self.files.values())
+
+    def __str__(self) -> str:
+        if self.count:
+            return f"{self.count} files to delete in {len(self.files)} partitions"
+        if not self.retention.by_commits:
+            return f"nothing to clean: no file group has more than the {self.retention.versions} slices that are kept"
+        if self.earliest is None:
+            return f"nothing to clean: there are not more than the {self.retention.commits} commits that are kept"
+        return f"nothing to clean: no file slice is older than what reading as of {self.earliest.requested} needs"
+
+
+@dataclass(frozen=True)
+class _CleanScope:
+    """At `time` the slices were looked at that writes requested before `limit` had made old."""
+
+    limit: str = ""
+    time: str = ""
+
+    @staticmethod
+    def of_last_clean(timeline: Timeline) -> _CleanScope:
+        """The look of the last clean on a timeline, whoever made it."""
+        cleans = timeline.completed_cleans
+        return _CleanScope(timeline.earliest_retained, cleans[-1].requested) if cleans else _CleanScope()
+
+    def covers(self, write: Instant) -> bool:
+        """Whether what a completed write made old was looked at; not if it took effect since, as a long compaction."""
+        return write.requested < self.limit and (write.completed or "") <= self.time
+
+
+class Cleaner:
+    """Cleans one table, and remembers up to where it has found nothing to do."""
+
+    def __init__(self, context: ServiceContext) -> None:
+        """Prepare; nothing is looked at yet."""
+        self._context = context
+        self._retention = Retention.of(context.options)
+        self._own = self._others = _CleanScope()
+
+    def is_due(self, timeline: Timeline) -> bool:
+        """Whether a clean may find something, by the timeline alone.
+
+        A slice becomes old by a write that makes the next base file (a compaction, a write of a copy-on-write table)
+        or replaces the file group. Without such a write behind the retention no folder is looked at.
+        """
+        if pending_cleans(timeline):
+            return True
+        limit = self._limit(timeline)
+        old = [w for w in timeline.completed_writes if w.action in ("commit", "replacecommit") and w.requested < limit]
+        new = [write for write in old if not self._own.covers(write) and not self._others.covers(write)]
+        if not new:
+            return False
+        # Another process may have cleaned; what it left is not looked at again.
+        self._others = _CleanScope.of_last_clean(timeline)
+        return not all(self._others.covers(write) for write in new)
+
+    def preview(self, timeline: Timeline) -> CleanSelection:
+        """What a clean would delete; lists every partition.
+
+        Raises:
+            CorruptFileError: a committed file is missing.
+        """
+        context, earliest = self._context, self._retention.earliest(timeline)
+        view, kept = context.view(timeline), retained_files(context, timeline)
+        listings = sorted(view.listings().items())
+        check_files(view, (found for partition, entries in listings for found in view.slices_in(partition, entries)))
+        groups = (group for partition, entries in listings for group in file_groups_in(view, partition, entries))
+        targets = select_clean_targets(groups, self._retention, earliest.requested if earliest else "", kept)
+        if not self._retention.by_commits and targets.files:
+            earliest = _retained(timeline, targets.superseded_by)
+        return CleanSelection(targets.files, earliest, self._retention)
+
+    def clean(self) -> Instant | None:
+        """Carry out cleans that wait, then plan and carry out one; None when there was nothing to delete.
+
+        Raises:
+            CommitConflict: another writer is at work.
+            CorruptFileError: the plan of a clean that waits names what no clean may delete; nothing was deleted.
+        """
+        resumed = self._resume()
+        with self._context.new_transaction() as tx:
+            requested = tx.new_time()
+            cleaning = self.preview(tx.timeline)
+            limit = self._limit(tx.timeline)
+            if not cleaning.count:
+                self._own = _CleanScope(limit, requested)
+                return resumed
+            plan = self._plan(tx.timeline, cleaning)
+            planned = tx.schedule(CLEAN, requested, plan.encode())
+            completed = self._carry_out(tx, planned, plan, cleaning.files)
+        self._own = _CleanScope(limit, requested)
+        _LOG.info("%s in %s: %s", completed.path, self._context.storage.uri, cleaning)
+        return completed
+
+    def _resume(self) -> Instant | None:
+        completed = None
+        for pending in pending_cleans(self._context.load_timeline()):
+            with self._context.new_transaction() as tx:
+                planned = next((i for i in pending_cleans(tx.timeline) if i.requested == pending.requested), None)
+                if planned is not None:
+                    plan = _read_plan(self._context, planned)
+                    view, kept = self._context.view(tx.timeline), retained_files(self._context, tx.timeline)
+                    files = checked_files(view, plan, kept, planned.at(State.REQUESTED).path)
+                    completed = self._carry_out(tx, planned, plan, files)
+        return completed
+
+    def _carry_out(self, tx: Transaction, planned: Instant, plan: CleanPlan, files: Files) -> Instant:
+        started_ms = tx.now_ms()
+        tx.start(planned)
+        paths = [file_path(partition, name) for partition, names in files.items() for name in names]
+        tx.delete_files(paths)
+        metadata = CleanMetadata(
+            start=planned.requested,
+            duration_ms=max(0, tx.now_ms() - started_ms),
+            # What an earlier clean deleted does not come back, whatever this plan keeps; the earlier may be archived.
+            earliest=max(plan.earliest.requested if plan.earliest else "", tx.timeline.earliest_retained),
+            last_completed=plan.last_completed,
+            policy=plan.policy,
+            files=files,
+            savepoints=plan.savepoints,
+        )
+        return tx.complete_clean(metadata.encode())
+
+    def _plan(self, timeline: Timeline, cleaning: CleanSelection) -> CleanPlan:
+        # Hadoop's paths are URIs without escapes.
+        root = unquote(self._context.storage.uri)
+        return CleanPlan(
+            earliest=cleaning.earliest,
+            last_completed=timeline.completed_writes[-1].requested,
+            policy=self._retention.policy,
+            files={
+                partition: tuple(f"{root}/{file_path(partition, name)}" for name in names)
+                for partition, names in cleaning.files.items()
+            },
+            savepoints=tuple(savepoint.requested for savepoint in _savepoints(timeline)),
+        )
+
+    def _limit(self, timeline: Timeline) -> str:
+        """Writes requested before this time may have made slices old enough to go."""
+        if not self._retention.by_commits:
+            return timeline.last_time
+        earliest = self._retention.earliest(timeline)
+        return earliest.requested if earliest else ""
+
+
+def retained_files(context: ServiceContext, timeline: Timeline) -> RetainedFiles:
+    """What pending compactions and savepoints keep from every clean.
+
+    Raises:
+        CorruptFileError: a plan or savepoint cannot be read; then nothing may be deleted.
+    """
+    saved: dict[str, set[str]] = {}
+    for savepoint in _savepoints(timeline):
+        for partition, names in decode_savepoint(context.storage.read(savepoint.path), savepoint.path).items():
+            saved.setdefault(partition, set()).update(names)
+    return RetainedFiles(planned_slices(context.storage, timeline), saved)
+
+
+def _savepoints(timeline: Timeline) -> list[Instant]:
+    return [instant for instant in timeline.instants if instant.action == "savepoint" and instant.is_completed]
+
+
+def _read_plan(context: ServiceContext, planned: Instant) -> CleanPlan:
+    path = planned.at(State.REQUESTED).path
+    try:
+        return CleanPlan.decode(context.storage.read(path), path)
+    except FileNotFoundError:
+        raise CorruptFileError(f"{planned.path} has no plan {path}: restore the plan or delete the file") from None
+
+
+def _retained(timeline: Timeline, time: str) -> RetainedInstant:
+    write = next((write for write in timeline.completed_writes if write.requested == time), None)
+    return RetainedInstant(time, write.action if write else "commit", "COMPLETED")

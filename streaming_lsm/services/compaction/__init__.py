@@ -1,0 +1,1 @@
+"""Compaction: trigger, planner, check of plans, task, runner."""

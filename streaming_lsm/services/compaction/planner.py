@@ -1,0 +1,177 @@
+"""Which file slices a compaction merges (docs/format/06-services.md, "Compaction"). No files are touched here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
+
+from streaming_lsm import config
+from streaming_lsm.config import Options
+from streaming_lsm.file_group.file_system_view import FileSlice, LogFile
+from streaming_lsm.format.actions.compaction_plan import CompactionOperation, CompactionPlan
+from streaming_lsm.services.context import FileGroupId
+
+BY_LOG_SIZE = "LogFileSizeBasedCompactionStrategy"
+BY_LOG_NUMBER = "LogFileNumBasedCompactionStrategy"
+BOUNDED = "BoundedIOCompactionStrategy"
+UNBOUNDED = "UnBoundedCompactionStrategy"
+
+_LOG_FILES, _LOG_BYTES, _IO_MB = "TOTAL_LOG_FILES", "TOTAL_LOG_FILES_SIZE", "TOTAL_IO_MB"
+
+
+@dataclass(frozen=True)
+class CompactionStrategy:
+    """Which candidates come first, and how many of them.
+
+    Attributes:
+        name: Hudi's name of the strategy.
+        min_log_bytes: `BY_LOG_SIZE` leaves out slices whose logs are smaller.
+        min_log_files: `BY_LOG_NUMBER` leaves out slices with fewer logs.
+        io_mb: all but `UNBOUNDED` end with the operation that reaches this sum of reading and writing, in MiB.
+    """
+
+    name: str = BY_LOG_SIZE
+    min_log_bytes: int = 0
+    min_log_files: int = 0
+    io_mb: int = 512_000
+
+    @staticmethod
+    def of(options: Options) -> CompactionStrategy:
+        """The strategy that the options ask for."""
+        return CompactionStrategy(
+            options[config.COMPACTION_STRATEGY] or BY_LOG_SIZE,
+            options[config.COMPACTION_LOG_BYTES],
+            options[config.COMPACTION_LOG_FILES],
+            options[config.COMPACTION_IO_MB],
+        )
+
+    def choose(self, candidates: Iterable[CompactionOperation]) -> tuple[CompactionOperation, ...]:
+        """The operations to be done, the most urgent first."""
+        if self.name == UNBOUNDED:
+            return tuple(candidates)
+        return self._within_io(self._ranked(candidates))
+
+    def _ranked(self, candidates: Iterable[CompactionOperation]) -> list[CompactionOperation]:
+        least = {BY_LOG_SIZE: (_LOG_BYTES, self.min_log_bytes), BY_LOG_NUMBER: (_LOG_FILES, self.min_log_files)}
+        if self.name not in least:
+            return list(candidates)
+        metric, minimum = least[self.name]
+        large = [operation for operation in candidates if operation.metrics[metric] >= minimum]
+        return sorted(large, key=lambda operation: -operation.metrics[metric])
+
+    def _within_io(self, ranked: Sequence[CompactionOperation]) -> tuple[CompactionOperation, ...]:
+        chosen, left = [], float(self.io_mb)
+        for operation in ranked:
+            chosen.append(operation)
+            left -= operation.metrics[_IO_MB]
+            if left <= 0:
+                break
+        return tuple(chosen)
+
+
+@dataclass(frozen=True)
+class CompactionSelection:
+    """What a compaction would do, and why it would not do more.
+
+    Attributes:
+        operations: one per file group to be merged.
+        groups: live file groups.
+        busy: those that wait in a pending service already.
+        without_logs: those that have nothing to merge.
+        unchosen: those that the strategy left for later.
+    """
+
+    operations: tuple[CompactionOperation, ...]
+    groups: int
+    busy: int
+    without_logs: int
+    unchosen: int
+
+    @property
+    def plan(self) -> CompactionPlan:
+        """The plan to be put on the timeline."""
+        return CompactionPlan(self.operations)
+
+    @property
+    def reasons(self) -> str:
+        """Why the other file groups are not to be compacted."""
+        counts = {
+            "no log files": self.without_logs,
+            "a pending service already": self.busy,
+            "less than the strategy asks for, or have to wait": self.unchosen,
+        }
+        return f"of {self.groups} file groups " + ", ".join(
+            f"{count} have {reason}" for reason, count in counts.items() if count or reason == "no log files"
+        )
+
+    def __str__(self) -> str:
+        return f"{len(self.operations)} file groups to compact; {self.reasons}"
+
+
+def select_slices(
+    slices: Sequence[FileSlice],
+    busy: Container[FileGroupId],
+    completion_time: Callable[[str], str | None],
+    instant: str,
+    strategy: CompactionStrategy,
+    *,
+    with_logs_only: bool = True,
+) -> CompactionSelection:
+    """Choose from the latest slices what a compaction at `instant` merges.
+
+    Args:
+        slices: the latest slice of every file group.
+        busy: groups that a pending service has.
+        completion_time: when the write at a requested time took effect.
+        instant: requested time of the compaction; logs that were completed later belong to the next slice.
+        strategy: which candidates are taken.
+        with_logs_only: leave out slices that are a base file alone.
+    """
+    free = [found for found in slices if (found.partition_path, found.file_id) not in busy]
+    logs = [_logs_before(found.logs, completion_time, instant) for found in free]
+    candidates = [
+        _operation(found, merged) for found, merged in zip(free, logs, strict=True) if merged or not with_logs_only
+    ]
+    chosen = strategy.choose(candidates)
+    return CompactionSelection(
+        chosen,
+        groups=len(slices),
+        busy=len(slices) - len(free),
+        without_logs=len(free) - len(candidates),
+        unchosen=len(candidates) - len(chosen),
+    )
+
+
+def _logs_before(
+    logs: Iterable[LogFile], completion_time: Callable[[str], str | None], instant: str
+) -> tuple[LogFile, ...]:
+    return tuple(log for log in logs if "" < (completion_time(log.name.instant) or "") < instant)
+
+
+def _operation(found: FileSlice, logs: Sequence[LogFile]) -> CompactionOperation:
+    """The whole slice, logs that a log compaction stands for included.
+
+    See docs/format/10-rules.md, "Rule 22", "Rule 23", "Rule 24".
+    """
+    ordered = sorted(logs, key=lambda log: log.name.sort_key)
+    return CompactionOperation(
+        partition_path=found.partition_path,
+        file_id=found.file_id,
+        base_instant=found.base.name.instant if found.base else ordered[0].name.instant,
+        logs=tuple(str(log.name) for log in ordered),
+        base_file=str(found.base.name) if found.base else None,
+        metrics=_metrics(found.base.size if found.base else 0, [log.size for log in ordered]),
+    )
+
+
+def _metrics(base_bytes: int, log_bytes: Sequence[int]) -> dict[str, float]:
+    read_mb = (base_bytes + sum(log_bytes)) >> 20
+    # Hudi reckons that the new base file is as large as the old one; a first one is as large as its logs here.
+    write_mb = (base_bytes or sum(log_bytes)) >> 20
+    return {
+        _LOG_FILES: float(len(log_bytes)),
+        _LOG_BYTES: float(sum(log_bytes)),
+        "TOTAL_IO_READ_MB": float(read_mb),
+        "TOTAL_IO_WRITE_MB": float(write_mb),
+        _IO_MB: float(read_mb + write_mb),
+    }

@@ -1,0 +1,192 @@
+"""Compaction from plan to commit: requested, inflight, one base file per operation, ``commit``.
+
+See docs/format/06-services.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+
+from streaming_lsm import config
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.file_group.lost_files import checked_slices, recorded_files
+from streaming_lsm.format.actions.compaction_plan import PLAN_VERSION
+from streaming_lsm.format.actions.file_state import FileState
+from streaming_lsm.read.log_parts import visible_blocks
+from streaming_lsm.schema import from_avro, to_avro
+from streaming_lsm.services.compaction.plan_check import planned_file_slices
+from streaming_lsm.services.compaction.planner import UNBOUNDED, CompactionSelection, CompactionStrategy, select_slices
+from streaming_lsm.services.compaction.task import CompactionTask
+from streaming_lsm.services.context import Engine, FileGroupId, ServiceContext, planned_slices, read_compaction_plan
+from streaming_lsm.timeline.action_kind import COMPACTION
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.planned_actions import pending_compactions
+from streaming_lsm.write.plan import FileOptions
+
+_LOG = logging.getLogger(__name__)
+_LATEST = "9" * 17
+
+
+def preview_compaction(context: ServiceContext, timeline: Timeline, instant: str = _LATEST) -> CompactionSelection:
+    """What a compaction scheduled now would merge.
+
+    Args:
+        instant: requested time of the compaction; any later than all there are when it is not to be scheduled.
+
+    Raises:
+        UnsupportedTable: a clustering is pending, whose file groups must be left alone.
+    """
+    _check_free(context, timeline)
+    return select_slices(
+        checked_slices(context.view(timeline)),
+        planned_slices(context.storage, timeline),
+        timeline.completion_time,
+        instant,
+        CompactionStrategy.of(context.options),
+    )
+
+
+def _check_free(context: ServiceContext, timeline: Timeline) -> None:
+    context.config.check_compactable(context.storage.uri)
+    clustering = next((pending for pending in timeline.pending if pending.action == "clustering"), None)
+    if clustering is not None:
+        raise UnsupportedTable(f"{clustering.path} is pending, which this release cannot read: finish it with Hudi")
+
+
+def schedule_compaction(context: ServiceContext) -> tuple[Instant | None, CompactionSelection]:
+    """Put a plan on the timeline, if there is anything to merge.
+
+    Returns:
+        The compaction that now waits (None for an empty plan), and what was chosen.
+
+    Raises:
+        CommitConflict: another writer is at work.
+    """
+    with context.new_transaction() as tx:
+        requested = tx.new_time()
+        selection = preview_compaction(context, tx.timeline, requested)
+        if not selection.operations:
+            return None, selection
+        planned = tx.schedule(COMPACTION, requested, selection.plan.encode())
+    _LOG.info("scheduled %s in %s: %s", planned.path, context.storage.uri, selection)
+    return planned, selection
+
+
+def compact_slices(context: ServiceContext, groups: Collection[FileGroupId], engine: Engine) -> Instant | None:
+    """Rewrite the latest slices of file groups as one base file each, also those without logs; raises as `compact`.
+
+    Returns:
+        The completed commit; None when a service has all of them already.
+    """
+    with context.new_transaction() as tx:
+        _check_free(context, tx.timeline)
+        requested = tx.new_time()
+        view, busy = context.view(tx.timeline), planned_slices(context.storage, tx.timeline)
+        wanted = [found for found in checked_slices(view) if (found.partition_path, found.file_id) in groups]
+        selection = select_slices(
+            wanted, busy, tx.timeline.completion_time, requested, CompactionStrategy(UNBOUNDED), with_logs_only=False
+        )
+        if not selection.operations:
+            return None
+        planned = tx.schedule(COMPACTION, requested, selection.plan.encode())
+    return run_compaction(context, planned.requested, engine)
+
+
+def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> Instant | None:
+    """Carry out a pending compaction. One that fails waits again, as if it had not been begun.
+
+    Args:
+        requested: requested time of the compaction.
+        engine: runs the operations, each by itself.
+
+    Returns:
+        The completed commit; None when the compaction is not pending any more.
+
+    Raises:
+        CommitConflict: another writer is at work.
+        CorruptFileError: a file that the plan names is missing or damaged, or the plan is not to be trusted.
+        UnsupportedTable: the plan is of a kind that this release cannot carry out.
+    """
+    with context.new_transaction() as tx:
+        planned = next((found for found in pending_compactions(tx.timeline) if found.requested == requested), None)
+        if planned is None:
+            return None
+        context.config.check_compactable(context.storage.uri)
+        plan = read_compaction_plan(context.storage, planned)
+        if plan.version != PLAN_VERSION:
+            raise UnsupportedTable(f"{planned.path}: plan version {plan.version}; finish it with the program it is of")
+        view = context.view(tx.timeline)
+        slices = planned_file_slices(view, plan, planned)
+        # A plan of another program may leave out a file that was lost before.
+        state = FileState.of(path for found in checked_slices(view) for path in found.paths)
+        schema = from_avro(_schema_before(tx.timeline, planned, context), planned.path)
+        name = context.config.name
+        files, spill_folder = FileOptions.of(context.options), context.options[config.SPILL_FOLDER]
+        sorted_files = context.config.is_lsm_tree
+        visible = visible_blocks(context.config, tx.timeline)
+        task = CompactionTask(
+            storage=context.storage,
+            instant=requested,
+            table_name=name,
+            schema=schema,
+            rule=context.rule,
+            files=files,
+            spill_folder=spill_folder,
+            sorted_files=sorted_files,
+            visible=visible,
+        )
+        tx.start(planned)
+        stats = tuple(engine.map(task, enumerate(slices)))
+        tx.reconcile(stats)
+        merged = (path for found in slices for path in found.paths)
+        files_after = recorded_files(tx.timeline, state.changed(merged, (stat.path for stat in stats)))
+        return tx.complete(stats, "COMPACT", to_avro(schema, name), files_after)
+
+
+def compact(context: ServiceContext, engine: Engine) -> tuple[Instant | None, CompactionSelection | None]:
+    """Run all that is pending, the oldest first; when nothing is, schedule a compaction and run it.
+
+    Returns:
+        The last compaction that was completed, None when there was nothing to do; and what was chosen when nothing
+        was pending.
+
+    Raises:
+        LsmError: as `run_compaction`; of several that failed the first, when all the others were tried too.
+    """
+    planned = pending_compactions(context.load_timeline())
+    if planned:
+        return run_all(context, planned, engine), None
+    scheduled, selection = schedule_compaction(context)
+    return (run_compaction(context, scheduled.requested, engine) if scheduled else None), selection
+
+
+def run_all(context: ServiceContext, planned: Iterable[Instant], engine: Engine) -> Instant | None:
+    """Carry out pending compactions; returns the last one that was completed.
+
+    One that cannot be carried out does not keep the others waiting; its error is raised in the end.
+    """
+    last, failed = None, None
+    for pending in planned:
+        try:
+            last = run_compaction(context, pending.requested, engine) or last
+        except Exception as error:
+            _LOG.warning("compaction %s of %s failed: %s", pending.requested, context.storage.uri, error)
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    return last
+
+
+def _schema_before(timeline: Timeline, planned: Instant, context: ServiceContext) -> str:
+    """The table's schema when the compaction was planned: no file of the plan has columns beyond it."""
+    for write in reversed(timeline.completed_writes):
+        if (write.completed or "") < planned.requested:
+            schema = timeline.read_commit(write).schema
+            if schema is not None:
+                return schema
+    schema = timeline.table_schema() or context.config.create_schema
+    if schema is None:
+        raise CorruptFileError(f"{context.storage.uri} has no commit with a schema; restore .hoodie/timeline")
+    return schema

@@ -1,0 +1,163 @@
+"""One compaction operation, on whatever machine it runs: a file slice becomes one base file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from streaming_lsm.errors import Fenced
+from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
+from streaming_lsm.format.table.file_names import BaseFileName, WriteToken
+from streaming_lsm.lock.heartbeat import check_still_inflight
+from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.merge.runs import Block
+from streaming_lsm.read.key_order import in_key_order
+from streaming_lsm.read.slice_reader import LogCounts, SliceReader
+from streaming_lsm.schema import to_avro, with_meta
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.write.files.base_file_writer import BaseFileWriter
+from streaming_lsm.write.plan import FileOptions
+
+
+@dataclass(frozen=True)
+class CompactionTask:
+    """Merges file slices of one compaction; picklable, so that it travels to executors.
+
+    Memory is bounded by one batch per open file of the slice and the open row group of the new file.
+
+    Attributes:
+        storage: the table's files.
+        instant: requested time of the compaction.
+        table_name: names the schema in the new files' footers.
+        schema: the table's columns, without meta columns.
+        rule: the table's merge semantics.
+        files: Parquet settings.
+        spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
+        sorted_files: whether the table's files are sorted by record key. The new one always is.
+        visible: instants whose inline blocks count, where a log may hold those of several. See `LogBlocks`.
+    """
+
+    storage: Storage
+    instant: str
+    table_name: str
+    schema: pa.Schema
+    rule: MergeRule
+    files: FileOptions
+    spill_folder: str | None = None
+    sorted_files: bool = True
+    visible: Container[str] | None = None
+
+    def __call__(self, operation: tuple[int, FileSlice]) -> WriteStat:
+        """Write the new base file of a slice; one without rows when all records of the slice are deleted.
+
+        Args:
+            operation: its number in the plan, and exactly the files that the plan names.
+
+        Raises:
+            CorruptFileError: a file is missing, damaged, or not what its name says.
+            Fenced: the compaction was completed or put back meanwhile; the file is removed.
+        """
+        number, found = operation
+        with ExitStack() as opened:
+            counts = LogCounts()
+            merged = _Timed(self._blocks(found, counts))
+            base = opened.enter_context(self._create(number, found.partition_path, found.file_id))
+            stat = self._write(base, found, merged)
+        self._check_wanted(base)
+        return replace(
+            stat,
+            log_records=counts.records,
+            log_blocks=counts.blocks,
+            updated_records_compacted=stat.num_inserts + stat.num_updates + stat.num_deletes,
+            log_files_compacted=len(found.logs),
+            log_bytes_compacted=sum(log.size for log in found.logs),
+            log_read_ms=merged.waited_ms,
+            scan_ms=merged.waited_ms,
+        )
+
+    def _blocks(self, found: FileSlice, counts: LogCounts) -> Iterator[Block]:
+        schema = with_meta(self.schema)
+        names, spill_folder = tuple(schema.names), self.spill_folder
+        reader = SliceReader(
+            self.storage,
+            schema,
+            self.rule,
+            names,
+            spill_folder=spill_folder,
+            sorted_files=self.sorted_files,
+            visible=self.visible,
+        )
+        merged = reader.blocks(found, counts)
+        return merged if self.sorted_files else in_key_order(merged, spill_folder)
+
+    def _create(self, number: int, partition: str, file_id: str) -> BaseFileWriter:
+        """A file under a name that no attempt had before, in this run of the compaction or an earlier one.
+
+        The markers of all attempts stay until the compaction completes, so creating one settles who has the name.
+        """
+        avro, attempt = to_avro(with_meta(self.schema), self.table_name), 0
+        while True:
+            name = BaseFileName(file_id, str(WriteToken(number, 0, attempt)), self.instant)
+            try:
+                return BaseFileWriter(self.storage, self.instant, partition, name, avro, self.files)
+            except FileExistsError:
+                attempt += 1
+
+    def _write(self, base: BaseFileWriter, found: FileSlice, merged: _Timed) -> WriteStat:
+        schema = with_meta(self.schema)
+        base.append(schema.empty_table())
+        inserts = updates = deletes = 0
+        for block in merged:
+            base.append(block.rows.select(schema.names).cast(schema))
+            inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
+        stat = base_file_stat(
+            found.partition_path,
+            base.name,
+            total_bytes=base.finish(),
+            num_writes=base.rows,
+            num_inserts=inserts,
+            num_updates=updates,
+            num_deletes=deletes,
+            previous=found.base.name if found.base else None,
+        )
+        # Hudi tells a new file group's first base file from the next one of an older group.
+        return replace(stat, upsert_ms=merged.age_ms) if found.base else replace(stat, create_ms=merged.age_ms)
+
+    def _check_wanted(self, base: BaseFileWriter) -> None:
+        try:
+            check_still_inflight(self.storage, self.instant)
+        except Fenced:
+            self.storage.delete(base.path)
+            raise
+
+
+class _Timed:
+    """Blocks, and how long they were waited for."""
+
+    def __init__(self, blocks: Iterable[Block]) -> None:
+        self._blocks = blocks
+        self._begun = time.monotonic()
+        self._waited = 0.0
+
+    def __iter__(self) -> Iterator[Block]:
+        asked = time.monotonic()
+        for block in self._blocks:
+            self._waited += time.monotonic() - asked
+            yield block
+            asked = time.monotonic()
+        self._waited += time.monotonic() - asked
+
+    @property
+    def waited_ms(self) -> int:
+        """Milliseconds of reading and merging."""
+        return int(self._waited * 1000)
+
+    @property
+    def age_ms(self) -> int:
+        """Milliseconds since the merge was set up."""
+        return int((time.monotonic() - self._begun) * 1000)

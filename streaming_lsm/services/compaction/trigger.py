@@ -1,0 +1,76 @@
+"""When a compaction is due, by the timeline alone (docs/format/06-services.md, "Compaction")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streaming_lsm import config
+from streaming_lsm.config import Options
+from streaming_lsm.timeline.clock import instant_ms
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.planned_actions import pending_compactions
+
+NUM_COMMITS = "NUM_COMMITS"
+NUM_COMMITS_AFTER_LAST_REQUEST = "NUM_COMMITS_AFTER_LAST_REQUEST"
+TIME_ELAPSED = "TIME_ELAPSED"
+NUM_AND_TIME = "NUM_AND_TIME"
+NUM_OR_TIME = "NUM_OR_TIME"
+
+
+@dataclass(frozen=True)
+class CompactionTrigger:
+    """When the next compaction is to be scheduled.
+
+    Attributes:
+        strategy: Hudi's name of the rule.
+        commits: delta commits since the last compaction that make the next one due.
+        seconds: time since the last compaction that makes the next one due.
+    """
+
+    strategy: str
+    commits: int
+    seconds: int
+
+    @staticmethod
+    def of(options: Options) -> CompactionTrigger:
+        """The trigger that the options ask for."""
+        return CompactionTrigger(
+            options[config.COMPACT_TRIGGER] or NUM_COMMITS,
+            options[config.COMPACT_COMMITS],
+            options[config.COMPACT_SECONDS],
+        )
+
+    def is_due(self, timeline: Timeline, now_ms: int, zone: str, since: str = "") -> bool:
+        """Whether a compaction is due.
+
+        Args:
+            since: a time up to which there is known to be nothing to merge; counts as a compaction.
+            now_ms: milliseconds since the epoch. A clock that was set back never makes a compaction due by time.
+            zone: the timeline's zone, ``UTC`` or ``LOCAL``.
+        """
+        after_request = self.strategy == NUM_COMMITS_AFTER_LAST_REQUEST
+        last = max(since, _last_compaction(timeline, requested=after_request))
+        new = _delta_commits_since(timeline, last)
+        enough = len(new) >= self.commits
+        if self.strategy in (NUM_COMMITS, NUM_COMMITS_AFTER_LAST_REQUEST) or not new:
+            return enough and bool(new)
+        late = now_ms - instant_ms(last or min(new), zone) >= self.seconds * 1000
+        if self.strategy == TIME_ELAPSED:
+            return late
+        return enough and late if self.strategy == NUM_AND_TIME else enough or late
+
+
+def _last_compaction(timeline: Timeline, *, requested: bool) -> str:
+    """Requested time of the last completed compaction, "" for none; with `requested` one that waits counts too."""
+    done = [write.requested for write in timeline.completed_writes if write.action == "commit"]
+    planned = [instant.requested for instant in pending_compactions(timeline)] if requested else []
+    return max([*done, *planned], default="")
+
+
+def _delta_commits_since(timeline: Timeline, last: str) -> list[str]:
+    """Requested times of the delta commits that the compaction at `last` did not merge."""
+    return [
+        write.requested
+        for write in timeline.completed_writes
+        if write.action == "deltacommit" and (write.completed or "") > last
+    ]

@@ -1,0 +1,152 @@
+"""The services of one table, and what of them runs after a write."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+
+from streaming_lsm import config
+from streaming_lsm.errors import LsmError
+from streaming_lsm.services.cleaning.runner import Cleaner, CleanSelection
+from streaming_lsm.services.compaction.planner import CompactionSelection
+from streaming_lsm.services.compaction.runner import compact, preview_compaction, run_compaction, schedule_compaction
+from streaming_lsm.services.compaction.trigger import CompactionTrigger
+from streaming_lsm.services.context import Engine, ServiceContext
+from streaming_lsm.timeline.clock import Clock, system_clock
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.planned_actions import pending_compactions
+
+_LOG = logging.getLogger(__name__)
+
+
+class TableServices:
+    """Compaction and cleaning of one table."""
+
+    def __init__(self, context: ServiceContext, clock: Clock = system_clock) -> None:
+        """Prepare; nothing is looked at yet.
+
+        Args:
+            clock: tells whether a compaction is due by time.
+        """
+        self._context = context
+        self._clock = clock
+        self._cleaner = Cleaner(context)
+        self._attempts = PlanBackoff()
+        # Up to here nothing was found to compact: folders are not listed after each write to find that again.
+        self._fruitless = ""
+
+    def compact(self, engine: Engine) -> tuple[Instant | None, CompactionSelection | None]:
+        """See `compact`."""
+        return compact(self._context, engine)
+
+    def schedule(self) -> tuple[Instant | None, CompactionSelection]:
+        """See `schedule_compaction`."""
+        return schedule_compaction(self._context)
+
+    def preview_compaction(self) -> CompactionSelection:
+        """What a compaction would merge now."""
+        return preview_compaction(self._context, self._context.load_timeline())
+
+    def clean(self) -> Instant | None:
+        """See `Cleaner.clean`."""
+        return self._cleaner.clean()
+
+    def preview_clean(self) -> CleanSelection:
+        """What a clean would delete now, and why not more."""
+        return self._cleaner.preview(self._context.load_timeline())
+
+    def run_inline(self, timeline: Timeline, engine: Engine) -> None:
+        """After a write: compact and clean as the options say, if either is due.
+
+        Never raises for what goes wrong: the write is committed, and the next one, or ``lsm compact`` and
+        ``lsm clean``, finishes what was begun.
+
+        Args:
+            timeline: as it is after the write; while nothing is due no file is looked at.
+            engine: runs the operations of a compaction.
+        """
+        changed = self._guarded("compaction", lambda: self._compact_inline(timeline, engine))
+        if self._context.options[config.CLEAN_AUTOMATIC]:
+            self._guarded("cleaning", lambda: self._clean_inline(timeline, reload=changed))
+
+    def _guarded(self, what: str, run: Callable[[], bool]) -> bool:
+        try:
+            return run()
+        except (LsmError, OSError, pa.ArrowException) as error:
+            _LOG.warning("%s of %s failed, a later write tries again: %s", what, self._context.storage.uri, error)
+        except Exception:
+            uri = self._context.storage.uri
+            _LOG.warning("%s of %s failed, a later write tries again", what, uri, exc_info=True)
+        return True
+
+    def _compact_inline(self, timeline: Timeline, engine: Engine) -> bool:
+        """Whether the timeline was changed."""
+        options = self._context.options
+        inline = options[config.COMPACT_INLINE]
+        planned = self._attempts.due(pending_compactions(timeline)) if inline else []
+        for pending in planned:
+            self._attempt(pending, engine)
+        if planned:
+            timeline = self._context.load_timeline()
+        if not (inline or options[config.COMPACT_SCHEDULE]) or not self._is_due(timeline):
+            return bool(planned)
+        scheduled, _ = schedule_compaction(self._context)
+        if scheduled is None:
+            self._fruitless = timeline.last_time
+        elif inline:
+            self._attempt(scheduled, engine)
+        return True
+
+    def _attempt(self, planned: Instant, engine: Engine) -> None:
+        """Guarded by itself: one plan that cannot be carried out must not keep the others waiting."""
+
+        def run() -> bool:
+            return run_compaction(self._context, planned.requested, engine) is not None
+
+        self._attempts.begin(planned)
+        self._guarded(f"compaction {planned.requested}", run)
+
+    def _is_due(self, timeline: Timeline) -> bool:
+        trigger = CompactionTrigger.of(self._context.options)
+        return trigger.is_due(timeline, self._clock(), self._context.config.timeline_zone, self._fruitless)
+
+    def _clean_inline(self, timeline: Timeline, *, reload: bool) -> bool:
+        current = self._context.load_timeline() if reload else timeline
+        if not self._cleaner.is_due(current):
+            return False
+        self._cleaner.clean()
+        return True
+
+
+_LONGEST = 64
+
+
+class PlanBackoff:
+    """The plans that one process tried, and how many writes each is left alone since.
+
+    A plan that cannot be carried out may be found out only when all its file groups but one are merged. So it is tried
+    again after 1, 2, 4, … further writes, at most 64. Another process knows nothing of it and tries at once.
+    """
+
+    def __init__(self) -> None:
+        self._pauses: dict[str, tuple[int, int]] = {}
+
+    def due(self, planned: Iterable[Instant]) -> list[Instant]:
+        """The plans to be tried after this write; to be asked once for each write, with all that wait."""
+        before, due = self._pauses, []
+        self._pauses = {}
+        for plan in planned:
+            left, length = before.get(plan.requested, (0, 0))
+            self._pauses[plan.requested] = (max(0, left - 1), length)
+            if not left:
+                due.append(plan)
+        return due
+
+    def begin(self, plan: Instant) -> None:
+        """The plan is tried now. If it still waits after that, it has failed."""
+        _, length = self._pauses.get(plan.requested, (0, 0))
+        length = min(2 * length or 1, _LONGEST)
+        self._pauses[plan.requested] = (length, length)

@@ -1,0 +1,1 @@
+"""Transactions: begin, complete, recover, roll back, and the ledger of committed batches."""

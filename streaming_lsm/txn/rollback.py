@@ -1,0 +1,158 @@
+"""Undoing a write that never completed (docs/format/02-timeline.md, "Rollback").
+
+Any step may be the last one of a dying process. The next one finds either a pending rollback, whose plan it carries
+out again, or a completed rollback whose instant is still pending, which it clears away; it never makes a second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import groupby
+from urllib.parse import unquote
+
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.actions.rollback import RollbackMetadata, RollbackPlan, RollbackRequest, RolledBackPartition
+from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.lock.heartbeat import delete_heartbeat
+from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.lock.markers import delete_files, delete_markers, is_file_of, list_marked_files
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.action_kind import ROLLBACK
+from streaming_lsm.timeline.clock import InstantSource
+from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
+from streaming_lsm.txn.decision import delete_decisions, open_run, publish
+
+
+def roll_back(storage: Storage, lock: TableLock, target: Instant, times: InstantSource) -> Instant:
+    """Undo a pending write whose writer is dead or gives up.
+
+    The steps: tasks that outlived the writer are shut out; the plan names every file that a marker names; the files
+    are deleted; the rollback is completed; the write leaves the timeline; its markers go, and last the decision.
+
+    Args:
+        lock: the table's, held by the caller.
+        target: a pending commit, deltacommit or replacecommit that is decided to be undone.
+        times: source of the rollback's own times.
+
+    Returns:
+        The completed rollback.
+
+    Raises:
+        Fenced: another writer took the lock; it finishes the rollback.
+    """
+    lock.verify()
+    delete_heartbeat(storage, target.requested)
+    plan = _plan(storage, target)
+    rollback = Instant(times.next(), ROLLBACK, State.REQUESTED)
+    lock.verify()
+    storage.put_if_absent(rollback.path, plan.encode())
+    return _carry_out(storage, lock, rollback, plan, times)
+
+
+def resume_rollback(
+    storage: Storage, lock: TableLock, rollback: Instant, plan: RollbackPlan, times: InstantSource
+) -> Instant:
+    """Carry out a pending rollback that another process began; see `roll_back`."""
+    lock.verify()
+    delete_heartbeat(storage, plan.instant)
+    return _carry_out(storage, lock, rollback, plan, times)
+
+
+def read_plan(storage: Storage, rollback: Instant) -> RollbackPlan:
+    """The plan of a pending rollback.
+
+    Raises:
+        CorruptFileError: there is none, or it names files that the rolled back instant did not write.
+        UnsupportedTable: it undoes an action other than a write.
+    """
+    path = rollback.at(State.REQUESTED).path
+    try:
+        plan = RollbackPlan.decode(storage.read(path), path)
+    except FileNotFoundError:
+        raise CorruptFileError(f"{rollback.path} has no plan {path}: restore the plan or delete the file") from None
+    if plan.action not in WRITE_ACTIONS:
+        raise UnsupportedTable(f"{path} rolls back a {plan.action}, which this release cannot: finish it with Hudi")
+    for file in planned_files(plan):
+        if not is_file_of(file, plan.instant) or any(part in ("", ".", "..") for part in file.split("/")):
+            raise CorruptFileError(
+                f"{path} would delete {file!r}, which instant {plan.instant} did not write: delete or restore the plan"
+            )
+    return plan
+
+
+def planned_files(plan: RollbackPlan) -> tuple[str, ...]:
+    """Paths of the plan's files, relative to the table.
+
+    Plans hold absolute paths (docs/format/09-hudi-1.2.md, "1. Table folder"); only their last component counts, so that
+    a table that was moved in between is mended where it is now.
+    """
+    return tuple(
+        "/".join(part for part in (request.partition_path, file.rpartition("/")[2]) if part)
+        for request in plan.requests
+        for file in request.files
+    )
+
+
+def clear_rolled_back(storage: Storage, lock: TableLock, target: Instant) -> None:
+    """Take a rolled back write off the timeline, and its markers with what late tasks added to them.
+
+    The decision goes last: its writer, should it go on, finds either the decision or the write gone.
+
+    Raises:
+        Fenced: another writer took the lock; it does what is left.
+    """
+    for path in target.pending_paths():
+        storage.delete(path)
+    delete_files(storage, lock, list_marked_files(storage, target.requested))
+    delete_markers(storage, target.requested)
+    delete_decisions(storage, target.requested)
+
+
+def _plan(storage: Storage, target: Instant) -> RollbackPlan:
+    # Hadoop's paths are URIs without escapes.
+    root = unquote(storage.uri)
+    requests = tuple(
+        RollbackRequest(partition, _file_id(path), target.requested, (f"{root}/{path}",))
+        for partition, paths in _by_partition(list_marked_files(storage, target.requested))
+        for path in paths
+    )
+    return RollbackPlan(target.requested, target.action, requests)
+
+
+def _carry_out(
+    storage: Storage, lock: TableLock, rollback: Instant, plan: RollbackPlan, times: InstantSource
+) -> Instant:
+    started_ms, decision = times.now_ms(), open_run(storage, rollback)
+    with suppress(FileExistsError):
+        storage.put_if_absent(rollback.at(State.INFLIGHT).path, b"")
+    target = Instant(plan.instant, plan.action, State.REQUESTED)
+    files = sorted({*planned_files(plan), *list_marked_files(storage, target.requested)})
+    delete_files(storage, lock, files)
+    metadata = RollbackMetadata(
+        start=rollback.requested,
+        duration_ms=max(0, times.now_ms() - started_ms),
+        instant=target.requested,
+        action=target.action,
+        partitions=tuple(RolledBackPartition(name, tuple(paths)) for name, paths in _by_partition(files)),
+    )
+    lock.verify()
+    completed = rollback.completed_at(times.next())
+    publish(storage, decision, rollback, completed, metadata.encode())
+    clear_rolled_back(storage, lock, target)
+    delete_decisions(storage, rollback.requested)
+    return completed
+
+
+def _by_partition(paths: Iterable[str]) -> list[tuple[str, list[str]]]:
+    ordered = sorted(paths, key=_partition)
+    return [(partition, sorted(group)) for partition, group in groupby(ordered, key=_partition)]
+
+
+def _partition(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _file_id(path: str) -> str:
+    name = parse_file_name(path.rpartition("/")[2], rfc103_names=True)
+    return "" if name is None else name.file_id

@@ -1,0 +1,433 @@
+"""One write on a table, visible whole or not at all: begin, reconcile, complete."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+from streaming_lsm.config import (
+    CLOCK_SKEW_MS,
+    HEARTBEAT_MISSES,
+    HEARTBEAT_MS,
+    WRITER_ID,
+    WRITER_IDLE_DAYS,
+    WRITER_MAX,
+    Options,
+)
+from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
+from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat
+from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.lock.heartbeat import Heartbeat, create_heartbeat, delete_heartbeat
+from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.lock.markers import delete_files, delete_markers, marker_folder
+from streaming_lsm.lock.runtime import Runtime
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.action_kind import COMPACTION, ActionKind, OnFailure, kind_of
+from streaming_lsm.timeline.cache import TimelineCache
+from streaming_lsm.timeline.clock import InstantSource
+from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
+from streaming_lsm.timeline.properties_file import fence_properties, update_properties
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedger
+from streaming_lsm.txn.decision import decision_path, delete_decisions, open_run, publish, undo, undo_run
+from streaming_lsm.txn.metadata_hook import OpenMetadata
+from streaming_lsm.txn.planned_actions import delete_uncommitted_files, revert_to_requested
+from streaming_lsm.txn.recovery import recover, refuse_concurrent_writers, settle_pending
+from streaming_lsm.txn.rollback import roll_back
+
+_LOG = logging.getLogger(__name__)
+
+
+class Transaction:
+    """The only way to change a table.
+
+    ::
+
+        with Transaction(storage, config, options, identity, metadata=MetadataTable) as transaction:
+            if transaction.already_committed:
+                return
+            instant = transaction.begin()
+            stats = ...                     # executors: create_marker, write, check_still_inflight
+            transaction.reconcile(stats)
+            transaction.complete(stats, "UPSERT", schema)
+
+    Entering takes the lock and undoes what dead writers left. Leaving without `complete` rolls the write back.
+
+    Compactions and cleans are planned in one transaction and carried out in the same or another::
+
+        planned = transaction.schedule("compaction", transaction.new_time(), plan)
+        transaction.start(planned)      # then as above; a clean ends with `complete_clean`
+
+    Leaving without completion keeps the plan: the compaction goes back to requested, the clean stays as it is.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: TableConfig,
+        options: Options,
+        identity: BatchIdentity | None = None,
+        *,
+        metadata: OpenMetadata,
+        runtime: Runtime | None = None,
+        timelines: TimelineCache | None = None,
+    ) -> None:
+        """Prepare a transaction; nothing is touched before it is entered.
+
+        Args:
+            config: the table's fixed properties.
+            options: heartbeat, skew and ledger options count here.
+            identity: the batch; None for a write that cannot be a replay.
+            metadata: makes the hook that keeps the metadata table up to date: `MetadataTable`.
+            runtime: clock, ids and processes; the real ones when not given.
+            timelines: what the open table has loaded before; a cache of its own when not given.
+        """
+        self._storage = storage
+        self._config = config
+        self._options = options
+        self._identity = identity
+        self._runtime = runtime or Runtime()
+        writer_id = identity.writer_id if identity else options[WRITER_ID] or "unnamed"
+        self._lease_ms = options[HEARTBEAT_MS] * options[HEARTBEAT_MISSES]
+        self._lock = TableLock(storage, writer_id, self._lease_ms, self._runtime)
+        self._heartbeat = Heartbeat(storage, self._lock, options[HEARTBEAT_MS])
+        self._timelines = timelines or TimelineCache()
+        self._metadata = metadata(storage, options, self._lock, self._timelines)
+        self._begun: Instant | None = None
+        self._decision_path = ""
+        self._reconciled: frozenset[str] | None = None
+        # From the moment the commit may be decided, nothing may undo it.
+        self._published = False
+
+    def __enter__(self) -> Transaction:
+        """Take the lock; load the timeline; finish and undo what dead writers left.
+
+        A metadata table is kept up to date from here on, or dropped.
+
+        Raises:
+            CommitConflict: a living writer is at work; the message names it.
+            CommitUnknown: the storage does not tell what an earlier writer decided.
+            Fenced: another writer took the lock in the meantime.
+        """
+        self._lock.acquire()
+        try:
+            self._heartbeat.start()
+            if self._lock.taken_over:
+                fence_properties(self._storage, self._lock.owner.token, self._runtime.clock)
+            first = not self._timelines.has(self._storage)
+            found = self._timelines.load(self._storage)
+            refuse_concurrent_writers(self._storage, found, self._runtime, self._lease_ms)
+            found = settle_pending(self._storage, found)
+            # Before the recovery: a rollback that is completed makes what the metadata table says of its target final.
+            self._metadata.open(found)
+            self._times = self._instant_source(found)
+            self.timeline = recover(self._storage, self._lock, found, self._times, sweep=first)
+            self._metadata.run_services(self.timeline, self._times)
+            self._ledger = WriterLedger.of(self.timeline)
+        except BaseException as error:
+            self._let_go(error)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Roll back what was begun and not completed, as far as that is possible, and release the lock.
+
+        Raises:
+            Fenced: in place of an error about a file, when another writer took the lock, and with it the file.
+        """
+        try:
+            if self._begun is not None and not self._published:
+                self._give_up(self._begun)
+        finally:
+            self._let_go(error)
+
+    @property
+    def already_committed(self) -> bool:
+        """Whether this batch, or a later one of the same writer, took effect before."""
+        return self._identity is not None and self._ledger.has(self._identity)
+
+    @property
+    def ledger(self) -> WriterLedger:
+        """The last batch of each writer, as the newest commit remembers it."""
+        return self._ledger
+
+    @property
+    def open_deletes(self) -> Mapping[str, str]:
+        """What the writer's last batch left for this one, see `LastBatch`."""
+        last = self._ledger.writers.get(self._identity.writer_id) if self._identity else None
+        return last.open_deletes if last else {}
+
+    def begin(self, action: str = "deltacommit") -> str:
+        """Put the write on the timeline, requested and then inflight; tasks may create files of it from now on.
+
+        Returns:
+            The requested time: name of the instant and part of its files' names.
+        """
+        if self._begun is not None:
+            raise RuntimeError("a transaction makes one instant: begin was called before")
+        if action not in WRITE_ACTIONS:
+            raise ValueError(f"{action!r} is no write: expected one of {', '.join(sorted(WRITE_ACTIONS))}")
+        self._lock.verify()
+        instant = Instant(self._times.next(), action, State.REQUESTED)
+        self._begun, self._decision_path = instant, decision_path(instant.requested)
+        # The heartbeat comes first, so that the instant is at no moment taken for a dead writer's.
+        create_heartbeat(self._storage, instant.requested, self._lock.owner)
+        self._heartbeat.follow(instant.requested)
+        self._storage.put_if_absent(instant.path, b"")
+        self._storage.put_if_absent(instant.at(State.INFLIGHT).path, b"")
+        self._storage.make_folder(marker_folder(instant.requested))
+        # Before tasks are started: a writer that took the lock meanwhile did not see the instant.
+        self._lock.verify()
+        return instant.requested
+
+    def update_properties(self, changes: Mapping[str, str | None]) -> None:
+        """Change keys of hoodie.properties; None removes a key. Raises `Fenced` if another writer took the lock."""
+        update_properties(self._storage, changes, self._lock.verify, self._runtime.clock)
+
+    def drop_metadata_table(self, why: str) -> None:
+        """Remove the metadata table, if there is one. Raises `Fenced` if another writer took the lock."""
+        self._metadata.drop(why)
+
+    def new_time(self) -> str:
+        """The requested time of an action that is to be scheduled, greater than all times before."""
+        return self._times.next()
+
+    def now_ms(self) -> int:
+        """The clock as it is, milliseconds since the epoch; for durations, never for instants."""
+        return self._times.now_ms()
+
+    def schedule(self, action: str, requested: str, plan: bytes) -> Instant:
+        """Put a compaction or clean on the timeline, to be carried out at any time by anybody.
+
+        Args:
+            requested: as `new_time` gave it, so that the plan can depend on it.
+            plan: content of the requested file.
+
+        Raises:
+            Fenced: another writer took the lock, and with it the files that were planned with; the plan is withdrawn.
+        """
+        self._lock.verify()
+        instant = Instant(requested, _planned(action).action, State.REQUESTED)
+        self._storage.put_if_absent(instant.path, plan)
+        try:
+            self._lock.verify()
+        except Fenced:
+            if not self._storage.exists(instant.at(State.INFLIGHT).path):
+                self._storage.delete(instant.path)
+            raise
+        return instant
+
+    def start(self, planned: Instant) -> None:
+        """Take up an action that waits; tasks may create files of a compaction from now on."""
+        if self._begun is not None:
+            raise RuntimeError("a transaction carries out one instant: begin or start was called before")
+        kind = _planned(planned.action)
+        self._lock.verify()
+        if kind.on_failure is OnFailure.PUT_BACK:
+            # Files and markers that an earlier run left, of this program or another one, which is over.
+            revert_to_requested(self._storage, self._lock, planned)
+        self._begun, self._decision_path = planned, open_run(self._storage, planned)
+        if kind.on_failure is OnFailure.PUT_BACK:
+            create_heartbeat(self._storage, planned.requested, self._lock.owner)
+            self._heartbeat.follow(planned.requested)
+            self._storage.make_folder(marker_folder(planned.requested))
+        # A clean that died is inflight already; deleting its files once more does no harm.
+        with suppress(FileExistsError):
+            self._storage.put_if_absent(planned.at(State.INFLIGHT).path, b"")
+        self._lock.verify()
+
+    def delete_files(self, paths: Iterable[str]) -> None:
+        """Delete the files of a clean's plan.
+
+        Raises:
+            Fenced: another writer took the lock; it deletes the rest.
+        """
+        delete_files(self._storage, self._lock, paths)
+
+    def reconcile(self, stats: Sequence[WriteStat]) -> None:
+        """Make the instant's files those of `stats` and no others; tasks that still run are shut out.
+
+        Files of failed, repeated or speculative attempts have a marker but no stat, and are deleted.
+
+        Raises:
+            Fenced: another writer took the lock, and may run the same compaction; none of its files was deleted.
+        """
+        instant = self._running()
+        listed = _paths(stats)
+        self._lock.verify()
+        delete_heartbeat(self._storage, instant.requested, self._lock.owner)
+        delete_uncommitted_files(self._storage, self._lock, instant, listed)
+        self._reconciled = listed
+
+    def complete(
+        self,
+        stats: Sequence[WriteStat],
+        operation_type: str,
+        schema_json: str,
+        extra: Mapping[str, str] | None = None,
+        *,
+        open_deletes: Mapping[str, str] | None = None,
+    ) -> Instant:
+        """Publish the write: one file, created if absent, makes all its data files visible.
+
+        Args:
+            stats: as given to `reconcile`.
+            operation_type: Hudi's name of the operation, such as ``UPSERT``.
+            schema_json: Avro JSON of the table's schema without meta columns.
+            extra: further keys for the commit's metadata.
+            open_deletes: what the writer's next batch has to know, see `LastBatch`.
+
+        Raises:
+            CorruptFileError: a file of `stats` is missing; nothing was published.
+            Fenced: another writer took the lock, and undid the write; nothing was published.
+            CommitUnknown: the storage failed and does not tell whether the write is decided. Do not write again: the
+                next transaction finds out, and `already_committed` says it.
+        """
+        running = self._running()
+        if self._reconciled != _paths(stats):
+            raise RuntimeError("reconcile the very stats that are to be completed")
+        metadata = CommitMetadata(
+            tuple(stats),
+            operation_type,
+            self._extra(schema_json, extra or {}, open_deletes),
+            compacted=running.action == COMPACTION,
+        )
+        completed = self._finish(running, metadata.encode())
+        self._clean_up(completed)
+        return completed
+
+    def complete_clean(self, metadata: bytes) -> Instant:
+        """Record that the files of the clean's plan are gone; raises as `complete`."""
+        completed = self._finish(self._running(), metadata)
+        self._clean_up(completed)
+        return completed
+
+    def _finish(self, running: Instant, data: bytes) -> Instant:
+        self._check_files()
+        self._metadata.record(running, data, self._times)
+        completed = running.completed_at(self._times.next())
+        # A writer that takes the lock later undoes what is pending, unless the decision comes first.
+        self._lock.verify()
+        self._published = True
+        try:
+            publish(self._storage, self._decision_path, running, completed, data)
+        except CommitUnknown:
+            raise
+        except Exception:
+            self._published = False
+            raise
+        return completed
+
+    def _check_files(self) -> None:
+        """At the last moment, as nothing brings a file back that vanished while the write was still open."""
+        missing = [path for path in sorted(self._reconciled or ()) if not self._storage.exists(path)]
+        if missing:
+            self._lock.verify()  # a writer that took it deletes them
+            raise CorruptFileError(f"{missing[0]} in {self._storage.uri} is gone since it was written: write it again")
+
+    def _clean_up(self, completed: Instant) -> None:
+        """Remove markers and decision. The commit stands if that fails; the next transaction does what is left."""
+        try:
+            # A task that was shut out after the reconciliation may have died before it removed its file.
+            delete_uncommitted_files(self._storage, self._lock, completed, self._reconciled or frozenset())
+            delete_markers(self._storage, completed.requested)
+            delete_decisions(self._storage, completed.requested)
+        except Exception:
+            _LOG.warning("%s is committed, but its markers remain for now", completed.path, exc_info=True)
+
+    def _extra(
+        self, schema_json: str, extra: Mapping[str, str], open_deletes: Mapping[str, str] | None
+    ) -> dict[str, str]:
+        ledger, dropped = self._ledger.advanced(
+            self._identity,
+            self._runtime.clock(),
+            self._options[WRITER_IDLE_DAYS],
+            self._options[WRITER_MAX],
+            open_deletes,
+        )
+        for writer in dropped:
+            last = self._ledger.writers[writer]
+            _LOG.warning(
+                "forgetting writer %r of %s: last batch %d; a replay of it would be written again",
+                *(writer, self._storage.uri, last.batch_id),
+            )
+        # Also an empty one, so that the next writer need not look for it in all commits before.
+        own = {LEDGER_KEY: ledger.encode()}
+        return {**extra, "schema": schema_json, **own}
+
+    def _running(self) -> Instant:
+        if self._begun is None or self._published:
+            raise RuntimeError("no instant is open: call begin first, and complete once")
+        return self._begun
+
+    def _give_up(self, begun: Instant) -> None:
+        """Roll back the own instant, or put it back; where that fails the next transaction does it."""
+        kind = kind_of(begun.action)
+        try:
+            self._lock.verify()
+            timeline = self._timelines.load(self._storage)
+            pending = next((instant for instant in timeline.pending if instant.requested == begun.requested), None)
+            if pending is None:
+                delete_heartbeat(self._storage, begun.requested, self._lock.owner)
+            elif kind.has_runs:
+                self._leave_run(kind, pending)
+            elif undo(self._storage, pending, self._decision_path):
+                self._metadata.roll_back(pending)
+                roll_back(self._storage, self._lock, pending, self._instant_source(timeline))
+        except Fenced as error:
+            _LOG.warning("%s is left to the writer that took over: %s", begun.path, error)
+            # So that this process, which lives, does not seem to be writing it still.
+            self._guarded(lambda: delete_heartbeat(self._storage, begun.requested, self._lock.owner))
+        except Exception:
+            uri = self._storage.uri
+            _LOG.warning("%s in %s could not be rolled back; the next write does it", begun.path, uri, exc_info=True)
+
+    def _leave_run(self, kind: ActionKind, pending: Instant) -> None:
+        if undo_run(self._storage, pending, self._decision_path):
+            self._metadata.roll_back(pending)
+            if kind.on_failure is OnFailure.PUT_BACK:
+                revert_to_requested(self._storage, self._lock, pending)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception:
+            _LOG.warning("leaving a write in %s: a step failed", self._storage.uri, exc_info=True)
+
+    def _let_go(self, error: BaseException | None) -> None:
+        """Stop the heartbeat and release the lock; see `__exit__` for what is raised in place of `error`."""
+        self._heartbeat.stop()
+        fenced = self._fenced() if isinstance(error, (OSError, CorruptFileError)) else None
+        self._lock.release()
+        if fenced is not None and not self._published:
+            raise fenced from error
+
+    def _fenced(self) -> Fenced | None:
+        """The error that says that the lock was lost, if it was."""
+        try:
+            self._lock.verify()
+        except Fenced as fenced:
+            return fenced
+        except Exception:
+            _LOG.warning("the lock of %s cannot be looked at", self._storage.uri, exc_info=True)
+        return None
+
+    def _instant_source(self, timeline: Timeline) -> InstantSource:
+        zone, skew_ms = self._config.timeline_zone, self._options[CLOCK_SKEW_MS]
+        last = max(timeline.last_time, self._metadata.last_time)
+        return InstantSource(self._runtime.clock, self._runtime.sleep, zone, skew_ms, last)
+
+
+def _planned(action: str) -> ActionKind:
+    kind = kind_of(action)
+    if not kind.is_planned:
+        raise ValueError(f"{action!r} is not planned first: compactions and cleans are")
+    return kind
+
+
+def _paths(stats: Iterable[WriteStat]) -> frozenset[str]:
+    return frozenset(path for stat in stats for path in stat.paths)

@@ -1,0 +1,1 @@
+"""The record buffer of a task: budget, sorted runs, spilling, dedup."""

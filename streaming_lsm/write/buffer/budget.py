@@ -1,0 +1,86 @@
+"""How the memory of one task is shared out, and what of it is in use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_SMALLEST_BATCH = 64 << 10
+_LARGEST_FAN_IN = 64
+_LARGEST_HELD = 1 << 30
+_LARGEST_BLOCK = 1 << 28
+_LARGEST_BATCH = 8 << 20
+"""Joined columns of text must stay below 2 GiB, also those of one and a half times as many rows as are asked for."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The shares of one task's memory.
+
+    Attributes:
+        total: bytes in all.
+    """
+
+    total: int
+
+    @property
+    def pending(self) -> int:
+        """Rows in memory, at most; what sorting takes beside them is asked for as they come."""
+        return min(self.total, _LARGEST_HELD)
+
+    @property
+    def chunk(self) -> int:
+        """Arrived batches up to this size are joined to one, so that what they came in can go."""
+        return min(_LARGEST_BLOCK, self.total // 16)
+
+    @property
+    def block(self) -> int:
+        """Rows that are gathered at a time to be encoded."""
+        return min(_LARGEST_BLOCK, self.total // 16)
+
+    @property
+    def row_group(self) -> int:
+        """Rows of an open row group."""
+        return self.total // 12
+
+    @property
+    def encoding(self) -> int:
+        """What writing files takes: a block, one ahead of it, an open row group, and twice that to encode it."""
+        return 2 * self.block + 3 * self.row_group
+
+    @property
+    def batch(self) -> int:
+        """One batch of a spilled run."""
+        return max(_SMALLEST_BATCH, min(_LARGEST_BATCH, self.total // 512))
+
+    @property
+    def fan_in(self) -> int:
+        """Runs that are merged at a time: an eighth of the memory for their batches, as they are read."""
+        return max(4, min(_LARGEST_FAN_IN, self.total // 8 // self.batch))
+
+    @property
+    def beside_runs(self) -> int:
+        """Rows that may stay in memory, unsorted work counted, while spilled runs are merged with them."""
+        return self.total // 8
+
+
+class Meter:
+    """Counts bytes in use by name, and remembers the most there were at a time."""
+
+    def __init__(self) -> None:
+        """Nothing in use."""
+        self._parts: dict[str, int] = {}
+        self.peak = 0
+
+    def count(self, part: str, in_use: int) -> None:
+        """`part` takes `in_use` bytes from now on."""
+        self._parts[part] = in_use
+        self.peak = max(self.peak, self.in_use)
+
+    def clear(self) -> None:
+        """Nothing is in use any more."""
+        self._parts.clear()
+
+    @property
+    def in_use(self) -> int:
+        """Bytes of all parts."""
+        return sum(self._parts.values())

@@ -1,0 +1,193 @@
+"""The events that one task has of a batch: taken in within a budget, handed over sorted by file group and key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
+
+import pyarrow as pa
+
+from streaming_lsm.format.table.file_names import BucketId
+from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.write.buffer.budget import Budget, Meter
+from streaming_lsm.write.buffer.dedup import Deduplicator, FileGroupChanges
+from streaming_lsm.write.buffer.pending_batches import PendingBatches
+from streaming_lsm.write.buffer.row_sizes import row_sizes
+from streaming_lsm.write.buffer.sorting import (
+    ORDER_BYTES,
+    SORT_BYTES,
+    EventRun,
+    MemoryRun,
+    merged_batches,
+    merged_blocks,
+    reduced,
+    sort_events,
+)
+from streaming_lsm.write.buffer.spilled_run import SpilledRun
+from streaming_lsm.write.intake.events import EventIntake, Intake, codes
+from streaming_lsm.write.intake.tombstones import LastEvents
+from streaming_lsm.write.numbers import Timed
+from streaming_lsm.write.plan import WritePlan
+
+
+class RecordBuffer:
+    """Collects batches, then hands them over sorted and deduplicated.
+
+    Batches wait in memory as they came. When the next one would break the budget, those that wait are sorted into a
+    run on disk, without the events that can no longer count; in the end the runs are merged, block by block. What
+    fits into memory never touches the disk.
+
+    Attributes:
+        budget: the shares of the memory.
+        meter: what of it is in use.
+        rows_in: events taken in.
+        rows_kept, rows_deleted: rows and deletes handed over.
+        spilled_bytes: bytes written to disk.
+    """
+
+    def __init__(self, plan: WritePlan, intake: Intake | None = None) -> None:
+        """An empty buffer for one task of `plan`; `intake` takes its batches, an `EventIntake` when not given."""
+        self.budget = Budget(plan.buffer_bytes)
+        self.meter = Meter()
+        self.rows_in = self.rows_kept = self.rows_deleted = self.spilled_bytes = 0
+        self._drained: Timed[FileGroupChanges] = Timed(())
+        self._plan = plan
+        self._intake: Intake = intake or EventIntake(plan)
+        self._held = PendingBatches(self._intake.shape.schema, self.budget)
+        self._runs: list[SpilledRun] = []
+
+    @property
+    def drain_seconds(self) -> float:
+        """Time that `drain` took to sort, merge and gather."""
+        return self._drained.seconds
+
+    @property
+    def last_events(self) -> LastEvents:
+        """The last event of each topic partition."""
+        return self._intake.last_events
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Take in a batch with the table's columns and, optionally, control columns.
+
+        Raises:
+            RecordError, SchemaError: see `EventIntake.check`.
+            StorageError: there is no room on disk for what does not fit into memory.
+        """
+        if batch.num_rows == 0:
+            return
+        events = self._intake.check(batch)
+        self.rows_in += batch.num_rows
+        for part in self._held.parts(events):
+            if self._held.rows and not self._held.takes(part):
+                self._spill()
+            self._held.add(part)
+            self.meter.count("events", self._held.bytes)
+
+    def drain(self) -> Iterator[tuple[BucketId, Iterator[FileGroupChanges]]]:
+        """Hand over everything by file group, and forget it.
+
+        As with `itertools.groupby`, the blocks of a group are gone once the next group is asked for. They ascend by
+        key and share none.
+
+        Raises:
+            StorageError: see `append`.
+        """
+        self._drained = Timed(self._blocks())
+        return groupby(self._drained, key=attrgetter("group"))
+
+    def _blocks(self) -> Iterator[FileGroupChanges]:
+        # Blocks differ in size: the pool would keep pages of each size for the next of its kind. Where there is room
+        # it may, as touching pages anew takes longer than filling them.
+        tight = bool(self._runs) or self._held.bytes > self.budget.beside_runs
+        for block in self._merged() if self._runs else self._from_memory():
+            self.meter.count("block", block.nbytes)
+            if block.rows.num_rows or block.deletes.num_rows:
+                self.rows_kept += block.rows.num_rows
+                self.rows_deleted += block.deletes.num_rows
+                yield block
+            if tight:
+                pa.default_memory_pool().release_unused()
+        self.close()
+
+    def _from_memory(self) -> Iterator[FileGroupChanges]:
+        self.meter.count("sort", self._held.sorting - self._held.bytes)
+        events = self._held.take()
+        found = sort_events(events, self._intake.shape, runs=self._intake.sorted_runs)
+        self.meter.count("sort", ORDER_BYTES * len(events))
+        deduplicator = Deduplicator(self._plan, self._intake.shape, events, stay=True)
+        for code, block in found.blocks(codes(events), row_sizes(events), self.budget.block):
+            yield deduplicator.deduplicate(self._intake.group(code), block)
+
+    def _merged(self) -> Iterator[FileGroupChanges]:
+        shape = self._intake.shape
+        if self._held.sorting > self.budget.beside_runs:
+            self._spill()
+        runs: list[EventRun] = [*self._runs]
+        if self._held.rows:
+            runs.append(self._held_run())
+        for code in sorted({code for run in runs for code in run.codes}):
+            for events, found in merged_blocks(runs, code, shape, self.budget.block):
+                self._count_loaded(events)
+                yield Deduplicator(self._plan, shape, events, stay=False).deduplicate(self._intake.group(code), found)
+
+    def _spill(self) -> None:
+        """Turn what waits into a run on disk; too many runs become one."""
+        self.meter.count("sort", self._held.sorting - self._held.bytes)
+        run = self._held_run()
+        self._runs.append(self._written((code, batch) for code in run.codes for batch in run.batches(code)))
+        del run
+        self.meter.count("events", 0)
+        self.meter.count("sort", 0)
+        if len(self._runs) >= self.budget.fan_in:
+            self._merge_runs()
+        pa.default_memory_pool().release_unused()
+
+    def _merge_runs(self) -> None:
+        """Make one run of the latest ones and of those before them that are no larger than all after them.
+
+        What is merged again and again is so at least doubled each time. They stay in order, as neighbours are merged.
+        """
+        first = len(self._runs) - self.budget.fan_in // 2
+        while first and self._runs[first - 1].bytes <= sum(run.bytes for run in self._runs[first:]):
+            first -= 1
+        merging = self._runs[first:]
+        batches = merged_batches(
+            merging, self._intake.shape, self._reducing_rule, self.budget.batch, self._count_loaded
+        )
+        self._runs[first:] = [self._written(batches)]
+        for run in merging:
+            run.close()
+        self.meter.count("runs", 0)
+
+    def _written(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> SpilledRun:
+        run = SpilledRun(self._plan.spill_folder, self._intake.shape.schema, batches)
+        self.spilled_bytes += run.bytes
+        return run
+
+    def _held_run(self) -> MemoryRun:
+        """What waits as a sorted run, without what can no longer count; nothing waits afterwards."""
+        events = self._held.take()
+        found = sort_events(events, self._intake.shape, runs=self._intake.sorted_runs)
+        rule = self._reducing_rule
+        return MemoryRun(events, found.order if rule is None else reduced(events, found, rule), self.budget.batch)
+
+    @property
+    def _reducing_rule(self) -> MergeRule | None:
+        """The rule by which events of one run can be left out; None when all have to stay."""
+        return self._plan.rule if self._plan.combine else None
+
+    def _count_loaded(self, events: pa.Table) -> None:
+        """Count what merging takes when `events` are loaded: those, joined once, and what sorting and gathering takes.
+
+        One key that has more than its share of them is loaded whole.
+        """
+        usual = 4 * max(len(self._runs) * self.budget.batch, self.budget.block)
+        self.meter.count("runs", max(usual, 2 * events.nbytes + SORT_BYTES * len(events)))
+
+    def close(self) -> None:
+        """Forget everything; the files of spilled runs are gone."""
+        for run in self._runs:
+            run.close()
+        self._runs.clear()
+        self.meter.clear()

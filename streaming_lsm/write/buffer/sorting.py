@@ -1,0 +1,236 @@
+"""Checked events → one sorted run, and several sorted runs → one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Flags, Int64s
+from streaming_lsm.keys.words import KeyWords, sort_keys
+from streaming_lsm.merge.fold import survivors
+from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.merge.runs import SortedRun, aligned_blocks
+from streaming_lsm.write.buffer.row_sizes import cuts, row_sizes
+from streaming_lsm.write.intake.events import EventShape, codes, deleted_flags, event_keys
+
+Positions = Int64s
+
+SORT_BYTES = 80
+"""What sorting takes for each row at its worst, besides a copy of the key's text: words, offsets, order."""
+ORDER_BYTES = 40
+"""What stays of it until the rows are gathered: order, key starts, ranks and flags."""
+
+
+@dataclass(frozen=True)
+class SortedEvents:
+    """The order of events: by file group, record key, arrival, and row number.
+
+    Attributes:
+        order: int64, row numbers.
+        starts: int64, positions in `order` at which another file group or key begins.
+    """
+
+    order: Positions
+    starts: Positions
+
+    def blocks(self, code: Int64s, sizes: Int64s, block_bytes: int) -> Iterator[tuple[int, SortedEvents]]:
+        """Cut into blocks of about `block_bytes` that no key or file group spans, each with its file group.
+
+        Args:
+            code: file group of each row, by row number.
+            sizes: bytes of each row, by row number.
+            block_bytes: a block passes them by its last key at most.
+        """
+        if not len(self.order):
+            return
+        before = np.append(0, np.cumsum(sizes[self.order]))
+        group = code[self.order[self.starts]]
+        begins = np.flatnonzero(_differs(group))
+        for first, last in pairwise([*begins.tolist(), len(group)]):
+            end = int(self.starts[last]) if last < len(group) else len(self.order)
+            for block in self._cut(self.starts[first:last], end, before, max(1, block_bytes)):
+                yield int(group[first]), block
+
+    def _cut(self, starts: Positions, end: int, before: Int64s, block_bytes: int) -> Iterator[SortedEvents]:
+        wanted = np.arange(before[starts[0]], before[end], block_bytes)
+        places = np.unique(np.searchsorted(before[starts], wanted))
+        places = places[places < len(starts)].tolist()
+        for first, last in pairwise([*places, len(starts)]):
+            begin, stop = int(starts[first]), int(starts[last]) if last < len(starts) else end
+            yield SortedEvents(self.order[begin:stop], starts[first:last] - begin)
+
+
+def sort_events(events: pa.Table, shape: EventShape, *, runs: bool = False) -> SortedEvents:
+    """Sort events.
+
+    Args:
+        events: in the order in which they came, as far as the arrival columns leave it open.
+        shape: their columns.
+        runs: whether they are a few sorted runs of one file group, one after the other.
+    """
+    arrivals = [np.asarray(events.column(name), np.int64) for name in shape.arrivals]
+    by_key = sort_keys(KeyWords.of(event_keys(events)), arrivals, runs=runs)
+    code = codes(events)
+    if len(code) == 0 or code.min() == code.max():
+        return SortedEvents(by_key.order, by_key.starts)
+    starts = np.zeros(len(code), np.int64)
+    starts[by_key.starts] = 1
+    regroup = np.argsort(code[by_key.order], kind="stable")
+    order, key_number = by_key.order[regroup], np.cumsum(starts)[regroup]
+    return SortedEvents(order, np.flatnonzero(_differs(key_number) | _differs(code[order])))
+
+
+def _differs(values: Int64s) -> Flags:
+    differs = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=differs[1:])
+    return differs
+
+
+def reduced(events: pa.Table, found: SortedEvents, rule: MergeRule) -> Positions:
+    """The rows, in order, that may still count when the run is merged with others; see `survivors`."""
+    if len(found.starts) == len(found.order):
+        return found.order
+    ranks, unordered_deletes = rule.ranks(events), rule.unordered_deletes(events, deleted_flags(events))
+    order = found.order
+    return order[survivors(found.starts, unordered_deletes[order], None if ranks is None else ranks[order])]
+
+
+class EventRun(Protocol):
+    """A sorted run of events, in memory or on disk."""
+
+    @property
+    def codes(self) -> Iterable[int]:
+        """The file groups of which the run has rows, ascending."""
+        ...
+
+    def batches(self, code: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one file group by key, made or read as they are asked for."""
+        ...
+
+
+class MemoryRun:
+    """A sorted run whose rows are gathered piece by piece.
+
+    The whole copy never exists, and pieces of one size take each other's place in memory, which is several times
+    faster than touching new memory for everything.
+    """
+
+    def __init__(self, events: pa.Table, order: Positions, batch_bytes: int) -> None:
+        """A run of the rows `order`, sorted by file group and key.
+
+        Args:
+            events: one chunk a column, or each piece would join the chunks again.
+            order: row numbers.
+            batch_bytes: how large a piece is to be, but for rows that are larger.
+        """
+        self._events, self._order, self._batch_bytes = events, order, batch_bytes
+        self._ends = np.cumsum(row_sizes(events)[order])
+        code = codes(events)[order]
+        begins = np.flatnonzero(_differs(code))
+        self._ranges = dict(zip(code[begins].tolist(), pairwise([*begins.tolist(), len(order)]), strict=True))
+
+    @property
+    def codes(self) -> Iterable[int]:
+        """The file groups of which the run has rows, ascending."""
+        return self._ranges
+
+    def batches(self, code: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one file group by key."""
+        begin, end = self._ranges.get(code, (0, 0))
+        for first, last in cuts(self._ends, begin, end, self._batch_bytes):
+            yield from gather(self._events, self._order[first:last]).to_batches()
+
+
+def merged_blocks(
+    runs: Sequence[EventRun], code: int, shape: EventShape, loaded_bytes: int
+) -> Iterator[tuple[pa.Table, SortedEvents]]:
+    """Merge what the runs have of one file group, by ranges of keys.
+
+    Args:
+        runs: in the order in which their rows came, as far as the arrival columns leave it open.
+        code: the file group.
+        shape: the events' columns.
+        loaded_bytes: about how much to load of all runs together; at the least it is a batch of each.
+
+    Yields:
+        The events of a range, one chunk a column, and their order; ranges ascend and share no key.
+    """
+    having = [run for run in runs if code in run.codes]
+    windows = [_windows(run.batches(code), loaded_bytes // len(having)) for run in having]
+    parts = [SortedRun("a sorted run of this task", batches, trusted=True) for batches in windows]
+    for block in aligned_blocks(parts):
+        batches = [batch for _, of_run in block for batch in of_run]
+        events = pa.Table.from_batches(batches).combine_chunks()
+        yield events, sort_events(events, shape, runs=True)
+
+
+def _windows(batches: Iterator[pa.RecordBatch], window_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in larger batches: the fewer the runs, the more there is room for of each."""
+    window: list[pa.RecordBatch] = []
+    held = 0
+    for batch in batches:
+        size = batch.nbytes
+        if window and held + size > window_bytes:
+            yield joined_batch(window)
+            window, held = [], 0
+        window.append(batch)
+        held += size
+    if window:
+        yield joined_batch(window)
+
+
+def joined_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The rows of at least one batch as one batch, of memory of its own if there are several."""
+    if len(batches) == 1:
+        return batches[0]
+    columns = zip(*(batch.columns for batch in batches), strict=True)
+    return pa.RecordBatch.from_arrays([pa.concat_arrays(column) for column in columns], schema=batches[0].schema)
+
+
+def merged_batches(
+    runs: Sequence[EventRun],
+    shape: EventShape,
+    rule: MergeRule | None,
+    batch_bytes: int,
+    loaded: Callable[[pa.Table], None],
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Merge runs into one.
+
+    Args:
+        runs: as for `merged_blocks`.
+        shape: the events' columns.
+        rule: by which events that can no longer count are left out; None to keep all.
+        batch_bytes: about how large a batch is to be.
+        loaded: told of all events that are loaded at a time.
+    """
+    for code in sorted({code for run in runs for code in run.codes}):
+        for events, found in merged_blocks(runs, code, shape, batch_bytes * len(runs)):
+            loaded(events)
+            order = found.order if rule is None else reduced(events, found, rule)
+            for batch in MemoryRun(events, order, batch_bytes).batches(code):
+                yield code, batch
+
+
+def gather(events: pa.Table, positions: Positions, *, outlives: bool = False) -> pa.Table:
+    """Rows of a table; a stretch of neighbours is not copied.
+
+    Args:
+        events: one chunk a column.
+        positions: row numbers.
+        outlives: whether the rows are held on to when the table is gone. Then a few of them are copied all the same,
+            as a view keeps the whole table in memory.
+    """
+    may_view = not outlives or 2 * len(positions) >= len(events)
+    if (
+        may_view
+        and len(positions)
+        and positions[-1] - positions[0] == len(positions) - 1
+        and (np.diff(positions) == 1).all()
+    ):
+        return events.slice(int(positions[0]), len(positions))
+    return events.take(pa.array(positions, pa.int64()))

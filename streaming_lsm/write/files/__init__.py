@@ -1,0 +1,1 @@
+"""Writers of data files: native and inline logs, base files, merge handle."""

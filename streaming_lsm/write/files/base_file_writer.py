@@ -1,0 +1,122 @@
+"""A sorted base file in the making: footer, bloom filter and key range are gathered as it grows."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from streaming_lsm import config
+from streaming_lsm.arrow.columns import pc
+from streaming_lsm.format.base_file_footer import base_file_footer
+from streaming_lsm.format.bloom import BloomBuilder
+from streaming_lsm.format.table.file_names import BaseFileName
+from streaming_lsm.schema import FILE_NAME, RECORD_KEY
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.write.files.parquet import constant
+from streaming_lsm.write.files.prepare import prepare_data_file
+from streaming_lsm.write.files.sorted_parquet_file import SortedParquetFile
+from streaming_lsm.write.plan import FileOptions
+
+_LOG = logging.getLogger(__name__)
+
+
+class BaseFileWriter:
+    """Writes one base file from rows that ascend by record key; without `finish` the file is removed.
+
+    Use it as ``with BaseFileWriter(…) as base: base.append(rows); size = base.finish()``.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        instant: str,
+        partition: str,
+        name: BaseFileName,
+        avro_schema: str,
+        options: FileOptions,
+    ) -> None:
+        """Create the marker and the file.
+
+        Args:
+            instant: requested time of the action that writes the file.
+            avro_schema: Avro JSON of the file's schema with meta columns.
+
+        Raises:
+            Fenced: the instant takes no more files.
+        """
+        self.name = name
+        self.path = prepare_data_file(storage, instant, partition, str(name))
+        self._avro_schema = avro_schema
+        self._bloom = BloomBuilder(
+            options.bloom_entries, options.bloom_fpp, options.bloom_max_entries, options.bloom_kind
+        )
+        self._most_bytes = options.base_bytes
+        self._first: str | None = None
+        self._last: str | None = None
+        self._file = SortedParquetFile(storage, self.path, options, instant=instant)
+
+    def __enter__(self) -> BaseFileWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.__exit__(kind, error, trace)
+
+    @property
+    def rows(self) -> int:
+        """Rows taken in so far."""
+        return self._file.rows
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, and an estimate of what is still held."""
+        return self._file.size
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of the open row group."""
+        return self._file.buffered_bytes
+
+    def append(self, rows: pa.Table) -> None:
+        """Take in rows with meta columns; ``_hoodie_file_name`` becomes this file's.
+
+        See docs/format/01-table.md, "Record columns".
+
+        Call it once at least, if only with no rows, so that the file has columns.
+
+        Raises:
+            ValueError: a key comes after a larger one: the footer says that they ascend, and readers rely on it.
+        """
+        if rows.num_rows:
+            self._check_order(rows.column(RECORD_KEY))
+        place = rows.schema.get_field_index(FILE_NAME)
+        file_names: pa.Array[Any] = constant(str(self.name), rows.num_rows)
+        self._file.append(rows.set_column(place, pa.field(FILE_NAME, file_names.type), file_names))
+        if rows.num_rows:
+            keys = rows.column(RECORD_KEY)
+            self._bloom.add(keys)
+            self._first = str(keys[0].as_py()) if self._first is None else self._first
+            self._last = str(keys[-1].as_py())
+
+    def _check_order(self, keys: pa.ChunkedArray[Any]) -> None:
+        falls = pc.any(pc.less(keys[1:], keys[:-1])).as_py()
+        if falls or (self._last is not None and str(keys[0].as_py()) < self._last):
+            raise ValueError(f"{self.path}: rows for a sorted file whose record keys do not ascend")
+
+    def finish(self) -> int:
+        """Make the file durable; returns its size in bytes. One without rows has no key range.
+
+        See docs/format/10-rules.md, "Rule 17".
+        """
+        footer = base_file_footer(self._avro_schema, self._first, self._last, self._bloom.finish())
+        size = self._file.finish(footer)
+        if size > self._most_bytes:
+            _LOG.warning(
+                "base file %s has %d bytes, more than %s=%d; a table with more buckets has smaller ones (%s)",
+                *(self.path, size, config.BASE_MAX_BYTES.key, self._most_bytes, config.NUM_BUCKETS.key),
+            )
+        return size

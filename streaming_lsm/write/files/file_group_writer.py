@@ -1,0 +1,153 @@
+"""Sorted blocks of one file group → log files, or the group's first base file; one block in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
+
+import pyarrow as pa
+
+from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
+from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
+from streaming_lsm.format.log.native_footer import LogHeader
+from streaming_lsm.format.table.file_names import (
+    BaseFileName,
+    BucketId,
+    InlineLogName,
+    LogFileName,
+    LogKind,
+    WriteToken,
+)
+from streaming_lsm.schema import delete_log_avro, to_avro, with_meta
+from streaming_lsm.write.buffer.budget import Meter
+from streaming_lsm.write.buffer.dedup import FileGroupChanges
+from streaming_lsm.write.files.base_file_writer import BaseFileWriter
+from streaming_lsm.write.files.inline_log_writer import BlockOptions, InlineLogTarget, InlineLogWriter
+from streaming_lsm.write.files.native_log_writer import NativeLogWriter, OpenNativeLog
+from streaming_lsm.write.files.parquet import SequenceNumbers, block_with_meta
+from streaming_lsm.write.files.prepare import prepare_data_file
+from streaming_lsm.write.files.sorted_parquet_file import SortedParquetFile
+from streaming_lsm.write.plan import BULK_INSERT, UPSERT, WritePlan
+
+
+class FileGroupWriter:
+    """Writes the files of one task; each is preceded by its marker (docs/format/01-table.md, "Markers")."""
+
+    def __init__(self, plan: WritePlan, token: WriteToken, meter: Meter | None = None) -> None:
+        """A writer for the task attempt that `token` names; `meter` counts what its open files hold."""
+        self._plan = plan
+        self._token = token
+        self._meter = Meter() if meter is None else meter
+        self._sequence = SequenceNumbers(plan.instant, token.task)
+        self._file_schema = to_avro(with_meta(plan.schema), plan.config.name)
+        self._delete_schema = delete_log_avro(plan.schema, plan.rule.ordering_fields)
+        self._paths: list[str] = []
+
+    def write(self, group: BucketId, blocks: Iterable[FileGroupChanges]) -> Iterator[WriteStat]:
+        """Write what one batch does to one file group.
+
+        A bulk insert into a new group makes its base file, unless the first block has deletes. Deletes that turn up
+        later are logs on top of it; unordered deletes are left out then, as there is nothing older that they could act
+        on.
+
+        Args:
+            group: partition path and bucket.
+            blocks: ascending by record key; no two share a key.
+        """
+        with ExitStack() as files:
+            base: BaseFileWriter | None = None
+            roll: NativeLogWriter | InlineLogWriter | None = None
+            version = 1
+            for block in blocks:
+                rows, deletes, unordered_deletes = (
+                    block_with_meta(self._plan, block, self._sequence),
+                    block.deletes,
+                    block.unordered_deletes,
+                )
+                if base is None and roll is None and self._begins_base(block):
+                    base = files.enter_context(self._open_base(group))
+                if base is not None:
+                    base.append(rows)
+                    rows, unordered_deletes = rows.slice(0, 0), unordered_deletes.slice(0, 0)
+                if roll is not None and not roll.takes(unordered_deletes):
+                    yield from roll.finish()
+                    version, roll = roll.next_version, None
+                if roll is None and (rows.num_rows or deletes.num_rows):
+                    roll = self._begin_log(group, version, unordered_deletes)
+                    files.push(roll)
+                if roll is not None:
+                    roll.append(rows, deletes, unordered_deletes)
+                self._count(base, roll)
+            if base is not None:
+                yield self._finish_base(group, base)
+            if roll is not None:
+                yield from roll.finish()
+        self._count(None, None)
+
+    def _begins_base(self, block: FileGroupChanges) -> bool:
+        has_deletes = block.deletes.num_rows or block.unordered_deletes.num_rows
+        return self._plan.operation == BULK_INSERT and self._plan.starts_group(block.group) and not has_deletes
+
+    def _open_base(self, group: BucketId) -> BaseFileWriter:
+        plan = self._plan
+        name = BaseFileName(plan.file_id(group), str(self._token), plan.instant)
+        base = BaseFileWriter(plan.storage, plan.instant, group[0], name, self._file_schema, plan.files)
+        self._paths.append(base.path)
+        return base
+
+    def _finish_base(self, group: BucketId, base: BaseFileWriter) -> WriteStat:
+        size, rows = base.finish(), base.rows
+        return base_file_stat(group[0], base.name, total_bytes=size, num_writes=rows, num_inserts=rows)
+
+    def _begin_log(
+        self, group: BucketId, version: int, unordered_deletes: pa.Table
+    ) -> NativeLogWriter | InlineLogWriter:
+        if not self._plan.config.has_native_logs:
+            return InlineLogWriter(self._inline_source(group), version)
+        create = partial(self._open_log, group)
+        return NativeLogWriter(create, version, self._plan.files.log_bytes, has_wipes=unordered_deletes.num_rows > 0)
+
+    def _open_log(self, group: BucketId, version: int, kind: LogKind) -> OpenNativeLog:
+        plan, partition = self._plan, group[0]
+        name = LogFileName(plan.file_id(group), self._token, plan.instant, version, kind)
+        self._paths.append(prepare_data_file(plan.storage, plan.instant, partition, str(name)))
+        file = SortedParquetFile(plan.storage, self._paths[-1], plan.files, instant=plan.instant)
+        schema = self._file_schema if kind is LogKind.DATA else self._delete_schema
+        header = LogHeader(plan.instant, self._file_schema).to_footer()
+        footer = {key.decode(): value.decode() for key, value in header.items()}
+        return OpenNativeLog(partition, name, file, {**footer, AVRO_SCHEMA_KEY: schema}, plan.operation == UPSERT)
+
+    def _inline_source(self, group: BucketId) -> InlineLogTarget:
+        plan, partition = self._plan, group[0]
+
+        def create(version: int) -> tuple[str, InlineLogName]:
+            name = InlineLogName(plan.file_id(group), plan.instant, version, self._token)
+            self._paths.append(prepare_data_file(plan.storage, plan.instant, partition, str(name)))
+            return self._paths[-1], name
+
+        files = plan.files
+        options = BlockOptions(files.data_block_format, files.codec, files.log_bytes)
+        updates = plan.operation == UPSERT
+        schema = with_meta(plan.schema)
+        return InlineLogTarget(
+            storage=plan.storage,
+            partition=partition,
+            instant=plan.instant,
+            schema=schema,
+            avro=self._file_schema,
+            updates=updates,
+            options=options,
+            create=create,
+        )
+
+    def _count(self, base: BaseFileWriter | None, roll: NativeLogWriter | InlineLogWriter | None) -> None:
+        held = (0 if base is None else base.buffered_bytes) + (0 if roll is None else roll.buffered_bytes)
+        # A row group's pages come into being while its rows are still there.
+        self._meter.count("files", 2 * held)
+
+    def discard(self) -> None:
+        """Delete all files written so far: the task fails, and its files are nobody's."""
+        for path in self._paths:
+            with suppress(FileNotFoundError):
+                self._plan.storage.delete(path)

@@ -1,0 +1,160 @@
+"""Copy on write: what one batch does to one file group, merged into a new base file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from itertools import chain
+
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import strings
+from streaming_lsm.file_group.data_file import BATCH_BYTES, BATCH_ROWS, open_base, open_slice
+from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice
+from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
+from streaming_lsm.format.table.file_names import BaseFileName, BucketId, WriteToken
+from streaming_lsm.keys.words import KeyWords, sort_keys
+from streaming_lsm.merge.hash_merge import LogPart, fold_logs, merge_base
+from streaming_lsm.merge.runs import Block, SortedRun, merge_runs
+from streaming_lsm.read.key_order import in_key_order
+from streaming_lsm.schema import RECORD_KEY, to_avro, with_meta
+from streaming_lsm.write.buffer.budget import Budget, Meter
+from streaming_lsm.write.buffer.dedup import FileGroupChanges
+from streaming_lsm.write.files.base_file_writer import BaseFileWriter
+from streaming_lsm.write.files.parquet import SequenceNumbers, block_with_meta
+from streaming_lsm.write.intake.control_columns import DELETE
+from streaming_lsm.write.plan import WritePlan
+
+
+class MergeHandle:
+    """Writes the base files of one task: the rows of the base file before, changed by those of the batch."""
+
+    def __init__(self, plan: WritePlan, token: WriteToken, meter: Meter | None = None) -> None:
+        """A merger for the task attempt that `token` names; `meter` counts what it holds of files."""
+        self._plan = plan
+        self._token = token
+        self._meter = Meter() if meter is None else meter
+        # Base files are read in pieces as large as those in which the batch comes.
+        self._read_bytes = min(BATCH_BYTES, Budget(plan.buffer_bytes).block)
+        self._sequence = SequenceNumbers(plan.instant, token.task)
+        self._file_schema = with_meta(plan.schema)
+        self._avro_schema = to_avro(self._file_schema, plan.config.name)
+        nullable = [field.with_nullable(True) for field in self._file_schema]
+        self._base_schema = pa.schema(nullable)
+        self._batch_schema = pa.schema([*nullable, pa.field(DELETE, pa.bool_())])
+        self._paths: list[str] = []
+
+    def write(self, group: BucketId, blocks: Iterable[FileGroupChanges]) -> Iterator[WriteStat]:
+        """Write the group's next base file; none where the batch only deletes and there is no base file yet.
+
+        Rows of the base file that the batch does not touch keep their meta columns (docs/format/05-merge.md, "Output").
+
+        Args:
+            group: partition path and bucket.
+            blocks: what the batch does to it, ascending by record key.
+
+        Raises:
+            CorruptFileError: the base file is missing or damaged.
+        """
+        previous = self._plan.bases.get(group)
+        with ExitStack() as files:
+            merged = self._merged(group, previous, blocks, files)
+            first = next(merged, None)
+            if first is not None or previous is not None:
+                found = merged if first is None else chain((first,), merged)
+                yield self._write(group, previous, found, files)
+
+    def discard(self) -> None:
+        """Delete all files written so far: the instant is no longer this writer's, so nobody else will."""
+        for path in self._paths:
+            self._plan.storage.delete(path)
+
+    def _write(
+        self, group: BucketId, previous: BaseFile | None, merged: Iterable[Block], files: ExitStack
+    ) -> WriteStat:
+        plan, partition = self._plan, group[0]
+        name = BaseFileName(plan.file_id(group), str(self._token), plan.instant)
+        base = BaseFileWriter(plan.storage, plan.instant, partition, name, self._avro_schema, plan.files)
+        self._paths.append(base.path)
+        files.enter_context(base)
+        base.append(self._file_schema.empty_table())
+        inserts = updates = deletes = 0
+        # A batch that is read, what is left of the one before, and their rows once more as they are gathered.
+        reading = 0 if previous is None else 3 * self._read_bytes
+        for block in merged:
+            base.append(block.rows.cast(self._file_schema))
+            self._meter.count("files", reading + 2 * base.buffered_bytes)
+            inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
+        total_bytes = base.finish()
+        self._meter.count("files", 0)
+        self._meter.count("group", 0)
+        return base_file_stat(
+            partition,
+            name,
+            total_bytes=total_bytes,
+            num_writes=base.rows,
+            num_inserts=inserts,
+            num_updates=updates,
+            num_deletes=deletes,
+            previous=None if previous is None else previous.name,
+        )
+
+    def _merged(
+        self, group: BucketId, previous: BaseFile | None, blocks: Iterable[FileGroupChanges], files: ExitStack
+    ) -> Iterator[Block]:
+        plan = self._plan
+        if previous is None or self._is_in_order(previous):
+            return merge_runs(self._runs(group, previous, blocks, files), plan.rule)
+        # A base file of another program is in no order: the batch of its group is held as a whole, this once.
+        parts = [part for block in blocks for part in self._parts(block)]
+        self._meter.count("group", 2 * sum(part.rows.nbytes for part in parts))
+        outcome = fold_logs(parts, self._base_schema, plan.rule)
+        base = open_base(plan.storage, previous, files)
+        merged = merge_base(base.batches(self._base_schema), outcome, plan.rule)
+        return in_key_order(merged, plan.spill_folder, Budget(plan.buffer_bytes).block)
+
+    def _is_in_order(self, base: BaseFile) -> bool:
+        """Whether no key of a base file comes before a smaller one, nor twice where repeated ones stay apart."""
+        with ExitStack() as files:
+            return open_base(self._plan.storage, base, files).ascends(distinct=not self._plan.config.is_lsm_tree)
+
+    def _parts(self, block: FileGroupChanges) -> list[LogPart]:
+        rows = block_with_meta(self._plan, block, self._sequence).cast(self._base_schema)
+        return [LogPart(rows), LogPart(block.deletes, deletes=True)]
+
+    def _runs(
+        self, group: BucketId, previous: BaseFile | None, blocks: Iterable[FileGroupChanges], files: ExitStack
+    ) -> list[SortedRun]:
+        batch = SortedRun(f"the batch at {self._plan.instant}", self._incoming(blocks), marks=DELETE)
+        if previous is None:
+            return [batch]
+        before = FileSlice(group[0], previous.name.file_id, previous, ())
+        (file,) = open_slice(self._plan.storage, before, self._plan.rule, files, self._read_bytes)
+        return [SortedRun(file.path, file.batches(self._base_schema), base=True), batch]
+
+    def _incoming(self, blocks: Iterable[FileGroupChanges]) -> Iterator[pa.RecordBatch]:
+        """The batch as one run: per key the delete without ordering, the row, the delete that stands after it."""
+        for block in blocks:
+            rows = self._marked(block_with_meta(self._plan, block, self._sequence), deleted=False)
+            # In the default layout what stands over a delete without ordering makes it forgotten
+            # (docs/format/05-merge.md).
+            unordered_deletes = [self._deletes(block.unordered_deletes)] if self._plan.config.is_lsm_tree else []
+            parts = [*unordered_deletes, rows, self._deletes(block.deletes)]
+            filled = [part for part in parts if part.num_rows]
+            table = pa.concat_tables(filled or parts)
+            if len(filled) > 1:
+                keys = strings(table.column(RECORD_KEY))
+                table = table.take(pa.array(sort_keys(KeyWords.of(keys), runs=True).order, pa.int64()))
+            yield from table.to_batches(max_chunksize=BATCH_ROWS)
+
+    def _marked(self, rows: pa.Table, *, deleted: bool) -> pa.Table:
+        marks = pa.repeat(pa.scalar(deleted), rows.num_rows)
+        return rows.append_column(DELETE, marks).cast(self._batch_schema)
+
+    def _deletes(self, deletes: pa.Table) -> pa.Table:
+        """Deletes in the shape of rows: key and ordering fields, and nulls."""
+        columns = [
+            deletes.column(field.name) if field.name in deletes.schema.names else pa.nulls(len(deletes), field.type)
+            for field in self._base_schema
+        ]
+        return self._marked(pa.table(columns, schema=self._base_schema), deleted=True)

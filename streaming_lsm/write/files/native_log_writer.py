@@ -1,0 +1,115 @@
+"""The log files of one flush: rows and deletes under one version, unordered deletes under the version before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+
+import pyarrow as pa
+
+from streaming_lsm.format.actions.commit import WriteStat, log_file_stat
+from streaming_lsm.format.table.file_names import LogFileName, LogKind
+from streaming_lsm.write.files.sorted_parquet_file import SortedParquetFile
+
+
+@dataclass(frozen=True)
+class OpenNativeLog:
+    """A log file in the making.
+
+    Attributes:
+        partition: its partition path.
+        name: its name.
+        file: its rows so far.
+        footer: what its footer will say.
+        updates: whether its rows count as updates.
+    """
+
+    partition: str
+    name: LogFileName
+    file: SortedParquetFile
+    footer: Mapping[str, str]
+    updates: bool
+
+    def finish(self) -> WriteStat:
+        """Make the file durable."""
+        size, rows = self.file.finish(self.footer), self.file.rows
+        if self.name.kind is LogKind.DELETES:
+            return log_file_stat(self.partition, self.name, total_bytes=size, num_deletes=rows)
+        updates = rows if self.updates else 0
+        counts = {"num_inserts": rows - updates, "num_updates": updates}
+        return log_file_stat(self.partition, self.name, total_bytes=size, **counts)
+
+
+class NativeLogWriter:
+    """Up to three log files that grow together until one of them is large enough.
+
+    Then all end, and the next roll has a higher version (docs/format/01-table.md, "Native log names"). Unordered
+    deletes act on what is older, the rows of their own flush excepted, so that they need a version before it
+    (docs/format/10-rules.md, "Rule 2"); whether there is one is settled when the roll begins, as versions have no gaps.
+    Leaving the context unfinished removes the files.
+    """
+
+    def __init__(
+        self, create: Callable[[int, LogKind], OpenNativeLog], version: int, limit: int, *, has_wipes: bool
+    ) -> None:
+        """A roll without files yet.
+
+        Args:
+            create: makes the log file of a version and kind.
+            version: the first version to use.
+            limit: bytes at which a file is large enough.
+            has_wipes: whether the first rows to come have unordered deletes among them.
+        """
+        self._create, self._limit = create, limit
+        self._wipe_version = version if has_wipes else None
+        self._version = version + has_wipes
+        self._logs: dict[tuple[int, LogKind], OpenNativeLog] = {}
+        self._files = ExitStack()
+
+    def __enter__(self) -> NativeLogWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._files.__exit__(kind, error, trace)
+
+    @property
+    def next_version(self) -> int:
+        """The first version after those of this roll."""
+        return self._version + 1
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of the files' open row groups."""
+        return sum(log.file.buffered_bytes for log in self._logs.values())
+
+    def takes(self, unordered_deletes: pa.Table) -> bool:
+        """Whether a block with these unordered deletes can be added; else it needs another roll."""
+        full = any(log.file.size >= self._limit for log in self._logs.values())
+        return not full and (self._wipe_version is not None or not unordered_deletes.num_rows)
+
+    def append(self, rows: pa.Table, deletes: pa.Table, unordered_deletes: pa.Table) -> None:
+        """Add a block's rows (with meta columns), deletes and unordered deletes."""
+        if unordered_deletes.num_rows:
+            assert self._wipe_version is not None  # `takes` said so
+            self._append(self._wipe_version, LogKind.DELETES, unordered_deletes)
+        if rows.num_rows:
+            self._append(self._version, LogKind.DATA, rows)
+        if deletes.num_rows:
+            self._append(self._version, LogKind.DELETES, deletes)
+
+    def _append(self, version: int, kind: LogKind, rows: pa.Table) -> None:
+        place = (version, kind)
+        if place not in self._logs:
+            self._logs[place] = self._create(version, kind)
+            self._files.enter_context(self._logs[place].file)
+        self._logs[place].file.append(rows)
+
+    def finish(self) -> Iterator[WriteStat]:
+        """Make the files durable, the oldest in merge order first."""
+        for place in sorted(self._logs, key=lambda place: (place[0], place[1].rank)):
+            yield self._logs[place].finish()
+        self._files.close()

@@ -1,0 +1,147 @@
+"""Sorted Parquet files: meta columns, footer and settings that base files and logs share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from streaming_lsm.arrow.columns import Column
+from streaming_lsm.schema import COMMIT_SEQNO, RECORD_KEY, with_meta
+from streaming_lsm.write.buffer.dedup import FileGroupChanges
+from streaming_lsm.write.plan import FileOptions, WritePlan
+
+_CODECS: dict[str, Literal["zstd", "snappy", "gzip", "lz4", "none"]] = {
+    "zstd": "zstd",
+    "snappy": "snappy",
+    "gzip": "gzip",
+    "lz4": "lz4",
+    "uncompressed": "none",
+}
+
+
+_SAMPLE, _SMALL_SAMPLE, _SAMPLE_BYTES = 1024, 64, 1 << 20
+_FEW_ROWS = 256
+_LOOK_EVERY = 1024
+
+
+class SequenceNumbers:
+    """``<instant>_<task>_<n>``; n goes on over all files that one task writes (docs/format/10-rules.md, "Rule 27")."""
+
+    def __init__(self, instant: str, task: int) -> None:
+        """Numbers of one task at one instant, from 0."""
+        self._prefix = f"{instant}_{task}_"
+        self._next = 0
+
+    def take(self, count: int) -> pa.StringArray:
+        """The next `count` numbers."""
+        numbers = pa.array(np.arange(self._next, self._next + count)).cast(pa.string())
+        self._next += count
+        # The published stubs take no texts among the arrays.
+        joined: pa.StringArray = pc.binary_join_element_wise(self._prefix, numbers, "")  # type: ignore[call-overload]
+        return joined
+
+
+def add_meta_columns(
+    rows: pa.Table, keys: pa.StringArray, *, instant: str, sequence: SequenceNumbers, partition: str, file_name: str
+) -> pa.Table:
+    """`rows` behind the five meta columns; those with one value take no room.
+
+    See docs/format/01-table.md, "Record columns".
+    """
+    count = rows.num_rows
+    meta = [constant(instant, count), sequence.take(count), keys, constant(partition, count)]
+    columns: list[Column] = [*meta, constant(file_name, count), *rows.columns]
+    fields = [
+        pa.field(field.name, column.type, field.nullable)
+        for field, column in zip(with_meta(rows.schema), columns, strict=True)
+    ]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def constant(value: str, count: int) -> pa.DictionaryArray[Any, Any]:
+    """A column of `count` times the same text, which takes next to no room and is never gathered."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32), pa.int32()), pa.array([value]))
+
+
+def open_writer(sink: BinaryIO, rows: pa.Table, options: FileOptions) -> pq.ParquetWriter:
+    """A writer of rows that ascend by record key; the Arrow schema is left out, see `SortedParquetFile.finish`.
+
+    Args:
+        rows: the first rows, which decide which columns get a dictionary, and how often pages are looked at.
+    """
+    schema = rows.schema
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression=_CODECS[options.codec],
+        use_dictionary=list(_dictionary_columns(rows)),  # type: ignore[arg-type]  # the stubs miss the list
+        data_page_size=options.page_bytes,
+        write_batch_size=_values_between_looks(rows, options.page_bytes),
+        write_page_index=True,
+        write_page_checksum=True,
+        sorting_columns=pq.SortingColumn.from_ordering(schema, [(RECORD_KEY, "ascending")]),
+        store_schema=False,
+    )
+
+
+def _dictionary_columns(rows: pa.Table) -> Iterator[str]:
+    """Leaf columns worth a dictionary: all but those whose values hardly repeat.
+
+    For them it takes up to half as long again to write a file, which is larger then.
+    """
+    width = rows.nbytes // max(1, rows.num_rows)
+    count = max(_SMALL_SAMPLE, min(_SAMPLE, _SAMPLE_BYTES // max(1, width)))
+    places = np.unique(np.linspace(0, max(0, rows.num_rows - 1), count).astype(np.int64))
+    sample = rows.take(pa.array(places, pa.int64())) if rows.num_rows > _FEW_ROWS else None
+    for field in rows.schema:
+        if field.name in (RECORD_KEY, COMMIT_SEQNO):
+            continue
+        if sample is None or pa.types.is_nested(field.type) or _repeats(sample.column(field.name), rows.num_rows):
+            yield from _leaves(field.name, field.type)
+
+
+def _repeats(sample: pa.ChunkedArray[Any], rows: int) -> bool:
+    """Whether about a quarter of `rows` values or fewer are distinct, from how many pairs of a sample are equal."""
+    if pa.types.is_dictionary(sample.type):
+        return True
+    repeated = len(sample) - pc.count_distinct(sample, mode="all").as_py()
+    return len(sample) ** 2 * 4 <= 2 * repeated * rows
+
+
+def _values_between_looks(rows: pa.Table, page_bytes: int) -> int:
+    """After how many values the writer looks whether a page is full: pages of large values would be far too large."""
+    widest = max((column.nbytes for column in rows.columns), default=0) // max(1, rows.num_rows)
+    return max(1, min(_LOOK_EVERY, page_bytes // max(1, widest)))
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
+    if pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    elif pa.types.is_map(kind):
+        yield f"{path}.key_value.key"
+        yield from _leaves(f"{path}.key_value.value", kind.item_type)
+    elif pa.types.is_struct(kind):
+        for child in kind.fields:
+            yield from _leaves(f"{path}.{child.name}", child.type)
+    else:
+        yield path
+
+
+def block_with_meta(plan: WritePlan, block: FileGroupChanges, sequence: SequenceNumbers) -> pa.Table:
+    """The block's rows as a log has them; a base file puts its own name in.
+
+    See docs/format/01-table.md, "Record columns".
+    """
+    return add_meta_columns(
+        block.rows,
+        block.keys,
+        instant=plan.instant,
+        sequence=sequence,
+        partition=block.group[0],
+        file_name=plan.file_id(block.group),
+    )

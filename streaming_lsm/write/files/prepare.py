@@ -1,0 +1,36 @@
+"""Prepare a data file: create its marker and the metadata file of its partition.
+
+See docs/format/01-table.md, "Markers".
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from streaming_lsm.errors import ConfigError
+from streaming_lsm.format.actions.commit import file_path
+from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
+from streaming_lsm.lock.markers import create_marker
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.partition_folders import table_around
+
+
+def prepare_data_file(storage: Storage, instant: str, partition: str, file_name: str) -> str:
+    """Create the marker and the partition metadata of a new data file; returns its path relative to the table.
+
+    Raises:
+        Fenced: the instant takes no more files.
+        ConfigError: the partition path leads into another table; its folders are not read as partitions.
+    """
+    other = table_around(storage, partition)
+    if other is not None:
+        raise ConfigError(
+            f"partition {partition!r} of {storage.uri} leads into {other!r}, a table of its own: change the partition "
+            "value, or move that table"
+        )
+    create_marker(storage, instant, partition, file_name)
+    path = file_path(partition, PARTITION_METADATA_NAME)
+    if not storage.exists(path):
+        with suppress(FileExistsError):  # another task was first
+            storage.put_if_absent(path, print_partition_metadata(instant, partition))
+    return file_path(partition, file_name)

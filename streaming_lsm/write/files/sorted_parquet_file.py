@@ -1,0 +1,128 @@
+"""One sorted Parquet file that grows row group by row group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from types import TracebackType
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_lsm.lock.heartbeat import check_still_inflight
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.write.files.parquet import open_writer
+from streaming_lsm.write.plan import FileOptions
+
+
+class SortedParquetFile:
+    """A Parquet file in the making; rows come ascending by record key.
+
+    It is durable once `finish` returned. Leaving the context without that removes it::
+
+        with SortedParquetFile(storage, path, options) as file:
+            file.append(rows)
+            size = file.finish(footer)
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        path: str,
+        options: FileOptions,
+        *,
+        instant: str | None = None,
+    ) -> None:
+        """Create the file, empty.
+
+        Args:
+            instant: checked to take files still once this one is there: a task may sleep for long after it made the
+                marker of the file, and what it creates after the commit nobody else removes.
+
+        Raises:
+            FileExistsError: it is there already.
+            Fenced: the instant takes no more files; this one is removed.
+        """
+        self.path = path
+        self.rows = 0
+        self._options = options
+        with ExitStack() as created:
+            self._sink: BinaryIO = created.enter_context(storage.create(path))
+            if instant is not None:
+                check_still_inflight(storage, instant)
+            self._created = created.pop_all()
+        self._writer: pq.ParquetWriter | None = None
+        self._open: list[pa.Table] = []
+        self._open_rows = 0
+        self._encoded = 0
+        self.buffered_bytes = 0
+
+    def __enter__(self) -> SortedParquetFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the file unless it was finished."""
+        unfinished = error or RuntimeError(f"{self.path} was left unfinished")
+        if self._writer is not None:
+            # Closing writes a footer to a file that is about to go, and so may fail as what went before did.
+            with suppress(OSError, pa.ArrowException):
+                self._writer.close()
+        self._created.__exit__(type(unfinished), unfinished, unfinished.__traceback__)
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, and an estimate of what the rows of the open row group will take."""
+        written = self._sink.tell()
+        return written + (self.buffered_bytes * written // self._encoded if self._encoded else self.buffered_bytes)
+
+    def append(self, rows: pa.Table) -> None:
+        """Take in rows; full row groups go to disk, the rest is held (`buffered_bytes` bytes)."""
+        self._open.append(rows)
+        self._open_rows += rows.num_rows
+        self.buffered_bytes += rows.nbytes
+        self.rows += rows.num_rows
+        while self._open_rows >= self._options.row_group_rows:
+            self._flush(self._options.row_group_rows)
+        if self._open_rows and self.buffered_bytes >= self._options.row_group_bytes:
+            self._flush(self._open_rows)
+
+    def _flush(self, rows: int) -> None:
+        table = pa.concat_tables(self._open)
+        if self._writer is None:  # not before there are rows, as they tell how columns are best written
+            self._writer = open_writer(self._sink, table, self._options)
+        group, rest = table.slice(0, rows), table.slice(rows)
+        self._writer.write_table(group, row_group_size=max(1, rows))
+        self._open = [rest] if rest.num_rows else []
+        self._open_rows = rest.num_rows
+        left = rest.nbytes if rest.num_rows else 0
+        self._encoded += self.buffered_bytes - left
+        self.buffered_bytes = left
+
+    def finish(self, footer: Mapping[str, str]) -> int:
+        """Write what is held and the footer, and flush the file to disk.
+
+        The footer's entries are added by themselves: pyarrow drops them together with the Arrow schema, which is
+        left out so that the columns' types are those of Parquet for every reader.
+
+        Args:
+            footer: key-value metadata. `append` must have been called once, if only with no rows, to say the columns.
+
+        Returns:
+            The file's size in bytes.
+        """
+        if self._writer is None and not self._open:
+            raise RuntimeError(f"{self.path}: a file without columns cannot be finished")
+        if self._open_rows:
+            self._flush(self._open_rows)
+        elif self._writer is None:
+            self._writer = open_writer(self._sink, self._open[0], self._options)
+        assert self._writer is not None
+        self._writer.add_key_value_metadata(dict(footer))
+        writer, self._writer = self._writer, None
+        writer.close()
+        size = int(self._sink.tell())
+        self._created.close()
+        return size

@@ -1,0 +1,1 @@
+"""Events on their way in: control columns, checks, tombstones, dead letters."""

@@ -1,0 +1,270 @@
+"""Checked events as Arrow batches of one shape: in memory, in a spilled run and between tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Column, Flags, Int64s, flags, int64s, pc, strings
+from streaming_lsm.errors import RecordError, SchemaError
+from streaming_lsm.format.table.file_names import BucketId
+from streaming_lsm.keys.bucket import bucket_ids
+from streaming_lsm.keys.dictionaries import codes_of, texts_of
+from streaming_lsm.schema import RECORD_KEY, fit
+from streaming_lsm.write.intake import control_columns
+from streaming_lsm.write.intake.tombstones import LastEvents, events_before, repeated_tombstones
+from streaming_lsm.write.plan import DELETE, WritePlan
+
+CODE = "_lsm_code"
+"""int64: number of the partition path, times the number of buckets, plus the bucket."""
+FLAGS = "_lsm_flags"
+"""uint8: 1 for a delete of any kind, else 0."""
+ARRIVAL = "_lsm_arrival_"
+"""int64, numbered from 0: what orders the events of a key, the most significant first."""
+
+
+@dataclass(frozen=True)
+class EventShape:
+    """The columns of checked events: the record key, three kinds of control columns, then the table's own.
+
+    Attributes:
+        schema: columns of the events; those of the table may be null, as in a delete.
+        rows: columns of the table.
+        key_column: the table's column that is the record key itself; it is held once, as the key.
+        arrivals: names of the arrival columns.
+    """
+
+    schema: pa.Schema
+    rows: pa.Schema
+    key_column: str | None
+    arrivals: tuple[str, ...]
+
+    @staticmethod
+    def of(plan: WritePlan) -> EventShape:
+        """The shape of a batch's events."""
+        shared = _key_column(plan)
+        arrivals = tuple(f"{ARRIVAL}{place}" for place in range(len(plan.arrival_fields)))
+        key, code, bits = pa.field(RECORD_KEY, pa.string()), pa.field(CODE, pa.int64()), pa.field(FLAGS, pa.uint8())
+        fields: list[pa.Field[Any]] = [key, code, bits, *(pa.field(name, pa.int64()) for name in arrivals)]
+        fields += [field.with_nullable(True) for field in plan.schema if field.name != shared]
+        return EventShape(pa.schema(fields), plan.schema, shared, arrivals)
+
+    def table_rows(self, events: pa.Table) -> pa.Table:
+        """The table's columns of events that are no deletes."""
+        names = (RECORD_KEY if name == self.key_column else name for name in self.rows.names)
+        return pa.table([events.column(name) for name in names], names=self.rows.names).cast(self.rows)
+
+
+def _key_column(plan: WritePlan) -> str | None:
+    if plan.keys.composite:
+        return None
+    (name,) = plan.keys.record_key_fields
+    # The merge rule looks for its ordering fields by their own names.
+    if name not in plan.schema.names or name in plan.rule.ordering_fields:
+        return None
+    return name if pa.types.is_string(plan.schema.field(name).type) else None
+
+
+def deleted_flags(events: pa.Table) -> Flags:
+    """Whether events are deletes, bool (rows,)."""
+    bits: npt.NDArray[np.uint8] = np.asarray(events.column(FLAGS), np.uint8)
+    return bits.astype(np.bool_)
+
+
+def codes(events: pa.Table | pa.RecordBatch) -> Int64s:
+    """The numbers of the events' file groups, int64 (rows,)."""
+    return np.asarray(events.column(CODE), np.int64)
+
+
+class Intake(Protocol):
+    """Where the events of one task come from."""
+
+    @property
+    def shape(self) -> EventShape:
+        """Their columns."""
+        ...
+
+    @property
+    def sorted_runs(self) -> bool:
+        """Whether each batch is sorted."""
+        ...
+
+    @property
+    def last_events(self) -> LastEvents:
+        """The last event of each topic partition so far."""
+        ...
+
+    def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The events of a batch that count."""
+        ...
+
+    def group(self, code: int) -> BucketId:
+        """The file group that events are numbered for."""
+        ...
+
+
+class EventIntake:
+    """Checks the batches of one task and gives them the shape of events.
+
+    Attributes:
+        shape: the events' columns.
+        sorted_runs: whether each batch is sorted: they come as they are.
+        last_events: the last event of each topic partition so far, that before the batch included.
+    """
+
+    def __init__(self, plan: WritePlan) -> None:
+        """An intake for one task of `plan`."""
+        self._plan = plan
+        self._numbers: dict[str, int] = {}
+        self._paths: list[str] = []
+        self._row_schema = pa.schema([field.with_nullable(True) for field in plan.schema])
+        self.shape = EventShape.of(plan)
+        self.sorted_runs = False
+        self.last_events: LastEvents = events_before(plan.open_deletes)
+
+    def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The events of a batch with the table's columns and, optionally, control columns; nothing is copied.
+
+        Tombstones that only repeat the delete before them are left out; then the others are copied.
+
+        Raises:
+            RecordError: null or empty record key, null ordering value, unusable partition value.
+            SchemaError: a column is missing or of another type.
+        """
+        plan = self._plan
+        deleted, tombstone = self._deleted(batch), _flags(batch, control_columns.TOMBSTONE)
+        keys = plan.keys.record_keys(batch)
+        rows = self._fit(batch)
+        self._check_values(rows, keys, deleted)
+        arrival = [pa.array(_arrival(batch, name)) for name in plan.arrival_fields]
+        code = self._codes(batch, keys)
+        repeats, self.last_events = repeated_tombstones(batch, keys, deleted & ~tombstone, tombstone, self.last_events)
+        values = [rows.column(name) for name in self.shape.schema.names[3 + len(arrival) :]]
+        columns: list[pa.Array[Any]] = [keys, pa.array(code), pa.array(deleted.view(np.uint8)), *arrival, *values]
+        events = pa.RecordBatch.from_arrays(columns, schema=self.shape.schema)
+        return events.filter(pa.array(~repeats)) if repeats.any() else events
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The partition paths so far, by number."""
+        return self._paths
+
+    def group(self, code: int) -> BucketId:
+        """The file group that events are numbered for."""
+        number, bucket = divmod(code, self._plan.config.num_buckets)
+        return self._paths[number], bucket
+
+    def _codes(self, batch: pa.RecordBatch, keys: pa.StringArray) -> Int64s:
+        table = self._plan.config
+        paths = self._plan.keys.partition_paths(batch)
+        numbers = np.array([self._number(path) for path in texts_of(paths)], np.int64)
+        buckets = bucket_ids(keys, table.record_key_fields, table.hash_fields, table.num_buckets)
+        return numbers[codes_of(paths)] * table.num_buckets + buckets
+
+    def _number(self, path: str) -> int:
+        if path not in self._numbers:
+            self._numbers[path] = len(self._paths)
+            self._paths.append(path)
+        return self._numbers[path]
+
+    def _deleted(self, batch: pa.RecordBatch) -> Flags:
+        if self._plan.operation == DELETE:
+            return np.ones(batch.num_rows, np.bool_)
+        flagged = self._plan.rule.deletes(batch)
+        return flagged | _flags(batch, control_columns.DELETE) | _flags(batch, control_columns.TOMBSTONE)
+
+    def _fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The table's columns; a delete may lack all that neither key nor order needs."""
+        missing = [field for field in self._row_schema if batch.schema.get_field_index(field.name) < 0]
+        if self._plan.operation == DELETE:
+            for field in missing:
+                batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
+        return fit(batch, self._row_schema)
+
+    def _check_values(self, rows: pa.RecordBatch, keys: pa.StringArray, deleted: Flags) -> None:
+        kept = pa.array(~deleted)
+        required = {field.name for field in self._plan.schema if not field.nullable}
+        for name in sorted(required.union(self._plan.rule.ordering_fields)):
+            missing = pc.and_(pc.is_null(rows.column(name)), kept)
+            if pc.any(missing).as_py():
+                key = keys[pc.index(missing, True).as_py()].as_py()
+                what = "ordering field" if name in self._plan.rule.ordering_fields else "required column"
+                raise RecordError(f"{what} {name!r} is null in the row with key {key!r}; every upserted row needs it")
+        self._check_delete_order(rows, keys, deleted)
+        self._check_text(rows, keys)
+
+    def _check_text(self, rows: pa.RecordBatch, keys: pa.StringArray) -> None:
+        """Text that is no UTF-8 would be written, and then be readable by nobody."""
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            if has_text(column.type) and not _is_valid(column):
+                key = keys[_first_invalid(column)].as_py()
+                raise RecordError(
+                    f"column {name!r} holds text that is not UTF-8 in the row with key {key!r}; decode it first"
+                )
+
+    def _check_delete_order(self, rows: pa.RecordBatch, keys: pa.StringArray, deleted: Flags) -> None:
+        nulls = [np.asarray(pc.is_null(rows.column(name))) for name in self._plan.rule.ordering_fields]
+        if len(nulls) < 2:
+            return
+        partly = deleted & np.logical_or.reduce(nulls) & ~np.logical_and.reduce(nulls)
+        if partly.any():
+            key = keys[int(np.argmax(partly))].as_py()
+            fields = ", ".join(self._plan.rule.ordering_fields)
+            raise RecordError(f"the delete of key {key!r} has some of the ordering fields {fields}; give all or none")
+
+
+def event_keys(events: pa.Table) -> pa.StringArray:
+    """The record keys of events as one array."""
+    return strings(events.column(RECORD_KEY))
+
+
+def has_text(kind: pa.DataType) -> bool:
+    """Whether values of a type hold text at any depth."""
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return True
+    return any(has_text(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _is_valid(column: pa.Array[Any]) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _first_invalid(column: pa.Array[Any]) -> int:
+    """Row of the first text that is not UTF-8; there is one."""
+    begin, end = 0, len(column)
+    while end - begin > 1:
+        middle = (begin + end) // 2
+        # Taken, not sliced: a slice of a list is checked with all its list's values.
+        half = column.take(np.arange(begin, middle))
+        begin, end = (middle, end) if _is_valid(half) else (begin, middle)
+    return begin
+
+
+def _flags(batch: pa.RecordBatch, name: str) -> Flags:
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        return np.zeros(batch.num_rows, np.bool_)
+    return flags(batch.column(index))
+
+
+def _arrival(batch: pa.RecordBatch, name: str) -> Int64s:
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        raise SchemaError(f"arrival column {name!r} is missing; the batch has {', '.join(batch.schema.names)}")
+    column: Column = batch.column(index)
+    signed = pa.types.is_integer(column.type) and column.type != pa.uint64()
+    if column.null_count or not (signed or pa.types.is_timestamp(column.type)):
+        raise SchemaError(
+            f"arrival column {name!r} is {column.type} with {column.null_count} nulls: cast it to a whole number of at "
+            "most 64 bits with sign, or to a timestamp, and fill it"
+        )
+    return int64s(column)

@@ -1,0 +1,118 @@
+"""Tombstones that only repeat a delete: those whose event before, in the same topic partition, deletes the same key.
+
+A Debezium delete carries an ordering value and is followed by a tombstone of the same key, which carries none.
+Taken for a delete of its own the tombstone would remove rows that are newer than the delete. Which event comes before
+is told by the offsets, over the batches of a task and from one commit to the next. Events that were set aside as dead
+letters are not there: they part nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
+from streaming_lsm.write.intake import control_columns
+from streaming_lsm.write.plan import OpenDeletes
+
+_POSITION = (control_columns.TOPIC, control_columns.TOPIC_PARTITION, control_columns.OFFSET)
+
+
+@dataclass(frozen=True, slots=True)
+class LastEvent:
+    """The last event that a task saw of one topic partition.
+
+    Attributes:
+        offset: its offset.
+        deleted_key: the record key it deletes; None unless it is a delete that a tombstone may follow.
+    """
+
+    offset: int
+    deleted_key: str | None
+
+
+_UNKNOWN = LastEvent(-1, None)
+
+LastEvents = Mapping[str, LastEvent]
+"""By source, ``topic/partition``."""
+
+
+def open_deletes(before: OpenDeletes, tasks: Iterable[LastEvents]) -> dict[str, str]:
+    """What the next batch has to know, from what the tasks of this one saw; sources without events stay."""
+    last: dict[str, LastEvent] = {}
+    for events in tasks:
+        for source, event in events.items():
+            if source not in last or last[source].offset < event.offset:
+                last[source] = event
+    kept = {source: key for source, key in before.items() if source not in last}
+    return kept | {source: event.deleted_key for source, event in last.items() if event.deleted_key is not None}
+
+
+def newest_events(before: LastEvents, after: LastEvents) -> LastEvents:
+    """The later one of two last events of each source."""
+    newer = {source: new for source, new in after.items() if new.offset > before.get(source, _UNKNOWN).offset}
+    return {**before, **newer}
+
+
+def events_before(deletes: OpenDeletes) -> LastEvents:
+    """The events before a batch, as far as tombstones could follow them. Their offsets are known no more: below all."""
+    return {source: LastEvent(-1, key) for source, key in deletes.items()}
+
+
+def repeated_tombstones(
+    batch: pa.RecordBatch, keys: pa.StringArray, deletes: Flags, tombstone: Flags, before: LastEvents
+) -> tuple[Flags, LastEvents]:
+    """Which tombstones say nothing new, and what has to be known when the next batch comes.
+
+    Args:
+        batch: events. Those that do not say where they come from are never answered and answer nothing.
+        keys: their record keys.
+        deletes: bool (rows,), the deletes that a tombstone may follow.
+        tombstone: bool (rows,).
+        before: the last event of each topic partition so far.
+
+    Returns:
+        bool (rows,), and `before` with the events of the batch.
+    """
+    repeats = np.zeros(batch.num_rows, np.bool_)
+    if not has_sources(batch.schema):
+        return repeats, before
+    rows, begins = _by_source(batch)
+    later = np.flatnonzero(tombstone[rows[1:]] & deletes[rows[:-1]] & ~begins[1:]) + 1
+    one, other = (keys.take(pa.array(rows[places], pa.int64())) for places in (later - 1, later))
+    repeats[rows[later]] = flags(pc.equal(one, other))
+    found = {}
+    for begin, end in pairwise([*np.flatnonzero(begins).tolist(), len(rows)]):
+        first, last = int(rows[begin]), int(rows[end - 1])
+        topic, partition, offset = (batch.column(name)[first].as_py() for name in _POSITION)
+        known = before.get(f"{topic}/{partition}", _UNKNOWN)
+        repeats[first] = tombstone[first] and known.offset < offset and known.deleted_key == keys[first].as_py()
+        deleted_key = keys[last].as_py() if deletes[last] else None
+        found[f"{topic}/{partition}"] = LastEvent(batch.column(control_columns.OFFSET)[last].as_py(), deleted_key)
+    return repeats, newest_events(before, found)
+
+
+def has_sources(schema: pa.Schema) -> bool:
+    """Whether events say which topic partition and offset they come from, and which of them are tombstones."""
+    return {*_POSITION, control_columns.TOMBSTONE} <= set(schema.names)
+
+
+def _by_source(batch: pa.RecordBatch) -> tuple[Int64s, Flags]:
+    """The rows by topic partition and offset, without those that do not say all of it.
+
+    Returns:
+        int64, row numbers; bool, whether a topic partition begins there.
+    """
+    known = np.logical_and.reduce([flags(pc.is_valid(batch.column(name))) for name in _POSITION])
+    rows = np.flatnonzero(known)
+    topic, partition, offset = (batch.column(name) for name in _POSITION)
+    numbers = [int64s(column)[rows] for column in (pc.dictionary_encode(topic).indices, partition, offset)]
+    order = np.lexsort(numbers[::-1])
+    begins = np.ones(len(rows), np.bool_)
+    if len(rows):
+        begins[1:] = np.logical_or.reduce([np.diff(column[order]) != 0 for column in numbers[:2]])
+    return rows[order], begins

@@ -1,0 +1,352 @@
+"""Sorted runs of checked events on their way from the tasks that read a batch to the tasks that write it.
+
+A task that reads checks its rows, sorts them, leaves out what can no longer count, and sends what remains as compressed
+Arrow messages, each of them to one task that writes. A message travels as a row of cells: however many rows Spark puts
+into one transfer to a worker, their number bounds its size.
+
+When a task that reads runs again, as its output was lost, what it sends depends on its input and on nothing else (no
+times, no random numbers). The input may come in another order where what the query reads is not deterministic; then
+messages are cut elsewhere, too. A task that writes takes all cells of a sender from one run of it, and all rows of a
+key go to one such task, so that each key is decided within one order: by the ordering fields, and among equal values by
+the arrival in that order.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Int64s, gathered, pc, strings
+from streaming_lsm.format.table.file_names import BucketId, WriteToken
+from streaming_lsm.keys.dictionaries import codes_of
+from streaming_lsm.schema import RECORD_KEY
+from streaming_lsm.write.buffer.budget import Budget, Meter
+from streaming_lsm.write.buffer.pending_batches import PendingBatches
+from streaming_lsm.write.buffer.record_buffer import RecordBuffer
+from streaming_lsm.write.buffer.row_sizes import cuts, row_sizes
+from streaming_lsm.write.buffer.sorting import ORDER_BYTES, Positions, gather, reduced, sort_events
+from streaming_lsm.write.intake.dead_letters import DeadLetterBox
+from streaming_lsm.write.intake.events import CODE, EventIntake, EventShape, codes
+from streaming_lsm.write.intake.tombstones import LastEvents, newest_events
+from streaming_lsm.write.numbers import TaskNumbers, Timed
+from streaming_lsm.write.partition_writer import CollectedRows, WriteResult, write_collected
+from streaming_lsm.write.plan import LiveGroups, WritePlan
+from streaming_lsm.write.shuffle.routing import positions_by_task, tasks_of
+
+TASK = "task"
+_TYPES: dict[str, pa.DataType] = {
+    TASK: pa.int32(),
+    "source": pa.int32(),
+    "place": pa.int32(),
+    "left": pa.int32(),
+    "run": pa.bool_(),
+    "data": pa.binary(),
+}
+CELLS = pa.schema(_TYPES)
+"""A cell: which task writes it, which task sends it, its place among the cells that one sends to the other, how many
+cells of its message follow, whether that is part of a run (else a `SenderReport` or `LiveGroups`), and its bytes."""
+CELL_BYTES = 4096
+
+_MESSAGE_BYTES = 1 << 20
+_DRIVER = -1
+"""The driver's number among the tasks that send."""
+_PATHS = b"lsm.paths"
+_SORTED = b"lsm.sorted"
+_SAMPLE = 4096
+_CHECKED_ROWS, _CHECKED_BYTES = 1 << 15, 4 << 20
+_WRITE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_READ = pa.ipc.IpcReadOptions(use_threads=False)
+
+
+@dataclass(frozen=True)
+class SenderReport:
+    """What a task that sends has to say in the end.
+
+    Attributes:
+        numbers: rows taken in, and memory.
+        last_events: the last event of each topic partition.
+        size: bytes of the rows taken in.
+    """
+
+    numbers: TaskNumbers
+    last_events: LastEvents
+    size: int
+
+
+class RunSender:
+    """Sends the rows of one task."""
+
+    def __init__(self, plan: WritePlan, tasks: int, source: int) -> None:
+        """A sender to `tasks` tasks; `source` is its own number."""
+        self._plan, self._tasks, self._source = plan, tasks, source
+        self._intake = EventIntake(plan)
+        self._letters = DeadLetterBox(plan, WriteToken(source, 0, 0))
+        self._held = PendingBatches(self._intake.shape.schema, Budget(plan.buffer_bytes))
+        self._meter = Meter()
+        self._places = [0] * tasks
+        self._rows_in = self._bytes_in = 0
+
+    def send(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Cells of all rows of `batches`, which have the table's types; the last ones hold a `SenderReport`.
+
+        Raises:
+            RecordError, SchemaError: see `EventIntake.check` and `DeadLetterBox.divert`.
+        """
+        yield from self._runs(batches)
+        # No times: when a task runs again, Spark compares a checksum of its rows with that of the first run. Where they
+        # differ it runs the tasks that took them again, or gives the batch up.
+        numbers = TaskNumbers(rows_in=self._rows_in, peak_bytes=self._meter.peak)
+        last = pickle.dumps(SenderReport(numbers, self._intake.last_events, self._bytes_in))
+        yield self._cells(self._source % self._tasks, pa.py_buffer(last), run=False)
+
+    def _runs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in _joined(batches):
+            placed = self._letters.divert(batch)
+            if placed.num_rows == 0:
+                continue
+            events = self._intake.check(placed)
+            self._rows_in += placed.num_rows
+            self._bytes_in += events.nbytes
+            for part in self._held.parts(events):
+                if self._held.rows and not self._held.takes(part):
+                    yield from self._run()
+                self._held.add(part)
+                self._meter.count("events", self._held.bytes)
+        if self._held.rows:
+            yield from self._run()
+        self._letters.post()
+
+    def _run(self) -> Iterator[pa.RecordBatch]:
+        """Everything that waits, in one order, to each task what it writes."""
+        self._meter.count("sort", self._held.sorting - self._held.bytes)
+        events = self._held.take()
+        order = self._order(events) if _repeats(events) else None
+        self._meter.count("sort", ORDER_BYTES * len(events))
+        sizes = row_sizes(events)
+        for task, positions in enumerate(self._by_task(codes(events), order)):
+            for first, last in cuts(np.cumsum(sizes[positions]), 0, len(positions), _MESSAGE_BYTES):
+                message = self._message(gather(events, positions[first:last]), is_sorted=order is not None)
+                yield self._cells(task, message, run=True)
+        self._meter.count("sort", 0)
+        self._meter.count("events", 0)
+
+    def _order(self, events: pa.Table) -> Positions:
+        """The rows that may still count, by file group and key."""
+        found = sort_events(events, self._intake.shape)
+        return reduced(events, found, self._plan.rule) if self._plan.combine else found.order
+
+    def _by_task(self, code: Int64s, order: Positions | None) -> Iterator[Positions]:
+        """Each task's rows in order; in the order in which they came where there is none."""
+        number, bucket = np.divmod(code if order is None else code[order], self._plan.config.num_buckets)
+        task = tasks_of(pa.array(self._intake.paths, pa.string()), number, bucket, self._tasks)
+        for places in positions_by_task(task, self._tasks):
+            yield places if order is None else order[places]
+
+    def _message(self, events: pa.Table, *, is_sorted: bool) -> pa.Buffer:
+        names = self._intake.paths
+        used = range(len(names)) if len(names) == 1 else np.unique(codes(events) // self._plan.config.num_buckets)
+        told = {
+            _PATHS: json.dumps({str(number): names[number] for number in used}).encode(),
+            _SORTED: b"1" if is_sorted else b"",
+        }
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, events.schema.with_metadata(told), options=_WRITE) as writer:
+            writer.write_table(events)
+        return sink.getvalue()
+
+    def _cells(self, task: int, message: pa.Buffer, *, run: bool) -> pa.RecordBatch:
+        cells = _cut_message(message, task, self._source, self._places[task], run=run)
+        self._places[task] += cells.num_rows
+        return cells
+
+
+def _cut_message(message: pa.Buffer, task: int, source: int, place: int, *, run: bool) -> pa.RecordBatch:
+    """The cells of one message; `place` is that of the first of them."""
+    offsets = np.minimum(np.arange(0, message.size + CELL_BYTES, CELL_BYTES), message.size).astype(np.int32)
+    count = len(offsets) - 1
+    data = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets.tobytes()), message])
+    same = (np.full(count, value, np.int32) for value in (task, source))
+    own = (np.arange(place, place + count, dtype=np.int32), np.arange(count, dtype=np.int32)[::-1].copy())
+    columns = [*map(pa.array, same), *map(pa.array, own), pa.array(np.full(count, run)), data]
+    return pa.RecordBatch.from_arrays(columns, schema=CELLS)
+
+
+def group_cells(plan: WritePlan, tasks: int) -> Iterator[pa.RecordBatch]:
+    """Cells with the `LiveGroups` of each task, for a plan whose `groups_follow`; the driver makes them.
+
+    A closure of Spark is the same for all tasks. In a table of many file groups it would carry all of them to each.
+    """
+    groups = list(plan.file_ids.items())
+    paths = pa.array([path for (path, _), _ in groups], pa.string()).dictionary_encode()
+    bucket = np.array([bucket for (_, bucket), _ in groups], np.int64)
+    task = tasks_of(strings(paths.dictionary), codes_of(paths), bucket, tasks)
+    for each, positions in enumerate(positions_by_task(task, tasks)):
+        file_ids = dict(groups[position] for position in positions.tolist())
+        bases = {group: plan.bases[group] for group in file_ids if group in plan.bases} if plan.bases else {}
+        told = pickle.dumps(LiveGroups(file_ids, bases))
+        yield _cut_message(pa.py_buffer(told), each, _DRIVER, 0, run=False)
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches: checking one takes as long as checking some thousand rows."""
+    for table in gathered(batches, _CHECKED_ROWS, _CHECKED_BYTES):
+        yield from table.combine_chunks().to_batches()
+
+
+def _repeats(events: pa.Table) -> bool:
+    """Whether sorting is worth it before the rows are sent, as about a third of them could stay behind.
+
+    Told from how many pairs of a sample are equal: two of them are as likely as one in the number of distinct keys.
+    """
+    places = np.unique(np.linspace(0, len(events) - 1, _SAMPLE).astype(np.int64))
+    keys = events.column(RECORD_KEY).take(pa.array(places, pa.int64()))
+    pairs = len(keys) - int(pc.count_distinct(keys).as_py())
+    return len(keys) ** 2 < 2 * pairs * 1.25 * len(events)
+
+
+class RunReceiver:
+    """Puts messages together again; stands where a buffer expects an `EventIntake`.
+
+    Attributes:
+        shape: columns of the events.
+        sorted_runs: whether all of them came sorted.
+        last_events: the last event of each topic partition, as the senders that report here saw it.
+        sent: what those senders had to say.
+        groups: the file groups that this task writes, where they do not come with the plan.
+    """
+
+    def __init__(self, plan: WritePlan) -> None:
+        """A receiver for one task of `plan`."""
+        self._buckets = plan.config.num_buckets
+        self._numbers: dict[str, int] = {}
+        self._paths: list[str] = []
+        self._unfinished: dict[int, list[pa.Buffer]] = {}
+        self._places: dict[int, int] = {}
+        self.shape = EventShape.of(plan)
+        self.sorted_runs = True
+        self.last_events: LastEvents = {}
+        self.sent: list[SenderReport] = []
+        self.groups: LiveGroups | None = None
+
+    def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """`batch`: it was checked where it came from."""
+        return batch
+
+    def group(self, code: int) -> BucketId:
+        """The file group that events are numbered for."""
+        number, bucket = divmod(code, self._buckets)
+        return self._paths[number], bucket
+
+    def receive(self, cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The events in `cells`.
+
+        Raises:
+            RuntimeError: cells of a sender come in another order than it sent them, or not all of them come.
+        """
+        for batch in cells:
+            yield from self._take(batch)
+        if any(self._unfinished.values()):
+            raise RuntimeError("rows were lost on the way between two tasks: run the batch again")
+
+    def _take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        source, place, left = (np.asarray(batch.column(name)) for name in ("source", "place", "left"))
+        # Spark may be set to hand over 64-bit offsets.
+        offsets, data = _bytes_of(batch.column("data").cast(pa.binary()))
+        ends = np.flatnonzero((left == 0) | np.append(source[1:] != source[:-1], True)) + 1
+        for begin, end in pairwise([0, *ends.tolist()]):
+            self._check_place(int(source[begin]), place[begin:end])
+            parts = self._unfinished.setdefault(int(source[begin]), [])
+            parts.append(data.slice(int(offsets[begin]), int(offsets[end] - offsets[begin])))
+            if left[end - 1] == 0:
+                message = parts[0] if len(parts) == 1 else pa.py_buffer(b"".join(parts))
+                parts.clear()
+                yield from self._open(message, is_run=batch.column("run")[begin].as_py())
+
+    def _check_place(self, source: int, places: npt.NDArray[np.int32]) -> None:
+        expected = self._places.get(source, 0)
+        if places[0] != expected or places[-1] - places[0] != len(places) - 1:
+            raise RuntimeError(
+                f"task {source} sent cell {expected} next, and cell {places[0]} came: run the batch again"
+            )
+        self._places[source] = expected + len(places)
+
+    def _open(self, message: pa.Buffer, *, is_run: bool) -> Iterator[pa.RecordBatch]:
+        if not is_run:
+            self._hear(pickle.loads(message))
+            return
+        with pa.ipc.open_stream(message, options=_READ) as reader:
+            told = reader.schema.metadata
+            self.sorted_runs &= bool(told[_SORTED])
+            numbers = {int(number): self._number(path) for number, path in json.loads(told[_PATHS]).items()}
+            for batch in reader:
+                yield self._renumbered(batch, numbers)
+
+    def _hear(self, report: SenderReport | LiveGroups) -> None:
+        if isinstance(report, LiveGroups):
+            self.groups = report
+            return
+        self.sent.append(report)
+        self.last_events = newest_events(self.last_events, report.last_events)
+
+    def _number(self, path: str) -> int:
+        if path not in self._numbers:
+            self._numbers[path] = len(self._paths)
+            self._paths.append(path)
+        return self._numbers[path]
+
+    def _renumbered(self, batch: pa.RecordBatch, numbers: dict[int, int]) -> pa.RecordBatch:
+        """`batch` with this task's numbers of the partition paths instead of the sender's."""
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        if any(old != new for old, new in numbers.items()):
+            table = np.zeros(max(numbers) + 1, np.int64)
+            table[list(numbers)] = list(numbers.values())
+            number, bucket = np.divmod(codes(batch), self._buckets)
+            columns[CODE] = pa.array(table[number] * self._buckets + bucket)
+        return pa.RecordBatch.from_arrays(list(columns.values()), schema=self.shape.schema)
+
+
+def _bytes_of(column: pa.Array[Any]) -> tuple[npt.NDArray[np.int32], pa.Buffer]:
+    """Where each value begins, int32 (rows + 1,), and the bytes of all values; nothing is copied."""
+    _, offsets, data = column.buffers()
+    assert offsets is not None
+    assert data is not None
+    return np.frombuffer(memoryview(offsets), np.int32, len(column) + 1, column.offset * 4), data
+
+
+def write_received(
+    plan: WritePlan, cells: Iterable[pa.RecordBatch], token: WriteToken
+) -> tuple[WriteResult, list[SenderReport]]:
+    """Write what other tasks sent to this one.
+
+    Returns:
+        What was written, and what those senders that report to this task had to say.
+
+    Raises:
+        LsmError: see `write_partition`.
+    """
+    receiver, received = RunReceiver(plan), Timed(cells)
+    buffer = RecordBuffer(plan, receiver)
+    begun = perf_counter()
+    try:
+        for events in receiver.receive(received):
+            buffer.append(events)
+    except BaseException:
+        buffer.close()
+        raise
+    spent = perf_counter() - begun - received.seconds
+    collected = CollectedRows(buffer, DeadLetterBox(plan, token), received.seconds, spent)
+    if plan.groups_follow:
+        if receiver.groups is None:  # every bucket would get a second file group
+            buffer.close()
+            raise RuntimeError("the file groups of a task were lost on the way to it: run the batch again")
+        plan = plan.with_groups(receiver.groups)
+    return write_collected(plan, collected, token), receiver.sent

@@ -1,0 +1,212 @@
+"""``lsm``: what is printed, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import streaming_lsm
+from streaming_lsm import LsmTable
+from streaming_lsm.cli.commands import main
+from streaming_lsm.cli.options_page import options_page
+from tests.support.small_tables import create, rows
+
+HOLDER = """
+import sys
+
+class Holder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{module}":
+            {hold}
+
+sys.meta_path.insert(0, Holder())
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> LsmTable:
+    found = create(tmp_path / "orders")
+    found.upsert(rows(("b", "FR", 1, 1), ("a", "FR", 1, 2), ("c", "DE", 1, 3)))
+    found.upsert(rows(("a", "FR", 2, 20)))
+    return found
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert main(arguments) == code
+    out, err = capsys.readouterr()
+    assert bool(err) == bool(code), err
+    return err if code else out
+
+
+def path_of(table: LsmTable) -> str:
+    return table.path.removeprefix("file://")
+
+
+def test_json_lines_are_sorted_by_partition_and_key(table: LsmTable, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "read", path_of(table), "--format", "jsonl").splitlines() == [
+        '{"country": "DE", "id": "c", "qty": 3, "ts": 1}',
+        '{"country": "FR", "id": "a", "qty": 20, "ts": 2}',
+        '{"country": "FR", "id": "b", "qty": 1, "ts": 1}',
+    ]
+
+
+def test_columns_filter_meta_and_time_are_heeded(table: LsmTable, capsys: pytest.CaptureFixture[str]) -> None:
+    first = table.timeline.completed_writes[0].requested
+    shown = run(
+        capsys,
+        *("read", table.path, "--columns", "qty,id", "--where", "qty < 3 and country == 'FR'"),
+        *("--as-of", first, "--format", "jsonl"),
+    )
+    assert [json.loads(line) for line in shown.splitlines()] == [{"id": "a", "qty": 2}, {"id": "b", "qty": 1}]
+    (line,) = run(
+        capsys, "read", table.path, "--meta", "--columns", "id", "--where", "id == 'c'", "--format", "jsonl"
+    ).splitlines()
+    assert json.loads(line)["_hoodie_commit_time"] == first
+    assert len(json.loads(line)) == 6
+
+
+def test_the_table_format_shows_headings_values_and_what_is_hidden(
+    table: LsmTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = run(capsys, "read", path_of(table)).splitlines()
+    assert lines[0].split() == ["id", "country", "ts", "qty"]
+    assert sorted(line.split() for line in lines[1:]) == [
+        ["a", "FR", "2", "20"],
+        ["b", "FR", "1", "1"],
+        ["c", "DE", "1", "3"],
+    ]
+    table.upsert(rows(*((f"k{number}", "DE", 1, number) for number in range(60))))
+    assert run(capsys, "read", path_of(table)).splitlines()[-1].startswith("… and 13 more rows")
+
+
+def test_files_are_written_in_every_format(table: LsmTable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("jsonl", "csv", "parquet", "table"):
+        assert run(capsys, "read", path_of(table), "--format", name, "--output", str(tmp_path / name)) == ""
+    snapshot = table.scan().to_arrow()
+    assert pq.read_table(tmp_path / "parquet").equals(snapshot)
+    assert pa.csv.read_csv(tmp_path / "csv")["id"].to_pylist() == snapshot["id"].to_pylist()
+    assert len((tmp_path / "jsonl").read_text().splitlines()) == 3
+
+
+def test_csv_goes_to_the_screen(table: LsmTable, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert main(["read", path_of(table), "--format", "csv", "--columns", "id", "--where", "id == 'c'"]) == 0
+    assert capfdbinary.readouterr().out == b'"id"\n"c"\n'
+
+
+def test_the_timeline_lists_actions_with_their_numbers(table: LsmTable, capsys: pytest.CaptureFixture[str]) -> None:
+    heading, first, second = run(capsys, "timeline", path_of(table)).splitlines()
+    assert heading.split()[:5] == ["requested", "completed", "action", "state", "operation"]
+    instant = table.timeline.completed_writes[0]
+    assert first.split()[:5] == [instant.requested, instant.completed, "deltacommit", "completed", "UPSERT"]
+    assert second.split()[5:8] == ["1", "1", "0"]
+
+
+def test_the_options_page_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "options") == options_page()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--columns", "nope"], "'nope'"),
+        (["--where", "qty >"], "qty >"),
+        (["--where", "open('x')"], "open('x')"),
+        (["--where", "nope > 1"], "nope"),
+        (["--as-of", "soon"], "'soon'"),
+        (["--format", "parquet"], "--output"),
+        (["--format", "jsonl", "--output", "/nowhere/at/all"], "/nowhere/at/all"),
+        (["--format", "parquet", "--output", "/nowhere/at/all"], "lsm:"),
+        (["--begin", "000"], "snapshot does not go with --begin"),
+        (["--end", "000"], "snapshot does not go with --end"),
+        (["--query-type", "read_optimized", "--begin", "000", "--end", "1"], "--begin, --end"),
+        (["--query-type", "incremental"], "--begin"),
+        (["--query-type", "incremental", "--begin", "000", "--as-of", "2026-11-20"], "--as-of"),
+        (["--query-type", "cdc", "--begin", "000", "--columns", "id"], "--columns"),
+        (["--query-type", "cdc", "--begin", "000", "--where", "qty > 1", "--meta"], "--where, --meta"),
+    ],
+    ids=str,
+)
+def test_what_the_user_can_mend_is_one_line_and_code_2(
+    table: LsmTable, arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = run(capsys, "read", path_of(table), *arguments, code=2)
+    assert error.startswith("lsm: ")
+    assert named in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("verb", ["read", "timeline"])
+def test_a_path_that_is_no_table_is_code_2(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert str(tmp_path / "none") in run(capsys, verb, str(tmp_path / "none"), code=2)
+    assert not (tmp_path / "none").exists()
+
+
+def test_nested_columns_are_no_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    schema = pa.schema(
+        [("id", pa.string()), ("country", pa.string()), ("ts", pa.int64()), ("tags", pa.list_(pa.string()))]
+    )
+    nested = create(tmp_path, schema)
+    nested.upsert(pa.table([["a"], ["DE"], [1], [["t"]]], schema=schema))
+    assert "'tags'" in run(capsys, "read", str(tmp_path), "--format", "csv", code=2)
+    assert run(capsys, "read", str(tmp_path), "--format", "jsonl", "--columns", "tags") == '{"tags": ["t"]}\n'
+
+
+def test_looking_changes_nothing(table: LsmTable, capsys: pytest.CaptureFixture[str]) -> None:
+    root = Path(path_of(table))
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    run(capsys, "read", path_of(table))
+    run(capsys, "timeline", path_of(table))
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"lsm {streaming_lsm.__version__}\n"
+
+
+def test_without_rich_the_same_lines_are_printed(
+    table: LsmTable, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verbs = [("read", path_of(table)), ("timeline", path_of(table)), ("compact", "--dry-run", path_of(table))]
+    with_rich = [run(capsys, *verb) for verb in verbs]
+    for module in ("rich", "rich.console", "rich.table"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert [run(capsys, *verb) for verb in verbs] == with_rich
+
+
+def test_a_value_that_looks_like_markup_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = create(tmp_path / "orders")
+    found.upsert(rows(("[/b]", "FR", 1, 1), ("[red]a", "FR", 1, 2), (":smile:", "FR", 1, 3)))
+    shown = run(capsys, "read", path_of(found), "--columns", "id").split()
+    assert sorted(shown) == [":smile:", "[/b]", "[red]a", "id"]
+
+
+@pytest.mark.parametrize("at", ["import", "verb"])
+def test_ctrl_c_ends_a_verb_in_one_line_with_status_130(table: LsmTable, tmp_path: Path, at: str) -> None:
+    """The process is held at a moment of its run by a module that is imported then, and interrupted there."""
+    hold = f"import pathlib, time; pathlib.Path({str(tmp_path / 'held')!r}).touch(); time.sleep(60)"
+    module = "streaming_lsm.cli.commands" if at == "import" else "rich.console"
+    (tmp_path / "sitecustomize.py").write_text(HOLDER.format(module=module, hold=hold))
+    search = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    verb = subprocess.Popen(
+        [sys.executable, "-m", "streaming_lsm", "read", path_of(table)],
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": search},
+    )  # fmt: skip
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "held").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    verb.send_signal(signal.SIGINT)
+    assert verb.communicate(timeout=30) == ("", "lsm: interrupted\n")
+    assert verb.returncode == 130

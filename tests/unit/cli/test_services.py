@@ -1,0 +1,97 @@
+"""``lsm compact`` and ``lsm clean``: what they do, and what they say when nothing is due."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm.cli.commands import main
+from streaming_lsm.txn.planned_actions import pending_compactions
+from tests.support.service_tables import assert_sound, cleans, compactions, grow, grown
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    assert main([str(argument) for argument in arguments]) == code
+    out, err = capsys.readouterr()
+    assert bool(err) == bool(code), err
+    return err if code else out
+
+
+def test_compact_merges_and_says_how_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, model = grown(tmp_path)
+    said = run(capsys, "compact", tmp_path)
+    (completed,) = compactions(table)
+    assert said.startswith(f"{completed.file_name}: 2 file groups compacted, 7 log files merged, 9 rows in ")
+    assert_sound(table, model)
+    assert run(capsys, "compact", tmp_path) == "nothing to compact: of 2 file groups 2 have no log files\n"
+
+
+def test_a_dry_run_shows_the_operations_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, _ = grown(tmp_path)
+    before = table.timeline.instants
+    lines = run(capsys, "compact", tmp_path, "--dry-run").splitlines()
+    assert lines[0].split() == ["partition", "file", "group", "base", "file", "log", "files", "bytes"]
+    assert [line.split()[:2] for line in lines[1:3]] == [
+        ["nl", operation.file_id] for operation in table.services.preview_compaction().operations
+    ]
+    assert lines[3] == "2 file groups to compact; of 2 file groups 0 have no log files"
+    assert table.timeline.instants == before
+
+
+def test_schedule_only_leaves_a_plan_that_the_next_call_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, model = grown(tmp_path)
+    said = run(capsys, "compact", tmp_path, "--schedule-only")
+    (waiting,) = pending_compactions(table.timeline)
+    assert said == f"scheduled {waiting.file_name}\n"
+    assert "2 have a pending service already" in run(capsys, "compact", tmp_path, "--schedule-only")
+    assert run(capsys, "compact", tmp_path, "--dry-run").startswith(f"waits to be run: {waiting.file_name}\n")
+    assert run(capsys, "compact", tmp_path).startswith(waiting.requested)
+    assert_sound(table, model)
+
+
+def test_clean_takes_options_and_says_why_nothing_was_due(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, model = grown(tmp_path)
+    table.compact()
+    grow(table, model, 3)
+    assert "not more than the 10 commits" in run(capsys, "clean", tmp_path)
+    retained = "hoodie.clean.commits.retained=1"
+    listed = run(capsys, "clean", tmp_path, "--option", retained, "--dry-run").splitlines()
+    assert listed[-1] == "7 files to delete in 1 partitions"
+    assert all((tmp_path / path).exists() for path in listed[:-1])
+    said = run(capsys, "clean", tmp_path, "-o", retained)
+    (completed,) = cleans(table)
+    assert said == f"{completed.file_name}: 7 files deleted\n"
+    assert not any((tmp_path / path).exists() for path in listed[:-1])
+    assert "no file slice is older" in run(capsys, "clean", tmp_path, "-o", retained)
+    assert_sound(table, model)
+
+
+def test_the_timeline_shows_what_services_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, model = grown(tmp_path, **{"hoodie.clean.commits.retained": 1})
+    table.compact()
+    grow(table, model, 3)
+    table.clean()
+    table.services.schedule()
+    lines = [line.split() for line in run(capsys, "timeline", tmp_path).splitlines()[1:]]
+    shown = {tuple(words[2:5]) for words in lines if words[2] in ("commit", "clean")}
+    assert shown == {("commit", "completed", "COMPACT"), ("clean", "completed", "KEEP_LATEST_COMMITS")}
+    assert lines[-1][1:] == ["compaction", "requested"]
+
+
+def test_options_that_are_no_options_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grown(tmp_path)
+    assert "'seven' is no KEY=VALUE" in run(capsys, "clean", tmp_path, "-o", "seven", code=2)
+    wrong = run(capsys, "compact", tmp_path, "-o", "hoodie.compaction.strategy=Fastest", code=2)
+    assert "LogFileSizeBasedCompactionStrategy" in wrong
+
+
+def test_hudis_full_class_names_are_strategies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grown(tmp_path)
+    name = "org.apache.hudi.table.action.compact.strategy.LogFileNumBasedCompactionStrategy"
+    options = ["-o", f"hoodie.compaction.strategy={name}", "-o", "hoodie.compaction.logfile.num.threshold=4"]
+    lines = run(capsys, "compact", tmp_path, "--dry-run", *options).splitlines()
+    assert lines[-1].startswith("1 file groups to compact")
+    assert "1 have less than the strategy asks for" in lines[-1]

@@ -1,0 +1,312 @@
+"""Committed files and completed instants that are gone: every reader, writer and service says so, and names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError
+from streaming_lsm.file_group.file_system_view import FileSystemView
+from streaming_lsm.file_group.lost_files import check_files
+from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
+from streaming_lsm.format.actions.commit import CommitMetadata
+from streaming_lsm.format.actions.file_state import FILES_KEY, FileState, RecordedFiles
+from streaming_lsm.format.actions.rollback import RollbackPlan
+from streaming_lsm.services.compaction.planner import CompactionStrategy, select_slices
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.instant import Instant, State
+from tests.support.small_tables import create, data_files, rows, shown
+
+OPTIONS: dict[str, object] = {"lsm.read.threads": 1, "hoodie.clean.automatic": False}
+A, B = ("a", "nl", 1, 1), ("b", "nl", 1, 2)
+
+
+def table_at(root: Path, **options: object) -> LsmTable:
+    """A table of four writes: two rows, one of them deleted, a compaction, a row updated, and another deleted."""
+    table = create(root, **{**OPTIONS, "hoodie.bucket.index.num.buckets": 1, **options})
+    table.upsert(rows(A, B))
+    delete(table, "a")
+    table.compact()
+    table.upsert(rows(("b", "nl", 2, 3), ("c", "nl", 1, 4)))
+    delete(table, "c")
+    return table
+
+
+def delete(table: LsmTable, key: str) -> None:
+    table.delete(pa.table({"id": [key], "country": ["nl"]}))
+
+
+def opened(root: Path, **options: object) -> LsmTable:
+    return LsmTable(root, {**OPTIONS, **options})
+
+
+def foreign(root: Path) -> None:
+    """Make the commits those of another program, which records no file states."""
+    table = opened(root)
+    for write in table.timeline.completed_writes:
+        found = table.timeline.read_commit(write)
+        extra = {key: value for key, value in found.extra.items() if key != FILES_KEY}
+        bare = CommitMetadata(found.stats, found.operation_type, extra, found.compacted, found.replaced)
+        table.storage.replace(write.path, bare.encode())
+
+
+def last_delete_log(root: Path) -> Path:
+    return max((root / "nl").glob("*.deletes.parquet"), key=lambda path: path.name.split("_")[2])
+
+
+def last_base(root: Path) -> Path:
+    return max(path for path in (root / "nl").glob("*.parquet") if path.name.count(".") == 1)
+
+
+Use = Callable[[LsmTable], object]
+USES: dict[str, Use] = {
+    "snapshot": shown,
+    "read optimised": lambda table: shown(table, query_type="read_optimized"),
+    "time travel": lambda table: shown(table, as_of=table.timeline.completed_writes[-1].requested),
+    "incremental": lambda table: table.incremental("000").to_arrow(),
+    "changes": lambda table: table.changes("000").to_arrow(),
+    "history": lambda table: table.history("b"),
+    "write": lambda table: table.upsert(rows(A)),
+    "compaction": lambda table: table.compact(),
+    "clean": lambda table: table.clean(),
+    "version change": lambda table: table.change_version(9),
+}
+
+
+@pytest.mark.parametrize("program", ["ours", "another"])
+@pytest.mark.parametrize("pick", [last_delete_log, last_base], ids=["delete log", "base file"])
+@pytest.mark.parametrize("use", USES)
+def test_a_committed_file_that_is_gone_is_named_with_its_commit(
+    tmp_path: Path, use: str, pick: Callable[[Path], Path], program: str
+) -> None:
+    table_at(tmp_path)
+    if program == "another":
+        foreign(tmp_path)
+    lost = pick(tmp_path)
+    lost.unlink()
+    before = data_files(tmp_path)
+    commit = next(w for w in opened(tmp_path).timeline.completed_writes if w.requested in lost.name)
+
+    with pytest.raises(CorruptFileError, match=f"nl/{lost.name} in .* is gone, though {commit.path} has committed it"):
+        USES[use](opened(tmp_path))
+    assert data_files(tmp_path) == before
+
+
+@pytest.mark.parametrize("program", ["ours", "another"])
+def test_a_file_group_that_is_gone_as_a_whole_is_not_begun_anew(tmp_path: Path, program: str) -> None:
+    table_at(tmp_path)
+    if program == "another":
+        foreign(tmp_path)
+    for path in (tmp_path / "nl").iterdir():
+        path.unlink()
+    (tmp_path / "nl").rmdir()
+
+    for use in ("snapshot", "write", "changes"):
+        with pytest.raises(CorruptFileError, match=r"nl/.* is gone"):
+            USES[use](opened(tmp_path))
+    assert data_files(tmp_path) == set()
+
+
+def test_partition_metadata_that_is_gone_is_named(tmp_path: Path) -> None:
+    table_at(tmp_path)
+    (tmp_path / "nl/.hoodie_partition_metadata").unlink()
+
+    with pytest.raises(CorruptFileError, match=r"is there and not listed: .*\.hoodie_partition_metadata"):
+        shown(opened(tmp_path))
+
+
+def test_a_plan_that_left_out_a_lost_file_is_not_carried_out(tmp_path: Path) -> None:
+    table = table_at(tmp_path)
+    lost = last_delete_log(tmp_path)
+    kept = lost.read_bytes()
+    foreign(tmp_path)
+    lost.unlink()
+    plan = plan_without_checks(table)
+    with pytest.raises(CorruptFileError, match=f"{lost.name} in .* is gone"):
+        opened(tmp_path).compact()
+    lost.write_bytes(kept)
+    assert plan
+    assert shown(opened(tmp_path)) == [("b", "nl", 2, 3)]
+
+
+def plan_without_checks(table: LsmTable) -> Instant:
+    """A compaction that another program planned from its folder listing."""
+    with table.transaction() as tx:
+        requested = tx.new_time()
+        slices = FileSystemView(table.storage, tx.timeline).slices()
+        chosen = select_slices(slices, (), tx.timeline.completion_time, requested, CompactionStrategy())
+        return tx.schedule("compaction", requested, chosen.plan.encode())
+
+
+def test_tables_whose_old_files_were_cleaned_are_whole(tmp_path: Path) -> None:
+    table = table_at(tmp_path, **{"hoodie.clean.commits.retained": 1})
+    table.compact()
+    table.upsert(rows(A))
+    assert table.clean() is not None
+
+    for again in (False, True):
+        if again:
+            foreign(tmp_path)
+        assert shown(opened(tmp_path)) == [A, ("b", "nl", 2, 3)]
+        opened(tmp_path).incremental("000").to_arrow()
+
+
+def test_a_past_state_whose_files_were_cleaned_is_not_damage(tmp_path: Path) -> None:
+    table = table_at(tmp_path)
+    first = table.timeline.completed_writes[0]
+    lost = next(path for path in data_files(tmp_path) if first.requested in path)
+    (tmp_path / lost).unlink()
+    clean = Instant(table.timeline.last_time[:-1] + "99", "clean", State.REQUESTED)
+    metadata = CleanMetadata(clean.requested, 1, "", "", "", {"nl": (lost.rpartition("/")[2],)})
+    table.storage.put_if_absent(clean.completed_at(clean.requested + "1").path, metadata.encode())
+
+    assert shown(opened(tmp_path)) == [("b", "nl", 2, 3)]
+    with pytest.raises(ConfigError, match="was cleaned"):
+        shown(opened(tmp_path), as_of=first.requested)
+
+
+def test_a_file_that_a_clean_takes_while_folders_are_listed_is_a_conflict_and_no_damage(tmp_path: Path) -> None:
+    table = table_at(tmp_path)
+    view = FileSystemView(table.storage, table.timeline)
+    slices = view.slices()
+    (found,) = slices
+    kept = [type(found)(found.partition_path, found.file_id, found.base, found.logs[:-1])]
+    plan = CleanPlan(None, "", "", {"nl": (found.logs[-1].path,)})
+    clean = Instant("9" * 17, "clean", State.REQUESTED)
+    table.storage.put_if_absent(clean.path, plan.encode())
+
+    with pytest.raises(CommitConflict, match="deleted while it was looked for"):
+        check_files(view, kept)
+
+
+def test_the_state_of_the_files_is_that_of_the_latest_slices_after_every_write(tmp_path: Path) -> None:
+    table = create(tmp_path, **{**OPTIONS, "hoodie.clean.commits.retained": 1})
+    other = opened(tmp_path)
+    for batch in range(8):
+        writer = other if batch == 5 else table
+        writer.upsert(rows(*((f"k{n}", "nl" if n % 2 else "be", batch, n) for n in range(batch + 2))))
+        if batch in (2, 4, 6):
+            table.compact()
+            table.clean()
+        assert recorded(tmp_path).state == FileState.of(p for found in table.file_slices() for p in found.paths)
+        assert recorded(tmp_path).after == by_completion(table)[-2:][0].file_name or batch == 0
+
+
+def by_completion(table: LsmTable) -> list[Instant]:
+    return sorted(table.timeline.completed_writes, key=lambda write: write.completed or "")
+
+
+def recorded(root: Path) -> RecordedFiles:
+    table = opened(root)
+    newest = by_completion(table)[-1]
+    found = RecordedFiles.of(table.timeline.read_commit(newest).extra, newest.path)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("commits", [5, 25])
+def test_a_read_of_a_whole_table_opens_one_commit_however_many_there_are(tmp_path: Path, commits: int) -> None:
+    table = create(tmp_path, **OPTIONS)
+    for number in range(commits):
+        table.upsert(rows(("a", "nl", number, number)))
+    reader = opened(tmp_path)
+    reader.storage = watched = CountingStorage(tmp_path)
+
+    reader.scan()
+    assert len([path for path in watched.paths if path.endswith("commit")]) <= 2
+
+
+class CountingStorage(LocalStorage):
+    """Remembers which files were read."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.paths: list[str] = []
+
+    def read(self, path: str) -> bytes:
+        self.paths.append(path)
+        return super().read(path)
+
+
+# --- completed instants that are gone --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use", ["snapshot", "incremental", "write", "compaction", "clean"])
+@pytest.mark.parametrize("pending", [True, False], ids=["pending files left", "all files gone"])
+def test_an_older_completed_instant_that_is_gone_is_named(tmp_path: Path, use: str, pending: bool) -> None:
+    table = table_at(tmp_path)
+    lost = table.timeline.completed_writes[-2]
+    forget(tmp_path, lost, pending=pending)
+
+    with pytest.raises(CorruptFileError, match=lost.requested):
+        USES[use](opened(tmp_path))
+
+
+@pytest.mark.parametrize("use", ["snapshot", "incremental", "write", "compaction", "clean"])
+def test_the_newest_completed_instant_that_is_gone_is_not_rolled_back(tmp_path: Path, use: str) -> None:
+    table = table_at(tmp_path)
+    lost = table.timeline.completed_writes[-1]
+    content = (tmp_path / lost.path).read_bytes()
+    forget(tmp_path, lost, pending=True)
+
+    with pytest.raises(CorruptFileError, match=f"{lost.requested}.*its completed instant file was lost"):
+        USES[use](opened(tmp_path))
+    (tmp_path / lost.path).write_bytes(content)
+    assert shown(opened(tmp_path)) == [("b", "nl", 2, 3)]
+
+
+def test_a_completed_write_that_another_program_is_taking_back_is_not_missed(tmp_path: Path) -> None:
+    table = table_at(tmp_path)
+    newest = table.timeline.completed_writes[-1]
+    forget(tmp_path, newest, pending=True)
+    rollback = Instant(f"{int(table.timeline.last_time) + 99}", "rollback", State.REQUESTED)
+    table.storage.put_if_absent(rollback.path, RollbackPlan(newest.requested, "deltacommit", ()).encode())
+
+    assert shown(opened(tmp_path)) == [("b", "nl", 2, 3), ("c", "nl", 1, 4)]
+
+
+def test_a_compaction_whose_completed_instant_is_gone_is_not_run_again(tmp_path: Path) -> None:
+    table = create(tmp_path, **OPTIONS)
+    table.upsert(rows(A))
+    lost = table.compact()
+    assert lost is not None
+    forget(tmp_path, lost, pending=True)
+    before = data_files(tmp_path)
+
+    for use in ("snapshot", "compaction", "write"):
+        with pytest.raises(CorruptFileError, match=f"{lost.requested}.*its completed instant file was lost"):
+            USES[use](opened(tmp_path))
+    assert data_files(tmp_path) == before
+
+
+@pytest.mark.parametrize("use", ["snapshot", "write"])
+def test_the_newest_write_that_a_clean_names_is_missed(tmp_path: Path, use: str) -> None:
+    table = table_at(tmp_path, **{"hoodie.clean.commits.retained": 1})
+    lost = table.compact()
+    assert table.clean() is not None
+    assert lost is not None
+    forget(tmp_path, lost, pending=False)
+
+    with pytest.raises(CorruptFileError, match=f"write at {lost.requested} .* is gone"):
+        USES[use](opened(tmp_path))
+
+
+def test_the_newest_write_that_the_metadata_table_has_is_missed_before_that_is_dropped(tmp_path: Path) -> None:
+    table = table_at(tmp_path, **{"hoodie.metadata.enable": True})
+    forget(tmp_path, table.timeline.completed_writes[-1], pending=False)
+
+    for _ in range(2):
+        with pytest.raises(CorruptFileError, match="which the metadata table has and the timeline has not"):
+            opened(tmp_path).upsert(rows(A))
+
+
+def forget(root: Path, write: Instant, *, pending: bool) -> None:
+    """Remove a write's completed file, and its pending files too if they are not to stay."""
+    (root / write.path).unlink()
+    if not pending:
+        for path in (root / ".hoodie/timeline").glob(f"{write.requested}.*"):
+            path.unlink()

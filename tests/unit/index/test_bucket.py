@@ -1,0 +1,151 @@
+"""Which file group holds a bucket, and file groups that do not fit the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm.errors import ConfigError, UnsupportedTable
+from streaming_lsm.file_group.file_system_view import FileSystemView
+from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, base_file_stat, log_file_stat
+from streaming_lsm.format.table.file_names import BaseFileName, LogFileName, LogKind, WriteToken
+from streaming_lsm.index.bucket import BucketIndex
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.timeline import Timeline
+from tests.support.faulty_storage import Fault, FaultyStorage
+
+TOKEN = WriteToken(0, 0, 0)
+
+
+def file_id(bucket: int, rest: str = "a") -> str:
+    return f"{bucket:08d}-{rest}-0"
+
+
+def log(partition: str, group: str, instant: str, version: int = 1) -> WriteStat:
+    return log_file_stat(partition, LogFileName(group, TOKEN, instant, version, LogKind.DATA), total_bytes=1)
+
+
+def base(partition: str, group: str, instant: str) -> WriteStat:
+    return base_file_stat(partition, BaseFileName(group, "0-0-0", instant), total_bytes=1, num_writes=1)
+
+
+def commit(root: Path, requested: str, completed: str, *stats: WriteStat, action: str = "deltacommit") -> None:
+    """A commit on the timeline with its files, which hold nothing."""
+    storage = LocalStorage(root)
+    for stat in stats:
+        storage.replace(stat.path, b"x")
+        storage.replace("/".join(filter(None, [stat.partition_path, ".hoodie_partition_metadata"])), b"")
+    metadata = CommitMetadata(stats, "UPSERT")
+    storage.put_if_absent(f".hoodie/timeline/{requested}_{completed}.{action}", metadata.encode())
+
+
+def view(root: Path) -> FileSystemView:
+    storage = LocalStorage(root)
+    return FileSystemView(storage, Timeline.load(storage))
+
+
+def indexed(root: Path, buckets: int = 4) -> BucketIndex:
+    index = BucketIndex(buckets)
+    index.refresh(view(root))
+    return index
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["listed", "followed"])
+def test_groups_are_found_by_partition_and_bucket(tmp_path: Path, at_once: bool) -> None:
+    index = BucketIndex(4)
+    commit(tmp_path, "10", "11", log("x", file_id(0), "10"), log("y", file_id(0, "b"), "10"))
+    if not at_once:
+        index.refresh(view(tmp_path))
+    commit(tmp_path, "20", "21", log("x", file_id(3), "20"), log("x", file_id(0), "20"))
+    index.refresh(view(tmp_path))
+    assert index.file_ids == {("x", 0): file_id(0), ("y", 0): file_id(0, "b"), ("x", 3): file_id(3)}
+    assert index.bases == {}
+    assert index.most_logs == 2
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["listed", "followed"])
+def test_a_base_file_leaves_only_the_logs_that_were_completed_since(tmp_path: Path, at_once: bool) -> None:
+    index = BucketIndex(4)
+    group = file_id(1)
+    for requested, completed in (("10", "11"), ("20", "21"), ("30", "41"), ("50", "51")):
+        commit(tmp_path, requested, completed, log("", group, requested))
+        if not at_once:
+            index.refresh(view(tmp_path))
+    commit(tmp_path, "40", "60", base("", group, "40"), action="commit")
+    index.refresh(view(tmp_path))
+    assert index.most_logs == 2
+    assert index.bases["", 1].path == f"{group}_0-0-0_40.parquet"
+
+
+def test_a_replaced_group_makes_room_for_another_of_its_bucket(tmp_path: Path) -> None:
+    index = BucketIndex(4)
+    commit(tmp_path, "10", "11", log("", file_id(1, "a"), "10"))
+    index.refresh(view(tmp_path))
+    new = base("", file_id(1, "b"), "20")
+    LocalStorage(tmp_path).replace(new.path, b"x")
+    replace = CommitMetadata((new,), "INSERT_OVERWRITE", replaced={"": (file_id(1, "a"),)})
+    LocalStorage(tmp_path).put_if_absent(".hoodie/timeline/20_21.replacecommit", replace.encode())
+    index.refresh(view(tmp_path))
+    assert index.file_ids == {("", 1): file_id(1, "b")}
+
+
+def test_a_bucket_beyond_the_count_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    commit(tmp_path, "10", "11", log("part", file_id(4), "10"))
+    with pytest.raises(ConfigError, match=r"00000004-a-0.*'part'.*bucket 4.*is 4"):
+        indexed(tmp_path)
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["listed", "followed"])
+def test_two_groups_for_one_bucket_are_refused_with_both_ids(tmp_path: Path, at_once: bool) -> None:
+    index = BucketIndex(4)
+    commit(tmp_path, "10", "11", log("part", file_id(1, "a"), "10"))
+    if not at_once:
+        index.refresh(view(tmp_path))
+    commit(tmp_path, "20", "21", log("part", file_id(1, "b"), "20"))
+    with pytest.raises(UnsupportedTable, match=r"'part'.*bucket 1.*00000001-a-0.*00000001-b-0"):
+        index.refresh(view(tmp_path))
+
+
+def test_a_file_id_without_bucket_is_refused_by_name(tmp_path: Path) -> None:
+    commit(tmp_path, "10", "11", log("", "1234-hash-0", "10"))
+    with pytest.raises(UnsupportedTable, match="1234-hash"):
+        indexed(tmp_path)
+
+
+def test_a_write_that_was_undone_is_forgotten(tmp_path: Path) -> None:
+    commit(tmp_path, "10", "11", log("", file_id(1), "10"))
+    commit(tmp_path, "20", "21", base("", file_id(1), "20"), log("", file_id(2), "20"))
+    index = indexed(tmp_path)
+    assert set(index.bases) == {("", 1)}
+    (tmp_path / ".hoodie/timeline/20_21.deltacommit").unlink()
+    commit(tmp_path, "30", "31", action="restore")
+    index.refresh(view(tmp_path))
+    assert index.file_ids == {("", 1): file_id(1)}
+    assert index.bases == {}
+    assert index.most_logs == 1
+
+
+def test_a_write_that_was_archived_is_not_forgotten_and_nothing_is_listed(tmp_path: Path) -> None:
+    commit(tmp_path, "10", "11", log("", file_id(1), "10"))
+    commit(tmp_path, "20", "21", log("", file_id(1), "20"))
+    index = indexed(tmp_path)
+    (tmp_path / ".hoodie/timeline/10_11.deltacommit").unlink()
+    commit(tmp_path, "30", "31", log("", file_id(2), "30"))
+    counting = FaultyStorage(LocalStorage(tmp_path))
+    index.refresh(FileSystemView(counting, Timeline.load(counting)))
+    assert [path for name, path in counting.calls if name == "list"] == [".hoodie/timeline"]
+    assert index.most_logs == 2
+
+
+def test_a_refresh_that_fails_half_way_is_made_up_for_by_the_next(tmp_path: Path) -> None:
+    index = indexed(tmp_path)
+    commit(tmp_path, "10", "11", log("", file_id(1), "10"))
+    commit(tmp_path, "20", "21", log("", file_id(1), "20"))
+    storage = LocalStorage(tmp_path)
+    faulty = FaultyStorage(storage, {2: Fault.FAIL_BEFORE})
+    with pytest.raises(OSError, match="injected"):
+        index.refresh(FileSystemView(faulty, Timeline.load(faulty)))
+    assert faulty.calls[2] == ("read", ".hoodie/timeline/20_21.deltacommit")
+    index.refresh(view(tmp_path))
+    assert index.most_logs == 2

@@ -1,0 +1,114 @@
+"""What the metadata table says of the files, and what the folders say."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.format.actions.clean import CleanMetadata
+from streaming_lsm.format.metadata.files_partition import decode_base, decode_log, encode_log, log_name
+from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
+from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
+from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
+from streaming_lsm.metadata.listing import folder_listing, listing_differences, metadata_listing
+from streaming_lsm.storage.base import METADATA_BYTES, Names, Storage
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.timeline import Timeline
+from tests.support.faulty_storage import FaultyStorage
+from tests.support.writers import new_process, transaction
+from tests.unit.metadata.test_table import METADATA, make, write, written
+
+EVERY_SECOND = {"hoodie.metadata.enable": True, "hoodie.metadata.compact.max.delta.commits": 2}
+
+
+class Busy(FaultyStorage):
+    """Others write batches between a reader's look at the timeline and its look at the folder."""
+
+    def __init__(self, inner: Storage, times: int, batches: Iterator[int]) -> None:
+        super().__init__(inner)
+        self._table = inner
+        self._times = times
+        self._batches = batches
+
+    def names(self, folder: str) -> Names:
+        if folder == f"{METADATA}/files" and self._times:
+            self._times -= 1
+            for _ in range(9):
+                write(self._table, next(self._batches), EVERY_SECOND)
+        return super().names(folder)
+
+
+def test_a_reader_that_is_overtaken_by_compactions_and_a_clean_looks_again(tmp_path: Path) -> None:
+    storage = make(tmp_path)
+    batches = itertools.count()
+    for _ in range(9):
+        write(storage, next(batches), EVERY_SECOND)
+    before = Timeline.load(storage)
+    seen = folder_listing(storage, before)
+    listed = metadata_listing(Busy(storage, 2, batches), before)
+    assert all(seen[partition].items() <= listed[partition].items() for partition in seen)
+    with pytest.raises(CorruptFileError, match="gone"):
+        metadata_listing(Busy(storage, 3, batches), Timeline.load(storage))
+
+
+class Vanishing(FaultyStorage):
+    """A file goes between being listed and being read."""
+
+    def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
+        if path.startswith(f"{METADATA}/files/"):
+            raise FileNotFoundError(path)
+        return super().read(path, most)
+
+
+def test_a_file_that_goes_while_it_is_read_is_damage_in_the_end(tmp_path: Path) -> None:
+    storage = written(tmp_path)
+    vanishing = Vanishing(storage)
+    with pytest.raises(CorruptFileError, match="went while it was read"):
+        metadata_listing(vanishing, Timeline.load(storage))
+    assert vanishing.calls.count(("list", f"{METADATA}/files")) == 3
+
+
+def test_the_empty_folder_of_a_write_that_was_rolled_back_is_no_difference(tmp_path: Path) -> None:
+    storage = written(tmp_path)
+    storage.put_if_absent(f"fr/{PARTITION_METADATA_NAME}", print_partition_metadata("0", "fr"))
+    timeline = Timeline.load(storage)
+    assert listing_differences(storage, timeline) == []
+    name = f"00000003-0000-0000-0000-000000000000-0_0-0-0_{timeline.completed_writes[0].requested}.parquet"
+    storage.put_if_absent(f"fr/{name}", b"")
+    assert listing_differences(storage, timeline) == ["partition fr is not listed"]
+
+
+def clean(storage: Storage, names: tuple[str, ...]) -> Instant:
+    with transaction(storage, new_process()) as running:
+        waiting = running.schedule("clean", running.new_time(), b"")
+        running.start(waiting)
+        return running.complete_clean(CleanMetadata(waiting.requested, 0, "", "", "", {"nl": names}).encode())
+
+
+def test_a_clean_tells_of_no_file_that_was_gone_when_the_metadata_table_was_made(tmp_path: Path) -> None:
+    storage = written(tmp_path)
+    listed = next(iter(metadata_listing(storage, Timeline.load(storage))["nl"]))
+    cleaned = clean(storage, ("never_listed.parquet", listed))
+    (log,) = (tmp_path / METADATA / "files").glob(f"*_{cleaned.requested}_*")
+    name = parse_file_name(log.name)
+    assert isinstance(name, LogFileName)
+    (logged,) = decode_log(log.read_bytes(), name, log.name)
+    assert logged.records == {"nl": FilesRecord({listed: MetadataFileInfo(0, is_deleted=True)})}
+    cleaned = clean(storage, ("never_listed.parquet",))
+    (log,) = (tmp_path / METADATA / "files").glob(f"*_{cleaned.requested}_*")
+    assert b"never_listed" not in log.read_bytes()
+
+
+def test_no_tombstone_outlives_a_compaction(tmp_path: Path) -> None:
+    storage = written(tmp_path)
+    newest = Timeline.load(storage).completed_writes[-1].requested
+    (log,) = (tmp_path / METADATA / "files").glob(f"*_{newest}_*")
+    records = {"nl": FilesRecord({"never_listed.parquet": MetadataFileInfo(0, is_deleted=True)})}
+    log.write_bytes(encode_log(records, log_name(newest, native=True), 1))
+    write(storage, 1, {"hoodie.metadata.enable": True, "hoodie.metadata.compact.max.delta.commits": 1})
+    *_, base = sorted(path for path in (tmp_path / METADATA / "files").iterdir() if ".log." not in path.name)
+    assert len(decode_base(base.read_bytes(), base.name)["nl"].files) == 1

@@ -1,0 +1,198 @@
+"""Filters as text: what is understood, and that nothing else gets through."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from streaming_lsm.errors import ConfigError, SchemaError
+from streaming_lsm.read.scan import filter_columns
+from streaming_lsm.read.text.where import parse_where
+
+SCHEMA = pa.schema(
+    [
+        ("qty", pa.int32()),
+        ("country", pa.string()),
+        ("paid", pa.bool_()),
+        ("price", pa.decimal128(10, 2)),
+        ("at", pa.struct([("x", pa.float64()), ("deep", pa.struct([("y", pa.string())]))])),
+    ]
+)
+ROWS = pa.table(
+    {
+        "qty": [1, 5, 9, None],
+        "country": ["DE", "FR", None, "it's"],
+        "paid": [True, False, None, True],
+        "price": pa.array([Decimal(number) for number in range(1, 5)], pa.decimal128(10, 2)),
+        "at": [{"x": 0.5, "deep": {"y": "a"}}, {"x": -1.0, "deep": None}, None, {"x": 2.0, "deep": {"y": "b"}}],
+    },
+    schema=SCHEMA,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("qty > 1", [1, 2]),
+        ("qty >= 5 and country == 'FR'", [1]),
+        ('qty < 5 or country == "it\'s"', [0, 3]),
+        ("not qty > 1", [0]),
+        ("not (qty > 1 and paid)", [0, 1]),
+        ("country in ('DE', 'FR')", [0, 1]),
+        ("country in ['DE']", [0]),
+        ("country not in {'DE', 'FR'}", [2, 3]),
+        ("country in (None, 'DE')", [0, 2]),
+        ("country == None", [2]),
+        ("country != None", [0, 1, 3]),
+        ("country != 'DE'", [1, 3]),
+        ("paid", [0, 3]),
+        ("paid == False", [1]),
+        ("at.x <= -1", [1]),
+        ("at.deep.y == 'b'", [3]),
+        ("price > 2.5", [2, 3]),
+        ("  qty == 9  ", [2]),
+        ("qty == -1 or qty != -1", [0, 1, 2]),
+        (" or ".join(["qty == 1"] * 5000), [0]),
+        ("(" * 100 + "qty == 1" + ")" * 100, [0]),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_a_filter_keeps_its_rows(text: str, rows: list[int]) -> None:
+    numbered = ROWS.append_column("row", pa.array(range(4)))
+    assert numbered.filter(parse_where(text, SCHEMA))["row"].to_pylist() == rows
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "   ",
+        "# qty",
+        "qty >",
+        "qty > 1; import os",
+        "qty\ncountry",
+        "qty := 3",
+        "qty = 3",
+        "__import__('os').system('touch /tmp/owned')",
+        "open('/etc/passwd')",
+        "qty > __import__('os').getpid()",
+        "qty > [].__class__.__base__.__subclasses__()",
+        "(lambda: 1)() == 1",
+        "[n for n in (1,)] == 1",
+        "f'{qty}' == 1",
+        "qty == f'{qty}'",
+        "qty[0] == 1",
+        "qty() == 1",
+        "5 < qty",
+        "'a' == country",
+        "1 < qty < 5",
+        "qty == country",
+        "qty + 1 > 2",
+        "qty if paid else country",
+        "qty is None",
+        "country in 5",
+        "country in ()",
+        "country in 'DE'",
+        "country in None",
+        "country in {'DE': 1}",
+        "qty == {[]: 1}",
+        "qty == {[1]}",
+        "qty == ...",
+        "qty == 1j",
+        "qty == 99999999999999999999999999",
+        "qty == " + "9" * 5000,
+        "qty in (1, 'x')",
+        "country == '\\ud800'",
+        "qty == 1\0",
+        "not " * 5000 + "paid",
+        "(" * 5000 + "paid" + ")" * 5000,
+        "qty == " + "-" * 5000 + "1",
+        "qty == " + "+".join(["1"] * 5000),
+        "at" + ".x" * 5000 + " == 1",
+        "qty == " + "[" * 5000 + "]" * 5000,
+        "*qty",
+        "await qty",
+        "yield",
+        "...",
+        "True",
+        "1",
+        "'qty'",
+    ],
+    ids=lambda value: value[:40].encode("unicode_escape").decode() or "empty",
+)
+def test_anything_else_is_refused_in_a_short_message(text: str) -> None:
+    with pytest.raises(ConfigError, match="filter") as refused:
+        parse_where(text, SCHEMA)
+    assert len(str(refused.value)) < 2000
+
+
+def test_a_dunder_name_is_a_column_name_and_nothing_more() -> None:
+    with pytest.raises(SchemaError, match="__class__"):
+        filter_columns(parse_where("qty.__class__ == 1", SCHEMA), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("qty > 1", ("qty",)),
+        ("at.deep.y == 'b'", ("at",)),
+        ("country == 'a' or (qty > 1 and not paid)", ("qty", "country", "paid")),
+        ("qty > 1 and qty < 5", ("qty",)),
+        ("price in (1.5,)", ("price",)),
+    ],
+)
+def test_filter_columns_are_those_that_are_mentioned(text: str, columns: tuple[str, ...]) -> None:
+    assert filter_columns(parse_where(text, SCHEMA), SCHEMA) == columns
+
+
+def test_no_filter_mentions_nothing() -> None:
+    assert filter_columns(None, SCHEMA) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("missing > 1", "missing"),
+        ("at.missing > 1", "missing"),
+        ("qty > 'x'", "qty"),
+        ("country in (1, 2)", "country"),
+        ("qty", "qty"),
+        ("at == 1", "at"),
+    ],
+)
+def test_a_filter_that_does_not_fit_the_columns_is_refused(text: str, named: str) -> None:
+    with pytest.raises(SchemaError, match=named):
+        filter_columns(parse_where(text, SCHEMA), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("day == '2026-01-02'", [1]),
+        ("day in ('2026-01-01', '2026-01-02')", [0, 1]),
+        ("at >= '2026-01-02 10:00'", [1]),
+        ("at < '2026-01-02T12:00:00+02:00'", [0]),
+        ("naive == '2026-01-01 10:00:00'", [0]),
+        ("price == '1.50'", [0]),
+        ("price > 1.555", [1]),
+    ],
+    ids=str,
+)
+def test_a_text_in_quotes_means_a_value_of_the_column(text: str, rows: list[int]) -> None:
+    table = pa.table(
+        {
+            "day": pa.array(["2026-01-01", "2026-01-02"]).cast(pa.date32()),
+            "at": pa.array(["2026-01-01T10:00:00Z", "2026-01-02T10:00:00Z"]).cast(pa.timestamp("us", "UTC")),
+            "naive": pa.array(["2026-01-01T10:00:00", "2026-01-02T10:00:00"]).cast(pa.timestamp("us")),
+            "price": pa.array([Decimal("1.50"), Decimal("2.50")], pa.decimal128(10, 2)),
+            "row": [0, 1],
+        }
+    )
+    assert table.filter(parse_where(text, table.schema))["row"].to_pylist() == rows
+
+
+def test_a_text_that_is_no_value_of_the_column_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'yesterday'"):
+        parse_where("day == 'yesterday'", pa.schema([("day", pa.date32())]))

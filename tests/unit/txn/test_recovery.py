@@ -1,0 +1,282 @@
+"""What a writer finds on entering: the dead's work undone, the living's respected, hostile plans refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm.errors import CommitConflict, CorruptFileError, UnsupportedTable
+from streaming_lsm.format.actions.rollback import RollbackMetadata, RollbackPlan, RollbackRequest
+from streaming_lsm.lock.heartbeat import create_heartbeat, heartbeat_path
+from streaming_lsm.lock.markers import marker_folder, marker_path
+from streaming_lsm.lock.owner import Owner
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.decision import decision_path
+from streaming_lsm.txn.rollback import planned_files
+from tests.support.faulty_storage import FaultyStorage
+from tests.support.writers import (
+    KEPT,
+    NOON_MS,
+    DataFile,
+    assert_clean,
+    files_below,
+    make_table,
+    new_process,
+    transaction,
+    write_batch,
+)
+
+DEAD = "20261121110000000"
+ROLLBACK = Instant("20261121110000100", "rollback", State.REQUESTED)
+FILE = DataFile("nl", 3)
+PATH = f"{FILE.partition}/{FILE.name(DEAD)}"
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return make_table(tmp_path)
+
+
+def put_dead_write(storage: LocalStorage, action: str = "deltacommit") -> Instant:
+    inflight = Instant(DEAD, action, State.INFLIGHT)
+    storage.put_if_absent(inflight.at(State.REQUESTED).path, b"")
+    storage.put_if_absent(inflight.path, b"")
+    storage.put_if_absent(marker_path(DEAD, FILE.partition, str(FILE.name(DEAD))), b"")
+    storage.put_if_absent(PATH, b"data")
+    return inflight
+
+
+def put_plan(storage: LocalStorage, *files: str, target: str = DEAD, action: str = "deltacommit") -> None:
+    plan = RollbackPlan(target, action, (RollbackRequest("nl", "id", target, files),))
+    storage.put_if_absent(ROLLBACK.path, plan.encode())
+
+
+def enter(storage: LocalStorage) -> Timeline:
+    with transaction(storage, new_process()) as entered:
+        return entered.timeline
+
+
+@pytest.mark.parametrize("action", ["deltacommit", "commit", "replacecommit"])
+def test_a_dead_writers_write_is_rolled_back_as_hudi_records_it(storage: LocalStorage, action: str) -> None:
+    put_dead_write(storage, action)
+    timeline = enter(storage)
+    (rollback,) = timeline.instants
+    assert rollback.action == "rollback"
+    assert rollback.is_completed
+    assert storage.read(rollback.at(State.INFLIGHT).path) == b""
+    requested = rollback.at(State.REQUESTED).path
+    plan = RollbackPlan.decode(storage.read(requested), requested)
+    assert (plan.instant, plan.action, planned_files(plan)) == (DEAD, action, (PATH,))
+    assert plan.requests[0].files == (f"{storage.uri}/{PATH}",)
+    outcome = RollbackMetadata.decode(storage.read(rollback.path), rollback.path)
+    assert (outcome.start, outcome.instant, outcome.action) == (rollback.requested, DEAD, action)
+    assert [(part.partition_path, part.deleted) for part in outcome.partitions] == [("nl", (PATH,))]
+    assert not storage.exists(PATH)
+    assert not storage.exists(marker_folder(DEAD))
+
+
+def test_a_plan_names_files_as_hadoop_does_without_escapes(tmp_path: Path) -> None:
+    storage = make_table(tmp_path / "sp ace%20")
+    put_dead_write(storage)
+    (rollback,) = enter(storage).instants
+    requested = rollback.at(State.REQUESTED).path
+    (request,) = RollbackPlan.decode(storage.read(requested), requested).requests
+    assert request.files == (f"file://{tmp_path.resolve()}/sp ace%20/{PATH}",)
+
+
+def test_both_names_of_an_inflight_commit_are_removed(storage: LocalStorage, tmp_path: Path) -> None:
+    put_dead_write(storage, "commit")
+    storage.put_if_absent(f".hoodie/timeline/{DEAD}.commit.inflight", b"")
+    enter(storage)
+    assert not any(DEAD in path for path in files_below(tmp_path))
+
+
+def test_several_dead_writes_are_rolled_back_newest_first(storage: LocalStorage) -> None:
+    times = [f"2026112111000{second}000" for second in range(3)]
+    for time in times:
+        storage.put_if_absent(Instant(time, "deltacommit", State.REQUESTED).path, b"")
+    undone = [
+        RollbackMetadata.decode(storage.read(rollback.path), rollback.path).instant
+        for rollback in enter(storage).instants
+    ]
+    assert undone == times[::-1]
+
+
+def test_compactions_and_clusterings_that_wait_are_left_alone(storage: LocalStorage) -> None:
+    waiting = [
+        Instant(f"2026112111000{n}000", action, State.REQUESTED)
+        for n, action in enumerate(["compaction", "clustering"])
+    ]
+    for instant in waiting:
+        storage.put_if_absent(instant.path, b"plan")
+        storage.put_if_absent(marker_path(instant.requested, "nl", str(FILE.name(instant.requested))), b"")
+    assert enter(storage).instants == tuple(waiting)
+    assert all(storage.exists(marker_folder(instant.requested)) for instant in waiting)
+
+
+def test_beside_a_plan_that_waits_no_rollback_is_read_and_the_timeline_only_once(storage: LocalStorage) -> None:
+    put_dead_write(storage)
+    enter(storage)
+    waiting = Instant("20991121110000000", "compaction", State.REQUESTED)
+    storage.put_if_absent(waiting.path, b"plan")
+    counting = FaultyStorage(storage)
+    with transaction(counting, new_process()) as entered:
+        assert entered.timeline.pending == (waiting,)
+    looked = [call for call in counting.calls if call[0] in ("list", "read") and TIMELINE_FOLDER in call[1]]
+    assert looked == [("list", TIMELINE_FOLDER)]
+
+
+def test_a_write_with_a_living_heartbeat_is_named_and_nothing_is_touched(storage: LocalStorage, tmp_path: Path) -> None:
+    put_dead_write(storage)
+    runtime = new_process(alive=lambda process: True)
+    create_heartbeat(storage, DEAD, Owner(runtime.process(), "other query", "t", NOON_MS, 1000))
+    before = files_below(tmp_path)
+    with pytest.raises(
+        CommitConflict, match=rf"{DEAD}.*'other query' \(process {runtime.process().pid} on host host\)"
+    ):
+        transaction(storage, new_process(alive=lambda process: True)).__enter__()
+    assert files_below(tmp_path) == before
+
+
+def test_a_heartbeat_without_owner_counts_while_it_is_fresh(storage: LocalStorage) -> None:
+    put_dead_write(storage)
+    storage.put_if_absent(heartbeat_path(DEAD), b"")
+    beat_ms = storage.list(".hoodie/.heartbeat")[0].modified_ms
+    with pytest.raises(CommitConflict, match="does not name itself"):
+        transaction(storage, new_process(clock=lambda: beat_ms + 120_000)).__enter__()
+    with transaction(storage, new_process(clock=lambda: beat_ms + 120_001)) as entered:
+        assert entered.timeline.pending == ()
+    assert not storage.exists(heartbeat_path(DEAD))
+
+
+def test_a_heartbeat_from_another_machine_counts_until_its_lease_ends(storage: LocalStorage) -> None:
+    put_dead_write(storage)
+    far = replace(new_process().process(), machine="far")
+    create_heartbeat(storage, DEAD, Owner(far, "far query", "t", NOON_MS, 5000))
+    beat_ms = storage.list(".hoodie/.heartbeat")[0].modified_ms
+    with pytest.raises(CommitConflict, match="'far query'"):
+        transaction(storage, new_process(clock=lambda: beat_ms + 5000)).__enter__()
+    with transaction(storage, new_process(clock=lambda: beat_ms + 5001)) as entered:
+        assert entered.timeline.pending == ()
+
+
+def test_a_rollback_that_was_only_planned_is_carried_out_not_repeated(storage: LocalStorage) -> None:
+    put_dead_write(storage)
+    put_plan(storage, f"/moved/from/here/{PATH}")
+    timeline = enter(storage)
+    assert [(instant.requested, instant.state) for instant in timeline.instants] == [
+        (ROLLBACK.requested, State.COMPLETED)
+    ]
+    assert not storage.exists(PATH)
+
+
+def test_a_resumed_rollback_deletes_and_records_what_the_plan_or_a_marker_names(storage: LocalStorage) -> None:
+    put_dead_write(storage)
+    unmarked = f"nl/{DataFile('nl', 1).name(DEAD)}"
+    storage.put_if_absent(unmarked, b"data")
+    put_plan(storage, unmarked)
+    (rollback,) = enter(storage).instants
+    outcome = RollbackMetadata.decode(storage.read(rollback.path), rollback.path)
+    assert {path for part in outcome.partitions for path in part.deleted} == {PATH, unmarked}
+    assert not storage.exists(PATH)
+    assert not storage.exists(unmarked)
+
+
+def test_a_resumed_rollback_shuts_tasks_out_before_it_deletes(storage: LocalStorage) -> None:
+    put_dead_write(storage)
+    put_plan(storage, PATH)
+    create_heartbeat(storage, DEAD, Owner(new_process().process(), "dead", "t", NOON_MS, 1000))
+    watched = FaultyStorage(storage)
+    with transaction(watched, new_process()):
+        pass
+    assert watched.calls.index(("delete", heartbeat_path(DEAD))) < watched.calls.index(("delete", PATH))
+
+
+def test_a_rollback_whose_plan_is_gone_is_named(storage: LocalStorage) -> None:
+    storage.put_if_absent(ROLLBACK.at(State.INFLIGHT).path, b"")
+    with pytest.raises(CorruptFileError, match=ROLLBACK.file_name):
+        enter(storage)
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["hoodie.properties", str(FILE.name("20261121100000000")), "..", "/etc/passwd", ".hoodie_partition_metadata"],
+)
+def test_a_plan_that_names_what_its_write_did_not_write_deletes_nothing(
+    storage: LocalStorage, tmp_path: Path, file: str
+) -> None:
+    put_dead_write(storage)
+    put_plan(storage, f"file:///x/{PATH}", file)
+    before = files_below(tmp_path)
+    with pytest.raises(CorruptFileError, match=ROLLBACK.file_name):
+        enter(storage)
+    assert files_below(tmp_path) - {decision_path(DEAD)} == before
+
+
+def test_a_plan_for_a_partition_outside_the_table_deletes_nothing(storage: LocalStorage, tmp_path: Path) -> None:
+    name = str(FILE.name(DEAD))
+    (tmp_path.parent / name).write_bytes(b"precious")
+    plan = RollbackPlan(DEAD, "deltacommit", (RollbackRequest("..", "id", DEAD, (name,)),))
+    storage.put_if_absent(ROLLBACK.path, plan.encode())
+    with pytest.raises(CorruptFileError, match="did not write"):
+        enter(storage)
+    assert (tmp_path.parent / name).read_bytes() == b"precious"
+
+
+def test_a_plan_to_undo_a_completed_write_is_not_carried_out(storage: LocalStorage) -> None:
+    completed = write_batch(storage, new_process(), 0)
+    assert completed is not None
+    name = KEPT[0].name(completed.requested)
+    plan = RollbackPlan(completed.requested, "deltacommit", (RollbackRequest("nl", "id", "", (str(name),)),))
+    rollback = Instant("20261121130000000", "rollback", State.REQUESTED)
+    storage.put_if_absent(rollback.path, plan.encode())
+    with pytest.raises(UnsupportedTable, match=completed.requested):
+        enter(storage)
+    assert storage.exists(f"nl/{name}")
+
+
+def test_a_plan_to_undo_a_compaction_is_refused(storage: LocalStorage) -> None:
+    put_plan(storage, action="compaction")
+    with pytest.raises(UnsupportedTable, match="compaction"):
+        enter(storage)
+
+
+def test_markers_of_a_completed_write_go_without_its_files(storage: LocalStorage, tmp_path: Path) -> None:
+    completed = write_batch(storage, new_process(), 0)
+    assert completed is not None
+    stray = DataFile("nl", 0, attempt=9)
+    for file in (*KEPT, stray):
+        storage.put_if_absent(
+            marker_path(completed.requested, file.partition, str(file.name(completed.requested))), b""
+        )
+    storage.put_if_absent(f"nl/{stray.name(completed.requested)}", b"late")
+    enter(storage)
+    assert_clean(tmp_path, [0])
+
+
+def test_files_of_an_archived_write_survive_markers_that_name_them(
+    storage: LocalStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_batch(storage, new_process(), 0)
+    storage.put_if_absent(marker_path(DEAD, FILE.partition, str(FILE.name(DEAD))), b"")
+    storage.put_if_absent(PATH, b"archived")
+    enter(storage)
+    assert storage.read(PATH) == b"archived"
+    assert "archived" in caplog.text
+
+
+def test_leftovers_of_puts_that_died_are_swept_from_the_timeline(storage: LocalStorage, tmp_path: Path) -> None:
+    for folder in (".hoodie", ".hoodie/timeline"):
+        (tmp_path / folder / f".{'0' * 32}.lsm-tmp").write_bytes(b"torn")
+    enter(storage)
+    assert files_below(tmp_path) == {".hoodie/hoodie.properties"}
+
+
+def test_other_folders_among_the_markers_are_left_alone(storage: LocalStorage) -> None:
+    storage.put_if_absent(".hoodie/.temp/somebody/else", b"")
+    enter(storage)
+    assert storage.exists(".hoodie/.temp/somebody/else")
