@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ from tests.support.small_tables import Row, rows, shown
 
 EVERY_CALL = bool(os.environ.get("LSM_ALL_FAULTS"))
 STEP = 1 if EVERY_CALL else 11
+TURNS = 6 if EVERY_CALL else 1
 RETAINED = {"hoodie.clean.commits.retained": 1}
 
 FIRST: Row = ("first", "nl", 9000, 1)
@@ -210,4 +212,27 @@ def test_a_batch_that_is_replayed_meanwhile_takes_effect_once(tmp_path: Path, na
         assert first.error is None or isinstance(first.error, Fenced | CommitConflict)
         assert sum(driver.result is not None for driver in (first, second)) <= 1 or first.result == second.result
         assert_one_of(path, [{**model, FIRST[0]: FIRST}])
+        shutil.rmtree(path)
+
+
+@pytest.mark.timeout(3600 if EVERY_CALL else 300)
+@pytest.mark.parametrize("name", ["upsert", "upsert-with-metadata-table", "compaction", "clean", "rollback"])
+def test_three_drivers_of_which_two_are_stopped_are_told_what_became_of_their_work(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    root, model = template(case, tmp_path)
+    calls = calls_of(case, root, tmp_path)
+    others = list(MEANWHILE)
+    for number, turn in product(range(0, calls, max(STEP, 3)), range(TURNS)):
+        other, later = others[(number + turn) % len(others)], (number * 7 + turn * 13) % 90
+        path = Path(shutil.copytree(root, tmp_path / f"{number}-{turn}"))
+        first = Driver(path, case.work, number, **RETAINED)
+        second = Driver(path, MEANWHILE[other], later, **RETAINED)
+        third = Driver(path, write(THIRD), **RETAINED)
+        print(f"{name}: stopped before {number}, {first.stands_at}; {other}: before {later}, {second.stands_at}")
+        for driver in (first, second) if (number + turn) % 2 else (second, first):
+            driver.go_on()
+        models = [model]
+        for driver, row in ((third, THIRD), (second, ADDED.get(other)), (first, case.adds)):
+            models = [after for before in models for after in settled(driver, row, before)]
+        assert_one_of(path, models)
         shutil.rmtree(path)
