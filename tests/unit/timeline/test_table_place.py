@@ -63,7 +63,7 @@ def test_the_search_below_a_new_table_ends_early_and_says_so(
 ) -> None:
     for number in range(30):
         (tmp_path / f"f{number}").mkdir()
-    monkeypatch.setattr("streaming_lsm.timeline.table_place._MOST_FOLDERS", 10)
+    monkeypatch.setattr("streaming_lsm.timeline.table_place._MAX_FOLDERS", 10)
 
     check_place(LocalStorage(tmp_path), over_files=False)
     assert "only 10 folders with 30 names were searched" in caplog.text
