@@ -1,1 +1,1 @@
-"""The table's lock, heartbeats and markers: what keeps writers apart."""
+"""Exclude concurrent writers: the table's lock, its owner, heartbeats and markers."""

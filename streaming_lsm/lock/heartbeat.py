@@ -1,8 +1,8 @@
-"""Signs of life of a running write (docs/format/01-table.md, "Heartbeats").
+"""Create, touch and delete heartbeat files (docs/format/01-table.md, "Heartbeats").
 
-The heartbeat file of an instant has a second meaning here: it is the permission to write files of that instant.
-Whoever is about to decide which files belong to the instant, its own driver at the commit or another one in a
-rollback, deletes the file first; a task that is still running finds it gone and stops.
+The *heartbeat* of an instant is a file whose modification time shows that its writer is alive. Here it is also the
+permission for tasks to write files of the instant: before the files of an instant are determined, by its driver at the
+commit or by another driver in a rollback, the heartbeat is deleted, and a task that is still running is fenced.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _LOG = logging.getLogger(__name__)
 
 
 def heartbeat_path(instant: str) -> str:
-    """The heartbeat file of an instant (its requested time)."""
+    """Return the path of the heartbeat file of an instant, given by its requested time."""
     return f"{HEARTBEAT_FOLDER}/{instant}"
 
 
 def create_heartbeat(storage: Storage, instant: str, owner: Owner) -> None:
-    """Permit tasks to write files of an instant.
+    """Create the heartbeat of an instant, which permits tasks to write files of it.
 
     Raises:
-        Fenced: another writer has permitted it, for a run of its own.
+        Fenced: another writer has created the heartbeat, for a run of its own.
     """
     try:
         storage.put_if_absent(heartbeat_path(instant), owner.encode())
@@ -39,10 +39,10 @@ def create_heartbeat(storage: Storage, instant: str, owner: Owner) -> None:
 
 
 def delete_heartbeat(storage: Storage, instant: str, owner: Owner | None = None) -> None:
-    """Forbid it: files whose task has not yet seen `check_still_inflight` succeed will not stay.
+    """Delete the heartbeat of an instant: tasks that have not passed `check_still_inflight` yet discard their files.
 
     Args:
-        owner: forbid it only if this one permitted it; None for any.
+        owner: delete only the heartbeat of this owner; None for that of any owner.
     """
     if owner is None:
         storage.delete(heartbeat_path(instant))
@@ -51,17 +51,17 @@ def delete_heartbeat(storage: Storage, instant: str, owner: Owner | None = None)
 
 
 def check_still_inflight(storage: Storage, instant: str) -> None:
-    """On an executor, after a data file is closed and before its stat is returned.
+    """Check that an instant accepts files; called by a task between closing a data file and returning its stat.
 
     Raises:
-        Fenced: the instant takes no more files; the caller deletes the file that it wrote.
+        Fenced: the instant accepts no more files; the caller deletes the file that it wrote.
     """
     if not storage.exists(heartbeat_path(instant)):
         raise Fenced(f"instant {instant} in {storage.uri} is committed or rolled back: this task's files are discarded")
 
 
 class Heartbeat:
-    """A thread that touches the lock and the heartbeat of the running instant at each interval."""
+    """Touch the lock and the heartbeat of the running instant at a fixed interval, in a thread."""
 
     def __init__(self, storage: Storage, lock: TableLock, interval_ms: int) -> None:
         self._storage = storage
@@ -72,15 +72,15 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="lsm-heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Start the thread."""
         self._thread.start()
 
     def follow(self, instant: str) -> None:
-        """Touch this instant's heartbeat too, from now on."""
+        """Touch the heartbeat of this instant, too, from now on."""
         self._instant = instant
 
     def stop(self) -> None:
-        """Stop, and wait for a beat that is under way."""
+        """Stop the thread, and wait for a beat in progress."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()

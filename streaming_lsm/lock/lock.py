@@ -1,8 +1,11 @@
-"""The table's lock: one writer at a time, taken over only from the dead.
+"""Acquire, verify, renew and release the table lock, which admits one writer at a time.
 
-The file ``.hoodie/lock`` is created if absent and names its owner. A dead owner's is replaced if it is still the same,
-a living one's is respected. A writer that is stopped for longer than its lease may be taken for dead and wake up later.
-It looks at the lock before each change; a pause between the look and the change is made harmless by a decision (see
+The *lock* is the file ``.hoodie/lock``, created if absent; its content names the *owner*. The *lease* is the time after
+the last heartbeat during which the owner counts as alive on other machines. A *take-over* replaces the lock of a dead
+owner by compare-and-swap (docs/layout.md, "The lock").
+
+A writer that is stopped for longer than its lease loses the lock while it holds it, and may resume later. So it
+verifies the lock before each change. A pause between verification and change is made safe by a decision record (see
 `streaming_lsm.txn.decision`) or by a conditional call of the storage.
 """
 
@@ -23,19 +26,19 @@ _LOG = logging.getLogger(__name__)
 
 
 class TableLock:
-    """A lock on one table for one transaction.
+    """Lock one table for one transaction.
 
     Attributes:
-        owner: this transaction, as others find it in the lock.
-        taken_over: whether the lock was taken from a dead owner, which may turn out to have been stopped only.
+        owner: this transaction, as the lock file names it.
+        taken_over: whether the lock was taken from an owner that counts as dead, but may only have been stopped.
     """
 
     def __init__(self, storage: Storage, writer_id: str, lease_ms: int, runtime: Runtime) -> None:
-        """Prepare; nothing is locked yet.
+        """Prepare the lock without acquiring it.
 
         Args:
-            writer_id: named to others who find the lock.
-            lease_ms: others, on other machines, may take the lock so long after the last heartbeat.
+            writer_id: identity of the writer, kept in the lock file.
+            lease_ms: milliseconds after the last heartbeat until writers on other machines may take the lock.
         """
         self._storage = storage
         self._runtime = runtime
@@ -44,10 +47,10 @@ class TableLock:
         self._content = self.owner.encode()
 
     def acquire(self) -> None:
-        """Take the lock without waiting.
+        """Acquire the lock without waiting.
 
         Raises:
-            CommitConflict: a living writer holds it; the message names the writer and since when.
+            CommitConflict: a living writer holds the lock; the message names the writer and when it began.
         """
         self._runtime.process_locks.acquire(self._storage.uri, self.owner)
         try:
@@ -57,7 +60,10 @@ class TableLock:
             raise
 
     def release(self) -> None:
-        """Give the lock back, if it is still this writer's. Never fails: at worst the file waits for a taker."""
+        """Release the lock if it is still this writer's.
+
+        A failure is logged, not raised: a lock file that remains is taken over by the next writer.
+        """
         try:
             self._storage.delete_if_unchanged(LOCK_FILE, self._content)
         except Exception:
@@ -66,10 +72,10 @@ class TableLock:
             self._runtime.process_locks.release(self._storage.uri, self.owner)
 
     def verify(self) -> None:
-        """Make sure that no other writer took the lock.
+        """Verify that the lock is still this writer's.
 
         Raises:
-            Fenced: it is gone or another writer's.
+            Fenced: the lock is gone, or another writer's.
         """
         try:
             content = self._storage.read(LOCK_FILE, _MAX_BYTES)
@@ -80,7 +86,7 @@ class TableLock:
             raise Fenced(f"{LOCK_FILE} in {self._storage.uri} was taken from {self.owner} by {holder}: stop")
 
     def touch(self) -> None:
-        """Prolong the lease.
+        """Renew the lease.
 
         Raises:
             Fenced: the lock is no longer this writer's.
@@ -96,13 +102,13 @@ class TableLock:
             except FileExistsError:
                 if self._take_over():
                     return
-        raise CommitConflict(f"{LOCK_FILE} in {self._storage.uri} changes hands all the time; retry")
+        raise CommitConflict(f"{LOCK_FILE} in {self._storage.uri} changes its owner all the time; retry")
 
     def _take_over(self) -> bool:
-        """Take the lock from a dead owner; False when it changed in the meantime and all is to be looked at anew.
+        """Take the lock over from a dead owner; return False if it changed in the meantime, and is to be read again.
 
         Raises:
-            CommitConflict: the owner lives, or is a program that says nothing about itself.
+            CommitConflict: the owner is alive, or is another program, whose state is unknown.
         """
         try:
             content = self._storage.read(LOCK_FILE, _MAX_BYTES)

@@ -1,4 +1,8 @@
-"""Markers: the names of the files that an unfinished write may have created (docs/format/01-table.md, "Markers")."""
+"""Create, list and delete markers (docs/format/01-table.md, "Markers").
+
+A *marker* is a file that names a data file of a pending instant. It is created before the data file, so that rollback
+and reconciliation find every file that the instant may have created.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +21,20 @@ _LINES = "MARKERS"
 
 
 def marker_folder(instant: str) -> str:
-    """Folder of an instant's markers; it exists from begin to the end of a write."""
+    """Return the folder of an instant's markers; it exists while the write is pending."""
     return f"{TEMP_FOLDER}/{instant}"
 
 
 def marker_path(instant: str, partition: str, file_name: str) -> str:
-    """Marker of one data file that the instant creates."""
+    """Return the path of the marker of one data file."""
     return "/".join(part for part in (marker_folder(instant), partition, f"{file_name}{_MARKER}CREATE") if part)
 
 
 def create_marker(storage: Storage, instant: str, partition: str, file_name: str) -> None:
-    """On an executor: create the marker of a data file before the file, and before its partition's metadata file.
+    """Create the marker of a data file; called by a task before it creates the file or its partition's metadata file.
 
     Raises:
-        Fenced: the instant takes no more files (it is committed or rolled back): stop.
+        Fenced: the instant accepts no more files (it is committed or rolled back): stop.
         FileExistsError: the marker exists already.
     """
     _check_open(storage, instant)
@@ -38,15 +42,15 @@ def create_marker(storage: Storage, instant: str, partition: str, file_name: str
         storage.put_if_absent(marker_path(instant, partition, file_name), b"")
     except FileNotFoundError:
         raise _fenced(storage, instant) from None
-    # A rollback between check and marker may have read the folder already; it closed the instant before that.
+    # A rollback may have listed the folder between check and marker; it deleted the heartbeat before that.
     _check_open(storage, instant)
 
 
 def list_marked_files(storage: Storage, instant: str) -> tuple[str, ...]:
-    """Data files, as paths relative to the table, that the instant's markers name; they need not exist.
+    """List the data files that the instant's markers name, as paths relative to the table; the files need not exist.
 
-    Markers in files of their own and those that Hudi's timeline server collects in ``MARKERS<n>`` are read. Names of
-    files of other instants are left out, so that no marker can lead to the deletion of what is not the instant's.
+    Reads direct markers (one file each), and those that Hudi's timeline server collects in ``MARKERS<n>``. Files of
+    other instants are left out, so that a marker cannot cause the deletion of another instant's file.
 
     Raises:
         CorruptFileError: a marker names a path outside the table.
@@ -57,21 +61,21 @@ def list_marked_files(storage: Storage, instant: str) -> tuple[str, ...]:
 
 
 def is_file_of(path: str, instant: str) -> bool:
-    """Whether a path's last component is the name of a data file of the instant."""
+    """Return whether a path's last component is the name of a data file of the instant."""
     name = parse_file_name(path.rpartition("/")[2], rfc103_names=True)
     return name is not None and name.instant == instant
 
 
 def delete_files(storage: Storage, lock: TableLock, paths: Iterable[str]) -> None:
-    """Delete data files, and what failed attempts left half made beside them; logs go before base files.
+    """Delete data files, log files before base files, and temporary files of failed attempts in their folders.
 
-    A base file bounds its slice: logs that outlived it, because of a crash, would count to the slice before.
+    Without its base file a slice does not exist: log files that remained after a crash would count to the slice before.
 
     Args:
-        lock: the table's; looked at before each deletion.
+        lock: the table's; verified before each deletion.
 
     Raises:
-        Fenced: another writer took the lock; the other files were not deleted.
+        Fenced: another writer took the lock; the remaining files were not deleted.
     """
     ordered = sorted(paths, key=lambda path: (_is_base(path), path))
     for path in ordered:
@@ -97,13 +101,15 @@ def _check_open(storage: Storage, instant: str) -> None:
 
 
 def _fenced(storage: Storage, instant: str) -> Fenced:
-    return Fenced(f"{marker_folder(instant)} in {storage.uri} is gone: the write at {instant} is over, stop")
+    return Fenced(
+        f"{marker_folder(instant)} in {storage.uri} is gone: the write at {instant} is committed or rolled back, stop"
+    )
 
 
 def _named_files(storage: Storage, folder: str, entry: FileEntry) -> Iterator[str]:
     relative = entry.path.removeprefix(folder)
     if relative.startswith(_LINES) and relative.removeprefix(_LINES).isdigit():
-        # Only a line feed ends a line: a partition's name may begin and end with any other white space.
+        # Lines end at line feeds only: a partition's name may begin and end with other white space.
         lines = storage.read(entry.path).decode("utf-8", "replace").split("\n")
     else:
         lines = [relative]

@@ -1,4 +1,7 @@
-"""Who holds a lock or writes an instant, and whether that process still lives."""
+"""Identify the owner of a lock or heartbeat, and check whether its process is alive.
+
+A *process* is identified by machine, number and start time; an *owner* is one transaction of a process.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,19 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 _MOST = 1 << 46
-"""More than any process number, or milliseconds since the epoch for the next two thousand years."""
+"""Upper limit of plausible process numbers and of milliseconds since the epoch (about two thousand years)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of one machine, told apart from a later one with the same number.
+    """Identify a process of a machine; the start time distinguishes it from a later process with the same number.
 
     Attributes:
-        host: the machine's name, for people.
-        machine: boot and process number space; process numbers can be compared only where it is equal.
-            ``""`` when unknown.
+        host: the machine's name, for messages.
+        machine: boot id and pid namespace; process numbers are comparable only where it is equal. ``""`` when
+            unknown.
         pid: process number.
-        started: when it started, in clock ticks since the machine's boot.
+        started: start time, in clock ticks since the machine's boot.
     """
 
     host: str
@@ -32,14 +35,14 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """One writer's hold on a table.
+    """Identify the transaction that holds a lock or writes an instant.
 
     Attributes:
-        process: where it runs.
-        writer_id: identity of the writer, for people.
-        token: unique to this hold.
+        process: process of the transaction.
+        writer_id: identity of the writer, for messages.
+        token: unique to the transaction.
         since_ms: when it began, milliseconds since the epoch.
-        lease_ms: without a heartbeat for so long the owner counts as dead on other machines.
+        lease_ms: milliseconds without a heartbeat after which the owner counts as dead on other machines.
     """
 
     process: Process
@@ -53,12 +56,12 @@ class Owner:
         return f"writer {self.writer_id!r} (process {self.process.pid} on host {self.process.host}) since {since}"
 
     def encode(self) -> bytes:
-        """The owner as JSON."""
+        """Encode the owner as JSON."""
         return json.dumps(asdict(self), sort_keys=True).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Owner | None:
-        """The owner in a file; None when something else than this package wrote it."""
+        """Decode the owner from a file's content; return None if another program wrote the file."""
         try:
             fields = json.loads(data)
             owner = cls(**{**fields, "process": Process(**fields["process"])})
@@ -67,7 +70,7 @@ class Owner:
         return owner if owner.is_plausible() else None
 
     def is_plausible(self) -> bool:
-        """Whether the values have the types of an owner, and are such as a process gives them."""
+        """Return whether the values have the types and ranges of an owner."""
         process = self.process
         numbers = (process.pid, process.started, self.since_ms, self.lease_ms)
         texts = (process.host, process.machine, self.writer_id, self.token)
@@ -77,13 +80,13 @@ class Owner:
 
 
 def this_process() -> Process:
-    """The process that asks."""
+    """Return the identity of the calling process."""
     pid = os.getpid()
     return Process(socket.gethostname(), _machine(), pid, _start_ticks(pid) or 0)
 
 
 def process_lives(process: Process) -> bool:
-    """Whether a process of this machine still runs; a new one under the same number does not count."""
+    """Return whether a process of this machine is running; a later process with the same number does not count."""
     started = _start_ticks(process.pid)
     if started is not None:
         return started == process.started
@@ -93,15 +96,15 @@ def process_lives(process: Process) -> bool:
         return True
     except OSError:
         return False
-    # Dead but not yet collected by its parent, or hidden by the way /proc is mounted.
+    # The process is a zombie, or /proc is mounted so that it hides processes of other users.
     return os.path.exists("/proc/self/stat") and not os.path.exists(f"/proc/{process.pid}/stat")
 
 
 def _start_ticks(pid: int) -> int | None:
-    """Start of a running process in clock ticks since boot; None when there is none, or it is a zombie."""
+    """Return the start of a running process in clock ticks since boot; None if it is not running, or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The command's name, in parentheses, may hold spaces and parentheses itself.
+            # The command's name, in parentheses, may contain spaces and parentheses.
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None

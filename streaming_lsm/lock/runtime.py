@@ -1,4 +1,4 @@
-"""What the timeline takes from the outside world, so that a test can be the world."""
+"""Inject clock, sleep, ids and process checks, so that tests can replace them."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from streaming_lsm.timeline.clock import Clock, Sleep, system_clock
 
 
 class ProcessLocks:
-    """Tables that transactions of this process hold. Files cannot tell two threads of one process apart."""
+    """Track the tables that transactions of this process hold; the lock file identifies processes, not threads."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._held: dict[str, tuple[int, Owner]] = {}
 
     def acquire(self, table: str, owner: Owner) -> None:
-        """Take a table.
+        """Acquire a table.
 
         Args:
             table: URI of its root, symbolic links resolved.
 
         Raises:
-            CommitConflict: another transaction of this process has it.
+            CommitConflict: another transaction of this process holds it.
         """
         with self._guard:
             pid, holder = self._held.get(table, (0, owner))
-            # A forked child inherits the entries, not the transactions.
+            # A forked child inherits the entries, but not the transactions.
             if pid == os.getpid():
-                raise CommitConflict(f"{table} is being written by this very process: {holder}; retry when it is done")
+                raise CommitConflict(f"{table} is being written by this process: {holder}; retry when it is done")
             self._held[table] = (os.getpid(), owner)
 
     def release(self, table: str, owner: Owner) -> None:
-        """Give a table back; nothing happens when another owner has it."""
+        """Release a table; do nothing if another owner holds it."""
         with self._guard:
             if self._held.get(table, (0, None))[1] == owner:
                 del self._held[table]
@@ -49,15 +49,15 @@ _PROCESS_LOCKS = ProcessLocks()
 
 @dataclass(frozen=True)
 class Runtime:
-    """Clock, waiting, ids, and knowledge of processes.
+    """Provide clock, sleep, ids and process checks to the lock and to transactions.
 
     Attributes:
-        clock: milliseconds since the epoch.
-        sleep: waits for so many seconds.
-        new_token: a text that was never returned before.
-        process: the process that asks.
-        process_lives: whether a process of the same machine still runs.
-        process_locks: the tables that this process writes.
+        clock: returns milliseconds since the epoch.
+        sleep: waits for a number of seconds.
+        new_token: returns a unique text.
+        process: returns the identity of the calling process.
+        process_lives: returns whether a process of this machine is running.
+        process_locks: tables that transactions of this process hold.
     """
 
     clock: Clock = system_clock
@@ -68,15 +68,17 @@ class Runtime:
     process_locks: ProcessLocks = _PROCESS_LOCKS
 
     def is_alive(self, owner: Owner, heartbeat_ms: int) -> bool:
-        """Whether an owner other than the asking transaction still writes.
+        """Return whether the owner of a lock or heartbeat file is alive.
+
+        The caller holds the table's entry in `process_locks`: a file of this process is a leftover.
 
         Args:
-            owner: found in a lock or heartbeat file, while this process's own entry for the table is held.
-            heartbeat_ms: when that file was last touched, milliseconds since the epoch.
+            owner: owner that the file names.
+            heartbeat_ms: modification time of the file, milliseconds since the epoch.
         """
         here = self.process()
         if owner.process == here:
-            return False  # left by an earlier transaction of this process, which could not remove it
+            return False  # left by an earlier transaction of this process, which failed to delete it
         if here.machine and owner.process.machine == here.machine:
             return self.process_lives(owner.process)
         return self.clock() - heartbeat_ms <= owner.lease_ms

@@ -1,1 +1,1 @@
-"""The metadata table: created, committed to, listed, compacted, dropped."""
+"""Maintain and read the metadata table: create it, commit to it, list files by it, compact it, drop it."""

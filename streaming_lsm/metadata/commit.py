@@ -1,9 +1,10 @@
-"""One action of a table as a delta commit of its metadata table.
+"""Commit the file changes of an action of the data table as a delta commit of its metadata table.
 
 See docs/format/07-index-and-metadata.md, "Metadata table".
 
-It has the action's own requested time and is completed before the action is: readers of the metadata table pass over
-what belongs to no completed action. An action that does not come to its end takes its delta commit along.
+The delta commit has the requested time of the action, and is completed before the action: readers of the metadata
+table ignore delta commits whose action is not completed. If the data-table action is rolled back, its metadata delta
+commit is rolled back too.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ DELTA_COMMIT = "deltacommit"
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """What an action does to the files of a table.
+    """Record which data files an action adds and deletes.
 
     Attributes:
-        added: size in bytes by file name, by partition path; also partitions that get no file.
+        added: size in bytes by file name, by partition path; includes partitions without new files.
         deleted: file names by partition path.
     """
 
@@ -47,10 +48,10 @@ class FileChanges:
 
     @classmethod
     def of(cls, action: Instant, data: bytes) -> FileChanges:
-        """The changes of an action.
+        """Return the file changes of an action.
 
         Args:
-            action: a write, or a clean; others change nothing.
+            action: a write or a clean; other actions change no files.
             data: content of its completed file.
         """
         if action.completes_as in WRITE_ACTIONS:
@@ -60,9 +61,9 @@ class FileChanges:
         return cls()
 
     def known_to(self, listing: Mapping[str, Mapping[str, int]]) -> FileChanges:
-        """Without the deletion of files that are not listed: Hudi takes such a tombstone for damage.
+        """Leave out deletions of files that the metadata table does not list, which Hudi treats as corruption.
 
-        They were gone when the metadata table was made, while a clean was at work.
+        Such files were deleted before the metadata table was created, by a clean that was not completed yet.
         """
         deleted = {
             partition: [name for name in names if name in listing.get(partition, ())]
@@ -71,10 +72,10 @@ class FileChanges:
         return FileChanges(self.added, {partition: names for partition, names in deleted.items() if names})
 
     def records(self) -> Records:
-        """The records that say so. A write names its partitions anew, whether they are new or not, as Hudi does.
+        """Return the records of the partition ``files``; a write records all its partitions, new or not, as Hudi does.
 
         Raises:
-            UnsupportedTable: a partition that has no record of its own.
+            UnsupportedTable: a partition has the name of the record that lists all partitions.
         """
         if ALL_PARTITIONS_KEY in {*self.added, *self.deleted}:
             raise UnsupportedTable(f"a partition has the name of the record that lists them all, {ALL_PARTITIONS_KEY}")
@@ -101,21 +102,21 @@ def _added(stats: Sequence[WriteStat]) -> dict[str, dict[str, int]]:
 def commit_records(
     metadata: Storage, requested: str, records: Records, times: InstantSource, lock: TableLock, *, native: bool
 ) -> None:
-    """Make a delta commit of the metadata table.
+    """Write and complete a delta commit of the metadata table.
 
     Args:
-        metadata: the metadata table.
-        requested: the instant of the action.
-        times: of the table, whose lock is held; the delta commit is completed before all later times.
-        native: whether logs are as in a table of version 10.
+        metadata: storage of the metadata table.
+        requested: requested time of the action.
+        times: instant times of the data table, whose lock is held.
+        native: whether log files are native, as in version 10.
 
     Raises:
-        Fenced: another writer took the lock; what may be visible was taken back.
-        UnsupportedTable: a name is not text; nothing was changed.
+        Fenced: another writer took the lock; a completed file that was created is deleted.
+        UnsupportedTable: a name is not valid text; nothing was changed.
     """
     name = log_name(requested, native=native)
     log = encode_log(records, name, times.now_ms())
-    # What an earlier run of a compaction or clean left, or its driver adds late.
+    # Deletes the delta commit of an earlier run of a compaction or clean.
     erase(metadata, requested, lock)
     stat = log_file_stat(PARTITION, name, total_bytes=len(log), num_updates=len(records))
     begin(metadata, Instant(requested, DELTA_COMMIT, State.REQUESTED))
@@ -124,7 +125,7 @@ def commit_records(
 
 
 def begin(metadata: Storage, instant: Instant, plan: bytes = b"") -> None:
-    """Put an action on the timeline of the metadata table, requested and inflight."""
+    """Create the requested and inflight files of an action of the metadata table."""
     metadata.put_if_absent(instant.at(State.REQUESTED).path, plan)
     metadata.put_if_absent(instant.at(State.INFLIGHT).path, b"")
 
@@ -149,7 +150,7 @@ def put_completed(metadata: Storage, running: Instant, data: bytes, times: Insta
     lock.verify()
     metadata.put_if_absent(completed.path, data)
     try:
-        # Whoever takes the lock later erases what it finds; whoever took it before may have looked already.
+        # A later holder of the lock erases this file; one that took the lock before may have listed already.
         lock.verify()
     except Fenced:
         metadata.delete(completed.path)
@@ -157,9 +158,9 @@ def put_completed(metadata: Storage, running: Instant, data: bytes, times: Insta
 
 
 def erase(metadata: Storage, requested: str, lock: TableLock) -> None:
-    """Make it as if an action of the metadata table had never begun; of one that dies on the way the rest is done.
+    """Delete all files of an action of the metadata table; an interrupted call is finished by the next one.
 
-    It stops being completed first, and leaves the timeline last.
+    Its completed file is deleted first, and its pending instant files last.
 
     Raises:
         Fenced: another writer took the lock, and may run an action of the same instant; nothing was deleted.
@@ -186,7 +187,7 @@ def _is_of(name: str, requested: str) -> bool:
 
 
 def _schema() -> str:
-    """The schema of the records without meta columns."""
+    """Return the schema of the records without meta columns."""
     schema = json.loads(metadata_schema())
     schema["fields"] = [column for column in schema["fields"] if not column["name"].startswith("_hoodie_")]
     return json.dumps(schema, separators=(",", ":"))

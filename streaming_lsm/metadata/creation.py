@@ -1,4 +1,4 @@
-"""Making a metadata table from what lies in the folders of a table.
+"""Create a metadata table from the listed folders of its data table.
 
 See docs/format/07-index-and-metadata.md, "Metadata table".
 """
@@ -37,16 +37,16 @@ _LOG = logging.getLogger(__name__)
 
 
 def create_metadata_table(storage: Storage, data: Timeline, times: InstantSource, lock: TableLock) -> None:
-    """Make a metadata table with the partition ``files``; there is one once the table's properties say so.
+    """Create a metadata table with the partition ``files``, and last register it in the table's properties.
 
     Args:
-        storage: the table, whose lock is held; nothing is left of earlier metadata tables.
-        data: its timeline; what belongs to a pending action is left out.
-        times: of the table.
+        storage: the table, whose lock is held; files of earlier metadata tables were deleted.
+        data: timeline of the table; files of pending actions are left out.
+        times: instant times of the table.
 
     Raises:
         Fenced: another writer took the lock.
-        UnsupportedTable: names that cannot be in a metadata table; nothing was made.
+        UnsupportedTable: a name cannot be recorded in a metadata table; nothing was created.
     """
     metadata = Subfolder(storage, METADATA_TABLE)
     properties = load_properties(storage)
@@ -65,11 +65,11 @@ def create_metadata_table(storage: Storage, data: Timeline, times: InstantSource
     metadata.put_if_absent(stat.path, base)
     complete(metadata, instant, (stat,), "BULK_INSERT_PREPPED", times, lock)
     update_properties(storage, {PARTITIONS_KEY: PARTITION, INFLIGHT_KEY: ""}, lock.verify)
-    _LOG.info("made the metadata table of %s: %d partitions", storage.uri, count - 1)
+    _LOG.info("created the metadata table of %s: %d partitions", storage.uri, count - 1)
 
 
 def is_native(properties: Mapping[str, str]) -> bool:
-    """Whether the metadata table of a table has logs as version 10 has them."""
+    """Return whether the metadata table has native log files, by the properties of its data table."""
     return int(properties["hoodie.table.version"]) >= TABLE_VERSION
 
 

@@ -1,4 +1,4 @@
-"""Which files lie in the partitions of a table, asked of its metadata table instead of the folders."""
+"""List the files of a table by its metadata table, in place of its folders."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _LOG = logging.getLogger(__name__)
 
 
 def metadata_files(storage: Storage, layout: int) -> dict[str, Listing] | None:
-    """The files of every partition path by the partition ``files``.
+    """List the files of every partition path by the partition ``files`` of the metadata table.
 
     See docs/format/07-index-and-metadata.md, "Metadata table".
 
     Args:
         storage: the table.
-        layout: of its timeline.
+        layout: its timeline layout.
 
     Returns:
-        None when the folders are to be listed: the table has no such partition, or it cannot be read, or, as far as a
-        timeline of layout 2 tells, has fallen behind. Sizes are in bytes; times of modification are not known, and 0.
+        Entries by partition path, with sizes in bytes and 0 as modification time. None if the folders are to be listed:
+        the table has no such partition, or it cannot be read, or (checked in layout 2) it has fallen behind.
     """
     before = load_properties(storage)
     if PARTITION not in listed(before.get(PARTITIONS_KEY, "")):
@@ -43,8 +43,8 @@ def metadata_files(storage: Storage, layout: int) -> dict[str, Listing] | None:
     except (CorruptFileError, UnsupportedTable, TableNotFound, OSError) as error:
         _LOG.warning("%s/%s is not read, folders are listed: %s", storage.uri, METADATA_TABLE, error)
         return None
-    # One that is being dropped leaves the properties first, and its files may have gone while they were read. Where it
-    # lists nothing there is little to list, or it is not there.
+    # A metadata table that is dropped is removed from the properties first: its files may have been deleted during the
+    # read. An empty listing means an empty table, or that the metadata table is gone.
     if not found or load_properties(storage) != before:
         return None
     return {partition: _entries(partition, sizes) for partition, sizes in found.items()}

@@ -1,8 +1,8 @@
-"""Partitions and files of a table, by its metadata table and by its folders.
+"""List partitions and files of a table by its metadata table and by its folders, and compare both listings.
 
 See docs/format/07-index-and-metadata.md, "Metadata table".
 
-Both see a file from the moment on at which its action is completed.
+Both listings contain the files of completed actions only.
 """
 
 from __future__ import annotations
@@ -47,17 +47,21 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class MetadataFileSlice:
-    """The newest slice of the partition ``files``: base file and the logs that it has not absorbed, in order."""
+    """Represent the newest file slice of the partition ``files``: base file, and later log files in merge order."""
 
     base: BaseFileName | None
     logs: tuple[LogName, ...]
 
     @classmethod
     def newest(cls, timeline: Timeline, names: Iterable[str]) -> MetadataFileSlice:
-        """The slice as a timeline of the metadata table makes it visible; `names` is what lies in the folder.
+        """Return the newest visible slice.
+
+        Args:
+            timeline: timeline of the metadata table.
+            names: names of the files in the partition's folder.
 
         Raises:
-            CorruptFileError: a file that belongs to it is gone.
+            CorruptFileError: a file of the slice is missing.
         """
         names = frozenset(names)
         bases, logs = visible_files(timeline, names)
@@ -68,11 +72,11 @@ class MetadataFileSlice:
         return cls(base, tuple(sorted(kept, key=lambda name: name.sort_key)))
 
     def read(self, metadata: Storage, counts: Callable[[str], bool]) -> Records:
-        """The slice's records, merged. There is nothing older that a tombstone could be for, so none is left.
+        """Read and merge the records of the slice, without tombstones.
 
         Args:
-            metadata: the metadata table.
-            counts: whether what an instant logged counts.
+            metadata: storage of the metadata table.
+            counts: whether the log records of an instant are valid, see `counted_instants`.
 
         Raises:
             CorruptFileError, UnsupportedTable: a file cannot be read.
@@ -95,20 +99,23 @@ def _without_tombstones(record: FilesRecord) -> FilesRecord:
 
 
 def _check_whole(timeline: Timeline, since: str, logged: Set[str], names: Set[str]) -> None:
-    """See that the newest slice is the one that the timeline says it is.
+    """Check that the newest slice has all files that the timeline names.
 
     Args:
-        timeline: of the metadata table.
-        since: instant of the newest base file that is there, ``""`` for none.
-        logged: instants that have a log in its slice.
-        names: what lies in the folder.
+        timeline: timeline of the metadata table.
+        since: instant of the newest existing base file, ``""`` for none.
+        logged: instants of the log files of the slice.
+        names: names of the files in the partition's folder.
+
+    Raises:
+        CorruptFileError: a file is missing.
     """
     for write in timeline.completed_writes:
         if write.action == "commit" or (is_first(write.requested) and not since):
             is_there = write.requested <= since
         else:
             is_there = (write.completed or "") < since or write.requested in logged
-        # Also one that is of other partitions only; their number is small, and compactions put an end to it.
+        # Includes commits to other partitions only; they are few until the next compaction.
         if not is_there and write.requested != since:
             for stat in timeline.read_commit(write).stats:
                 if stat.partition_path == PARTITION and stat.file_name not in names:
@@ -116,7 +123,7 @@ def _check_whole(timeline: Timeline, since: str, logged: Set[str], names: Set[st
 
 
 def visible_files(timeline: Timeline, names: Iterable[str]) -> tuple[list[BaseFileName], list[LogName]]:
-    """Base files and logs of completed instants of the metadata table."""
+    """Return base files and log files of completed instants of the metadata table."""
     bases: list[BaseFileName] = []
     logs: list[LogName] = []
     for text in names:
@@ -131,34 +138,34 @@ def visible_files(timeline: Timeline, names: Iterable[str]) -> tuple[list[BaseFi
 
 
 def slice_time(timeline: Timeline, log: LogName) -> str:
-    """What tells which slice a log belongs to: when it was completed; in layout 1 its base file's instant."""
+    """Return the time that assigns a log file to a slice: its completion time; in layout 1 its base instant."""
     return log.instant if timeline.layout == FLAT else timeline.completion_time(log.instant) or ""
 
 
 def counted_instants(data: Timeline) -> Callable[[str], bool]:
-    """Whether what the metadata table says of an instant counts: the table's own action must be completed."""
+    """Return a predicate: whether the metadata records of an instant are valid, as the table's action is completed."""
     completed = {instant.requested for instant in data.instants if instant.is_completed}
     return lambda instant: instant in completed or instant < data.first or is_first(instant)
 
 
 def is_first(instant: str) -> bool:
-    """Whether an instant of the metadata table made a partition of it."""
+    """Return whether an instant of the metadata table created one of its partitions."""
     return instant.startswith(FIRST_INSTANT[:_FIRST_DIGITS])
 
 
 def metadata_listing(storage: Storage, data: Timeline) -> PartitionFiles:
-    """What the metadata table says of the table's partitions and files.
+    """List the table's partitions and files by its metadata table; retry if a compaction or clean deleted files.
 
     Args:
         storage: the table.
-        data: its timeline, as of now.
+        data: its current timeline.
 
     Raises:
         CorruptFileError, UnsupportedTable: the metadata table cannot be read.
     """
     metadata = Subfolder(storage, METADATA_TABLE)
     for _ in range(_ATTEMPTS - 1):
-        # Compactions and a clean in between may take away what the timeline that was read says is there.
+        # Compactions and a clean may have deleted files since the timeline was loaded.
         with suppress(CorruptFileError):
             return _listing(metadata, data)
     return _listing(metadata, data)
@@ -169,18 +176,19 @@ def _listing(metadata: Storage, data: Timeline) -> PartitionFiles:
     try:
         found = MetadataFileSlice.newest(timeline, metadata.names(PARTITION)).read(metadata, counted_instants(data))
     except FileNotFoundError as error:
-        raise CorruptFileError(f"{error.filename or PARTITION} in {metadata.uri} went while it was read") from None
+        file = error.filename or PARTITION
+        raise CorruptFileError(f"{file} in {metadata.uri} was deleted while it was read") from None
     return to_partition_files(found)
 
 
 def to_partition_files(records: Records) -> PartitionFiles:
-    """The files of all partitions."""
+    """Convert records of the partition ``files`` into files by partition path."""
     partitions = records.get(ALL_PARTITIONS_KEY, FilesRecord({})).files
     return {partition_path(key): existing(records[key].files) if key in records else {} for key in existing(partitions)}
 
 
 def folder_listing(storage: Storage, data: Timeline) -> PartitionFiles:
-    """What lies in the folders of the table: data files of completed actions."""
+    """List the data files of completed actions in the folders of the table."""
     return {
         partition: {entry.name: entry.size for entry in entries if not entry.is_dir and _is_data(entry.name, data)}
         for partition, entries in partition_listings(storage).items()
@@ -188,10 +196,10 @@ def folder_listing(storage: Storage, data: Timeline) -> PartitionFiles:
 
 
 def listing_differences(storage: Storage, data: Timeline) -> list[str]:
-    """What the metadata table says otherwise than the folders do; a line for each partition or file."""
+    """Compare the metadata table with the folders; return a line for each partition or file that differs."""
     listed, real = metadata_listing(storage, data), folder_listing(storage, data)
-    # A write that was rolled back leaves its folder. Hudi removes that of a partition that it has emptied, and goes on
-    # listing it.
+    # A rolled back write leaves its empty partition folder. Hudi deletes the folder of an emptied partition, and keeps
+    # the partition in the list.
     unlisted = [partition for partition in sorted(real.keys() - listed.keys()) if real[partition]]
     lines = [f"partition {partition_key(name)} is not listed" for name in unlisted]
     gone = [partition for partition in sorted(listed.keys() - real.keys()) if listed[partition]]
@@ -223,6 +231,6 @@ def _is_data(name: str, data: Timeline) -> bool:
     parsed = parse_file_name(name, rfc103_names=True)
     if parsed is None:
         return False
-    # The logs of layout 1 have their slice's base instant in the name.
+    # In layout 1 the name of a log file contains the base instant of its slice.
     of_slice = data.layout == FLAT and isinstance(parsed, InlineLogName)
     return of_slice or data.completion_time(parsed.instant) is not None

@@ -1,7 +1,7 @@
-"""Compaction and cleaning of a metadata table, whose one file group here is that of the partition ``files``.
+"""Compact and clean the metadata table, that is the one file group of its partition ``files``.
 
-Both happen while no action of the table is open, so that what they read is settled. One that dies is made undone by
-the next transaction, and done anew when it is due again.
+Both run while no action of the data table is pending, so that every delta commit is valid or erased. An interrupted
+compaction or clean is undone by the next transaction, and run again when it is due.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def compaction_is_due(timeline: Timeline, delta_commits: int) -> bool:
-    """Whether a metadata table has so many delta commits since its last compaction."""
+    """Return whether a metadata table has at least `delta_commits` delta commits since its last compaction."""
     writes = timeline.completed_writes
     last = max((write.requested for write in writes if write.action == "commit"), default="")
     since = [write for write in writes if write.action == DELTA_COMMIT and (write.completed or "") > last]
@@ -41,13 +41,13 @@ def compaction_is_due(timeline: Timeline, delta_commits: int) -> bool:
 def compact(
     metadata: Storage, timeline: Timeline, counts: Callable[[str], bool], times: InstantSource, lock: TableLock
 ) -> None:
-    """Merge the logs into a new base file, and clean what nobody needs any more.
+    """Merge the log files into a new base file, and clean old file slices.
 
     Args:
-        metadata: the metadata table.
+        metadata: storage of the metadata table.
         timeline: its timeline.
-        counts: whether what an instant logged counts.
-        times: of the table, whose lock is held.
+        counts: whether the log records of an instant are valid, see `counted_instants`.
+        times: instant times of the data table, whose lock is held.
 
     Raises:
         CorruptFileError, UnsupportedTable: a file cannot be read.
@@ -74,7 +74,7 @@ def _plan(found: MetadataFileSlice, sizes: Mapping[str, int]) -> CompactionPlan:
     base, names = found.base, tuple(map(str, found.logs))
     instant = base.instant if base else min(log.instant for log in found.logs)
     of_logs, of_base = sum(sizes[name] for name in names), sizes[str(base)] if base else 0
-    # Whoever carries a plan out relies on all of them.
+    # Hudi requires all of them to run a plan.
     metrics = {
         "TOTAL_LOG_FILES": float(len(names)),
         "TOTAL_LOG_FILES_SIZE": float(of_logs),
@@ -87,7 +87,7 @@ def _plan(found: MetadataFileSlice, sizes: Mapping[str, int]) -> CompactionPlan:
 
 
 def _clean(metadata: Storage, timeline: Timeline, times: InstantSource, lock: TableLock) -> None:
-    """Delete slices but the newest ones: a reader that opened the one before the newest is not disturbed."""
+    """Delete all slices but the newest two: readers of the slice before the newest can finish."""
     timeline = Timeline.load(metadata, previous=timeline)
     bases, logs = visible_files(timeline, metadata.names(PARTITION))
     instants = sorted({base.instant for base in bases})

@@ -1,6 +1,6 @@
-"""Whether a metadata table can be kept as it is found, and what of it is to be undone first; here nothing is changed.
+"""Check whether a metadata table can be kept, and find its actions that are to be undone; nothing is changed here.
 
-What it says of the files is trusted as long as its timeline, the table's timeline and the names in its folder agree.
+A metadata table can be kept if its timeline, the data table's timeline and the names in its folder are consistent.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ _KNOWN = frozenset({"commit", CLEAN, "rollback"})
 def check_state(
     metadata: Storage, version: str, data: Timeline, timelines: TimelineCache
 ) -> tuple[Timeline, list[Instant]]:
-    """Look whether a metadata table can be kept.
+    """Check whether a metadata table can be kept.
 
     Args:
-        metadata: the metadata table.
-        version: of its table.
-        data: the table's timeline, before anything on it is undone.
-        timelines: loads the metadata table's.
+        metadata: storage of the metadata table.
+        version: table version of the data table.
+        data: timeline of the data table, before its pending actions are undone.
+        timelines: cache that loads the metadata table's timeline.
 
     Returns:
-        The metadata table's timeline, and the actions on it that are to be undone: they belong to none that came to
-        its end.
+        The metadata table's timeline, and its actions that are to be undone, as no completed action of the data table
+        belongs to them.
 
     Raises:
-        CorruptFileError: it is damaged, or has fallen behind.
-        UnsupportedTable: this release cannot go on with it.
-        TableNotFound: there is none.
+        CorruptFileError: the metadata table is damaged, or has fallen behind.
+        UnsupportedTable: this release cannot maintain the metadata table.
+        TableNotFound: the metadata table is missing.
     """
     _check_properties(load_properties(metadata), version)
     timeline = timelines.load(metadata)
@@ -68,10 +68,10 @@ def _check_properties(found: Mapping[str, str], version: str) -> None:
 
 
 def _unsettled(timeline: Timeline, data: Timeline, base: str) -> list[Instant]:
-    """Actions of a metadata table that are to be undone; `base` is the instant of its newest base file.
+    """Return the actions of a metadata table to be undone; `base` is the instant of its newest base file.
 
     Raises:
-        UnsupportedTable: there is an action that this release does not know how to treat.
+        UnsupportedTable: there is an action that this release cannot undo.
     """
     counts = counted_instants(data)
     doomed = []
@@ -80,7 +80,7 @@ def _unsettled(timeline: Timeline, data: Timeline, base: str) -> list[Instant]:
             continue
         known = not is_first(instant.requested) and instant.action in _UNDONE
         if not known or (instant.is_completed and not _is_over(data, instant.requested)):
-            raise UnsupportedTable(f"{METADATA_TABLE}/{instant.path}: an action that is not known here")
+            raise UnsupportedTable(f"{METADATA_TABLE}/{instant.path}: an action that this release cannot undo")
         if instant.is_completed and (instant.completed or "") < base:
             raise UnsupportedTable(f"{METADATA_TABLE}/{instant.path} was compacted, and its action is being undone")
         doomed.append(instant)
@@ -88,19 +88,19 @@ def _unsettled(timeline: Timeline, data: Timeline, base: str) -> list[Instant]:
 
 
 def _is_over(data: Timeline, requested: str) -> bool:
-    """Whether an action of the table has not come to its end, or was undone."""
+    """Return whether an action of the data table is pending, or was rolled back."""
     return any(i.requested == requested for i in data.pending) or requested in data.finished_rollbacks(since=requested)
 
 
 def check_up_to_date(timeline: Timeline, data: Timeline) -> None:
-    """See that all actions told it what they did; programs that do not know of metadata tables tell it nothing.
+    """Check that every completed action has a delta commit; programs without support of metadata tables write none.
 
     Args:
-        timeline: of the metadata table, read after `data`.
-        data: the timeline of its table, of layout 2: it tells when actions were completed.
+        timeline: timeline of the metadata table, loaded after `data`.
+        data: timeline of the data table, of layout 2, which has completion times.
 
     Raises:
-        CorruptFileError: it has fallen behind.
+        CorruptFileError: the metadata table has fallen behind.
     """
     own = [write for write in timeline.completed_writes if write.action == DELTA_COMMIT]
     if not own:
@@ -109,13 +109,13 @@ def check_up_to_date(timeline: Timeline, data: Timeline) -> None:
     for action in data.instants:
         untold = action.is_completed and action.requested not in told and _is_after(action, own[0])
         if untold and _changes_files(data, action):
-            raise CorruptFileError(f"{METADATA_TABLE} has fallen behind: nobody told it of {action.path}")
+            raise CorruptFileError(f"{METADATA_TABLE} has fallen behind: it has no delta commit of {action.path}")
 
 
 def _is_after(action: Instant, oldest: Instant) -> bool:
-    """Whether an action of the table is sure to have a delta commit, by the oldest one that is not archived.
+    """Return whether an action of the data table must have a delta commit that is not archived.
 
-    The first one of all makes the metadata table, and holds what was completed by then.
+    The first delta commit of all creates the metadata table, and contains all actions completed before.
     """
     if is_first(oldest.requested):
         return (action.completed or "") > (oldest.completed or "")

@@ -1,9 +1,9 @@
-"""The metadata table during a transaction: what of it is kept up to date, and what is dropped.
+"""Keep the metadata table up to date within a transaction, or drop it.
 
 See docs/format/07-index-and-metadata.md.
 
-Its partition ``files`` is kept up to date. Whatever else it has would fall behind, and a reader that relies on it would
-miss rows; so it is dropped, and so is the whole when ``files`` cannot be kept. Readers then list folders.
+The partition ``files`` is kept up to date. Other partitions are dropped, because stale ones would let readers miss
+rows. The whole metadata table is dropped if ``files`` cannot be kept; readers then list folders.
 """
 
 from __future__ import annotations
@@ -38,23 +38,24 @@ from streaming_lsm.txn.lost_completion import check_metadata_commits
 
 INDEX_DEFINITIONS = ".hoodie/.index_defs"
 
-# A file may lie where a folder should, or the other way round.
+# NotADirectoryError, IsADirectoryError: a file is in place of a folder, or a folder in place of a file.
 _DAMAGE = (CorruptFileError, UnsupportedTable, TableNotFound, NotADirectoryError, IsADirectoryError)
 _LOG = logging.getLogger(__name__)
 
 
 def drop_metadata_table(storage: Storage, why: str, verify: Callable[[], None] = lambda: None) -> None:
-    """Remove the metadata table, if there is one.
+    """Delete the metadata table, if there is one.
 
-    The properties go first: readers then list folders, as they do in tables without a metadata table. Hudi builds it
-    anew with its next write, unless ``hoodie.metadata.enable`` is false there.
+    It is removed from the properties first, so that readers list folders. Hudi creates a new one with its next write,
+    unless ``hoodie.metadata.enable`` is false there.
 
     Args:
-        verify: raises `Fenced` if the caller does not hold the table's lock any more; does nothing where no other
-            writer can be at work.
+        why: reason, for the log.
+        verify: raises `Fenced` if the caller does not hold the table's lock any more; by default nothing is verified,
+            for tables without other writers.
 
     Raises:
-        Fenced: another writer took the lock; what it may have made since was not deleted.
+        Fenced: another writer took the lock; a metadata table that it may have created was not deleted.
     """
     if not _partitions(load_properties(storage)):
         return
@@ -66,13 +67,13 @@ def drop_metadata_table(storage: Storage, why: str, verify: Callable[[], None] =
 
 
 class MetadataTable:
-    """The metadata table of a table, as one transaction has it. There need not be one: then nothing is done.
+    """Maintain the metadata table within one transaction; for a table without one the methods do nothing.
 
-    Whatever changes it raises `Fenced` when another writer took the lock.
+    Methods that change it raise `Fenced` if another writer took the lock.
     """
 
     def __init__(self, storage: Storage, options: Options, lock: TableLock, timelines: TimelineCache) -> None:
-        """Prepare; nothing is looked at yet. `timelines` loads the metadata table's timeline."""
+        """Prepare the hook; nothing is read yet. `timelines` caches the metadata table's timeline."""
         self._storage = storage
         self._metadata = Subfolder(storage, METADATA_TABLE)
         self._lock = lock
@@ -80,21 +81,21 @@ class MetadataTable:
         self._wanted = options[METADATA_ENABLE] if options.is_set(METADATA_ENABLE) else None
         self._delta_commits = options[METADATA_COMPACT_COMMITS]
         self._native = False
-        # Of the metadata table, as `open` left it; None where there is nothing to keep up to date.
+        # Timeline of the metadata table after `open`; None if no metadata table is kept up to date.
         self._timeline: Timeline | None = None
-        # Of the table, as `run_services` found it: with nothing left to be undone.
+        # Timeline of the data table after its recovery, see `run_services`.
         self._data: Timeline | None = None
 
     @property
     def last_time(self) -> str:
-        """The largest time of its timeline; ``""`` when there is none."""
+        """The largest time of the metadata table's timeline; ``""`` without a metadata table."""
         return self._timeline.last_time if self._timeline else ""
 
     def open(self, data: Timeline) -> None:
-        """Look what there is, and drop what cannot be kept; what belongs to no completed action is undone.
+        """Check the metadata table, undo delta commits without an action of the table, or drop what cannot be kept.
 
         Args:
-            data: the table's timeline, before anything on it is undone.
+            data: timeline of the data table, before its pending actions are undone.
 
         Raises:
             CorruptFileError: the table's timeline has lost a write, see `check_metadata_commits`.
@@ -116,11 +117,11 @@ class MetadataTable:
         self._native = is_native(properties)
 
     def run_services(self, data: Timeline, times: InstantSource) -> None:
-        """Compact it when that is due; make one where one is wanted and there is none.
+        """Compact the metadata table if that is due; create it if it is wanted and missing.
 
         Args:
-            data: the table's timeline, with nothing left to be undone.
-            times: of the table, later than `last_time`.
+            data: timeline of the data table after its recovery.
+            times: instant times of the data table, later than `last_time`.
         """
         if self._timeline is not None and compaction_is_due(self._timeline, self._delta_commits):
             try:
@@ -132,14 +133,15 @@ class MetadataTable:
         self._data = data
 
     def record(self, action: Instant, data: bytes, times: InstantSource) -> None:
-        """Write down what an action does to the files, just before its completed file is put.
+        """Commit the file changes of an action to the metadata table, just before the action is completed.
 
         Args:
             action: the running action.
-            data: what the completed file is to hold.
+            data: content of its completed file.
+            times: instant times of the data table.
 
         Raises:
-            Fenced: another writer took the lock; nothing was published, or it was taken back.
+            Fenced: another writer took the lock; a completed delta commit is deleted.
         """
         if self._timeline is None:
             return
@@ -153,12 +155,12 @@ class MetadataTable:
             self.drop(str(error))
 
     def roll_back(self, action: Instant) -> None:
-        """Take back what `record` wrote of an action that is about to be undone."""
+        """Undo the delta commit that `record` made for an action that is about to be undone."""
         if self._timeline is not None:
             erase(self._metadata, action.requested, self._lock)
 
     def _settled(self, properties: Mapping[str, str], data: Timeline) -> Timeline:
-        """Its timeline, without what is not to stay; see `open`."""
+        """Return the timeline of the metadata table, after actions and partitions that cannot be kept are removed."""
         if PARTITION not in listed(properties.get(PARTITIONS_KEY, "")):
             raise UnsupportedTable(f"it has no partition {PARTITION}")
         timeline, doomed = check_state(self._metadata, properties["hoodie.table.version"], data, self._timelines)
@@ -171,7 +173,7 @@ class MetadataTable:
         return self._timelines.load(self._metadata) if doomed else timeline
 
     def _check_known(self, data: Timeline) -> None:
-        """Before the metadata table goes, see that it is not the last that tells of a completed write."""
+        """Check, before the metadata table is dropped, that the timeline lacks no write with a delta commit."""
         try:
             timeline = Timeline.load(self._metadata)
         except _DAMAGE:
@@ -179,7 +181,7 @@ class MetadataTable:
         check_metadata_commits(self._storage, data, timeline)
 
     def _drop_others(self, properties: Mapping[str, str]) -> None:
-        """Drop all partitions but ``files``, and what is left of those that were dropped before."""
+        """Drop all partitions but ``files``, and delete leftovers of partitions dropped before."""
         others = {name for name in _partitions(properties) if name != PARTITION}
         if others:
             changes = {PARTITIONS_KEY: PARTITION, INFLIGHT_KEY: "", DEFINITIONS_KEY: None}
@@ -194,7 +196,7 @@ class MetadataTable:
         self._remove_all(found)
 
     def _clear(self, properties: Mapping[str, str]) -> None:
-        """Remove what a metadata table left that was dropped; definitions that have a name are somebody's still."""
+        """Delete leftovers of a dropped metadata table; index definitions that the properties name are kept."""
         folders = {METADATA_TABLE} if DEFINITIONS_KEY in properties else {METADATA_TABLE, INDEX_DEFINITIONS}
         self._remove_all({folder for folder in folders if self._storage.exists(folder)})
 
@@ -207,19 +209,19 @@ class MetadataTable:
         try:
             create_metadata_table(self._storage, data, times, self._lock)
         except UnsupportedTable as error:
-            _LOG.warning("made no metadata table of %s: %s", self._storage.uri, error)
+            _LOG.warning("no metadata table was created for %s: %s", self._storage.uri, error)
             return
         self._native = is_native(load_properties(self._storage))
         self._timeline = self._timelines.load(self._metadata)
 
     def drop(self, why: str) -> None:
-        """Remove it, if there is one."""
+        """Delete the metadata table, if there is one, and log why."""
         drop_metadata_table(self._storage, why, self._lock.verify)
         self._timeline = None
 
 
 def _partitions(properties: Mapping[str, str]) -> list[str]:
-    """Names of the partitions that there are, or are being made."""
+    """Return the names of the partitions that exist or are being built."""
     return [name for key in (PARTITIONS_KEY, INFLIGHT_KEY) for name in listed(properties.get(key, ""))]
 
 

@@ -1,1 +1,1 @@
-"""Where bytes are kept: one `Storage` protocol and its implementations. Knows nothing of Hudi."""
+"""Store files: one `Storage` protocol and its implementations. Nothing here depends on Hudi's format."""

@@ -1,4 +1,8 @@
-"""What the rest of the package may ask of the place where a table lies."""
+"""Define the storage interface through which the rest of the package reads and writes the files of a table.
+
+A *storage* is a folder tree with a root; an *entry* describes one file or folder of a listing. *Conditional* calls
+change a file only if it is absent, or only if it holds expected bytes: concurrent writers are kept apart by them.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,15 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True, order=True)
 class FileEntry:
-    """One file or folder as a listing shows it.
+    """Describe one file or folder of a listing.
 
     Attributes:
         path: relative to the storage's root, with ``/`` between the parts.
         size: bytes; 0 for a folder.
         is_dir: whether it is a folder.
         modified_ms: last modification, milliseconds since the epoch.
-        special: ``symbolic link``, ``named pipe`` or the like for what is no file or folder itself, else empty.
+        special: kind of an entry that is neither a regular file nor a folder: ``symbolic link``, ``named pipe``,
+            ``socket`` or ``device``; else empty.
     """
 
     path: str
@@ -39,15 +44,15 @@ Listing: TypeAlias = list[FileEntry]
 Names: TypeAlias = list[str]
 
 METADATA_BYTES = 128 << 20
-"""The largest file that is read whole; the metadata of a commit of 256,000 files takes about 90 MiB."""
+"""Size limit of a file that is read as a whole; the metadata of a commit of 256,000 files takes about 90 MiB."""
 
 
 class Storage(Protocol):
-    """A folder tree that files are read from, created in and deleted from.
+    """Read, create and delete files in a folder tree.
 
     Paths are relative to the root, with ``/`` between the parts; ``""`` is the root itself. Every method raises
-    `ValueError` for a path that is not of this form, and `UnsupportedTable` for one that a symbolic link leads out
-    of the root. What a method has changed when it returns survives the loss of power. Implementations can be
+    `ValueError` for a path that is not of this form, and `UnsupportedTable` for a path that a symbolic link leads out
+    of the root. A change is durable when the method returns: it survives a power failure. Implementations can be
     pickled, so that executors use the same storage as the driver.
     """
 
@@ -57,102 +62,102 @@ class Storage(Protocol):
         ...
 
     def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
-        """The whole file.
+        """Read a whole file.
 
         Args:
             path: the file.
-            most: bytes that it may have; None for any number.
+            most: size limit in bytes; None for no limit.
 
         Raises:
             FileNotFoundError: no such file.
-            CorruptFileError: it is larger, so that it cannot be what it is read as; nothing of it was read.
-            UnsupportedTable: a named pipe, socket or device, which a reader would wait for.
+            CorruptFileError: the file is larger than `most`; none of it was read.
+            UnsupportedTable: the path is a named pipe, socket or device, on which a reader would block.
         """
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or folder."""
+        """Return whether a file or folder exists at the path."""
         ...
 
     def list(self, folder: str) -> Listing:
-        """Files and folders directly in `folder`, sorted by path; none when the folder is missing."""
+        """List the files and folders directly in `folder`, sorted by path; an empty list if the folder is missing."""
         ...
 
     def names(self, folder: str) -> Names:
-        """Names of what `list` shows, sorted, without looking at each file."""
+        """Return the sorted names of the entries of `list`, without a stat call for each file."""
         ...
 
     def walk(self, folder: str) -> Iterator[FileEntry]:
-        """All files below `folder`, at any depth, in the order of their paths' parts."""
+        """Yield all files below `folder`, at any depth, in the order of their paths' parts."""
         ...
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        """Create a file whole or not at all; parent folders are made.
+        """Create a file atomically if it is absent; missing parent folders are created.
 
         Raises:
-            FileExistsError: the file is there already; it was not changed.
-            NotADirectoryError: a parent is a file; so too in the other methods that make folders.
+            FileExistsError: the file exists already; it was not changed.
+            NotADirectoryError: a parent is a file. The other methods that create folders raise it, too.
         """
         ...
 
     def replace(self, path: str, data: bytes) -> None:
-        """Create or overwrite a file; a reader sees the old bytes or the new ones, never a mixture."""
+        """Create or overwrite a file atomically: a reader sees the old content or the new one."""
         ...
 
     def replace_if_unchanged(self, path: str, data: bytes, expected: bytes) -> bool:
-        """Overwrite a file that holds `expected`; False when it holds something else or is missing.
+        """Overwrite a file if its content is `expected` (compare-and-swap); return False if it differs or is missing.
 
-        No other conditional call on the file comes between the comparison and the change.
+        Comparison and change are one atomic step with respect to other conditional calls on the file.
         """
         ...
 
     def delete_if_unchanged(self, path: str, expected: bytes) -> bool:
-        """Delete a file that holds `expected`; False when it holds something else or is missing."""
+        """Delete a file if its content is `expected`; return False if it differs or is missing."""
         ...
 
     def touch(self, path: str) -> None:
-        """Set a file's time of modification to now.
+        """Set a file's modification time to now.
 
         Raises:
-            FileNotFoundError: no such file; it is not created.
+            FileNotFoundError: the file is missing; it is not created.
         """
         ...
 
     def delete(self, path: str) -> bool:
-        """Delete a file; False when it was not there."""
+        """Delete a file; return False if it was missing."""
         ...
 
     def delete_folder(self, path: str) -> None:
-        """Delete a folder and all that is in it; nothing happens when it is missing."""
+        """Delete a folder and its content; do nothing if it is missing."""
         ...
 
     def make_folder(self, path: str) -> None:
-        """Create a folder and its parents where they are missing."""
+        """Create a folder and its missing parents."""
         ...
 
     def create(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A new file to be written piece by piece; parent folders are made.
+        """Create a file and open it for writing; missing parent folders are created.
 
-        The file has its final name from the start, so that a marker written before can name it. When the block
-        ends normally the file is durable; when it raises the file is removed.
+        The file has its final name from the start, so that a marker created before can name it. When the context
+        ends normally, the file is durable; when it ends with an exception, the file is deleted.
 
         Raises:
-            FileExistsError: the file is there already.
+            FileExistsError: the file exists already.
         """
         ...
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """The file for reading at random positions.
+        """Open a file for random access reads.
 
         Raises:
-            FileNotFoundError: no such file.
+            FileNotFoundError: the file is missing.
             UnsupportedTable: as in `read`.
         """
         ...
 
     def sweep(self, folder: str) -> int:
-        """Remove what killed processes left half made by `put_if_absent` or `replace` directly in `folder`.
+        """Delete temporary files that `put_if_absent` or `replace` of killed processes left directly in `folder`.
 
-        Listings never show such leftovers; those of living processes are spared. Returns how many were removed.
+        Listings omit temporary files; those of running processes are kept. Returns the number of deleted files.
         """
         ...

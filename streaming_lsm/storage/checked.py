@@ -1,4 +1,4 @@
-"""Reading a file whose checksums, if there are any, are in a file beside it."""
+"""Read a file and verify it against the Hadoop checksum file (``.<name>.crc``) beside it, if there is one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from streaming_lsm.storage.base import Storage
 
 
 def read_checked(storage: Storage, path: str) -> bytes:
-    """A whole file without checksums of its own, such as an inline log, compared with those beside it.
+    """Read a whole file and verify its checksum file; for formats without checksums of their own, as inline logs.
 
     Raises:
-        CorruptFileError: they differ.
-        FileNotFoundError: no such file.
+        CorruptFileError: a checksum differs.
+        FileNotFoundError: the file is missing.
     """
     data = storage.read(path, None)
     with suppress(FileNotFoundError):

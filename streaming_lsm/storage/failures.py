@@ -1,7 +1,7 @@
-"""Failures of the operating system, Arrow and the interpreter, and the errors of this package that they become.
+"""Translate failures of the operating system, Arrow and the interpreter into errors of this package.
 
-Inside the package they stay what they are, as `FileNotFoundError` and `FileExistsError` are part of the storage
-contract. Every public call turns those that would leave the package into errors of `streaming_lsm.errors`.
+Inside the package failures are raised as they are, because `FileNotFoundError` and `FileExistsError` are part of the
+storage contract. Every public call translates the failures that leave the package into `streaming_lsm.errors`.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ _ADVICE = {
     **dict.fromkeys((errno.EACCES, errno.EPERM), "let this process read and write there, then try again"),
     errno.EROFS: "make it writable, or give another path",
     errno.ENAMETOOLONG: "give a shorter path",
-    errno.ELOOP: "replace the symbolic link, which leads back to itself",
-    errno.ENOENT: "it went while it was in use; try again, and restore it if it is still missing",
+    errno.ELOOP: "replace the symbolic link, which points to itself",
+    errno.ENOENT: "the file was deleted while it was in use; try again, and restore it if it is still missing",
 }
 
 
 def no_room(error: OSError) -> bool:
-    """Whether a write failed because the disk, a quota or a limit on file sizes is exhausted."""
+    """Return whether a write failed because the disk, a quota or a limit on file sizes is exhausted."""
     return error.errno in _NO_ROOM
 
 
 def no_more_files(error: OSError) -> bool:
-    """Whether the process, or the machine, has as many files open as it may."""
+    """Return whether the limit on open files, of the process or of the machine, is reached."""
     return error.errno in _NO_MORE_FILES
 
 
 def is_unreadable(error: OSError) -> bool:
-    """Whether a file could not be read for now, whatever it holds: no access, a failing disk or network."""
+    """Return whether a read failed for a reason other than the content: access, disk, memory or network."""
     return error.errno in _PASSING
 
 
 @contextmanager
 def named_failures() -> Iterator[None]:
-    """Raise failures as errors of this package, which name the file and say what to do.
+    """Raise failures as errors of this package, which name the file and the remedy.
 
     Raises:
-        StorageError: the system refused something: no room, no access, a path that it cannot follow, no memory.
-        CorruptFileError: something is nested more deeply than the interpreter goes.
-        SchemaError: Arrow cannot do with the types or values at hand what has to be done.
+        StorageError: the system refused a call: no space, no access, a path that cannot be resolved, no memory.
+        CorruptFileError: a schema or file is nested more deeply than the interpreter's recursion limit.
+        SchemaError: Arrow has no conversion or computation for the types or values of a column.
     """
     try:
         yield
@@ -73,7 +73,7 @@ def named_failures() -> Iterator[None]:
 
 
 def names_failures(call: Callable[P, R]) -> Callable[P, R]:
-    """A public function or method whose failures are errors of this package; see `named_failures`."""
+    """Decorate a public function or method: raise its failures as errors of this package, see `named_failures`."""
 
     @wraps(call)
     def named(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -85,7 +85,7 @@ def names_failures(call: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def naming(path: str) -> Iterator[None]:
-    """Give the path to failures that do not name a file, such as those of writing to an open one."""
+    """Add the path to failures that do not name a file, such as those of writing to an open file."""
     try:
         yield
     except OSError as error:
@@ -98,4 +98,4 @@ def _refused(error: OSError) -> StorageError:
     names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
     where = f"{' -> '.join(names)}: " if names else ""
     what = error.strerror or str(error)
-    return StorageError(f"{where}{what}: {_ADVICE.get(error.errno or 0, 'see to the disk or the network')}")
+    return StorageError(f"{where}{what}: {_ADVICE.get(error.errno or 0, 'check the disk or the network')}")

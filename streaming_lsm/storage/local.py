@@ -1,4 +1,7 @@
-"""Files on a local disk, or on whatever the operating system mounts like one."""
+"""Store a table in a folder of a local or mounted file system.
+
+Temporary files are named ``.<32 hex digits>.lsm-tmp``, and are locked (``flock``) by their process while it runs.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +36,14 @@ _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/|^(?i:(file)):")
 
 
 class LocalStorage:
-    """A folder of the local file system as a `Storage`.
+    """Implement `Storage` on a folder of the local file system.
 
-    `os.rename` overwrites, so it cannot put-if-absent: a file is written under a hidden name in the same folder,
-    made durable, and given its final name by a hard link, which fails when the name is taken.
+    `put_if_absent` writes a temporary file in the same folder, makes it durable, and hard-links it to its final name,
+    which fails if the name exists; `os.rename` would overwrite.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        """Take `root`, which need not exist yet; a symbolic link to the root itself is followed."""
+        """Use the folder `root`, which need not exist yet; a symbolic link to the root itself is followed."""
         self._root = os.path.realpath(os.fspath(root))
 
     def __repr__(self) -> str:
@@ -72,7 +75,7 @@ class LocalStorage:
             for item in found:
                 if _TEMPORARY.match(item.name):
                     continue
-                # A file can vanish between being listed and being looked at.
+                # A file may be deleted between the listing and the stat call.
                 with suppress(FileNotFoundError):
                     entries.append(_entry(prefix + item.name, item))
         return sorted(entries)
@@ -80,7 +83,7 @@ class LocalStorage:
     def names(self, folder: str) -> Names:
         with suppress(FileNotFoundError):
             found = sorted(os.listdir(self._inside(folder)))
-            # Folders of thousands of names are listed with each commit: only names that begin with a dot are looked at.
+            # Folders of thousands of names are listed with each commit: only names that begin with a dot are matched.
             first, last = bisect_left(found, "."), bisect_left(found, "/")
             found[first:last] = [name for name in found[first:last] if not _TEMPORARY.match(name)]
             return found
@@ -92,7 +95,7 @@ class LocalStorage:
             if not entry.is_dir:
                 yield entry
             elif self._inside(entry.path) == os.path.join(real, entry.name):
-                # Not for a link, which inside the root would show the same files twice, or for ever.
+                # Symbolic links are not followed: inside the root they would yield files twice, or without end.
                 yield from self.walk(entry.path)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
@@ -137,7 +140,7 @@ class LocalStorage:
         full = self._inside(path)
         if full == self._root:
             raise ValueError("the root of a storage cannot be deleted")
-        # Somebody may delete, or still write, the same folder: go on until it is gone.
+        # Another process may delete or write the same folder at the same time: retry until it is gone.
         for _ in range(100):
             try:
                 shutil.rmtree(full)
@@ -188,7 +191,7 @@ class LocalStorage:
     def _temporary(self, path: str, data: bytes) -> Iterator[tuple[str, str]]:
         if len(data) > METADATA_BYTES:
             raise StorageError(
-                f"{self.uri}/{path} would have {len(data)} bytes, and no reader takes more than {METADATA_BYTES}: "
+                f"{self.uri}/{path} would have {len(data)} bytes, more than the {METADATA_BYTES} that readers accept: "
                 "write to fewer partitions and buckets at a time"
             )
         final = self._inside_parent(path)
@@ -210,7 +213,7 @@ class LocalStorage:
         return self._checked(path, os.path.realpath(os.path.join(self._root, _checked_parts(path))))
 
     def _inside_parent(self, path: str) -> str:
-        # What replaces or unlinks a name acts on the name itself, whatever a link of that name points to.
+        # Replacing or unlinking acts on the name itself: a symbolic link of that name is not followed.
         parent, _, name = _checked_parts(path).rpartition("/")
         if not name:
             raise ValueError("the root of a storage is not a file")
@@ -227,7 +230,7 @@ class LocalStorage:
 
 @contextmanager
 def _exclusive(folder: str) -> Iterator[None]:
-    """Hold the kernel's lock on a folder, which a comparison and the change that depends on it need together."""
+    """Hold the kernel's lock on a folder, so that a comparison and the change that follows are one step."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         _lock(descriptor, folder)
@@ -243,7 +246,7 @@ def _lock(descriptor: int, folder: str) -> None:
             return
         except BlockingIOError:
             time.sleep(min(0.001 * 2**attempt, 0.1))
-    raise CommitConflict(f"{folder} is locked by a process that does not go on (stopped?): see `lsof`, end it, retry")
+    raise CommitConflict(f"{folder} stays locked by another process (stopped?): find it with `lsof`, end it, retry")
 
 
 def _holds(full: str, expected: bytes) -> bool:
@@ -255,7 +258,7 @@ def _holds(full: str, expected: bytes) -> bool:
 
 
 class _NamedFile(FileIO):
-    """A file that names itself when it cannot be written to."""
+    """Write to a file, and add its path to write errors."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         with naming(str(self.name)):
@@ -263,19 +266,19 @@ class _NamedFile(FileIO):
 
 
 def _drop_checksum(full: str) -> None:
-    """Remove what Hadoop's file system keeps beside a local file: it would take the file's next content for damage."""
+    """Delete the checksum file that Hadoop keeps beside a local file: new content would not match it."""
     folder, name = os.path.split(full)
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(folder, f".{name}.crc"))
 
 
 def open_storage(uri: str | os.PathLike[str]) -> Storage:
-    """The storage at a path or URI: ``/x``, ``x``, ``file:/x``, ``file:///x``.
+    """Open the storage at a path or URI: ``/x``, ``x``, ``file:/x``, ``file:///x``.
 
-    A URI's ``%XX`` are decoded, a path is taken as it is.
+    ``%XX`` is decoded in a URI, not in a path.
 
     Raises:
-        ConfigError: a scheme, or a host, for which there is no storage, or a path that no file can have.
+        ConfigError: the URI has a scheme or host without a storage, or the path is not valid.
     """
     text = os.fspath(uri)
     scheme = _SCHEME.match(text)
@@ -312,7 +315,7 @@ def _entry(path: str, item: os.DirEntry[str]) -> FileEntry:
 
 
 def _special(status: os.stat_result) -> str:
-    """What a file is that is neither a regular file nor a folder, else empty."""
+    """Return the kind of a file that is neither a regular file nor a folder, else an empty text."""
     if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
         return ""
     kinds = {stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket", stat.S_IFLNK: "symbolic link"}
@@ -320,7 +323,7 @@ def _special(status: os.stat_result) -> str:
 
 
 def _open_at_once(full: str, flags: int) -> int:
-    """Open a file for reading without waiting, as a named pipe would have it, for a writer."""
+    """Open a file for reading without blocking: opening a named pipe would wait for a writer."""
     return os.open(full, flags | os.O_NONBLOCK)
 
 
@@ -344,7 +347,7 @@ def _make_folder(full: str) -> None:
 
 
 def _refuse_file(folder: str) -> None:
-    # One look decides: somebody else may remove the folder at any moment, which is no error here.
+    # A single stat call, as another process may delete the folder at any moment; that is no error here.
     with suppress(FileNotFoundError):
         if not stat.S_ISDIR(os.stat(folder).st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "a file is where a folder is needed", folder)
@@ -360,14 +363,14 @@ def _sync(path: str) -> None:
 
 
 def _locked_temporary(folder: str) -> tuple[int, str]:
-    # The kernel drops the lock when the process dies, which is how a sweep tells leftovers from work in progress.
+    # The kernel releases the lock when the process dies: `sweep` deletes only files that are not locked.
     while True:
         temporary = os.path.join(folder, f".{uuid.uuid4().hex}.lsm-tmp")
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             return descriptor, temporary
-        os.close(descriptor)  # a sweep came between creating and locking
+        os.close(descriptor)  # a sweep deleted the file between creation and lock
 
 
 def _remove_if_abandoned(temporary: str) -> int:

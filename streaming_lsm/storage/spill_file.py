@@ -1,4 +1,4 @@
-"""Arrow batches on a local disk, in a file without a name: whatever ends the process, nothing is left of it."""
+"""Spill Arrow batches to an unlinked file on a local disk, whose space is freed however the process ends."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from streaming_lsm import config
 from streaming_lsm.errors import ConfigError, LsmError, StorageError
 from streaming_lsm.storage.failures import no_more_files, no_room
 
-# Threads of Arrow's own only slow down batches of this size. zstd halves the bytes for three times the time.
+# Arrow's threads slow down batches of this size. zstd halves the bytes and takes three times as long.
 _WRITE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 class SpillFile:
-    """Compressed Arrow batches, numbered from 0 in the order in which they were written.
+    """Hold compressed Arrow batches on disk, numbered from 0 in the order in which they were written.
 
     Attributes:
-        bytes: the size on disk.
-        close: gives the disk space back; so does the end of this object's life.
+        bytes: size on disk.
+        close: frees the disk space; garbage collection of this object does so, too.
     """
 
     def __init__(
         self, folder: str | None, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, advice: str = ""
     ) -> None:
-        """Write a file.
+        """Write the batches to an unlinked file.
 
         Args:
-            folder: where; None means the system's folder for temporary files.
-            schema: the batches' columns.
-            batches: taken one by one.
-            advice: what else than another folder helps when there is no room.
+            folder: folder of the file; None for the system's folder of temporary files.
+            schema: columns of the batches.
+            batches: consumed one at a time.
+            advice: remedy named by the error for a full disk, besides another folder.
 
         Raises:
-            StorageError: there is no room, or no more files may be open.
-            ConfigError: the folder cannot be written to.
+            StorageError: the disk is full, or the limit on open files is reached.
+            ConfigError: the folder is not writable.
         """
         self.bytes = 0
         self._count = 0
         self._folder = folder or tempfile.gettempdir()
         self._advice = advice
         self._file = self._nameless_file(folder)
-        # Not left to the file's own end of life, which warns.
+        # Closed explicitly, because a file closed by garbage collection raises a ResourceWarning.
         self.close = weakref.finalize(self, _close, self._file)
         try:
             self._write(schema, batches)
@@ -83,7 +83,7 @@ class SpillFile:
         return self._reader.get_batch(number)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All batches, each read when it is asked for."""
+        """Iterate over all batches, reading each one lazily."""
         return map(self.batch, range(self._count))
 
     def _refusal(self, error: OSError) -> LsmError:
@@ -107,5 +107,5 @@ class SpillFile:
 
 
 def _close(file: IOBase) -> None:
-    with suppress(OSError):  # what is still to be written does not matter any more
+    with suppress(OSError):  # buffered bytes that cannot be flushed are not needed any more
         file.close()

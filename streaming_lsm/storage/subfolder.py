@@ -1,4 +1,4 @@
-"""A folder of a storage as a storage of its own: a table that lies within another one."""
+"""Present a folder of a storage as a storage: the metadata table lies inside the folder of its data table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streaming_lsm.storage.base import METADATA_BYTES, FileEntry, Listing, Names
 
 @dataclass(frozen=True, slots=True)
 class Subfolder:
-    """What lies below `folder` of a storage; paths, in and out, are relative to that folder."""
+    """Delegate to a storage; paths of arguments and results are relative to `folder`."""
 
     storage: Storage
     folder: str

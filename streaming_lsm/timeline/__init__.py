@@ -1,1 +1,1 @@
-"""The order of what happened to a table: instants, the transaction that adds one, recovery from a writer's death."""
+"""Read the timeline of a table: instants, active and archived timeline, instant times, and hoodie.properties."""

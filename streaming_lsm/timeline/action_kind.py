@@ -1,4 +1,4 @@
-"""Describe the kinds of actions that this package carries out: how each is planned, and what its failure leaves."""
+"""Describe the kinds of actions that this package runs: whether they are planned, and how a failure is handled."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ COMPACTION, CLEAN, ROLLBACK = "compaction", "clean", "rollback"
 
 
 class OnFailure(Enum):
-    """What becomes of an action that was begun and not completed."""
+    """State how an action is handled that was begun and not completed."""
 
     ROLL_BACK = auto()
     """Its files are deleted and its instant leaves the timeline."""
     PUT_BACK = auto()
-    """Its files are deleted and it goes back to requested; the next run has the same instant."""
+    """Its files are deleted and it is reverted to requested; the next run has the same instant."""
     KEEP = auto()
-    """It stays inflight, and the next writer carries the same plan out again: doing it twice changes nothing."""
+    """It stays inflight, and the next writer runs the same plan again, as the action is idempotent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionKind:
-    """One kind of action.
+    """Describe one kind of action.
 
     Attributes:
-        action: its name while it is pending.
-        on_failure: what becomes of it when it is not completed.
-        is_planned: whether it is scheduled with a plan first and carried out later, maybe by another process.
+        action: name of the action while it is pending.
+        on_failure: how an action that is not completed is handled.
+        is_planned: whether the action is scheduled with a plan and run later, possibly by another process.
     """
 
     action: str
@@ -37,7 +37,7 @@ class ActionKind:
 
     @property
     def has_runs(self) -> bool:
-        """Whether one instant may be run several times, by one writer after the other."""
+        """Whether one instant may have several runs, one after the other."""
         return self.on_failure is not OnFailure.ROLL_BACK
 
 
@@ -53,11 +53,11 @@ _KINDS = {
 
 
 def kind_of(action: str) -> ActionKind:
-    """The kind of an action by its pending name.
+    """Return the kind of an action, given by its pending name.
 
     Raises:
-        ValueError: this release does not carry out such actions.
+        ValueError: this release does not run such actions.
     """
     if action not in _KINDS:
-        raise ValueError(f"{action!r} is not carried out here: expected one of {', '.join(sorted(_KINDS))}")
+        raise ValueError(f"{action!r} is not run by this release: expected one of {', '.join(sorted(_KINDS))}")
     return _KINDS[action]

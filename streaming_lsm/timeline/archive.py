@@ -1,4 +1,4 @@
-"""The archived timeline: when instants that left the active timeline were completed.
+"""Read the archived timeline: completion times of instants that left the active timeline.
 
 See docs/format/02-timeline.md, "Archived timeline".
 """
@@ -27,11 +27,11 @@ _MANIFEST = re.compile(r"manifest_([0-9]{1,18})")
 
 
 def archived_completions(storage: Storage, layout: int = 2) -> dict[str, str]:
-    """Requested → completion time of every archived write.
+    """Return the completion time of every archived write, by requested time.
 
     Args:
         storage: the table.
-        layout: its timeline layout; in layout 1 the two times are one.
+        layout: the timeline layout; in layout 1 both times are the same.
 
     Raises:
         CorruptFileError: a file of the history is missing or cannot be read.
@@ -48,7 +48,7 @@ def archived_completions(storage: Storage, layout: int = 2) -> dict[str, str]:
 
 
 def _members(storage: Storage) -> list[str]:
-    """Names of the valid files, by the newest manifest; the folder itself may hold others."""
+    """Return the names of the files in the newest manifest; other files in the folder do not count."""
     version = _version(storage)
     if version is None:
         return []
@@ -64,7 +64,7 @@ def _members(storage: Storage) -> list[str]:
 
 
 def _version(storage: Storage) -> int | None:
-    """Number of the newest manifest: what ``_version_`` says, or the largest there is while that is rewritten."""
+    """Return the number of the newest manifest: that in ``_version_``, or the largest one while it is rewritten."""
     try:
         text = storage.read(f"{HISTORY_FOLDER}/_version_")
         return int(text)
@@ -85,7 +85,7 @@ def _read(storage: Storage, path: str) -> pa.Table:
 
 
 def _flat_completions(storage: Storage) -> Iterator[str]:
-    """Instants of the archived writes of layout 1: inline logs with a record for every state of an action."""
+    """Yield the instants of the archived writes of layout 1: inline logs with a record for every state of an action."""
     for name in storage.names(ARCHIVE_FOLDER):
         if _ARCHIVE.fullmatch(name):
             path = f"{ARCHIVE_FOLDER}/{name}"

@@ -1,4 +1,4 @@
-"""Times of the timeline: 17 digits that only ever grow (docs/format/02-timeline.md, "Instant time")."""
+"""Create and parse instant times: 17 digits, strictly ascending (docs/format/02-timeline.md, "Instant time")."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TypeAlias
 from streaming_lsm.errors import ConfigError
 
 Clock: TypeAlias = Callable[[], int]
-"""Milliseconds since the epoch."""
+"""Returns milliseconds since the epoch."""
 
 Sleep: TypeAlias = Callable[[float], None]
-"""Waits for so many seconds."""
+"""Waits for a number of seconds."""
 
 DIGITS = 17
 SHORT_DIGITS = 14
@@ -21,12 +21,12 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def system_clock() -> int:
-    """The machine's clock, in milliseconds since the epoch."""
+    """Return the machine's time in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 def instant_text(epoch_ms: int, zone: str) -> str:
-    """A moment as ``yyyyMMddHHmmssSSS``.
+    """Format a time as ``yyyyMMddHHmmssSSS``.
 
     Args:
         epoch_ms: milliseconds since the epoch.
@@ -37,50 +37,50 @@ def instant_text(epoch_ms: int, zone: str) -> str:
 
 
 def instant_ms(text: str, zone: str) -> int:
-    """The moment of an instant time, in milliseconds since the epoch.
+    """Parse an instant time into milliseconds since the epoch.
 
     Raises:
-        ValueError: `text` is no date, as for the special times of a table's initialisation.
+        ValueError: `text` is no date, such as the special instants of a table's initialisation.
     """
     moment = _naive(text).replace(tzinfo=UTC if zone == "UTC" else None)
     return int(moment.timestamp()) * 1000 + moment.microsecond // 1000
 
 
 def full_digits(text: str) -> str:
-    """An instant time with 17 digits: 14 digits mean the end of that second, further digits are dropped."""
+    """Return an instant time with 17 digits: 14 digits mean the end of that second, further digits are dropped."""
     return text + "999" if len(text) == SHORT_DIGITS else text[:DIGITS]
 
 
 def next_time(epoch_ms: int, last: str, zone: str) -> str:
-    """The clock's time, or one millisecond after `last` when the clock is not past it.
+    """Return the clock's time, or one millisecond after `last` if the clock is not later than `last`.
 
     Args:
-        epoch_ms: what the clock says.
-        last: the largest time the timeline holds, ``""`` for none.
-        zone: ``UTC`` or ``LOCAL``. Counting on from `last` ignores it, so that times grow through the hour
-            that a local zone repeats.
+        epoch_ms: time of the clock, milliseconds since the epoch.
+        last: the largest time of the timeline, ``""`` for none.
+        zone: ``UTC`` or ``LOCAL``. Adding to `last` ignores the zone, so that times ascend in the hour that a local
+            zone repeats.
     """
     text = instant_text(epoch_ms, zone)
     return text if text > full_digits(last) else _print(_naive(last) + _MILLISECOND)
 
 
 def instant_digits(value: object) -> str | None:
-    """An instant time as a user writes it, without the digits beyond the 17th; None when it is something else."""
+    """Return a user's instant time without the digits after the 17th; None if the value is no instant time."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) >= SHORT_DIGITS:
         return value[:DIGITS]
     return None
 
 
 def moment_text(value: str | date, zone: str) -> str:
-    """The instant time that a user means.
+    """Convert a user's instant time or date into an instant time.
 
     Args:
-        value: an instant time, or a date with or without time, as Python's or as ISO text such as
+        value: an instant time; or a date with or without time of day, as a Python object or as ISO text such as
             ``2026-11-20 10:00``. A date without a zone is in the table's zone.
         zone: ``UTC`` or ``LOCAL``, the table's zone.
 
     Raises:
-        ConfigError: the value is neither.
+        ConfigError: the value is neither an instant time nor a date.
     """
     digits = instant_digits(value)
     if digits is not None:
@@ -97,14 +97,14 @@ def moment_text(value: str | date, zone: str) -> str:
 
 
 class InstantSource:
-    """Takes new times for one table. The table's lock must be held.
+    """Generate instant times of one table, whose lock the caller holds.
 
-    Every time is greater than all before it, whatever the clock does: max(clock, last + 1 ms). A wait after each
-    one, for tables shared with writers on other machines, keeps a skewed clock from falling behind it.
+    Times ascend even if the clock goes back: max(clock, last + 1 ms). With a maximum clock skew each call waits for it,
+    so that writers on machines whose clocks are behind generate later times.
     """
 
     def __init__(self, clock: Clock, sleep: Sleep, zone: str, skew_ms: int, last: str) -> None:
-        """Begin after `last`, the largest time of the timeline (``""``: none)."""
+        """Generate times after `last`, the largest time of the timeline (``""`` for none)."""
         self._clock = clock
         self._sleep = sleep
         self._zone = zone
@@ -112,14 +112,14 @@ class InstantSource:
         self._last = last
 
     def next(self) -> str:
-        """A new time."""
+        """Return a new time, greater than all before."""
         self._last = next_time(self._clock(), self._last, self._zone)
         if self._skew_ms:
             self._sleep(self._skew_ms / 1000)
         return self._last
 
     def now_ms(self) -> int:
-        """The clock as it is, milliseconds since the epoch; for durations, never for instants."""
+        """Return the clock's time in milliseconds since the epoch; for durations, never for instants."""
         return self._clock()
 
 

@@ -1,4 +1,8 @@
-"""One action on a table and the file names that record its state (docs/format/02-timeline.md, "File names")."""
+"""Represent instants, and parse and print their file names (docs/format/02-timeline.md, "File names").
+
+An *action* is one change of a table: a write, a table service, a rollback. An *instant* is an action in one *state*
+(requested, inflight, completed), each of which is recorded by a file of the timeline.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from streaming_lsm.errors import UnsupportedTable
 
 TIMELINE_FOLDER = ".hoodie/timeline"
 FLAT_FOLDER = ".hoodie"
-"""Where the timeline of layout 1 lies (docs/format/02-timeline.md, "Layout 1")."""
+"""Folder of the timeline of layout 1 (docs/format/02-timeline.md, "Layout 1")."""
 FLAT = 1
 """Timeline layout of tables up to version 6."""
 
@@ -22,19 +26,19 @@ _ACTIONS = (
     WRITE_ACTIONS | _COMPLETES_AS.keys() | {"clean", "rollback", "restore", "savepoint", "indexing", "schemacommit"}
 )
 WRITING_ACTIONS = WRITE_ACTIONS | {action for action, completed in _COMPLETES_AS.items() if completed in WRITE_ACTIONS}
-"""Actions that amount to one of `WRITE_ACTIONS` once they are completed."""
+"""`WRITE_ACTIONS` and the pending actions that complete as one of them."""
 _NAME = re.compile(r"(?P<requested>[0-9]{1,32})(_(?P<completed>[0-9]{1,32}))?\.(?P<word>\w+)(\.(?P<state>\w+))?")
 
 
 Action = tuple[str, str]
-"""What the states of one action share: requested time, and the action's name in the completed state."""
+"""Identity of an action, common to its states: requested time, and name in the completed state."""
 
 
 class State(StrEnum):
-    """How far an action has come.
+    """Enumerate the states of an action.
 
     Attributes:
-        rank: place in the course of an action.
+        rank: position in the order of states.
     """
 
     REQUESTED = "requested", 0
@@ -44,7 +48,7 @@ class State(StrEnum):
     rank: int
 
     def __new__(cls, text: str, rank: int) -> State:
-        """The state that file names call `text`."""
+        """Create the state that file names call `text`."""
         member = str.__new__(cls, text)
         member._value_ = text
         member.rank = rank
@@ -56,14 +60,15 @@ _STATES: dict[str, State] = {state.value: state for state in State}
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """One action in one state.
+    """Represent one action in one state.
 
     Attributes:
-        requested: the time that names the action and the files it writes.
-        action: what it does; services that wait have names of their own (``compaction`` completes as ``commit``).
-        state: how far it has come.
-        completed: the completion time, None until then. An action of layout 1 has none but its requested time.
-        layout: the timeline layout; the names of files differ.
+        requested: requested time, which names the action and the files that it writes.
+        action: name of the action; a pending table service has another name than its completed action (``compaction``
+            completes as ``commit``).
+        state: state of the action.
+        completed: completion time; None while the action is pending. In layout 1 it is the requested time.
+        layout: timeline layout, on which the file names depend.
     """
 
     requested: str
@@ -73,17 +78,17 @@ class Instant:
     layout: int = 2
 
     def __hash__(self) -> int:
-        # Timelines are compared as sets of thousands; a text remembers its hash, and hardly two actions share the time.
+        # Sets hold thousands of instants: the hash of a text is cached, and few actions share a requested time.
         return hash(self.requested)
 
     @property
     def is_completed(self) -> bool:
-        """Whether the action has taken effect."""
+        """Whether the action is completed."""
         return self.state is State.COMPLETED
 
     @property
     def is_write(self) -> bool:
-        """Whether data files become visible by it, once it is completed."""
+        """Whether the completion of the action makes data files visible."""
         return self.action in WRITING_ACTIONS
 
     @property
@@ -93,17 +98,17 @@ class Instant:
 
     @property
     def of_action(self) -> Action:
-        """The action of which this is a state."""
+        """Identity of the action."""
         return self.requested, self.completes_as
 
     @staticmethod
     def completed_action(action: str) -> str:
-        """The name under which an action completes."""
+        """Return the name of an action in the completed state."""
         return _COMPLETES_AS.get(action, action)
 
     @property
     def file_name(self) -> str:
-        """Name of the file of this state; an inflight commit has no action in it."""
+        """Name of the file of this state; that of an inflight commit does not contain the action."""
         if self.state is State.COMPLETED:
             time = self.requested if self.layout == FLAT else f"{self.requested}_{self.completed}"
             return f"{time}.{self.action}"
@@ -117,15 +122,15 @@ class Instant:
         return f"{FLAT_FOLDER if self.layout == FLAT else TIMELINE_FOLDER}/{self.file_name}"
 
     def at(self, state: State) -> Instant:
-        """The same action in another pending state."""
+        """Return the same action in another pending state."""
         return Instant(self.requested, self.action, state, None, self.layout)
 
     def completed_at(self, time: str) -> Instant:
-        """The same action, completed."""
+        """Return the completed instant of the same action."""
         return Instant(self.requested, self.completes_as, State.COMPLETED, time)
 
     def pending_paths(self) -> tuple[str, ...]:
-        """Paths of all files that may record this action before completion, the latest state first."""
+        """Return the paths of all files that may record the action while it is pending, the latest state first."""
         inflight = self.at(State.INFLIGHT).path
         other = f"{TIMELINE_FOLDER}/{self.requested}.commit.inflight"
         requested = self.at(State.REQUESTED).path
@@ -133,14 +138,14 @@ class Instant:
 
     @classmethod
     def parse(cls, name: str, layout: int = 2) -> Instant | None:
-        """The instant of a file name; None when the name is of another kind (checksums, folders, temporaries).
+        """Parse a file name; return None for other files (checksums, folders, temporary files).
 
         Args:
             name: file name without folders.
             layout: the table's timeline layout.
 
         Raises:
-            UnsupportedTable: an action this release does not know, or a completed file of the older layout.
+            UnsupportedTable: the action is unknown to this release, or the name is of another timeline layout.
         """
         match = _NAME.fullmatch(name)
         if match is None:

@@ -1,8 +1,8 @@
-"""The file names of a timeline's folder as instants.
+"""Parse the file names of a timeline's folder incrementally.
 
-A name says all there is to know of an instant's state, and never changes its meaning. So a later listing of the folder
-is compared with the one before, and only names that are new are parsed; names that are gone take their state along.
-What the files hold is not kept: a table that was removed and made anew may give the same names to other files.
+A file name determines an instant completely. So each listing of the folder is compared with the previous one: only new
+names are parsed, and the instants of missing names are removed. Contents of files are not cached, because a table that
+was deleted and created again may have other files of the same names.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.timeline.instant import Action, Instant
 
 BY_TIME = attrgetter("requested", "action")
-"""Sorts instants as a timeline has them."""
+"""Sort key of the instants of a timeline."""
 
 _FEW = 64
 
 
 @dataclass(frozen=True)
 class TimelineNames:
-    """The names of one listing.
+    """Hold the parsed names of one listing.
 
     Attributes:
-        parsed: the instant of each name, None where it is of another kind (checksums, folders).
-        states: all states of each action that have a file, without order.
-        instants: the latest state of each action, by requested time.
+        parsed: instant of each name; None for other files (checksums, folders).
+        states: all recorded states of each action, unordered.
+        instants: latest state of each action, ordered by requested time.
     """
 
     parsed: Mapping[str, Instant | None] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class TimelineNames:
     instants: tuple[Instant, ...] = ()
 
     def updated(self, names: Collection[str], layout: int) -> TimelineNames:
-        """The names of a newer listing of the folder, all of them; this object stays as it is.
+        """Return the parsed names of a newer listing of the folder; this object is not changed.
 
         Raises:
             CorruptFileError: an action is completed twice.
@@ -59,10 +59,10 @@ class TimelineNames:
     def _changed(
         self, new: Iterable[Instant | None], gone: Iterable[Instant | None]
     ) -> tuple[dict[Action, tuple[Instant, ...]], set[Action]]:
-        """`states` with `new` ones and without those that are gone, and the actions whose states these are."""
+        """Return `states` with the instants `new` and without the instants `gone`, and the actions that changed."""
         states, changed = dict(self.states), set()
         for instant in filter(None, gone):
-            # An inflight commit has two names: one of them may stay.
+            # An inflight commit may have two files, of which one may remain.
             left = list(states[instant.of_action])
             left.remove(instant)
             states[instant.of_action] = tuple(left)
@@ -75,7 +75,7 @@ class TimelineNames:
     def _replaced(
         self, states: Mapping[Action, tuple[Instant, ...]], changed: Collection[Action]
     ) -> tuple[Instant, ...]:
-        """`instants` with the latest state of each changed action in place of the one before."""
+        """Return `instants` with the latest state of each changed action."""
         if len(changed) > _FEW:
             return tuple(sorted((latest_state(found) for found in states.values() if found), key=BY_TIME))
         instants = list(self.instants)
@@ -85,7 +85,7 @@ class TimelineNames:
 
 
 def replace_action(instants: list[Instant], action: Action, latest: Instant | None) -> None:
-    """Put `latest` into sorted `instants`, in place of any other state of its action; None removes the action."""
+    """Replace any state of an action in sorted `instants` by `latest`; None removes the action."""
     first = last = bisect_left(instants, action[0], key=attrgetter("requested"))
     others = []
     while last < len(instants) and instants[last].requested == action[0]:
@@ -96,7 +96,9 @@ def replace_action(instants: list[Instant], action: Action, latest: Instant | No
 
 
 def latest_state(states: Iterable[Instant]) -> Instant:
-    """The latest of the states of one action; of a clean or rollback that two writers completed, the first completion.
+    """Return the latest of the states of one action.
+
+    Cleans and rollbacks are idempotent: of two completions by two writers the first one counts.
 
     Raises:
         CorruptFileError: a write is completed twice.

@@ -1,7 +1,8 @@
-"""List the partition folders of a table: what of the folders below its root belongs to it.
+"""List the partition folders of a table.
 
-A partition is a folder that holds partition metadata. A folder with a ``.hoodie`` of its own is another table, and is
-passed over with all that is below it. Symbolic links and special files are refused where they could be taken for data.
+A *partition* is a folder that holds partition metadata. A folder with a ``.hoodie`` of its own is another table, and is
+skipped with all folders below it. Symbolic links to folders, and links and special files named as data files, are
+refused.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ def partition_listings(storage: Storage) -> dict[str, Listing]:
 
 
 def refuse_special(entry: FileEntry, uri: str) -> None:
-    """Refuse a link or special file that stands for a folder, a data file or partition metadata; others are ignored.
+    """Refuse a link to a folder, and a link or special file named as a data file or partition metadata.
 
-    A link shows rows twice or makes a listing endless; opening a named pipe waits for ever.
+    A link may yield rows twice or make a listing endless; opening a named pipe blocks. Other entries are ignored.
 
     Args:
-        uri: of the table, for the message.
+        uri: URI of the table, for the message.
 
     Raises:
-        UnsupportedTable: it is one.
+        UnsupportedTable: the entry is such a link or special file.
     """
     named = entry.name == PARTITION_METADATA_NAME or parse_file_name(entry.name, rfc103_names=True) is not None
     if entry.special and (entry.is_dir or named):
@@ -56,7 +57,7 @@ def refuse_special(entry: FileEntry, uri: str) -> None:
 
 
 def table_around(storage: Storage, partition: str) -> str | None:
-    """The folder of another table that a partition path leads into, relative to the table; None when there is none."""
+    """Return the folder, relative to the table, of another table that contains the partition path, if there is one."""
     parts = partition.split("/") if partition else []
     folders = ("/".join(parts[: count + 1]) for count in range(len(parts)))
     return next((folder for folder in folders if storage.exists(f"{folder}/{FLAT_FOLDER}")), None)

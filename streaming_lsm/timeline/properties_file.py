@@ -1,10 +1,10 @@
-"""The file hoodie.properties: created last, changed under a backup, read through both (docs/format/01-table.md).
+"""Create, read and update hoodie.properties and its backup (docs/format/01-table.md, "hoodie.properties").
 
-This package writes a checksum of all keys and values as a comment into it, above the first key and below the last. Hudi
-drops comments when it rewrites the file, so that the checksums are there exactly as long as they are right. There are
-two of them so that a file with one damaged byte has a whole one left.
+This package writes a checksum of all keys and values as a comment, above the first key and below the last one. Hudi
+drops comments when it rewrites the file, so that a stale checksum cannot remain. It is written twice, so that one
+damaged byte leaves one of them valid.
 
-A change takes effect only if the file is as it was read while the lock was held.
+An update is a compare-and-swap: it takes effect only if the file still has the content that was read under the lock.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ PROPERTIES_PATH = ".hoodie/hoodie.properties"
 BACKUP_PATH = ".hoodie/hoodie.properties.backup"
 
 PROPERTIES_BYTES = 4 << 20
-"""More than any table needs; the schema of 10,000 columns takes 0.7 MiB."""
+"""Size limit of the file; the schema of 10,000 columns takes 0.7 MiB."""
 _MAX_LINES = 2000
-"""Tables have fewer than a hundred keys; each unknown one is compared with those that are missing."""
+"""Limit of lines; tables have fewer than a hundred keys, and each unknown key is compared with the missing ones."""
 
 _CHECKSUM = "hoodie.table.checksum"
 _SUM = re.compile(rb"^[#!]lsm\.checksum=(.*)$", re.MULTILINE)
@@ -46,12 +46,12 @@ _FOLDERS = (
 
 
 def create_table_files(storage: Storage, properties: Mapping[str, str], clock: Clock = system_clock) -> None:
-    """Make a table out of a folder. There is a table once the last file is there.
+    """Create the folders of a table, and last its hoodie.properties, which makes the folder a table.
 
     See docs/format/01-table.md, "Directories".
 
     Raises:
-        CommitConflict: there is a table already, perhaps made by another process this moment.
+        CommitConflict: there is a table already, possibly created by another process at the same time.
         ConfigError: a file is where the table's folder, or one above it, would be.
     """
     try:
@@ -71,7 +71,7 @@ def create_table_files(storage: Storage, properties: Mapping[str, str], clock: C
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The keys and values of a file, and what is wrong with it."""
+    """Hold the keys and values of a file, and its damage, if any."""
 
     values: Mapping[str, str]
     data: bytes
@@ -83,10 +83,10 @@ class _Found:
 
 
 def load_properties(storage: Storage) -> dict[str, str]:
-    """Keys and values of hoodie.properties, or of its backup while somebody changes it.
+    """Load the keys and values of hoodie.properties, or of its backup during an update.
 
     Raises:
-        TableNotFound: neither file is there.
+        TableNotFound: both files are missing.
         CorruptFileError: the file is damaged, and there is no backup.
     """
     for _ in range(3):
@@ -94,7 +94,7 @@ def load_properties(storage: Storage) -> dict[str, str]:
         if properties is None or not properties.is_whole:
             backup = _read(storage, BACKUP_PATH)
         found = backup if backup is not None and backup.is_whole else properties
-        # A change that ended between the two reads has removed the backup and left the new file.
+        # An update that ended between the two reads has deleted the backup and left the new file.
         if found is not None:
             if found.fault:
                 raise found.fault
@@ -108,29 +108,29 @@ def update_properties(
     verify: Callable[[], None] = lambda: None,
     clock: Clock = system_clock,
 ) -> dict[str, str]:
-    """Change keys of hoodie.properties.
+    """Update keys of hoodie.properties.
 
     Args:
         changes: new values; None removes the key.
-        verify: raises `Fenced` if the caller does not hold the table's lock any more; does nothing where no other
-            writer can be at work.
+        verify: raises `Fenced` if the caller does not hold the table's lock any more; by default nothing is verified,
+            for tables without other writers.
 
     Returns:
         All keys and values after the change.
 
     Raises:
         TableNotFound: no such table.
-        CorruptFileError: what was written does not read back.
-        Fenced: another writer took the lock, or changed the file; it was not changed here.
+        CorruptFileError: the file does not read back as written.
+        Fenced: another writer took the lock, or changed the file; the update was not made.
     """
     current = _recovered(storage, clock)
     merged = {**current.values, **changes}
     updated = {key: value for key, value in merged.items() if value is not None}
     updated[_CHECKSUM] = _checksum(updated)
-    # After the file was read: a writer that takes the lock later changes it (see `fence_properties`).
+    # Verified after the read: a writer that takes the lock later rewrites the file (see `fence_properties`).
     verify()
     storage.replace(BACKUP_PATH, _print(current.values, "Updated at", clock))
-    # Hudi deletes and writes anew; replacing at once leaves its readers no moment without a file.
+    # Hudi deletes the file and writes it again; an atomic replace leaves readers no moment without a file.
     if not storage.replace_if_unchanged(PROPERTIES_PATH, _print(updated, "Updated at", clock), current.data):
         storage.delete(BACKUP_PATH)
         raise Fenced(f"{PROPERTIES_PATH} in {storage.uri} was changed by another writer at this moment: stop")
@@ -145,15 +145,15 @@ def update_properties(
 
 
 def fence_properties(storage: Storage, token: str, clock: Clock = system_clock) -> None:
-    """Write hoodie.properties anew, with the same keys, so that no change takes effect that began before.
+    """Rewrite hoodie.properties with the same keys, so that updates that began before cannot take effect.
 
-    To be called by a writer that took the lock from another one, which may only have been stopped.
+    Called by a writer that took the lock over from another one, which may be stopped in the middle of an update.
 
     Args:
-        token: unique to the writer; put into a comment, so that the file differs from all before.
+        token: unique to the writer; written as a comment, so that the content differs from all earlier ones.
 
     Raises:
-        CommitConflict: the file is changed again and again.
+        CommitConflict: other programs change the file repeatedly.
         TableNotFound: no such table.
     """
     for _ in range(_ATTEMPTS):
@@ -165,7 +165,7 @@ def fence_properties(storage: Storage, token: str, clock: Clock = system_clock) 
 
 
 def _recovered(storage: Storage, clock: Clock) -> _Found:
-    """The properties after what a dead process left of a change is undone or dropped.
+    """Read hoodie.properties, after an interrupted update is undone or its backup is deleted.
 
     Raises:
         CorruptFileError: the file is damaged, and there is no backup.
@@ -210,7 +210,7 @@ def _read(storage: Storage, path: str) -> _Found | None:
 
 
 def _sum(properties: Mapping[str, str]) -> bytes:
-    """A checksum of all keys and values, in any order."""
+    """Return the checksum of all keys and values, independent of their order."""
     return b"crc32:%08x" % zlib.crc32(json.dumps(sorted(properties.items())).encode())
 
 
@@ -226,7 +226,7 @@ def _print(properties: Mapping[str, str], title: str, clock: Clock) -> bytes:
     data = print_properties(properties, titles) + f"#{checksum}\n".encode()
     if len(data) > PROPERTIES_BYTES:
         raise SchemaError(
-            f"{PROPERTIES_PATH} would have {len(data)} bytes, and no reader takes more than {PROPERTIES_BYTES}: give "
-            "the table fewer columns, or shorter names"
+            f"{PROPERTIES_PATH} would have {len(data)} bytes, more than the {PROPERTIES_BYTES} that readers accept: "
+            "give the table fewer columns, or shorter names"
         )
     return data

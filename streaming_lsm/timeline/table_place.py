@@ -20,12 +20,12 @@ _MAX_FOLDERS, _MAX_NAMES = 1_000, 100_000
 
 
 def check_place(storage: Storage, *, over_files: bool) -> None:
-    """Refuse a folder whose files another table has, or had.
+    """Refuse the folder of a new table if it contains, or lies in, another table, or has data files of an earlier one.
 
-    All folders above are looked at, and below at most 1,000 folders with 100,000 names in all, the highest first.
+    All folders above are checked, and breadth-first at most 1,000 folders with 100,000 names below.
 
     Args:
-        over_files: take over data files that are there.
+        over_files: accept existing data files, whose rows become rows of the new table.
 
     Raises:
         ConfigError: there is a table above or below; or there are data files, and `over_files` is false.
@@ -49,7 +49,7 @@ def check_place(storage: Storage, *, over_files: bool) -> None:
 
 
 def _parents(uri: str) -> Iterator[str]:
-    """URIs of the folders above, the nearest first."""
+    """Yield the URIs of the folders above, the nearest first."""
     while uri.count("/") > 3:
         uri = uri.rpartition("/")[0]
         yield uri
@@ -64,7 +64,7 @@ def _is_data(name: str) -> bool:
 
 
 def _folders(storage: Storage) -> Iterator[tuple[str, Names]]:
-    """Folders with the names in them, breadth first and as many as are looked at."""
+    """Yield folders and the names in them, breadth-first, up to the limits of `check_place`."""
     waiting = deque([""])
     folders = names = 0
     while waiting:

@@ -1,4 +1,8 @@
-"""The active timeline as it was at one moment (docs/format/02-timeline.md)."""
+"""Load the active timeline, and restrict it to a point in time (docs/format/02-timeline.md).
+
+An *active* instant has its files in the timeline's folder; older ones are *archived*. A write *takes effect* at its
+completion time.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +25,15 @@ from streaming_lsm.timeline.names import BY_TIME, TimelineNames, replace_action
 
 @dataclass(frozen=True)
 class VisibleInstants:
-    """Which instants count, for blocks in logs that several writes share: completed ones, and older ones not undone.
+    """Contain the instants whose blocks are visible in log files that several writes share.
+
+    Visible are completed writes of the timeline, and archived writes that no rollback undid.
 
     Attributes:
         completed: completed writes on the timeline.
         known: all writes that are on the timeline or were undone by a rollback on it.
-        first: the smallest requested time on the timeline.
-        until: the last time that counts.
+        first: smallest requested time on the timeline.
+        until: the last visible time.
     """
 
     completed: frozenset[str]
@@ -43,17 +49,16 @@ class VisibleInstants:
 
 @dataclass(frozen=True)
 class Timeline:
-    """All actions of the active timeline, each in its latest state; it never changes once loaded.
+    """Represent the active timeline, each action in its latest state; immutable once loaded.
 
     Attributes:
-        storage: where the table lies; contents of instants are read from it when asked for.
-        instants: ordered by requested time.
-        first: the smallest requested time of any action, ``""`` when there is none. Older actions are archived.
-        until: set on a timeline as of a time: archived writes count up to it.
-        until_by_request: whether `until` is compared with their requested times instead of completion times.
-        layout: the timeline layout (docs/format/02-timeline.md); the times of layout 1 are requested and completion
-            times in one.
-        names: the names it was loaded from; none where it was made of another timeline.
+        storage: storage of the table; contents of instants are read from it lazily.
+        instants: latest state of each action, ordered by requested time.
+        first: smallest requested time of any action, ``""`` for an empty timeline. Older actions are archived.
+        until: on a timeline as of a time, the last time up to which archived writes are visible; else None.
+        until_by_request: whether `until` is compared with requested times instead of completion times.
+        layout: timeline layout (docs/format/02-timeline.md); in layout 1 the requested time is the completion time.
+        names: parsed names from which the timeline was loaded; empty if it was derived from another timeline.
     """
 
     storage: Storage
@@ -66,12 +71,12 @@ class Timeline:
 
     @classmethod
     def load(cls, storage: Storage, layout: int = 2, previous: Timeline | None = None) -> Timeline:
-        """Read the names of the timeline's folder.
+        """Load the timeline from the file names of its folder.
 
         Args:
             storage: the table.
-            layout: its timeline layout; that of layout 1 lies beside the table's other metadata.
-            previous: a timeline that was loaded before: names that were there then are not parsed again.
+            layout: the timeline layout; layout 1 has its files directly in ``.hoodie``.
+            previous: a timeline loaded before, whose names are not parsed again.
 
         Raises:
             CorruptFileError: an action is completed twice.
@@ -85,7 +90,7 @@ class Timeline:
 
     @property
     def folder(self) -> str:
-        """Where it lies."""
+        """Folder of the timeline."""
         return FLAT_FOLDER if self.layout == FLAT else TIMELINE_FOLDER
 
     @cached_property
@@ -105,12 +110,11 @@ class Timeline:
         return max([last, *(found.completed for found in self.instants if found.completed is not None)])
 
     def completion_time(self, requested: str) -> str | None:
-        """When the write at `requested` took effect; None when it did not.
+        """Return the completion time of the write at `requested`; None if it is pending, rolled back or not visible.
 
-        A write older than the active timeline is archived. One that the archive does not know either counts as
-        completed at its requested time (docs/format/10-rules.md, "Rule 9", "Rule 10"), unless a rollback that is still
-        on the timeline
-        undid it: a task that outlived its driver may have left a file of it.
+        A write older than the active timeline is archived. If the archive lacks it, it counts as completed at its
+        requested time (docs/format/10-rules.md, "Rule 9", "Rule 10"), unless a rollback on the timeline undid it: a
+        task that outlived its driver may have left a file of a rolled back write.
         """
         if requested in self._completions:
             return self._completions[requested]
@@ -121,17 +125,17 @@ class Timeline:
         return completed if self.until is None or counted <= self.until else None
 
     def visible(self) -> VisibleInstants:
-        """The writes that count, for somebody who has no timeline: an executor that reads blocks of several writes."""
+        """Return the visible writes, for executors that read blocks of several writes without a timeline."""
         completed = frozenset(write.requested for write in self.completed_writes)
         known = frozenset(self._completions) | self._rolled_back
         until = "~" if self.until is None else self.until
         return VisibleInstants(completed, known, self.first, until)
 
     def read_commit(self, instant: Instant) -> CommitMetadata:
-        """What a completed write recorded; read once, as it never changes.
+        """Read the commit metadata of a completed write; cached, as it is immutable.
 
         Raises:
-            CorruptFileError: the file is gone or cannot be read.
+            CorruptFileError: the file is missing or cannot be read.
         """
         if instant not in self._commits:
             self._commits[instant] = self._read(instant)
@@ -149,15 +153,15 @@ class Timeline:
         return CommitMetadata.decode(data, instant.path)
 
     def as_of(self, value: str | date, zone: str = "UTC") -> Timeline:
-        """The timeline with only the writes that count at a point in time (docs/format/10-rules.md, "Rule 7").
+        """Restrict the timeline to the writes visible at a point in time (docs/format/10-rules.md, "Rule 7").
 
         Args:
-            value: the requested time of a completed write: that write and those requested before it count. Any
-                other instant time or date: the writes that were completed by then count.
-            zone: the table's zone, ``UTC`` or ``LOCAL``; matters for dates that carry a zone of their own.
+            value: the requested time of a completed write: that write and writes requested before it are visible. Any
+                other instant time or date: writes that were completed by then are visible.
+            zone: the table's zone, ``UTC`` or ``LOCAL``, into which dates with a zone are converted.
 
         Raises:
-            ConfigError: the value is no point in time, or a clean has deleted what was there then.
+            ConfigError: the value is no point in time, or a clean deleted files of that time.
         """
         requested = instant_digits(value)
         exact = requested is not None and self._is_request(requested)
@@ -166,25 +170,25 @@ class Timeline:
         return self._until(limit, by_request=exact)
 
     def before(self, write: Instant) -> Timeline:
-        """The timeline as it was just before a write took effect."""
+        """Restrict the timeline to the writes that took effect before a write."""
         times = [
             found.completed or "" for found in self.completed_writes if (found.completed or "") < _completed(write)
         ]
         return self.completed_by(max(times, default=""))
 
     def up_to(self, write: Instant) -> Timeline:
-        """The timeline as it was when a write had taken effect, and nothing after it."""
+        """Restrict the timeline to a write and the writes that took effect before it."""
         return self.completed_by(_completed(write))
 
     def between(self, begin: str | date, end: str | date | None, zone: str = "UTC") -> tuple[Timeline, list[str]]:
-        """The timeline as of `end`, and the requested times of the writes that took effect after `begin` until then.
+        """Return the timeline as of `end`, and the requested times of the writes that took effect in ``(begin, end]``.
 
         Args:
-            begin, end: completion times, dates, or any digits; no `end` means now. In layout 1 requested times.
+            begin, end: completion times, dates, or any digits; None as `end` means now. In layout 1 requested times.
             zone: the table's zone.
 
         Raises:
-            ConfigError: a value is no point in time, or a clean has deleted what was there at `end`.
+            ConfigError: a value is no point in time, or a clean deleted files of the time `end`.
         """
         since, until = _moment(begin, zone), "~" if end is None else _moment(end, zone)
         if end is not None:
@@ -196,7 +200,7 @@ class Timeline:
         return self if end is None else self.completed_by(until), [requested for _, requested in found]
 
     def completed_by(self, time: str) -> Timeline:
-        """The timeline with only the writes that had taken effect at an instant's time."""
+        """Restrict the timeline to the writes that took effect until a time."""
         return self._until(time, by_request=False)
 
     def _until(self, limit: str, *, by_request: bool) -> Timeline:
@@ -206,7 +210,7 @@ class Timeline:
         return Timeline(self.storage, tuple(merged), self.first, limit, by_request, self.layout)
 
     def with_completed(self, completed: Instant) -> Timeline:
-        """This timeline and one action that was completed since, without looking at the storage again."""
+        """Return this timeline with one more completed action, without listing the folder."""
         merged = list(self.instants)
         replace_action(merged, completed.of_action, completed)
         first = min(self.first or completed.requested, completed.requested)
@@ -214,10 +218,10 @@ class Timeline:
 
     @cached_property
     def earliest_retained(self) -> str:
-        """Requested time of the earliest write whose state all cleans have spared, ``""`` when none was cleaned away.
+        """Requested time of the earliest write whose file slices all cleans retained, ``""`` if none were deleted.
 
-        Another program's clean may name none, or an earlier one than the cleans before it. No clean names a write
-        after itself, so that the oldest cleans need not be read.
+        It is the maximum over all cleans, because another program's clean may record none, or an earlier write than
+        the cleans before it. A clean never records a later write than itself, so that the oldest cleans are not read.
         """
         earliest = ""
         for clean in reversed(self.completed_cleans):
@@ -232,15 +236,15 @@ class Timeline:
         return tuple(instant for instant in self.instants if instant.action == "clean" and instant.is_completed)
 
     def check_retained(self, value: object, limit: str, *, exact: bool = False) -> None:
-        """A cleaned slice reads as if its rows had never been, so what may miss one must not be read at all.
+        """Refuse a point in time whose file slices may have been deleted by a clean, as their rows would be missing.
 
         Args:
-            value: what was asked for, for the message.
-            limit: the last time whose writes count.
-            exact: whether it is the requested time of a write instead of a completion time.
+            value: the value that the user gave, for the message.
+            limit: the last visible time.
+            exact: whether `limit` is the requested time of a write instead of a completion time.
 
         Raises:
-            ConfigError: a clean has deleted what was there then.
+            ConfigError: a clean deleted files of that time.
         """
         earliest = self.earliest_retained
         if not earliest or (exact and self._is_savepoint(limit)):
@@ -252,7 +256,10 @@ class Timeline:
             )
 
     def _readable_since(self, earliest: str) -> str:
-        """When the last of the base files had taken effect that the last clean let stand for older slices."""
+        """Return the completion time from which on the slices retained by the last clean are complete.
+
+        It is the last one, before the last clean, of the writes that were requested until `earliest`.
+        """
         cleaned = max(clean.completed or "" for clean in self.completed_cleans)
         made = [write.completed or "" for write in self.completed_writes if write.requested <= earliest]
         return max((completed for completed in made if completed < cleaned), default=earliest)
@@ -261,25 +268,25 @@ class Timeline:
         return any(i.action == "savepoint" and i.is_completed and i.requested == time for i in self.instants)
 
     def _is_request(self, time: str) -> bool:
-        """Whether a completed write was requested at this very time."""
+        """Return whether a completed write has this requested time."""
         return any(write.requested == time for write in self.completed_writes) or time in self._archived
 
     def is_archived(self, requested: str) -> bool:
-        """Whether the archive has a completed write that was requested at this time."""
+        """Return whether the archive has a completed write with this requested time."""
         return requested in self._archived
 
     @cached_property
     def _commits(self) -> dict[Instant, CommitMetadata]:
-        """What was read so far: schema, ledger and file groups of one batch come from the same newest commit."""
+        """Cache of commit metadata: schema, ledger and file groups of a batch are read from the same newest commit."""
         return {}
 
     @cached_property
     def _archived(self) -> dict[str, str]:
-        """Completion times of archived writes; read only when a file is older than the active timeline."""
+        """Completion times of archived writes; loaded only if a file is older than the active timeline."""
         return archived_completions(self.storage, self.layout)
 
     def table_schema(self) -> str | None:
-        """Avro JSON of the table's schema without meta columns, from the newest completed write that has one."""
+        """Return the table's schema as Avro JSON without meta columns, from the newest completed write that has one."""
         for write in reversed(self.completed_writes):
             schema = self.read_commit(write).extra.get("schema")
             if schema:
@@ -295,16 +302,16 @@ class Timeline:
         return frozenset(self.finished_rollbacks())
 
     def finished_rollbacks(self, since: str = "") -> dict[str, Instant]:
-        """Requested times of the actions that completed rollbacks on this timeline undid, with the rollback.
+        """Return the completed rollbacks on this timeline, by the requested time of the action that each undid.
 
         Args:
-            since: only rollbacks that were requested after this time are read, as is every rollback of an action that
-                was requested then or later.
+            since: read only rollbacks requested after this time; every rollback of an action requested at `since` or
+                later is among them.
         """
         undone = {}
         for rollback in self.instants:
             if rollback.action == "rollback" and rollback.is_completed and rollback.requested > since:
-                # Archived since the timeline was read: then what it undid is long cleared away.
+                # A missing rollback was archived since the load: files of its target were deleted long before.
                 with suppress(FileNotFoundError):
                     metadata = RollbackMetadata.decode(self.storage.read(rollback.path), rollback.path)
                     undone[metadata.instant] = rollback
@@ -316,7 +323,7 @@ def _completed(write: Instant) -> str:
 
 
 def _moment(value: str | date, zone: str) -> str:
-    """A limit as a user gives it: also digits that are no time, such as 000 for the beginning."""
+    """Convert a user's limit into an instant time; digits that are no date are kept, such as 000 for the beginning."""
     return value if isinstance(value, str) and value.isascii() and value.isdigit() else moment_text(value, zone)
 
 

@@ -1,1 +1,1 @@
-"""Transactions: begin, complete, recover, roll back, and the ledger of committed batches."""
+"""Run transactions: begin, complete, recover, roll back, and keep the ledger of committed batches."""

@@ -1,4 +1,7 @@
-"""The memory that makes a replayed batch harmless: the last batch of each writer, carried from commit to commit."""
+"""Keep the ledger of committed batches, by which a replayed batch is recognised.
+
+The *ledger* maps each writer to its last committed batch. Every commit contains the whole ledger in its extra metadata.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class BatchIdentity:
-    """One batch of one writer; batch ids of a writer only grow.
+    """Identify one batch of one writer; the batch ids of a writer ascend.
 
     Attributes:
-        writer_id: the streaming query's id, or what ``lsm.writer.id`` says.
+        writer_id: id of the streaming query, or the value of ``lsm.writer.id``.
         batch_id: number of the batch.
     """
 
@@ -30,7 +33,7 @@ class BatchIdentity:
 
     @classmethod
     def of_batch(cls, options: Options, batch_id: int | None) -> BatchIdentity | None:
-        """The identity of a numbered batch of the writer that the options name; None for one without number.
+        """Return the identity of a batch of the writer that the options name; None without a batch id.
 
         Raises:
             ConfigError: the options name no writer.
@@ -39,18 +42,18 @@ class BatchIdentity:
             return None
         writer = options[WRITER_ID]
         if writer is None:
-            raise ConfigError(f"a batch_id needs the option {WRITER_ID.key}, which names who counts the batches")
+            raise ConfigError(f"a batch_id needs the option {WRITER_ID.key}, which names the writer of the batch")
         return cls(writer, batch_id)
 
 
 @dataclass(frozen=True, slots=True)
 class LastBatch:
-    """A writer's last committed batch.
+    """Record the last committed batch of a writer.
 
     Attributes:
-        batch_id: its number.
-        committed_ms: when it was committed, milliseconds since the epoch.
-        open_deletes: per source of events the key of the delete that came last, whose tombstone may follow.
+        batch_id: number of the batch.
+        committed_ms: time of the commit, milliseconds since the epoch.
+        open_deletes: by source of events, the key of the last delete, whose tombstone may follow in the next batch.
     """
 
     batch_id: int
@@ -58,15 +61,15 @@ class LastBatch:
     open_deletes: Mapping[str, str] = field(default_factory=dict)
 
     def fields(self) -> list[object]:
-        """As stored; most writers have no open deletes."""
+        """Return the fields as stored; open deletes are left out if there are none."""
         return [self.batch_id, self.committed_ms, *([dict(self.open_deletes)] if self.open_deletes else [])]
 
     @classmethod
     def of_fields(cls, batch_id: object, committed_ms: object, open_deletes: object = None) -> LastBatch:
-        """Read back `fields`.
+        """Create the record from its stored `fields`.
 
         Raises:
-            ValueError, TypeError: they are something else.
+            ValueError, TypeError: a field has another type.
         """
         if open_deletes is not None and not isinstance(open_deletes, dict):
             raise TypeError("open deletes are not an object")
@@ -76,16 +79,16 @@ class LastBatch:
 
 @dataclass(frozen=True, slots=True)
 class WriterLedger:
-    """Writer id -> its last batch. Every commit holds the whole ledger, so that it outlives archiving."""
+    """Map each writer id to its last batch; every commit contains all of it, so that archiving does not lose it."""
 
     writers: Mapping[str, LastBatch] = field(default_factory=dict)
 
     @classmethod
     def of(cls, timeline: Timeline) -> WriterLedger:
-        """The ledger of the newest completed write that has one; other programs' commits have none.
+        """Read the ledger of the newest completed write that has one; commits of other programs have none.
 
         Raises:
-            CorruptFileError: it cannot be read.
+            CorruptFileError: the ledger cannot be read.
         """
         for write in reversed(timeline.completed_writes):
             text = timeline.read_commit(write).extra.get(LEDGER_KEY)
@@ -95,10 +98,10 @@ class WriterLedger:
 
     @classmethod
     def decode(cls, text: str, source: str) -> WriterLedger:
-        """Read ``{writer id: [batch id, committed ms, open deletes if any]}``.
+        """Decode ``{writer id: [batch id, committed ms, open deletes if any]}``.
 
         Raises:
-            CorruptFileError: `text`, from the file `source`, is something else.
+            CorruptFileError: `text`, from the file `source`, has another form.
         """
         try:
             fields = json.loads(text)
@@ -107,12 +110,12 @@ class WriterLedger:
             raise CorruptFileError(f"{source}: {LEDGER_KEY}={text:.200}: {error}; restore the file") from None
 
     def encode(self) -> str:
-        """The ledger as JSON."""
+        """Encode the ledger as JSON."""
         fields = {writer: last.fields() for writer, last in self.writers.items()}
         return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     def has(self, identity: BatchIdentity) -> bool:
-        """Whether this batch, or a later one of its writer, is committed."""
+        """Return whether this batch, or a later one of its writer, is committed."""
         last = self.writers.get(identity.writer_id)
         return last is not None and identity.batch_id <= last.batch_id
 
@@ -124,17 +127,17 @@ class WriterLedger:
         maximum: int,
         open_deletes: Mapping[str, str] | None = None,
     ) -> tuple[WriterLedger, tuple[str, ...]]:
-        """The ledger of the next commit.
+        """Return the ledger of the next commit.
 
         Args:
-            identity: the batch that is committed; None when the write has no identity.
-            now_ms: the time of the commit, milliseconds since the epoch.
-            idle_days: writers without a commit for longer are forgotten.
-            open_deletes: what the committing writer's next batch has to know.
-            maximum: of more writers than this, those whose last commit is oldest are forgotten.
+            identity: the batch that is committed; None for a write without identity.
+            now_ms: time of the commit, milliseconds since the epoch.
+            idle_days: days without a commit after which a writer is dropped.
+            maximum: limit of writers; those whose last commit is oldest are dropped.
+            open_deletes: open deletes of the committing writer, see `LastBatch`.
 
         Returns:
-            The ledger, and the writers that were forgotten; never the writer that commits.
+            The ledger, and the dropped writers; the committing writer is never dropped.
         """
         writers = dict(self.writers)
         own: dict[str, LastBatch] = {}

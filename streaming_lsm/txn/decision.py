@@ -1,15 +1,15 @@
-"""Decide once whether an action is completed or undone, however many writers believe that they hold the lock.
+"""Decide atomically whether a pending action is completed or undone (docs/layout.md, "Decision records").
 
-A *decision* is a file in ``.hoodie/.decisions`` that is created if absent: either by the writer that completes the
-action, with all that the completed file holds, or by the writer that undoes it. The first to create it decides, and the
-other follows: it finishes what was decided. So no pause of a writer, however long and wherever, loses a commit that
-was acknowledged.
+A *decision record* is a file in ``.hoodie/.decisions`` that is created if absent: by the writer that completes the
+action, with the content of the completed file, or by a writer that undoes it. The first writer to create the record
+decides; the other one reads the record and carries it out. So an acknowledged commit is never rolled back, even if
+several writers believe that they hold the lock.
 
-A *run* is one attempt at a compaction, clean or rollback, whose instant outlives attempts. Each run is recorded when it
-starts, and has a decision of its own.
+A *run* is one attempt at a compaction, clean or rollback, whose instant is kept when an attempt fails. Each run is
+recorded when it starts, and has a decision record of its own.
 
-A decision counts while the action is pending. Those of actions that are over are deleted; a writer that decides later
-sees by the timeline that the action is over, and withdraws its decision.
+A decision record is valid while its action is pending, and is deleted afterwards. A writer that creates a record later
+finds on the timeline that the action is not pending any more, and deletes its record.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of an action, or of one run of it.
+    """Record whether an action, or one run of it, is completed or undone.
 
     Attributes:
-        path: of the decision's file.
-        completed: the action once it is completed; None when it is undone.
+        path: path of the decision record.
+        completed: the completed instant; None if the action is undone.
         data: content of the completed file.
     """
 
@@ -44,17 +44,17 @@ class Decision:
     data: bytes = b""
 
     def encode(self) -> bytes:
-        """A line of JSON with the name of the completed file, or null, and the content of that file."""
+        """Encode a line of JSON with the name of the completed file, or null, followed by the content of that file."""
         name = self.completed.file_name if self.completed else None
         return json.dumps({"completed": name}).encode() + b"\n" + self.data
 
     @classmethod
     def read(cls, storage: Storage, path: str) -> Decision:
-        """Read a decision.
+        """Read a decision record.
 
         Raises:
-            CorruptFileError: it is damaged.
-            FileNotFoundError: there is none.
+            CorruptFileError: the record is damaged.
+            FileNotFoundError: the record is missing.
         """
         head, _, data = storage.read(path).partition(b"\n")
         try:
@@ -70,24 +70,24 @@ class Decision:
 
 def _damaged(storage: Storage, path: str) -> str:
     return (
-        f"{path} in {storage.uri} is no decision on its action: restore it; or delete it to have the action undone, "
-        "if none of its rows were acknowledged"
+        f"{path} in {storage.uri} is not a decision record of its action: restore it; or, if none of the action's "
+        "rows were acknowledged, delete it to have the action undone"
     )
 
 
 def decision_path(requested: str) -> str:
-    """Where the decision on an action lies that is run once."""
+    """Return the path of the decision record of an action without runs, that is of a write."""
     return f"{DECISION_FOLDER}/{requested}"
 
 
 def open_run(storage: Storage, action: Instant) -> str:
-    """Record a new run of an action whose instant may be run several times.
+    """Record a new run of a compaction, clean or rollback.
 
     Returns:
-        The path of the run's decision.
+        The path of the run's decision record.
 
     Raises:
-        Fenced: another writer starts a run at this moment.
+        Fenced: another writer recorded a run at the same time.
     """
     runs = [number for name in storage.names(DECISION_FOLDER) if (number := _run_number(name, action)) is not None]
     path = f"{decision_path(action.requested)}.{max(runs, default=-1) + 1}"
@@ -107,13 +107,15 @@ def publish(storage: Storage, path: str, running: Instant, completed: Instant, d
     """Decide that an action is completed, and create its completed file.
 
     Args:
-        path: of the decision.
-        running: the action as it is begun.
-        completed: the action as it is to be, with `data` as its content.
+        path: path of the decision record.
+        running: the pending action.
+        completed: the completed instant.
+        data: content of the completed file.
 
     Raises:
-        Fenced: another writer undid the action or the run, or finished it; this writer published nothing.
-        CommitUnknown: the storage failed, and the action may be completed, or will be by the next transaction.
+        Fenced: another writer undid or completed the action or the run; this writer published nothing.
+        CommitUnknown: the storage failed. The action is or will be completed if the decision record was created: then
+            the next transaction completes it.
     """
     decision = Decision(path, completed, data)
     if _decide(storage, decision) != decision:
@@ -125,13 +127,13 @@ def publish(storage: Storage, path: str, running: Instant, completed: Instant, d
 
 
 def undo(storage: Storage, pending: Instant, path: str) -> bool:
-    """Decide that a pending action, or a run of it, is undone; where it was decided to complete, complete it.
+    """Decide that a pending action, or a run of it, is undone; complete it if it was decided to be completed.
 
     Returns:
-        Whether the action is to be undone by the caller; False when it is completed.
+        True if the caller is to undo the action; False if it is completed.
 
     Raises:
-        CommitUnknown: the storage failed and does not tell what was decided.
+        CommitUnknown: the storage failed, and the decision record could not be read.
     """
     decided = _decide(storage, Decision(path))
     if decided.completed is not None:
@@ -144,16 +146,15 @@ def undo(storage: Storage, pending: Instant, path: str) -> bool:
 
 
 def settle(storage: Storage, pending: Instant, decisions: frozenset[str]) -> bool:
-    """Find out, under a new lock, what becomes of an action that another writer has left pending.
+    """Decide an action that another writer left pending: complete it if so decided, else decide that it is undone.
 
-    A write is undone unless its writer decided otherwise. So is an open run of a compaction, clean or rollback, which
-    then goes on waiting.
+    For a compaction, clean or rollback the open runs are decided; if they are undone, the action stays pending.
 
     Args:
         decisions: names in `DECISION_FOLDER`.
 
     Returns:
-        Whether the action is now completed.
+        Whether the action is completed.
     """
     if kind_of(pending.action).has_runs:
         runs = [name for name in sorted(decisions) if name.endswith(_RUN) and _run_number(name, pending) is not None]
@@ -163,37 +164,43 @@ def settle(storage: Storage, pending: Instant, decisions: frozenset[str]) -> boo
 
 
 def undo_run(storage: Storage, pending: Instant, path: str) -> bool:
-    """Decide that a run is undone, and close its record; see `undo`. The decision stays, for a writer that wakes up."""
+    """Decide that a run is undone, and delete its run record; see `undo`.
+
+    The decision record stays, so that a stopped writer of the run finds it when it resumes.
+    """
     undone = undo(storage, pending, path)
     storage.delete(path + _RUN)
     return undone
 
 
 def delete_decisions(storage: Storage, requested: str) -> None:
-    """Delete the decisions on an action that is over, and the records of its runs."""
+    """Delete the decision records and run records of an action that is completed or rolled back."""
     for name in storage.names(DECISION_FOLDER):
         if name.partition(".")[0] == requested:
             storage.delete(f"{DECISION_FOLDER}/{name}")
 
 
 def reap_decisions(storage: Storage, lock: TableLock, pending: frozenset[str]) -> None:
-    """Delete the decisions on all actions that are over.
+    """Delete the decision records of all actions that are not pending.
 
     Args:
-        pending: requested times of the actions that are pending, as a timeline loaded under `lock` shows them.
+        pending: requested times of the pending actions, of a timeline loaded under `lock`.
 
     Raises:
         Fenced: another writer took the lock.
     """
     names = [name for name in storage.names(DECISION_FOLDER) if name.partition(".")[0] not in pending]
     for name in names:
-        # After the listing: what a later holder of the lock decides is not among these.
+        # Verified after the listing, so that decisions of a later holder of the lock are not among these.
         lock.verify()
         storage.delete(f"{DECISION_FOLDER}/{name}")
 
 
 def _decide(storage: Storage, decision: Decision) -> Decision:
-    """Create the decision if there is none, and return the one there is; settled by reading, not by writing again."""
+    """Create the decision record if it is absent, and return the existing one.
+
+    After a failed create the record is read, as the create may have taken effect; it is not written again.
+    """
     for _ in range(_ATTEMPTS):
         try:
             storage.put_if_absent(decision.path, decision.encode())
@@ -202,29 +209,29 @@ def _decide(storage: Storage, decision: Decision) -> Decision:
             try:
                 return Decision.read(storage, decision.path)
             except FileNotFoundError:
-                # With FileExistsError it was there a moment ago: the action is over, and so says `_is_over` then.
+                # After FileExistsError the record was deleted meanwhile, as its action is over: `_is_over` finds that.
                 if not isinstance(error, FileExistsError):
                     raise error from None
             except CorruptFileError:
                 raise
             except Exception as unreadable:
                 raise CommitUnknown(
-                    f"creating {decision.path} in {storage.uri} failed ({error}), and so did looking for it "
+                    f"creating {decision.path} in {storage.uri} failed ({error}), and so did reading it "
                     f"({unreadable}): look at the timeline before writing this batch again"
                 ) from error
-    raise Fenced(f"{decision.path} in {storage.uri} comes and goes: other writers finish the action, stop")
+    raise Fenced(f"{decision.path} in {storage.uri} is created and deleted by other writers of the action: stop")
 
 
 def _is_over(storage: Storage, running: Instant) -> bool:
-    """Whether an action that was decided just now had been finished before; then its decision does not count."""
+    """Return whether an action was completed or rolled back before its decision record was created."""
     if _has_left(storage, running):
         return True
-    # A write is run by one writer, which has not completed it.
+    # A write has a single run, whose writer is the caller: it is not completed yet.
     return kind_of(running.action).has_runs and _completion(storage, running) is not None
 
 
 def _has_left(storage: Storage, running: Instant) -> bool:
-    """Whether an action that was begun is not on the timeline any more: rolled back, or archived."""
+    """Return whether the pending files of an action are gone: it was rolled back, or archived."""
     return not any(storage.exists(running.at(state).path) for state in (State.REQUESTED, State.INFLIGHT))
 
 
@@ -238,12 +245,12 @@ def _completion(storage: Storage, pending: Instant) -> Instant | None:
 
 
 def _put_completed(storage: Storage, running: Instant, completed: Instant, data: bytes) -> None:
-    """Create the completed file of an action that is decided, unless it is there already.
+    """Create the completed file of a decided action, unless it exists with this content.
 
     Raises:
         CommitUnknown: the storage failed, and the next transaction completes the action; or the action has left the
             timeline.
-        Fenced: there is a file of other content.
+        Fenced: the file exists with other content.
     """
     try:
         storage.put_if_absent(completed.path, data)
@@ -252,7 +259,7 @@ def _put_completed(storage: Storage, running: Instant, completed: Instant, data:
             raise Fenced(f"{completed.path} in {storage.uri} was made by another writer: stop") from error
         return
     if _has_left(storage, running):
-        # A writer that took over had completed it, and it was archived since.
+        # A writer that took over completed the action, and archived it since.
         storage.delete(completed.path)
         raise CommitUnknown(
             f"{completed.path} in {storage.uri} was decided, and its action has left the timeline since: look for "
@@ -265,6 +272,6 @@ def _read_back(storage: Storage, path: str, error: Exception) -> bytes:
         return storage.read(path)
     except Exception as unreadable:
         raise CommitUnknown(
-            f"creating {path} in {storage.uri} failed ({error}), and so did looking for it ({unreadable}): the action "
+            f"creating {path} in {storage.uri} failed ({error}), and so did reading it ({unreadable}): the action "
             "is decided, and the next transaction completes it; do not write this batch again"
         ) from error

@@ -1,6 +1,6 @@
-"""Find writes whose completed instant file is gone while other files still tell that they were completed.
+"""Detect completed writes whose completed instant file was lost, by other files that record their completion.
 
-A write without its completed file looks like one that a dying writer left, and would be rolled back.
+Without its completed file a write looks like a failed one, and would be rolled back.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from streaming_lsm.timeline.timeline import Timeline
 
 
 def check_pending(storage: Storage, timeline: Timeline) -> None:
-    """Refuse a pending write that has data files and no markers: markers are removed only after completion.
+    """Refuse a pending write that has data files and no markers, as markers are deleted only after completion.
 
-    Folders are listed only when the marker folder of a pending write is missing.
+    Folders are listed only if the marker folder of a pending write is missing.
 
     Raises:
         CorruptFileError: there is such a write.
@@ -31,13 +31,13 @@ def check_pending(storage: Storage, timeline: Timeline) -> None:
     suspects = [pending for pending in suspects if not storage.exists(marker_folder(pending.requested))]
     if not suspects:
         return
-    # Another program takes back a completed write by a rollback that is planned first.
+    # Another program may be rolling back a completed write, for which it has planned a rollback.
     undone = _planned_rollbacks(storage, timeline)
     suspects = [pending for pending in suspects if pending.requested not in undone]
     entries = [entry for found in partition_listings(storage).values() for entry in found]
     for pending in suspects:
         left = next((entry.path for entry in entries if is_file_of(entry.path, pending.requested)), None)
-        # Completed or rolled back since the timeline was read: both come before the markers are removed.
+        # Loaded again, as the write may have been completed or rolled back since; both precede the deletion of markers.
         if left is not None and pending in Timeline.load(storage).pending:
             raise CorruptFileError(
                 f"{left} in {storage.uri} is a file of {pending.path}, whose markers are gone as those of completed "
@@ -47,12 +47,12 @@ def check_pending(storage: Storage, timeline: Timeline) -> None:
 
 
 def _planned_rollbacks(storage: Storage, timeline: Timeline) -> set[str]:
-    """Requested times of the writes that pending rollbacks undo."""
+    """Return the requested times of the writes that pending rollbacks undo."""
     planned = set()
     for rollback in timeline.pending:
         if rollback.action == "rollback":
             path = rollback.at(State.REQUESTED).path
-            with suppress(FileNotFoundError):  # ended since, or without a plan, which the recovery refuses
+            with suppress(FileNotFoundError):  # ended since; or without a plan, which `recover` refuses
                 planned.add(RollbackPlan.decode(storage.read(path), path).instant)
     return planned
 
@@ -62,7 +62,7 @@ def _may_have_files(pending: Instant) -> bool:
 
 
 def check_named_writes(timeline: Timeline) -> None:
-    """Refuse a timeline without a write that a later commit names as the one before it; reads all commits.
+    """Refuse a timeline that lacks a write which a later commit names as its predecessor; reads all commits.
 
     Raises:
         CorruptFileError: the completed instant file of such a write is gone.
@@ -80,7 +80,9 @@ def check_named_writes(timeline: Timeline) -> None:
 
 
 def check_last_clean(timeline: Timeline) -> None:
-    """Refuse a timeline without the newest write that a clean has seen; read only when no write came after the clean.
+    """Refuse a timeline that lacks the newest write recorded by the last clean.
+
+    The clean is read only if no action follows it on the timeline.
 
     Raises:
         CorruptFileError: the instant files of that write are gone.
@@ -98,13 +100,13 @@ def check_last_clean(timeline: Timeline) -> None:
 
 
 def check_metadata_commits(storage: Storage, data: Timeline, metadata: Timeline) -> None:
-    """Refuse a timeline without a write that has data files and a completed delta commit in the metadata table.
+    """Refuse a timeline that lacks a write with data files and a completed delta commit in the metadata table.
 
-    A write that was rolled back has no data files any more.
+    A write that was rolled back has no data files, and is not reported.
 
     Args:
-        data: the table's timeline.
-        metadata: that of its metadata table.
+        data: timeline of the table.
+        metadata: timeline of its metadata table.
 
     Raises:
         CorruptFileError: the instant files of such a write are gone.
@@ -126,7 +128,7 @@ def check_metadata_commits(storage: Storage, data: Timeline, metadata: Timeline)
 
 
 def _is_lost(timeline: Timeline, requested: str, path: str) -> bool:
-    """Whether a write is neither archived nor rolled back, and its completed file is not there."""
+    """Return whether a write is neither archived nor rolled back, and its completed file is missing."""
     if requested < timeline.first or timeline.is_archived(requested) or requested in timeline.finished_rollbacks():
         return False
     return not (path and timeline.storage.exists(path))

@@ -1,4 +1,4 @@
-"""The metadata table as a transaction sees it, so that transactions need not import it."""
+"""Define the protocol by which a transaction updates the metadata table, so that `txn` does not import `metadata`."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from streaming_lsm.timeline.timeline import Timeline
 
 
 class MetadataHook(Protocol):
-    """Keeps a metadata table up to date within one transaction; see `streaming_lsm.metadata.table.MetadataTable`."""
+    """Keep a metadata table up to date within one transaction; see `streaming_lsm.metadata.table.MetadataTable`."""
 
     @property
     def last_time(self) -> str:
-        """The largest time of its timeline; ``""`` when there is none."""
+        """The largest time of the metadata table's timeline; ``""`` without a metadata table."""
         ...
 
     def open(self, data: Timeline) -> None:
-        """Look what there is, and drop what cannot be kept; what belongs to no completed action is undone."""
+        """Check the metadata table, undo delta commits without an action of the table, or drop what cannot be kept."""
         ...
 
     def run_services(self, data: Timeline, times: InstantSource) -> None:
-        """Compact it when that is due; make one where one is wanted and there is none."""
+        """Compact the metadata table if that is due; create it if it is wanted and missing."""
         ...
 
     def record(self, action: Instant, data: bytes, times: InstantSource) -> None:
-        """Write down what an action does to the files, just before its completed file is put."""
+        """Commit the file changes of an action to the metadata table, just before the action is completed."""
         ...
 
     def roll_back(self, action: Instant) -> None:
-        """Take back what `record` wrote of an action that is about to be undone."""
+        """Undo the delta commit that `record` made for an action that is about to be undone."""
         ...
 
     def drop(self, why: str) -> None:
-        """Remove it, if there is one."""
+        """Delete the metadata table, if there is one, and log why."""
         ...
 
 
 class OpenMetadata(Protocol):
-    """Makes the hook of one transaction, which holds `lock`."""
+    """Create the hook of one transaction, which holds `lock`."""
 
     def __call__(
         self, storage: Storage, options: Options, lock: TableLock, timelines: TimelineCache, /
     ) -> MetadataHook:
-        """Return a hook that has not looked at the table yet."""
+        """Return a hook that has not read the table yet."""
         ...

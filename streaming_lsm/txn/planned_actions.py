@@ -1,9 +1,10 @@
-"""Compactions and cleans that wait on the timeline with their plan, and what becomes of one whose run ended early.
+"""Find planned actions (compactions and cleans), and revert failed runs of compactions.
 
-A write that fails is rolled back, and its instant never comes back. A compaction that fails goes back to requested, and
-its next run has the same instant. So a task of the first run may finish while the second is under way, and its file
-would become visible with the second's. Therefore the markers of all runs stay until one of them completes: its
-reconciliation deletes every file that a marker names and its stats do not.
+A *planned action* is on the timeline with its plan before it is run. A failed write is rolled back, and its instant is
+not used again; a failed compaction is reverted to requested, and its next run has the same instant. So a task of the
+first run may finish during the second run, and its file would become visible with those of the second. Therefore the
+markers of all runs are kept until one run completes: its reconciliation deletes every file that a marker names and the
+stats do not.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ from streaming_lsm.timeline.timeline import Timeline
 
 
 def pending_compactions(timeline: Timeline) -> tuple[Instant, ...]:
-    """Full compactions that wait or run, the oldest first."""
+    """Return the pending compactions, the oldest first, without log compactions."""
     return tuple(instant for instant in timeline.pending if instant.action == COMPACTION)
 
 
 def pending_cleans(timeline: Timeline) -> tuple[Instant, ...]:
-    """Cleans that wait or were begun, the oldest first."""
+    """Return the pending cleans, requested or inflight, the oldest first."""
     return tuple(instant for instant in timeline.pending if instant.action == CLEAN)
 
 
 def revert_to_requested(storage: Storage, lock: TableLock, compaction: Instant) -> None:
-    """Take a compaction whose run is undone back to requested.
+    """Revert a compaction whose run is undone to requested; plan and markers are kept.
 
-    Its tasks are shut out, its files are deleted, and last it stops being inflight: a writer that dies in between
-    leaves it inflight, and its next run puts it back again. Plan and markers stay.
+    The steps: fence its tasks; delete its files; delete the inflight file. If the writer dies in between, the
+    compaction stays inflight, and is reverted again before its next run.
 
     Args:
         lock: the table's, held by the caller.
 
     Raises:
-        Fenced: it is not held any more.
+        Fenced: the lock is not held any more.
     """
     lock.verify()
     delete_heartbeat(storage, compaction.requested)
@@ -49,10 +50,10 @@ def revert_to_requested(storage: Storage, lock: TableLock, compaction: Instant) 
 
 
 def delete_uncommitted_files(storage: Storage, lock: TableLock, instant: Instant, kept: Set[str] = frozenset()) -> None:
-    """Delete every file that a marker of the instant names, apart from those to be kept.
+    """Delete every file that a marker of the instant names, except the files in `kept`.
 
-    The lock is looked at after the markers were listed: a later holder of the lock may run the same instant, and the
-    markers of that run are then not among these.
+    The lock is verified after the markers are listed: a later holder of the lock may run the same instant, and the
+    markers of that run are not in the list.
 
     Raises:
         Fenced: the lock is not held any more.

@@ -1,4 +1,8 @@
-"""What a writer does first: undo what the dead left, so that it builds on a clean table."""
+"""Recover a table at the start of a transaction: complete decided actions, and roll back failed writes.
+
+*Recovery* also deletes leftovers of completed and rolled back actions: markers, heartbeats, decision records and
+temporary files.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +30,17 @@ _LOG = logging.getLogger(__name__)
 
 
 def settle_pending(storage: Storage, timeline: Timeline) -> Timeline:
-    """Decide what becomes of all that other writers have left pending, before any of it is touched.
+    """Decide every action that other writers left pending, before any of its files is changed (see `settle`).
 
-    Their writers may only have been stopped, and be about to publish: what they decided first is completed here, and
-    from here on they cannot publish the rest (see `settle`).
+    Their writers may be stopped, not dead, and about to publish. Actions that they decided to complete are completed
+    here; the others they cannot publish any more.
 
     Returns:
         The timeline afterwards; writes that are still pending are to be rolled back.
 
     Raises:
-        CommitUnknown: the storage does not tell what was decided.
-        CorruptFileError: a decision is damaged; or a write that seems to be a dead writer's was completed, see
-            `check_pending`.
+        CommitUnknown: the storage failed, and a decision record could not be read.
+        CorruptFileError: a decision record is damaged; or a pending write had been completed, see `check_pending`.
     """
     check_pending(storage, timeline)
     ours = [pending for pending in timeline.pending if pending.action in (*WRITE_ACTIONS, COMPACTION, CLEAN, ROLLBACK)]
@@ -53,23 +56,22 @@ def settle_pending(storage: Storage, timeline: Timeline) -> Timeline:
 def recover(
     storage: Storage, lock: TableLock, timeline: Timeline, times: InstantSource, *, sweep: bool = True
 ) -> Timeline:
-    """Finish begun rollbacks, roll back writes of dead writers, and remove what late tasks of theirs left.
+    """Finish pending rollbacks, roll back writes of dead writers, and delete files that their late tasks left.
 
-    A compaction whose heartbeat names a dead owner goes back to requested. Other compactions, cleans and clusterings
-    are left alone: one that is inflight without such a heartbeat may be another program's (docs/format/02-timeline.md,
-        "Rollback").
+    A compaction whose heartbeat names a dead owner is reverted to requested. Other compactions, cleans and clusterings
+    are not changed: without such a heartbeat they may be another program's (docs/format/02-timeline.md, "Rollback").
 
     Args:
-        lock: the table's, held by the caller, who has refused to go on beside a living writer.
-        timeline: as `settle_pending` left it.
-        sweep: whether the timeline's folder is searched for half made files even where nothing had to be undone. That
-            lists the folder once more, so it is done once for each table that is opened.
+        lock: the table's, held by the caller, after `refuse_concurrent_writers`.
+        timeline: as returned by `settle_pending`.
+        sweep: whether temporary files are deleted from the timeline's folder even if nothing was undone. That lists
+            the folder once more, so callers request it once for each opened table.
 
     Returns:
         The timeline afterwards.
 
     Raises:
-        Fenced: another writer took the lock; it does what is left.
+        Fenced: another writer took the lock; it finishes the recovery.
     """
     resumed = _resume_rollbacks(storage, lock, timeline, times)
     dead = [write for write in _pending_writes(timeline) if write.requested not in resumed]
@@ -88,10 +90,10 @@ def recover(
 
 
 def refuse_concurrent_writers(storage: Storage, timeline: Timeline, runtime: Runtime, lease_ms: int) -> None:
-    """See that nobody writes who has not taken the lock; nothing is changed.
+    """Refuse a table with a pending write of a living writer that does not hold the lock; nothing is changed.
 
     Args:
-        lease_ms: a heartbeat that does not name its owner, as Hudi's, counts as living for so long.
+        lease_ms: milliseconds for which a heartbeat without an owner, as Hudi's, counts as alive.
 
     Raises:
         CommitConflict: a pending write belongs to a living writer.
@@ -114,7 +116,7 @@ def refuse_concurrent_writers(storage: Storage, timeline: Timeline, runtime: Run
 
 
 def _resume_rollbacks(storage: Storage, lock: TableLock, timeline: Timeline, times: InstantSource) -> set[str]:
-    """Carry out what is pending; the requested times of the writes that this undid."""
+    """Finish the pending rollbacks, and return the requested times of the writes that they undo."""
     plans = [(rollback, _checked_plan(storage, timeline, rollback)) for rollback in _pending_rollbacks(timeline)]
     for rollback, plan in plans:
         _LOG.warning("resuming the rollback %s of %s in %s", rollback.requested, plan.instant, storage.uri)
@@ -126,7 +128,7 @@ def _roll_back_writes(
     storage: Storage, lock: TableLock, timeline: Timeline, times: InstantSource, dead: Sequence[Instant]
 ) -> None:
     finished = timeline.finished_rollbacks(since=dead[0].requested)
-    # The newest first, as Hudi does: an older write never sees the files of a newer one that is half gone.
+    # The newest first, as in Hudi: a write is undone only after the writes that build on it.
     for write in reversed(dead):
         if write.requested in finished:
             lock.verify()
@@ -138,7 +140,7 @@ def _roll_back_writes(
 
 
 def _put_compactions_back(storage: Storage, lock: TableLock, timeline: Timeline) -> bool:
-    """Whether there was one to be put back."""
+    """Revert compactions of dead writers to requested, and return whether there were any."""
     found = False
     for compaction in pending_compactions(timeline):
         if _names_owner(storage, heartbeat_path(compaction.requested)):
@@ -163,19 +165,19 @@ def _reap_markers(storage: Storage, lock: TableLock, timeline: Timeline) -> None
         if entry.is_dir and entry.name.isdigit() and entry.name not in pending
     ]
     for instant in over:
-        # After the listing: the writes of a later holder of the lock are not among these, though not on `timeline`.
+        # Verified after the listing, so that writes of a later holder of the lock are not among these.
         lock.verify()
         _reap(storage, lock, timeline, instant)
 
 
 def _reap(storage: Storage, lock: TableLock, timeline: Timeline, instant: str) -> None:
-    """Remove the markers of a write that is over, and the files they name that it did not commit."""
+    """Delete the markers of a completed or rolled back write, and the marked files that it did not commit."""
     written = next((write for write in timeline.completed_writes if write.requested == instant), None)
     marked = set(list_marked_files(storage, instant))
     if written is not None:
         marked -= {path for stat in timeline.read_commit(written).stats for path in stat.paths}
     elif timeline.completion_time(instant) is not None:
-        _LOG.warning("%s/%s in %s: its instant is archived, so it stays", TEMP_FOLDER, instant, storage.uri)
+        _LOG.warning("%s/%s in %s: its instant is archived, so the markers are kept", TEMP_FOLDER, instant, storage.uri)
         return
     delete_heartbeat(storage, instant)
     delete_files(storage, lock, marked)

@@ -1,7 +1,8 @@
-"""Undoing a write that never completed (docs/format/02-timeline.md, "Rollback").
+"""Roll back a pending write (docs/format/02-timeline.md, "Rollback").
 
-Any step may be the last one of a dying process. The next one finds either a pending rollback, whose plan it carries
-out again, or a completed rollback whose instant is still pending, which it clears away; it never makes a second one.
+A rollback can be interrupted after any step. The next transaction finds a pending rollback, whose plan it carries out
+again, or a completed rollback of a write that is still pending, which it removes from the timeline; it never schedules
+a second rollback of the same write.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from streaming_lsm.txn.decision import delete_decisions, open_run, publish
 
 
 def roll_back(storage: Storage, lock: TableLock, target: Instant, times: InstantSource) -> Instant:
-    """Undo a pending write whose writer is dead or gives up.
+    """Roll back a pending write that failed, or whose writer is dead.
 
-    The steps: tasks that outlived the writer are shut out; the plan names every file that a marker names; the files
-    are deleted; the rollback is completed; the write leaves the timeline; its markers go, and last the decision.
+    The steps: fence its tasks; plan the deletion of every marked file; delete the files; complete the rollback; delete
+    the write's instant files, its markers, and last its decision record.
 
     Args:
         lock: the table's, held by the caller.
         target: a pending commit, deltacommit or replacecommit that is decided to be undone.
-        times: source of the rollback's own times.
+        times: source of the rollback's times.
 
     Returns:
         The completed rollback.
@@ -53,18 +54,18 @@ def roll_back(storage: Storage, lock: TableLock, target: Instant, times: Instant
 def resume_rollback(
     storage: Storage, lock: TableLock, rollback: Instant, plan: RollbackPlan, times: InstantSource
 ) -> Instant:
-    """Carry out a pending rollback that another process began; see `roll_back`."""
+    """Finish a pending rollback that another process began; see `roll_back`."""
     lock.verify()
     delete_heartbeat(storage, plan.instant)
     return _carry_out(storage, lock, rollback, plan, times)
 
 
 def read_plan(storage: Storage, rollback: Instant) -> RollbackPlan:
-    """The plan of a pending rollback.
+    """Read the plan of a pending rollback.
 
     Raises:
-        CorruptFileError: there is none, or it names files that the rolled back instant did not write.
-        UnsupportedTable: it undoes an action other than a write.
+        CorruptFileError: the plan is missing, or names files that the rolled back instant did not write.
+        UnsupportedTable: the plan undoes an action other than a write.
     """
     path = rollback.at(State.REQUESTED).path
     try:
@@ -82,10 +83,10 @@ def read_plan(storage: Storage, rollback: Instant) -> RollbackPlan:
 
 
 def planned_files(plan: RollbackPlan) -> tuple[str, ...]:
-    """Paths of the plan's files, relative to the table.
+    """Return the paths of the plan's files, relative to the table.
 
-    Plans hold absolute paths (docs/format/09-hudi-1.2.md, "1. Table folder"); only their last component counts, so that
-    a table that was moved in between is mended where it is now.
+    Plans contain absolute paths (docs/format/09-hudi-1.2.md, "1. Table folder"). Only the file name is taken from them,
+    so that the rollback also works after the table was moved.
     """
     return tuple(
         "/".join(part for part in (request.partition_path, file.rpartition("/")[2]) if part)
@@ -95,12 +96,12 @@ def planned_files(plan: RollbackPlan) -> tuple[str, ...]:
 
 
 def clear_rolled_back(storage: Storage, lock: TableLock, target: Instant) -> None:
-    """Take a rolled back write off the timeline, and its markers with what late tasks added to them.
+    """Delete the instant files of a rolled back write, files that late tasks created, markers and decision record.
 
-    The decision goes last: its writer, should it go on, finds either the decision or the write gone.
+    The decision record is deleted last: a writer that resumes finds either the record, or its instant gone.
 
     Raises:
-        Fenced: another writer took the lock; it does what is left.
+        Fenced: another writer took the lock; it finishes the deletion.
     """
     for path in target.pending_paths():
         storage.delete(path)
@@ -110,7 +111,7 @@ def clear_rolled_back(storage: Storage, lock: TableLock, target: Instant) -> Non
 
 
 def _plan(storage: Storage, target: Instant) -> RollbackPlan:
-    # Hadoop's paths are URIs without escapes.
+    # Hadoop writes paths as URIs without escapes.
     root = unquote(storage.uri)
     requests = tuple(
         RollbackRequest(partition, _file_id(path), target.requested, (f"{root}/{path}",))

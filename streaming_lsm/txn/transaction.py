@@ -1,4 +1,8 @@
-"""One write on a table, visible whole or not at all: begin, reconcile, complete."""
+"""Run one action on a table as an atomic transaction: begin, reconcile, complete.
+
+To *reconcile* a write is to delete the files of task attempts that are not in its write stats. To *publish* an action
+is to decide that it is completed, and to create its completed file (see `streaming_lsm.txn.decision`).
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Transaction:
-    """The only way to change a table.
+    """Change a table: every write, compaction, clean and change of properties is made in a transaction.
 
     ::
 
@@ -53,14 +57,15 @@ class Transaction:
             transaction.reconcile(stats)
             transaction.complete(stats, "UPSERT", schema)
 
-    Entering takes the lock and undoes what dead writers left. Leaving without `complete` rolls the write back.
+    Entering acquires the lock and recovers the table: actions that dead writers decided to complete are completed,
+    their other writes are rolled back. Leaving without `complete` rolls the write back.
 
-    Compactions and cleans are planned in one transaction and carried out in the same or another::
+    Compactions and cleans are scheduled in one transaction, and run in the same or a later one::
 
         planned = transaction.schedule("compaction", transaction.new_time(), plan)
         transaction.start(planned)      # then as above; a clean ends with `complete_clean`
 
-    Leaving without completion keeps the plan: the compaction goes back to requested, the clean stays as it is.
+    Leaving without completion keeps the plan: the compaction is reverted to requested, the clean stays inflight.
     """
 
     def __init__(
@@ -74,15 +79,15 @@ class Transaction:
         runtime: Runtime | None = None,
         timelines: TimelineCache | None = None,
     ) -> None:
-        """Prepare a transaction; nothing is touched before it is entered.
+        """Prepare a transaction; the table is neither read nor changed before it is entered.
 
         Args:
             config: the table's fixed properties.
-            options: heartbeat, skew and ledger options count here.
-            identity: the batch; None for a write that cannot be a replay.
-            metadata: makes the hook that keeps the metadata table up to date: `MetadataTable`.
-            runtime: clock, ids and processes; the real ones when not given.
-            timelines: what the open table has loaded before; a cache of its own when not given.
+            options: heartbeat, clock skew, ledger and metadata table options are used.
+            identity: identity of the batch; None for a write that cannot be a replay.
+            metadata: factory of the hook that keeps the metadata table up to date, such as `MetadataTable`.
+            runtime: clock, sleep, ids and process checks; the system's by default.
+            timelines: timeline cache of the open table; a new one by default.
         """
         self._storage = storage
         self._config = config
@@ -98,17 +103,17 @@ class Transaction:
         self._begun: Instant | None = None
         self._decision_path = ""
         self._reconciled: frozenset[str] | None = None
-        # From the moment the commit may be decided, nothing may undo it.
+        # Set once the action may be decided: from then on this transaction does not undo it.
         self._published = False
 
     def __enter__(self) -> Transaction:
-        """Take the lock; load the timeline; finish and undo what dead writers left.
+        """Acquire the lock, load the timeline, and recover the table.
 
-        A metadata table is kept up to date from here on, or dropped.
+        From here on the metadata table is kept up to date, or it is dropped.
 
         Raises:
-            CommitConflict: a living writer is at work; the message names it.
-            CommitUnknown: the storage does not tell what an earlier writer decided.
+            CommitConflict: a living writer writes to the table; the message names it.
+            CommitUnknown: the storage failed, and the decision of an earlier writer could not be read.
             Fenced: another writer took the lock in the meantime.
         """
         self._lock.acquire()
@@ -120,7 +125,7 @@ class Transaction:
             found = self._timelines.load(self._storage)
             refuse_concurrent_writers(self._storage, found, self._runtime, self._lease_ms)
             found = settle_pending(self._storage, found)
-            # Before the recovery: a rollback that is completed makes what the metadata table says of its target final.
+            # Before the recovery, which makes it final: delta commits of writes to be rolled back are undone first.
             self._metadata.open(found)
             self._times = self._instant_source(found)
             self.timeline = recover(self._storage, self._lock, found, self._times, sweep=first)
@@ -134,10 +139,10 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Roll back what was begun and not completed, as far as that is possible, and release the lock.
+        """Roll back a begun action that was not completed, if possible, and release the lock.
 
         Raises:
-            Fenced: in place of an error about a file, when another writer took the lock, and with it the file.
+            Fenced: in place of an error about a file, if another writer took the lock and deleted the file.
         """
         try:
             if self._begun is not None and not self._published:
@@ -147,25 +152,25 @@ class Transaction:
 
     @property
     def already_committed(self) -> bool:
-        """Whether this batch, or a later one of the same writer, took effect before."""
+        """Whether this batch, or a later one of the same writer, is committed."""
         return self._identity is not None and self._ledger.has(self._identity)
 
     @property
     def ledger(self) -> WriterLedger:
-        """The last batch of each writer, as the newest commit remembers it."""
+        """The ledger of the newest commit: the last batch of each writer."""
         return self._ledger
 
     @property
     def open_deletes(self) -> Mapping[str, str]:
-        """What the writer's last batch left for this one, see `LastBatch`."""
+        """Open deletes of the writer's last batch, see `LastBatch`."""
         last = self._ledger.writers.get(self._identity.writer_id) if self._identity else None
         return last.open_deletes if last else {}
 
     def begin(self, action: str = "deltacommit") -> str:
-        """Put the write on the timeline, requested and then inflight; tasks may create files of it from now on.
+        """Create the requested and inflight files of a write; tasks may create data files of it from now on.
 
         Returns:
-            The requested time: name of the instant and part of its files' names.
+            The requested time, which names the instant and is part of its files' names.
         """
         if self._begun is not None:
             raise RuntimeError("a transaction makes one instant: begin was called before")
@@ -174,13 +179,13 @@ class Transaction:
         self._lock.verify()
         instant = Instant(self._times.next(), action, State.REQUESTED)
         self._begun, self._decision_path = instant, decision_path(instant.requested)
-        # The heartbeat comes first, so that the instant is at no moment taken for a dead writer's.
+        # The heartbeat is created first, so that the instant is never without a living writer.
         create_heartbeat(self._storage, instant.requested, self._lock.owner)
         self._heartbeat.follow(instant.requested)
         self._storage.put_if_absent(instant.path, b"")
         self._storage.put_if_absent(instant.at(State.INFLIGHT).path, b"")
         self._storage.make_folder(marker_folder(instant.requested))
-        # Before tasks are started: a writer that took the lock meanwhile did not see the instant.
+        # Verified before tasks start: a writer that took the lock meanwhile may not have seen the instant.
         self._lock.verify()
         return instant.requested
 
@@ -189,26 +194,26 @@ class Transaction:
         update_properties(self._storage, changes, self._lock.verify, self._runtime.clock)
 
     def drop_metadata_table(self, why: str) -> None:
-        """Remove the metadata table, if there is one. Raises `Fenced` if another writer took the lock."""
+        """Delete the metadata table, if there is one, and log why. Raises `Fenced` if another writer took the lock."""
         self._metadata.drop(why)
 
     def new_time(self) -> str:
-        """The requested time of an action that is to be scheduled, greater than all times before."""
+        """Return a requested time for an action to be scheduled, greater than all times before."""
         return self._times.next()
 
     def now_ms(self) -> int:
-        """The clock as it is, milliseconds since the epoch; for durations, never for instants."""
+        """Return the clock's time in milliseconds since the epoch; for durations, never for instants."""
         return self._times.now_ms()
 
     def schedule(self, action: str, requested: str, plan: bytes) -> Instant:
-        """Put a compaction or clean on the timeline, to be carried out at any time by anybody.
+        """Schedule a compaction or clean: create its requested file, for this or a later transaction to run.
 
         Args:
-            requested: as `new_time` gave it, so that the plan can depend on it.
+            requested: a time returned by `new_time`, on which the plan may depend.
             plan: content of the requested file.
 
         Raises:
-            Fenced: another writer took the lock, and with it the files that were planned with; the plan is withdrawn.
+            Fenced: another writer took the lock, and may have changed the planned files; the plan is deleted.
         """
         self._lock.verify()
         instant = Instant(requested, _planned(action).action, State.REQUESTED)
@@ -222,20 +227,20 @@ class Transaction:
         return instant
 
     def start(self, planned: Instant) -> None:
-        """Take up an action that waits; tasks may create files of a compaction from now on."""
+        """Start a run of a planned action; tasks may create files of a compaction from now on."""
         if self._begun is not None:
-            raise RuntimeError("a transaction carries out one instant: begin or start was called before")
+            raise RuntimeError("a transaction runs one instant: begin or start was called before")
         kind = _planned(planned.action)
         self._lock.verify()
         if kind.on_failure is OnFailure.PUT_BACK:
-            # Files and markers that an earlier run left, of this program or another one, which is over.
+            # Deletes files that a failed run left, of this or of another program.
             revert_to_requested(self._storage, self._lock, planned)
         self._begun, self._decision_path = planned, open_run(self._storage, planned)
         if kind.on_failure is OnFailure.PUT_BACK:
             create_heartbeat(self._storage, planned.requested, self._lock.owner)
             self._heartbeat.follow(planned.requested)
             self._storage.make_folder(marker_folder(planned.requested))
-        # A clean that died is inflight already; deleting its files once more does no harm.
+        # An interrupted clean is inflight already; deleting its files again is harmless.
         with suppress(FileExistsError):
             self._storage.put_if_absent(planned.at(State.INFLIGHT).path, b"")
         self._lock.verify()
@@ -244,14 +249,14 @@ class Transaction:
         """Delete the files of a clean's plan.
 
         Raises:
-            Fenced: another writer took the lock; it deletes the rest.
+            Fenced: another writer took the lock; it deletes the remaining files.
         """
         delete_files(self._storage, self._lock, paths)
 
     def reconcile(self, stats: Sequence[WriteStat]) -> None:
-        """Make the instant's files those of `stats` and no others; tasks that still run are shut out.
+        """Reconcile the instant's files with `stats`: fence running tasks, and delete every marked file without a stat.
 
-        Files of failed, repeated or speculative attempts have a marker but no stat, and are deleted.
+        These are files of failed, repeated or speculative task attempts.
 
         Raises:
             Fenced: another writer took the lock, and may run the same compaction; none of its files was deleted.
@@ -272,24 +277,25 @@ class Transaction:
         *,
         open_deletes: Mapping[str, str] | None = None,
     ) -> Instant:
-        """Publish the write: one file, created if absent, makes all its data files visible.
+        """Publish the write: its completed file, created if absent, makes all its data files visible.
 
         Args:
-            stats: as given to `reconcile`.
+            stats: the same write stats as given to `reconcile`.
             operation_type: Hudi's name of the operation, such as ``UPSERT``.
             schema_json: Avro JSON of the table's schema without meta columns.
-            extra: further keys for the commit's metadata.
-            open_deletes: what the writer's next batch has to know, see `LastBatch`.
+            extra: further keys of the commit's extra metadata.
+            open_deletes: open deletes for the writer's next batch, see `LastBatch`.
 
         Raises:
             CorruptFileError: a file of `stats` is missing; nothing was published.
-            Fenced: another writer took the lock, and undid the write; nothing was published.
-            CommitUnknown: the storage failed and does not tell whether the write is decided. Do not write again: the
-                next transaction finds out, and `already_committed` says it.
+            Fenced: another writer took the lock, and decided that the write is undone; nothing was published.
+            CommitUnknown: the storage failed while the write was being decided or published. Do not write again: the
+                next transaction completes the write if it is decided, else rolls it back; its `already_committed`
+                tells which.
         """
         running = self._running()
         if self._reconciled != _paths(stats):
-            raise RuntimeError("reconcile the very stats that are to be completed")
+            raise RuntimeError("complete needs the stats that were given to reconcile")
         metadata = CommitMetadata(
             tuple(stats),
             operation_type,
@@ -301,7 +307,7 @@ class Transaction:
         return completed
 
     def complete_clean(self, metadata: bytes) -> Instant:
-        """Record that the files of the clean's plan are gone; raises as `complete`."""
+        """Complete a clean, after the files of its plan were deleted; raises as `complete`."""
         completed = self._finish(self._running(), metadata)
         self._clean_up(completed)
         return completed
@@ -310,7 +316,7 @@ class Transaction:
         self._check_files()
         self._metadata.record(running, data, self._times)
         completed = running.completed_at(self._times.next())
-        # A writer that takes the lock later undoes what is pending, unless the decision comes first.
+        # A writer that takes the lock later undoes pending actions, unless the decision record exists.
         self._lock.verify()
         self._published = True
         try:
@@ -323,16 +329,16 @@ class Transaction:
         return completed
 
     def _check_files(self) -> None:
-        """At the last moment, as nothing brings a file back that vanished while the write was still open."""
+        """Check just before the commit that the reconciled files exist: until then a lost file can be written again."""
         missing = [path for path in sorted(self._reconciled or ()) if not self._storage.exists(path)]
         if missing:
             self._lock.verify()  # a writer that took it deletes them
             raise CorruptFileError(f"{missing[0]} in {self._storage.uri} is gone since it was written: write it again")
 
     def _clean_up(self, completed: Instant) -> None:
-        """Remove markers and decision. The commit stands if that fails; the next transaction does what is left."""
+        """Delete markers and decision records; after a failure the next transaction does, and the commit is valid."""
         try:
-            # A task that was shut out after the reconciliation may have died before it removed its file.
+            # A task that was fenced after the reconciliation may have died before it deleted its file.
             delete_uncommitted_files(self._storage, self._lock, completed, self._reconciled or frozenset())
             delete_markers(self._storage, completed.requested)
             delete_decisions(self._storage, completed.requested)
@@ -355,7 +361,7 @@ class Transaction:
                 "forgetting writer %r of %s: last batch %d; a replay of it would be written again",
                 *(writer, self._storage.uri, last.batch_id),
             )
-        # Also an empty one, so that the next writer need not look for it in all commits before.
+        # An empty ledger is written, too, so that the next writer does not search all earlier commits for one.
         own = {LEDGER_KEY: ledger.encode()}
         return {**extra, "schema": schema_json, **own}
 
@@ -365,7 +371,7 @@ class Transaction:
         return self._begun
 
     def _give_up(self, begun: Instant) -> None:
-        """Roll back the own instant, or put it back; where that fails the next transaction does it."""
+        """Roll back the write, or revert the planned action; after a failure the next transaction does."""
         kind = kind_of(begun.action)
         try:
             self._lock.verify()
@@ -380,7 +386,7 @@ class Transaction:
                 roll_back(self._storage, self._lock, pending, self._instant_source(timeline))
         except Fenced as error:
             _LOG.warning("%s is left to the writer that took over: %s", begun.path, error)
-            # So that this process, which lives, does not seem to be writing it still.
+            # This process is alive: with its heartbeat the instant would count as being written.
             self._guarded(lambda: delete_heartbeat(self._storage, begun.requested, self._lock.owner))
         except Exception:
             uri = self._storage.uri
@@ -399,7 +405,7 @@ class Transaction:
             _LOG.warning("leaving a write in %s: a step failed", self._storage.uri, exc_info=True)
 
     def _let_go(self, error: BaseException | None) -> None:
-        """Stop the heartbeat and release the lock; see `__exit__` for what is raised in place of `error`."""
+        """Stop the heartbeat and release the lock; raise `Fenced` in place of `error` as in `__exit__`."""
         self._heartbeat.stop()
         fenced = self._fenced() if isinstance(error, (OSError, CorruptFileError)) else None
         self._lock.release()
@@ -407,13 +413,13 @@ class Transaction:
             raise fenced from error
 
     def _fenced(self) -> Fenced | None:
-        """The error that says that the lock was lost, if it was."""
+        """Return the error of a lost lock; None if the lock is held, or cannot be read."""
         try:
             self._lock.verify()
         except Fenced as fenced:
             return fenced
         except Exception:
-            _LOG.warning("the lock of %s cannot be looked at", self._storage.uri, exc_info=True)
+            _LOG.warning("the lock of %s cannot be read", self._storage.uri, exc_info=True)
         return None
 
     def _instant_source(self, timeline: Timeline) -> InstantSource:

@@ -66,7 +66,7 @@ def test_a_second_transaction_of_one_process_is_refused(storage: LocalStorage) -
     runtime = new_process()
     first = lock(storage, runtime, "first")
     first.acquire()
-    with pytest.raises(CommitConflict, match=r"this very process: writer 'first'"):
+    with pytest.raises(CommitConflict, match=r"by this process: writer 'first'"):
         lock(storage, runtime).acquire()
     first.verify()
     first.release()

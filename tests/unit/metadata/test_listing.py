@@ -67,7 +67,7 @@ class Vanishing(FaultyStorage):
 def test_a_file_that_goes_while_it_is_read_is_damage_in_the_end(tmp_path: Path) -> None:
     storage = written(tmp_path)
     vanishing = Vanishing(storage)
-    with pytest.raises(CorruptFileError, match="went while it was read"):
+    with pytest.raises(CorruptFileError, match="was deleted while it was read"):
         metadata_listing(vanishing, Timeline.load(storage))
     assert vanishing.calls.count(("list", f"{METADATA}/files")) == 3
 

@@ -354,7 +354,7 @@ def test_a_partition_with_the_name_of_the_list_of_partitions_drops_it_and_none_i
     storage.put_if_absent(f"__all_partitions__/{PARTITION_METADATA_NAME}", marker)
     with caplog.at_level(logging.WARNING):
         write(storage, 3)
-    assert "made no metadata table" in caplog.text
+    assert "no metadata table was created" in caplog.text
     assert not has_metadata_table(tmp_path)
     assert not (tmp_path / METADATA).exists()
     assert len(Timeline.load(storage).completed_writes) == 4
