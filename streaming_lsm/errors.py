@@ -41,7 +41,7 @@ class MissingPackage(LsmError, ImportError):
 
 
 class CommitConflict(LsmError):
-    """Another writer holds the table or has changed it: retry when that writer is done."""
+    """Another writer locks the table or has changed it: retry when that writer is done."""
 
 
 class CommitUnknown(LsmError):

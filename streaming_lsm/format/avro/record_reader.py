@@ -83,7 +83,7 @@ def record_starts(content: memoryview | bytes, offset: int, count: int, source: 
 
 def _over_records(content: memoryview | bytes) -> Step:
     last = len(content) - _LENGTH_BYTES
-    lengths = np.ndarray((last + 1,), ">i4", content, 0, (1,))  # item i lies in bytes i to i + 3
+    lengths = np.ndarray((last + 1,), ">i4", content, 0, (1,))  # item i has bytes i to i + 3
 
     def step(at: Int64s) -> Int64s:
         length = lengths[np.minimum(at, last)].astype(np.int64)

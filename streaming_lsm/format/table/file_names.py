@@ -111,7 +111,7 @@ class LogFileName:
 
     @property
     def is_change_log(self) -> bool:
-        """Whether it holds changes for change queries, and takes no part in a merge."""
+        """Whether it is a change log, which CDC queries read and merges ignore."""
         return self.kind is LogKind.CDC
 
     def __str__(self) -> str:
@@ -138,7 +138,7 @@ class InlineLogName:
 
     @property
     def is_change_log(self) -> bool:
-        """Whether it holds changes for change queries, and takes no part in a merge."""
+        """Whether it is a change log, which CDC queries read and merges ignore."""
         return self.cdc
 
     def __str__(self) -> str:
