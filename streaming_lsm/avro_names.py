@@ -1,4 +1,4 @@
-"""Named types of an Avro schema, written out where the schema refers to them by their names."""
+"""Resolve the named types of an Avro schema: replace each reference by the definition of its name."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from streaming_lsm.errors import SchemaError
 _NAMED = ("record", "enum", "fixed")
 _MAX_AVRO_DEPTH = 32
 _MIN_AVRO_TYPES = 10_000
-"""Types that even a short schema may have once its names are written out; otherwise as many as it has characters."""
+"""Types that a resolved schema may have in any case; a longer schema may have as many as it has characters."""
 
 
 def resolved_avro(text: str, source: str) -> list[dict[str, Any]]:
-    """Fields of an Avro record, each type written out where the schema refers to it by its name.
+    """Return the fields of an Avro record, with each reference to a named type replaced by its definition.
 
     Raises:
         SchemaError: not an Avro record, a name used before or inside its definition, or too many nested types.
@@ -29,10 +29,10 @@ def resolved_avro(text: str, source: str) -> list[dict[str, Any]]:
 
 
 class _Definitions:
-    """Named types of a schema, as far as it has been walked.
+    """Named types that have been defined so far, in the order of the schema text.
 
-    A type that is written takes a character at least, so that only names that stand for ever larger types exceed the
-    limit.
+    The number of types is limited, because references to references can grow exponentially. A schema without
+    references never exceeds the limit: each type takes at least one character.
     """
 
     def __init__(self, most_types: int) -> None:
@@ -49,7 +49,7 @@ class _Definitions:
         if depth > _MAX_AVRO_DEPTH:
             raise SchemaError(f"{where}: types are nested more than {_MAX_AVRO_DEPTH} levels deep")
         if self._types > self._most_types:
-            raise SchemaError(f"{where}: named types refer to each other so that there are too many")
+            raise SchemaError(f"{where}: references to named types expand to too many types")
         if isinstance(avro, list):
             return [self._walk(branch, namespace, where, depth + 1) for branch in avro]
         if isinstance(avro, str):
@@ -70,5 +70,5 @@ class _Definitions:
         written = avro
         if avro["type"] == "record":
             written = {**avro, "fields": self.fields(avro, full.rpartition(".")[0], where, depth + 1)}
-        self._known[full] = (avro, namespace)  # only now: a type inside itself stays a name, which nothing reads
+        self._known[full] = (avro, namespace)  # after the walk: recursive types are not supported
         return written

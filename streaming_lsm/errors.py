@@ -1,4 +1,7 @@
-"""Every error this package raises, one class per answer to "what can the caller do?"."""
+"""Define the errors of this package, one class for each reaction of the caller.
+
+A docstring names the condition, then the reaction. All errors derive from `LsmError`.
+"""
 
 
 class LsmError(Exception):
@@ -14,23 +17,23 @@ class SchemaError(LsmError):
 
 
 class RecordError(LsmError):
-    """A record has no usable key, ordering value or partition: mend or drop the record."""
+    """A record has no usable key, ordering value or partition: correct or drop the record."""
 
 
 class CorruptFileError(LsmError):
-    """A committed file does not hold what the format says: restore the file."""
+    """A committed file is missing, damaged or violates the format: restore the file."""
 
 
 class TableNotFound(LsmError):
-    """No table at this path: check the path, or create the table."""
+    """The path holds no table: check the path, or create the table."""
 
 
 class UnsupportedTable(LsmError):
-    """The table uses a version, layout or feature that this release does not read or write."""
+    """The table uses a version, layout or feature that is not supported: use another release, or Hudi."""
 
 
 class StorageError(LsmError):
-    """The system does not give room, open files or access: see to what the message names, and try again."""
+    """The operating system refuses disk space, open files or access: remove the cause that the message names, retry."""
 
 
 class MissingPackage(LsmError, ImportError):
@@ -38,12 +41,12 @@ class MissingPackage(LsmError, ImportError):
 
 
 class CommitConflict(LsmError):
-    """Another writer is in the way: retry when it is done."""
+    """Another writer locks the table or has changed it: retry when that writer is done."""
 
 
 class CommitUnknown(LsmError):
-    """Whether the commit took effect could not be learnt: look at the timeline, do not write again."""
+    """The outcome of the commit is unknown: check the timeline, do not write again."""
 
 
 class Fenced(LsmError):
-    """This writer lost its lock or its instant to another one: stop."""
+    """This writer lost its lock or its instant to another writer: stop."""

@@ -1,7 +1,7 @@
-"""Families of Hudi's options by the prefix of their keys, and what each is for.
+"""List the families of Hudi's options: the purpose of an option by the prefix of its key.
 
-The names are those of Hudi 1.2 (configuration page and constants). They tell an option of Hudi that this release does
-not have from a misspelt one; the options that it has are in `streaming_lsm.config`.
+The prefixes are those of Hudi 1.2 (configuration page and constants). They distinguish an option of Hudi that this
+release does not support from a misspelt key; supported options are defined in `streaming_lsm.config`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _FAMILIES = {
 }
 
 PURPOSES = {prefix: purpose for purpose, prefixes in _FAMILIES.items() for prefix in prefixes}
-"""What the options of a family are for, by the prefix of their keys."""
+"""Purpose of a family of options, by the prefix of their keys."""
 
 
 def family_of(key: str, prefixes: Mapping[str, str] = PURPOSES) -> str | None:

@@ -1,4 +1,4 @@
-r"""Java Properties text: Latin-1 bytes with ``\uXXXX`` escapes, as `java.util.Properties` loads and stores it."""
+r"""Parse and print Java Properties text: Latin-1 with ``\uXXXX`` escapes, as in `java.util.Properties`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PRINTED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"} | {c: "\\" + c f
 
 
 def parse_properties(data: bytes, source: str = "properties text") -> dict[str, str]:
-    """Read Java Properties text; of a key given twice the last value counts.
+    """Parse Java Properties text; the last value of a repeated key wins.
 
     Args:
         data: the bytes of the file.
@@ -37,11 +37,11 @@ def parse_properties(data: bytes, source: str = "properties text") -> dict[str, 
 
 
 def print_properties(values: Mapping[str, str], comments: Sequence[str] = ()) -> bytes:
-    """Java Properties text that `java.util.Properties` and `parse_properties` read back as `values`.
+    """Print `values` as Java Properties text that `java.util.Properties` and `parse_properties` read back.
 
     Args:
         values: printed in the order of the mapping.
-        comments: lines put first, each behind a ``#``.
+        comments: lines at the top, each after a ``#``.
     """
     lines = ["#" + line for comment in comments for line in _LINE_END.split(comment)]
     lines = [re.sub(r"[^\t\x20-\x7e]", _unicode_escape, line) for line in lines]
@@ -50,7 +50,7 @@ def print_properties(values: Mapping[str, str], comments: Sequence[str] = ()) ->
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines with their continuations joined, without comments, blank lines and leading blanks."""
+    """Yield lines with their continuations joined, without comments, blank lines and leading blanks."""
     parts: list[str] = []
     for natural in _LINE_END.split(text):
         line = natural.lstrip(_BLANK)

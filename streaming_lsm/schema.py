@@ -1,5 +1,6 @@
-"""Arrow and Avro schemas of a table, its meta columns, and how a batch is fitted to them.
+"""Convert between the Arrow and Avro schemas of a table, and cast batches to them.
 
+The *table schema* has the columns of the user, the *schema of a data file* also the five meta columns in front.
 Timestamps are microseconds: ``timestamp[us, UTC]`` (Avro ``timestamp-micros``) and ``timestamp[us]``
 (``local-timestamp-micros``). A nullable Arrow field is an Avro union with null first and default null.
 """
@@ -48,7 +49,7 @@ _PRIMITIVES: dict[pa.DataType, Avro] = {
     pa.timestamp("us"): {"type": "long", "logicalType": "local-timestamp-micros"},
 }
 _DECIMAL_DIGITS = 38
-"""What Arrow and Parquet readers hold in 16 bytes, and Spark at most."""
+"""Most digits of a 16-byte decimal in Arrow and Parquet, and of a Spark decimal."""
 
 _ARROW: dict[tuple[str, str | None], pa.DataType] = {
     ("null", None): pa.null(),
@@ -69,7 +70,7 @@ _ARROW: dict[tuple[str, str | None], pa.DataType] = {
 
 
 def table_schema(schema: pa.Schema) -> pa.Schema:
-    """`schema` in the types that a table keeps, without meta columns.
+    """Convert `schema` to the types that a table stores, and drop meta columns.
 
     Large, view and dictionary encodings become plain; small integers become int32; timestamps
     become microseconds, every time zone UTC.
@@ -80,7 +81,7 @@ def table_schema(schema: pa.Schema) -> pa.Schema:
     names = [name for name in schema.names if name not in META_COLUMNS]
     for name in names:
         if not _AVRO_NAME.fullmatch(name):
-            raise SchemaError(f"column {name!r}: a name has letters, digits and _ and no digit first; rename it")
+            raise SchemaError(f"column {name!r}: expected letters, digits and _, and no digit first; rename it")
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise SchemaError(f"column {repeated[0]!r} appears more than once; rename one of them")
@@ -129,7 +130,7 @@ def _map_type(key: pa.DataType, value: pa.DataType, nullable: bool = True) -> pa
 
 
 def with_meta(schema: pa.Schema) -> pa.Schema:
-    """The schema of a data file: the five meta columns, then those of the table.
+    """Return the schema of a data file: the five meta columns, then those of the table.
 
     See docs/format/01-table.md, "Record columns".
     """
@@ -137,7 +138,7 @@ def with_meta(schema: pa.Schema) -> pa.Schema:
 
 
 def delete_log_schema(schema: pa.Schema, ordering_fields: Sequence[str]) -> pa.Schema:
-    """Columns of a delete log: the record key, then each ordering field, nullable.
+    """Return the schema of a delete log: the record key, then each ordering field, nullable.
 
     See docs/format/03-native-logs.md, "Delete log schema".
     """
@@ -146,13 +147,13 @@ def delete_log_schema(schema: pa.Schema, ordering_fields: Sequence[str]) -> pa.S
 
 
 def delete_log_avro(schema: pa.Schema, ordering_fields: Sequence[str]) -> str:
-    """Avro JSON of a delete log's records (docs/format/03-native-logs.md, "Delete log schema")."""
+    """Return the Avro JSON of a delete log's records (docs/format/03-native-logs.md, "Delete log schema")."""
     fields = [_avro_field(field, DELETE_LOG_RECORD) for field in delete_log_schema(schema, ordering_fields)]
     return json.dumps({"type": "record", "name": DELETE_LOG_RECORD, "fields": fields}, separators=(",", ":"))
 
 
 def to_avro(schema: pa.Schema, table: str) -> str:
-    """Avro JSON of `schema` as Hudi names it: record ``<table>_record`` in namespace ``hoodie.<table>``.
+    """Convert `schema` to Avro JSON: record ``<table>_record`` in namespace ``hoodie.<table>``, as Hudi names it.
 
     Characters of the table's name that an Avro name cannot hold become ``__``, as in Hudi.
     """
@@ -200,17 +201,17 @@ def _avro_element(field: pa.Field[Any], name: str, namespace: str) -> Avro:
 
 
 def decimal_bytes(precision: int) -> int:
-    """Smallest number of bytes that holds a signed decimal of `precision` digits."""
+    """Return the smallest number of bytes that holds a signed decimal of `precision` digits."""
     largest: int = 10**precision - 1
     return (largest.bit_length() + 8) // 8
 
 
 def from_avro(text: str, source: str) -> pa.Schema:
-    """Arrow schema of an Avro record.
+    """Convert the schema of an Avro record to an Arrow schema.
 
     Args:
         text: Avro JSON.
-        source: the file it was found in, for the error.
+        source: the file that holds it, for messages.
 
     Raises:
         SchemaError: not an Avro record.
@@ -220,7 +221,7 @@ def from_avro(text: str, source: str) -> pa.Schema:
 
 
 def arrow_fields(fields: Sequence[Mapping[str, Any]], source: str) -> pa.Schema:
-    """Arrow schema of fields that `resolved_avro` gave.
+    """Convert the fields that `resolved_avro` returns to an Arrow schema.
 
     Raises:
         SchemaError: not fields of an Avro record.
@@ -238,11 +239,11 @@ def _arrow_field(field: Mapping[str, Avro], source: str) -> pa.Field[Any]:
 
 
 def _arrow_type(avro: Avro, where: str) -> tuple[pa.DataType, bool]:
-    """The Arrow type, and whether null is among the values."""
+    """Convert an Avro type to an Arrow type and whether it is nullable."""
     if isinstance(avro, list):
         branches = [branch for branch in avro if branch != "null"]
         if len(branches) != 1:
-            raise UnsupportedTable(f"{where}: unions other than with null are not read: {str(avro)[:200]}")
+            raise UnsupportedTable(f"{where}: only unions of null and one type are supported: {str(avro)[:200]}")
         return _arrow_type(branches[0], where)[0], "null" in avro  # type: ignore[arg-type]
     if isinstance(avro, str):
         avro = {"type": avro}
@@ -254,7 +255,7 @@ def _arrow_complex(avro: Mapping[str, object], where: str) -> pa.DataType:
     if logical == "decimal":
         precision = int(str(avro["precision"]))
         if precision > _DECIMAL_DIGITS:
-            raise UnsupportedTable(f"{where}: decimals of {precision} digits are not read, {_DECIMAL_DIGITS} at most")
+            raise UnsupportedTable(f"{where}: decimal of {precision} digits; at most {_DECIMAL_DIGITS} are supported")
         return pa.decimal128(precision, int(str(avro.get("scale", 0))))
     if kind == "array":
         item, nullable = _arrow_type(avro["items"], where)  # type: ignore[arg-type]
@@ -271,13 +272,13 @@ def _arrow_complex(avro: Mapping[str, object], where: str) -> pa.DataType:
 
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """`batch` with exactly the columns of `schema`, in its order and types.
+    """Select the columns of `schema` from `batch`, in its order, and cast them to its types.
 
-    Columns are found by name; ones that `schema` does not have are left out. Only lossless casts are
+    Columns are matched by name; columns that `schema` does not have are dropped. Only lossless casts are
     made: int to long, float to double, and other encodings of the same type.
 
     Raises:
-        SchemaError: a column is missing, has another type, or has nulls where the table has none.
+        SchemaError: a column is missing, has another type, or has nulls in a column that is not nullable.
     """
     return pa.RecordBatch.from_arrays([_fit_column(batch, field) for field in schema], schema=schema)
 
@@ -297,19 +298,19 @@ def _fit_column(batch: pa.RecordBatch, field: pa.Field[Any]) -> pa.Array[Any]:
         except pa.ArrowInvalid as error:
             raise SchemaError(f"column {field.name!r} does not fit the table's {field.type}: {error}") from None
     if not field.nullable and column.null_count:
-        raise SchemaError(f"column {field.name!r} has nulls, the table has none there")
+        raise SchemaError(f"column {field.name!r} has nulls, but is not nullable in the table; fill them")
     return column
 
 
 def _decoded(column: pa.Array[Any]) -> pa.Array[Any]:
-    """`column` without a dictionary of string views, which Arrow cannot cast."""
+    """Decode a dictionary of string views, which Arrow cannot cast."""
     if not isinstance(column, pa.DictionaryArray) or column.type.value_type != pa.string_view():
         return column
     return column.dictionary.cast(pa.string()).take(column.indices)
 
 
 def fit_known(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """`batch` with the columns that `schema` has in its types, nulls allowed, and all others as they are.
+    """Cast the columns of `batch` that `schema` has to its types, with nulls allowed; keep all others unchanged.
 
     Raises:
         SchemaError: a column has another type.
@@ -324,7 +325,7 @@ def _plain_field(field: pa.Field[Any]) -> pa.Field[Any]:
 
 
 def check_fits(batch: pa.Schema, schema: pa.Schema) -> None:
-    """Check the columns of a batch against the table's before any row is looked at.
+    """Check the schema of a batch against the table's, without reading rows.
 
     Raises:
         SchemaError: a column is missing, unknown to the table, or of another type.
@@ -341,8 +342,8 @@ def check_fits(batch: pa.Schema, schema: pa.Schema) -> None:
 
 
 def _widens(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of one type is a value of the other, nulls inside nested values left aside."""
-    if pa.types.is_null(found):  # a column of nulls alone, whose type nobody could know
+    """Check whether `found` casts to `wanted` without loss; the nullability of nested fields is ignored."""
+    if pa.types.is_null(found):  # inferred from a column that has only nulls
         return True
     try:
         stored, wanted = _relaxed(_stored_type(found, "")), _relaxed(wanted)

@@ -1,1 +1,1 @@
-"""Arrow arrays as numpy arrays and back, for all rooms."""
+"""Convert between Arrow arrays and numpy arrays; shared by all packages."""

@@ -1,4 +1,4 @@
-"""Arrow columns as numpy arrays, and batches as larger ones: the conversions that all rooms share."""
+"""Convert Arrow columns to numpy arrays, and combine small batches into larger tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
-# The published stubs refuse the plain scalars that every kernel takes.
+# The published stubs reject the plain Python scalars that every kernel accepts.
 pc: Any = pyarrow.compute
 
 Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
@@ -22,28 +22,28 @@ UInt8s = npt.NDArray[np.uint8]
 
 
 def filled(column: Column, value: object) -> Column:
-    """`column` with `value` in place of every null."""
+    """Replace every null of `column` by `value`."""
     without_nulls: Column = pc.fill_null(column, value)
     return without_nulls
 
 
 def flags(column: Column) -> Flags:
-    """Values of a boolean column, bool (rows,); a null is False."""
+    """Convert a boolean column to bool (rows,); a null is False."""
     return np.asarray(filled(column, False), np.bool_)
 
 
 def int64s(column: Column) -> Int64s:
-    """Values of a column that casts to int64, int64 (rows,): timestamps in their own unit; a null is 0."""
+    """Convert a column that casts to int64 to int64 (rows,): timestamps in their own unit; a null is 0."""
     return np.asarray(filled(pc.cast(column, pa.int64()), 0), np.int64)
 
 
 def float64s(column: Column) -> Float64s:
-    """Values of a numeric column, float64 (rows,); a null is 0."""
+    """Convert a numeric column to float64 (rows,); a null is 0."""
     return np.asarray(filled(pc.cast(column, pa.float64()), 0.0), np.float64)
 
 
 def strings(column: Column) -> pa.StringArray:
-    """A string column as one array; copied only when it has several chunks.
+    """Convert a string column to one array; copied only when it has several chunks.
 
     Raises:
         TypeError: the column has another type.
@@ -55,10 +55,10 @@ def strings(column: Column) -> pa.StringArray:
 
 
 def text_bytes(texts: pa.StringArray) -> tuple[Int64s, UInt8s]:
-    """The UTF-8 bytes of all texts, and where each begins and ends in them.
+    """Return the offsets and the UTF-8 bytes of all texts.
 
     Returns:
-        int64 (rows + 1,), ascending from 0; uint8 (its last value,), not copied.
+        offsets, int64 (rows + 1,), ascending from 0; bytes, uint8 (last offset,), not copied.
     """
     _, offsets, data = texts.buffers()
     if offsets is None:
@@ -70,7 +70,7 @@ def text_bytes(texts: pa.StringArray) -> tuple[Int64s, UInt8s]:
 
 
 def gathered(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.Table]:
-    """The same rows in fewer tables, each of which ends with the batch that reaches `rows` rows or `size` bytes."""
+    """Combine batches into tables; a table ends with the batch that reaches `rows` rows or `size` bytes."""
     waiting: list[pa.RecordBatch] = []
     count = held = 0
     for batch in batches:

@@ -1,1 +1,4 @@
-"""The on-disk grammar of a table: names, footers, metadata records. Values to bytes and back, no files, no clocks."""
+"""Encode and decode the on-disk format of a table: file names, footers, logs, timeline files, metadata records.
+
+All functions convert between values and bytes; they access neither storage nor clock.
+"""

@@ -1,4 +1,4 @@
-"""Key-value metadata of base files.
+"""Encode and decode the key-value metadata of base files.
 
 See docs/format/01-table.md, "Base file footer"; docs/format/10-rules.md, "Rule 16", "Rule 17", "Rule 19".
 """
@@ -20,12 +20,12 @@ MAX_KEY = "hoodie_max_record_key"
 def base_file_footer(
     avro_schema: str, min_key: str | None, max_key: str | None, bloom: BloomFilter | None
 ) -> dict[str, str]:
-    """The entries to add to the Parquet footer.
+    """Return the entries to add to the Parquet footer.
 
     Args:
         avro_schema: Avro JSON of the file's schema with meta columns.
         min_key, max_key: first and last record key; None for a file without rows, which has no such entries.
-        bloom: filter over the record keys; None leaves it out, which only a bucket index allows.
+        bloom: bloom filter over the record keys; None for no filter, which only a bucket index allows.
     """
     footer = {AVRO_SCHEMA_KEY: avro_schema, "writer.model.name": "avro"}
     if min_key is not None and max_key is not None:
@@ -38,7 +38,7 @@ def base_file_footer(
 
 
 def bloom_of_footer(metadata: Mapping[bytes, bytes] | None, source: str) -> BloomFilter | None:
-    """The bloom filter of a base file, None if it has none.
+    """Decode the bloom filter of a base file; None if it has none.
 
     Raises:
         CorruptFileError: the entry is malformed.

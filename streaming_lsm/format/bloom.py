@@ -1,4 +1,4 @@
-"""Bloom filters of base file footers, bit for bit as Hudi makes them.
+"""Build, query, encode and decode the bloom filters of base files, bit by bit like Hudi.
 
 See docs/format/07-index-and-metadata.md, "Bloom filter".
 """
@@ -37,14 +37,14 @@ T = TypeVar("T", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class BloomFilter:
-    """A set of record keys that may answer yes wrongly, never no.
+    """Bloom filter over record keys, with false positives and without false negatives.
 
     Attributes:
-        kind: ``SIMPLE`` has one row; ``DYNAMIC_V0`` adds rows as keys come, up to a bound.
-        hashes: bits that each key sets.
+        kind: ``SIMPLE`` has one row; ``DYNAMIC_V0`` adds rows with the number of keys, up to a limit.
+        hashes: number of hashes, the bits that each key sets.
         bits: bits per row.
-        rows: bytes of each row; bit i is byte i // 8, lowest first.
-        keys_per_row, last_row_keys: fill of a dynamic filter; 0 for a simple one.
+        rows: bytes of each row; bit i is in byte i // 8, lowest bit first.
+        keys_per_row, last_row_keys: capacity of a row and keys in the last row of a dynamic filter; 0 for a simple one.
     """
 
     kind: str
@@ -56,13 +56,13 @@ class BloomFilter:
 
     @classmethod
     def build(cls, keys: Keys, entries: int, fpp: float, max_entries: int, kind: str = "DYNAMIC_V0") -> BloomFilter:
-        """The filter that Hudi makes of these keys in this order.
+        """Build the filter that Hudi builds from these keys in this order.
 
         Args:
-            keys: without nulls; a key given twice counts twice.
-            entries: keys for which a row is sized.
-            fpp: probability of a false positive at `entries` keys.
-            max_entries: keys up to which a dynamic filter gets new rows; later ones reuse them in turn.
+            keys: record keys without nulls; repeated keys are counted repeatedly.
+            entries: number of keys that a row is sized for.
+            fpp: false positive probability at `entries` keys.
+            max_entries: number of keys up to which a dynamic filter adds rows; further keys reuse the rows in turn.
             kind: one of `BLOOM_KINDS`.
 
         Raises:
@@ -73,7 +73,7 @@ class BloomFilter:
         return builder.finish()
 
     def contains(self, keys: Keys) -> NDArray[np.bool_]:
-        """For each key whether the filter may hold it."""
+        """Test for each key whether the filter may contain it."""
         found = np.zeros(len(keys), dtype=np.bool_)
         rows = [np.frombuffer(row, dtype=np.uint8) for row in self.rows]
         for start, chunk in _chunks(keys):
@@ -85,7 +85,7 @@ class BloomFilter:
         return found
 
     def encode(self) -> str:
-        """The base64 text of the footer entry."""
+        """Encode as the base64 text of the footer entry."""
         head = _HEAD.pack(_VERSION, self.hashes, _MURMUR, self.bits)
         body = b"".join(head + row for row in self.rows)
         if self.kind == "DYNAMIC_V0":
@@ -94,10 +94,10 @@ class BloomFilter:
 
     @classmethod
     def decode(cls, text: str, kind: str = "DYNAMIC_V0", source: str = "bloom filter") -> BloomFilter:
-        """Read a footer entry.
+        """Decode a footer entry.
 
         Args:
-            kind: the footer's type code; the bytes do not say it.
+            kind: the footer's type code, which the encoded bytes do not have.
             source: the file, for messages.
 
         Raises:
@@ -123,10 +123,10 @@ class BloomFilter:
 
 
 class BloomBuilder:
-    """A filter in the making, for keys that come piece by piece."""
+    """Incremental builder of a bloom filter."""
 
     def __init__(self, entries: int, fpp: float, max_entries: int, kind: str = "DYNAMIC_V0") -> None:
-        """See `BloomFilter.build` for the arguments and errors."""
+        """Create an empty filter; see `BloomFilter.build` for arguments and errors."""
         if kind not in BLOOM_KINDS:
             raise ConfigError(f"bloom filter type {kind!r}: expected one of {', '.join(BLOOM_KINDS)}")
         bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
@@ -141,7 +141,7 @@ class BloomBuilder:
         self._marked = np.zeros(bits, np.bool_)
 
     def add(self, keys: Keys) -> None:
-        """Take in keys, without nulls, after those that came before."""
+        """Add keys without nulls."""
         for start, chunk in _chunks(keys):
             row = _row_of(np.arange(self._count + start, self._count + start + chunk.count), self._entries, self._most)
             self._grow(int(row.max(initial=0)) + 1)
@@ -151,7 +151,7 @@ class BloomBuilder:
         self._count += len(keys)
 
     def finish(self) -> BloomFilter:
-        """The filter of all keys so far."""
+        """Return the filter of all keys added so far."""
         rows = self._marked.reshape(-1, self._bits)
         packed = tuple(np.packbits(row, bitorder="little").tobytes() for row in rows)
         if self._kind == "SIMPLE":
@@ -166,16 +166,16 @@ class BloomBuilder:
 
 
 def _row_of(index: NDArray[np.int64], entries: int, most: int) -> NDArray[np.int64]:
-    """Row of a filter that the key number `index` goes to; there are `most` rows in the end.
+    """Compute the row of the key number `index` in a filter of at most `most` rows.
 
-    Past the last row Hudi begins again with row 0, which it serves twice before it goes on to row 1.
+    After the last row Hudi starts again at row 0, and fills it twice before row 1.
     """
     beyond = index - entries * most
     return np.where(beyond < 0, index // entries, np.maximum(beyond - 1, 0) % most)
 
 
 def _head(data: bytes, at: int, source: str) -> tuple[int, int]:
-    """Number of hashes and of bits."""
+    """Decode the numbers of hashes and of bits."""
     if len(data) - at < _HEAD.size:
         raise _corrupt(source, "ends within its head")
     version, hashes, hash_type, bits = _HEAD.unpack_from(data, at)
@@ -187,7 +187,7 @@ def _head(data: bytes, at: int, source: str) -> tuple[int, int]:
 
 
 def _rows(data: bytes, at: int, count: int, head: tuple[int, int], source: str) -> tuple[bytes, ...]:
-    """Rows to the end of the data; sizes are checked against the bytes at hand before anything is taken."""
+    """Decode the rows up to the end of the data; sizes are checked against the available bytes first."""
     size = (head[1] + 7) // 8
     if len(data) - at != count * (_HEAD.size + size):
         raise _corrupt(source, f"holds {len(data)} bytes, which do not fit {count} rows of {head[1]} bits")
@@ -204,9 +204,9 @@ def _corrupt(source: str, why: str) -> CorruptFileError:
 
 
 class _KeyChunk:
-    """Some keys, cut into murmur2's words column by column, so that a hash of all of them is a few array operations.
+    """Chunk of keys, split into the words of murmur2 column by column, so that all are hashed by array operations.
 
-    Keys are taken by falling length: the keys that have a word number n are then the first ones.
+    Keys are sorted by descending length, so that the keys with at least n words come first.
     """
 
     def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
@@ -221,7 +221,7 @@ class _KeyChunk:
         self._has_tail = lengths % 4 > 0
 
     def bit_indexes(self, hashes: int, bits: int) -> Iterator[NDArray[np.int64]]:
-        """For each hash the bit of every key, in the keys' own order; a hash is the seed of the next."""
+        """Yield for each hash the bit of every key, in the original order; each hash is the seed of the next."""
         seeds = np.zeros(self.count, dtype=np.uint32)
         for _ in range(hashes):
             seeds = self._murmur2(seeds)
@@ -249,7 +249,7 @@ def _mixed_words(
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
 ) -> Iterator[NDArray[np.uint32]]:
-    """Word 0, 1, … of the keys long enough to have it, with the part of the mixing that no seed enters."""
+    """Yield word 0, 1, … of the keys that have it, after the part of the mixing that is independent of the seed."""
     if not len(lengths) or lengths[0] < 4:
         return
     words = np.ndarray(len(data) - 3, dtype="<u4", buffer=data, strides=(1,))
@@ -268,7 +268,7 @@ def _tails(
     ends: NDArray[np.int64],
     left: NDArray[np.int64],
 ) -> NDArray[np.uint32]:
-    """The one to three bytes after the last word, combined; each is sign-extended first.
+    """Combine the one to three bytes after the last word; each is sign-extended first.
 
     See docs/format/10-rules.md, "Rule 18".
     """
@@ -281,7 +281,7 @@ def _tails(
 
 
 def _chunks(keys: Keys) -> Iterator[tuple[int, _KeyChunk]]:
-    """Keys in pieces that fit a processor's cache, each with the number of its first key."""
+    """Split keys into chunks that fit the CPU cache, each with the number of its first key."""
     start = 0
     for array in keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]:
         column = array if isinstance(array, pa.Array) else pa.array(array, pa.large_binary())
@@ -298,5 +298,5 @@ def _chunks(keys: Keys) -> Iterator[tuple[int, _KeyChunk]]:
 
 
 def _view(buffer: pa.Buffer | None, dtype: type[T]) -> NDArray[T]:
-    """The memory of an Arrow buffer as numbers; Arrow leaves buffers without bytes out."""
+    """View the memory of an Arrow buffer as numbers; Arrow has no buffer if there are no bytes."""
     return np.frombuffer(memoryview(b"" if buffer is None else buffer), dtype=dtype)

@@ -1,7 +1,7 @@
-"""The file of checksums that Hadoop keeps beside a file on a local disk: ``.<name>.crc``.
+"""Write and verify checksum files, ``.<name>.crc``, which Hadoop keeps beside each file on a local disk.
 
-Inline logs have no checksums of their own; Hudi goes by these where there are any, and so do we. The file is ``crc``
-and a zero byte, the bytes that each checksum is of (int32, big-endian), and a CRC-32 for every such stretch.
+Inline logs have no checksums; like Hudi, this package verifies the checksum file if there is one. Its content is
+``crc`` and a zero byte, the length of a stretch in bytes (int32, big-endian), and the CRC-32 of each stretch.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ _MAX_STRETCH = 1 << 30
 
 
 def checksum_path(path: str) -> str:
-    """Where the checksums of a file are."""
+    """Return the path of a file's checksum file."""
     folder, slash, name = path.rpartition("/")
     return f"{folder}{slash}.{name}.crc"
 
 
 class ChecksumFile:
-    """The checksums of a file that is written piece by piece."""
+    """Incremental checksums of a file."""
 
     def __init__(self) -> None:
-        """Of nothing yet."""
+        """Start with an empty file."""
         self._sums: list[int] = []
         self._sum = self._filled = 0
 
     def update(self, data: bytes) -> None:
-        """Take in the next bytes of the file."""
+        """Add the next bytes of the file."""
         view = memoryview(data)
         while view:
             part = view[: _STRETCH - self._filled]
@@ -43,28 +43,30 @@ class ChecksumFile:
                 self._sum = self._filled = 0
 
     def encode(self) -> bytes:
-        """The content of the checksum file."""
+        """Encode the checksum file."""
         sums = [*self._sums, self._sum] if self._filled else self._sums
         return _MAGIC + struct.pack(f">i{len(sums)}I", _STRETCH, *sums)
 
 
 def verify_checksums(data: bytes, checksums: bytes, source: str) -> None:
-    """Compare a file with its checksums.
+    """Verify a file against its checksum file.
 
     Args:
         data: the whole file.
-        checksums: the file beside it; one that is no such file is left aside, as Hadoop does.
+        checksums: content of the checksum file; ignored if it has another format, like in Hadoop.
         source: the file, for messages.
 
     Raises:
-        CorruptFileError: they differ.
+        CorruptFileError: a checksum differs.
     """
     if len(checksums) < 8 or checksums[:4] != _MAGIC:
         return
     (stretch,) = struct.unpack_from(">i", checksums, 4)
     count = (len(checksums) - 8) // 4
     if not 1 <= stretch <= _MAX_STRETCH or count != -(-len(data) // stretch):
-        raise CorruptFileError(f"{source}: {len(data)} bytes, which its checksum file is not of; restore both")
+        raise CorruptFileError(
+            f"{source}: {len(data)} bytes, which do not match the length in its checksum file; restore both"
+        )
     view = memoryview(data)
     for number, expected in enumerate(struct.unpack_from(f">{count}I", checksums, 8)):
         if zlib.crc32(view[number * stretch : (number + 1) * stretch]) != expected:

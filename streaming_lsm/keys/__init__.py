@@ -1,1 +1,1 @@
-"""Record keys, partition paths and buckets of a batch, computed column by column."""
+"""Compute record keys, partition paths and buckets of a batch, column by column."""

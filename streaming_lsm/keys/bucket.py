@@ -1,9 +1,9 @@
-"""Bucket numbers of record keys.
+"""Compute the bucket of each record key.
 
 See docs/format/07-index-and-metadata.md, "Simple bucket index"; docs/format/10-rules.md, "Rule 13".
 
-Everything works on the one UTF-8 buffer that holds all keys of an array: field values are byte ranges in
-it, found by searching the whole buffer at once, and hashes come from sums over those ranges.
+All functions work on the UTF-8 buffer that holds all keys of an array: field values are byte ranges of it, found by
+one search over the whole buffer, and hashes are computed from sums over those ranges.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streaming_lsm.errors import ConfigError, RecordError, SchemaError
 
 UInt32s = npt.NDArray[np.uint32]
 
-# Units hashed at a time: the tables of powers and the terms stay in the processor's cache.
+# Units hashed at a time, so that the tables of powers and the terms fit the CPU cache.
 _BLOCK_UNITS = 1 << 17
 _INVERSE_OF_31 = pow(31, -1, 1 << 32)
 _NULL = b"__null__"
@@ -29,7 +29,7 @@ _EMPTY = b"__empty__"
 
 
 def java_string_hash(strings: pa.StringArray) -> npt.NDArray[np.int32]:
-    """``String.hashCode`` of every value: over UTF-16 units, 32 bits with wraparound; a null counts 0.
+    """Compute Java's ``String.hashCode`` of every value, over UTF-16 units; the hash of a null is 0.
 
     Args:
         strings: string or large_string, slices included.
@@ -47,22 +47,22 @@ def java_string_hash(strings: pa.StringArray) -> npt.NDArray[np.int32]:
 def bucket_ids(
     record_keys: pa.StringArray, record_key_fields: Sequence[str], hash_fields: Sequence[str], num_buckets: int
 ) -> npt.NDArray[np.int32]:
-    """Bucket of every record key, taken from the key's text alone.
+    """Compute the bucket of every record key from the key's text.
 
-    A key that holds both ``,`` and ``:`` and reads ``f1:v1,f2:v2`` hashes the values of the hash fields; any
-    other key hashes as a whole. ``__null__`` stands for null and ``__empty__`` for the empty text.
+    Of a key of the form ``f1:v1,f2:v2``, with both ``,`` and ``:``, the values of the hash fields are hashed; any
+    other key is hashed as a whole. ``__null__`` stands for null and ``__empty__`` for the empty text.
 
     Args:
         record_keys: values of ``_hoodie_record_key``, without nulls.
         record_key_fields: the table's key columns, in table order.
-        hash_fields: those of them that choose the bucket; empty means all.
+        hash_fields: the key columns that are hashed; empty means all.
         num_buckets: buckets per partition.
 
     Returns:
         int32 in ``[0, num_buckets)``, one per key.
 
     Raises:
-        ConfigError: `hash_fields` names a column that is not a key column, or there are no buckets.
+        ConfigError: `hash_fields` has a column that is not a key column, or `num_buckets` is less than 1.
         RecordError: a key is null or not valid UTF-8.
     """
     kept = _kept_fields(record_key_fields, hash_fields)
@@ -70,7 +70,7 @@ def bucket_ids(
         raise ConfigError(f"number of buckets is {num_buckets}; hoodie.bucket.index.num.buckets must be at least 1")
     if record_keys.null_count:
         row = pc.index(record_keys.is_null(), True).as_py()
-        raise RecordError(f"row {row} has no record key; a bucket needs one")
+        raise RecordError(f"row {row} has a null record key; set the key, or drop the row")
     text = _Text.of(record_keys)
     rows, ranges = _field_ranges(text, record_key_fields)
     lists = np.full(len(text.starts), 31, np.uint32)
@@ -94,13 +94,13 @@ def _kept_fields(record_key_fields: Sequence[str], hash_fields: Sequence[str]) -
 
 @dataclass(frozen=True)
 class _Text:
-    """Strings as one buffer.
+    """Array of strings as one UTF-8 buffer and its UTF-16 units.
 
     Attributes:
         data: uint8, UTF-8 of all strings.
         starts, ends: int64, byte range of each string.
-        units: the UTF-16 units of `data` (`data` itself where all is ASCII).
-        unit_at: number of units before each byte; ``None`` where it is the byte's own position.
+        units: the UTF-16 units of `data`; `data` itself if it is all ASCII.
+        unit_at: number of units before each byte; ``None`` if it equals the byte's position (all ASCII).
     """
 
     data: npt.NDArray[np.uint8]
@@ -118,8 +118,9 @@ class _Text:
             encoded = data.tobytes().decode("utf-8").encode("utf-16-le")
         except UnicodeDecodeError as error:
             row = int(np.searchsorted(bounds, error.start, side="right")) - 1
-            raise RecordError(f"row {row} of the strings is not valid UTF-8 ({error.reason}); mend its text") from error
-        # A lead byte of four stands for a surrogate pair, a continuation byte (below -64, signed) for nothing.
+            raise RecordError(f"row {row} of the strings is not valid UTF-8 ({error.reason}); re-encode it") from error
+        # The lead byte of a four-byte sequence counts two units (a surrogate pair), a continuation byte
+        # (below -64 as a signed byte) none, any other byte one.
         counts = (data.view(np.int8) >= -64).view(np.int8) + (data >= 0xF0).view(np.int8)
         unit_at = np.zeros(data.size + 1, np.int64)
         np.cumsum(counts, out=unit_at[1:])
@@ -144,7 +145,7 @@ def _buffers(strings: pa.StringArray) -> tuple[Int64s, npt.NDArray[np.uint8]]:
 
 
 def _hash_ranges(text: _Text, starts: Int64s, ends: Int64s) -> UInt32s:
-    """Hash of each byte range; ranges are in ascending order and do not overlap."""
+    """Hash each byte range; ranges are in ascending order and do not overlap."""
     if text.unit_at is not None:
         starts, ends = text.unit_at[starts], text.unit_at[ends]
     hashes = np.zeros(len(starts), np.uint32)
@@ -166,12 +167,12 @@ def _hash_ranges(text: _Text, starts: Int64s, ends: Int64s) -> UInt32s:
 
 
 def _range_sums(terms: UInt32s, low: Int64s, high: Int64s) -> UInt32s:
-    """Sums modulo 2^32 over ``[low, high)``; `terms` ends in one zero, so that every bound is an index."""
+    """Sum `terms` modulo 2^32 over ``[low, high)``; `terms` ends in one zero, so that every bound is an index."""
     if np.array_equal(low[1:], high[:-1]):
         sums = np.add.reduceat(terms, low, dtype=np.uint32)
     else:
         sums = np.add.reduceat(terms, np.stack((low, high), axis=1).ravel(), dtype=np.uint32)[::2]
-    # reduceat gives an empty range the element at its beginning.
+    # For an empty range reduceat returns the element at its start.
     sums[low == high] = 0
     return sums
 
@@ -186,16 +187,16 @@ def _list_hash(text: _Text, ranges: Sequence[tuple[Int64s, Int64s]]) -> UInt32s:
     total = np.ones(len(ranges[0][0]), np.uint32)
     for starts, ends in ranges:
         values = _hash_ranges(text, starts, ends)
-        # Null and the empty text both count 0 in List.hashCode.
+        # Null and the empty text both have hash 0 in List.hashCode.
         values[_equal(text.data, starts, ends, _NULL) | _equal(text.data, starts, ends, _EMPTY)] = 0
         total = total * np.uint32(31) + values
     return total
 
 
 def _field_ranges(text: _Text, fields: Sequence[str]) -> tuple[Int64s, list[tuple[Int64s, Int64s]]]:
-    """Rows whose key reads ``f1:v1,f2:v2,...``, and per field the byte ranges of the values in those rows.
+    """Find the rows whose key has the form ``f1:v1,f2:v2,...``, and per field the byte ranges of their values.
 
-    A value ends at the first ``,<next field>:`` behind its beginning (docs/format/10-rules.md, "Rule 13").
+    A value ends at the first ``,<next field>:`` after its start (docs/format/10-rules.md, "Rule 13").
     """
     prefix = f"{fields[0]}:".encode()
     rows = np.flatnonzero(_starts_with(text.data, text.starts, text.ends, prefix))
@@ -218,7 +219,7 @@ def _field_ranges(text: _Text, fields: Sequence[str]) -> tuple[Int64s, list[tupl
 
 
 def _next_hit(hits: Int64s, starts: Int64s, ends: Int64s, length: int) -> tuple[Int64s, Flags]:
-    """First of the ascending `hits` in each range with room for `length` bytes, and whether there is one."""
+    """Find the first of the ascending `hits` in each range with room for `length` bytes, and whether there is one."""
     if not len(hits):
         return np.zeros(len(starts), np.int64), np.zeros(len(starts), np.bool_)
     index = np.searchsorted(hits, starts)

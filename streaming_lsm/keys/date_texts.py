@@ -1,4 +1,4 @@
-"""Points in time from texts that an input pattern has taken apart."""
+"""Convert texts that an input pattern has split into fields to points in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAST_MS = 253_402_214_399_999
 
 
 def points_in_time(pattern: InputPattern, parts: pa.StructArray, zone: str | None) -> tuple[Int64s, Int64s, Flags]:
-    """Read the groups of `pattern`'s regular expression.
+    """Compute points in time from the groups of `pattern`'s regular expression.
 
     Args:
         pattern: the pattern that matched.
@@ -25,8 +25,8 @@ def points_in_time(pattern: InputPattern, parts: pa.StructArray, zone: str | Non
         zone: zone of texts without an offset, and of the result; ``None``: UTC, and the text's own offset.
 
     Returns:
-        Epoch milliseconds, milliseconds between UTC and the zone, and which rows are no valid time: a day or
-        hour that does not exist, the wrong weekday, a time that a clock change skips.
+        Epoch milliseconds; milliseconds between UTC and the zone; flags of the rows that are not valid times: a day
+        or hour that does not exist, a wrong weekday, a time that a clock change skips.
     """
     number = {letter: _part_numbers(parts, letter) for letter in pattern.letters - set("EMaSZ")}
     month = _names(parts, "M", MONTHS) if "M" in pattern.letters else np.ones(len(parts), np.int64)
@@ -56,7 +56,7 @@ def points_in_time(pattern: InputPattern, parts: pa.StructArray, zone: str | Non
 
 
 def _time_of_day(pattern: InputPattern, parts: pa.StructArray, number: Mapping[str, Int64s], bad: Flags) -> Int64s:
-    """Milliseconds since midnight; marks rows out of range in `bad`."""
+    """Compute milliseconds since midnight, and flag rows out of range in `bad`."""
     ranges = {"H": (0, 23), "k": (1, 24), "h": (1, 12), "K": (0, 11), "m": (0, 59), "s": (0, 59)}
     total = np.zeros(len(parts), np.int64)
     for letter, (low, high) in ranges.items():
@@ -80,7 +80,7 @@ def _part_numbers(parts: pa.StructArray, letter: str) -> Int64s:
 
 
 def _names(parts: pa.StructArray, letter: str, names: tuple[str, ...]) -> Int64s:
-    """Number (from 1) of a month or weekday, from its name or its digits."""
+    """Convert the name or digits of a month or weekday to its number, from 1."""
     texts = pc.utf8_slice_codeunits(pc.utf8_lower(parts.field(letter)), 0, 3)
     place = pc.index_in(texts, pa.array([name[:3].lower() for name in names]))
     digits = pc.if_else(pc.is_valid(place), "0", texts)

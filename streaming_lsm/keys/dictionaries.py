@@ -1,4 +1,4 @@
-"""Dictionary arrays of texts: what is done per distinct value is done on the dictionary alone."""
+"""Build and combine dictionary arrays of texts, so that work per distinct value runs once per dictionary entry."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from streaming_lsm.arrow.columns import pc
 
 
 def codes_of(values: pa.DictionaryArray[Any, Any]) -> npt.NDArray[np.int32]:
-    """Indices into the dictionary; `values` has no nulls."""
+    """Return the indices into the dictionary; `values` has no nulls."""
     return np.asarray(values.indices, np.int32)
 
 
 def texts_of(values: pa.DictionaryArray[Any, Any]) -> list[str]:
-    """The dictionary's entries."""
+    """Return the entries of the dictionary."""
     texts: list[str] = pc.cast(values.dictionary, pa.string()).to_pylist()
     return texts
 
 
 def unique(codes: npt.NDArray[np.int32], texts: Sequence[str]) -> pa.DictionaryArray[Any, Any]:
-    """Dictionary array (int32 to string) in which equal texts share one entry: callers group rows by it."""
+    """Build a dictionary array (int32 to string) with one entry per distinct text; callers group rows by entry."""
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     remap = np.array([places[text] for text in texts], np.int32)
     indices = remap[codes] if len(codes) else codes
@@ -37,7 +37,7 @@ def pair_codes(
     """Number the distinct pairs of entries of two arrays of one length.
 
     Returns:
-        int32 per row, and for each number the indices into the two dictionaries.
+        int32 per row: the number of its pair; for each number, the indices into the two dictionaries.
     """
     width = max(len(right.dictionary), 1)
     pairs = pc.dictionary_encode(pa.array(codes_of(left).astype(np.int64) * width + codes_of(right)))

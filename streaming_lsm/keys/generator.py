@@ -1,4 +1,8 @@
-"""Key generators: record key and partition path of every row of a batch (docs/format/01-table.md, "Record columns")."""
+"""Generate the record key and partition path of every row of a batch.
+
+See docs/format/01-table.md, "Record columns". A key is *composite* if it has the form ``f1:v1,f2:v2``, and *ambiguous*
+if other values of the key columns produce the same text.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +26,25 @@ KINDS = ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")
 NULL_PART = "__null__"
 EMPTY_PART = "__empty__"
 REFUSE, WARN, ALLOW = AMBIGUOUS = ("refuse", "warn", "allow")
-"""What becomes of composite keys whose text another row's key may have, too; see `KeyGenerator.ambiguous`."""
+"""Handling of ambiguous composite keys; see `KeyGenerator.ambiguous`."""
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class KeyGenerator:
-    """Makes record keys and partition paths as the Hudi key generator of the same kind does.
+    """Generates record keys and partition paths like the Hudi key generator of the same kind.
 
     Attributes:
         kind: one of `KINDS`.
-        record_key_fields: key columns in table order; a dotted name reaches into a struct.
+        record_key_fields: key columns in table order; a dotted name is a field of a struct.
         partition_fields: (column, ``SIMPLE`` or ``TIMESTAMP``) per level of the partition path.
         hive_style: folders are named ``column=value``.
         url_encode: special characters of values are written as ``%XX``.
-        timestamp: what TIMESTAMP columns hold; needed if there is one.
+        timestamp: format of TIMESTAMP columns; required if there is one.
         logical_timestamp: print timestamps with a zone as date and time.
-        ambiguous: what becomes of composite keys that other values make, too: ``a:x,b:y,b:z`` is the key of ``x`` with
-            ``y,b:z`` and of ``x,b:y`` with ``z``; ``__null__`` and ``__empty__`` stand for null and the empty text.
+        ambiguous: handling of ambiguous keys, one of `AMBIGUOUS`: ``a:x,b:y,b:z`` is the key of ``x`` with ``y,b:z``
+            and of ``x,b:y`` with ``z``; ``__null__`` and ``__empty__`` stand for null and the empty text.
     """
 
     kind: str
@@ -53,7 +57,7 @@ class KeyGenerator:
     ambiguous: str = ALLOW
 
     def __post_init__(self) -> None:
-        """Refuse settings that Hudi's generator of this kind could not work with (ConfigError)."""
+        """Reject settings that are invalid for Hudi's generator of this kind (ConfigError)."""
         fault = _fault(self)
         if fault:
             raise ConfigError(f"key generator {self.kind}: {fault}")
@@ -76,7 +80,7 @@ class KeyGenerator:
         Args:
             kind: one of `KINDS`.
             record_key_fields: key columns in table order.
-            partition_fields: (column, kind) pairs; the kinds count for CUSTOM only.
+            partition_fields: (column, kind) pairs; the kinds are used by CUSTOM only.
             hive_style: ``hoodie.datasource.write.hive_style_partitioning``.
             url_encode: ``hoodie.datasource.write.partitionpath.urlencode``.
             timestamp_options: the ``hoodie.keygen.timebased.*`` options that were set, under their full keys.
@@ -84,7 +88,7 @@ class KeyGenerator:
             ambiguous: one of `AMBIGUOUS`.
 
         Raises:
-            ConfigError: settings that are missing, unknown or contradict each other.
+            ConfigError: settings are missing, unknown or contradict each other.
         """
         forced = {"TIMESTAMP": "TIMESTAMP", "CUSTOM": None}.get(kind, "SIMPLE")
         parts = tuple((name, forced or part.upper()) for name, part in partition_fields)
@@ -105,15 +109,15 @@ class KeyGenerator:
 
     @property
     def composite(self) -> bool:
-        """Whether keys read ``f1:v1,f2:v2``: several key columns, or the COMPLEX generator with one."""
+        """Whether keys have the form ``f1:v1,f2:v2``: several key columns, or the COMPLEX generator with one."""
         return self.kind == "COMPLEX" or len(self.record_key_fields) > 1
 
     def record_keys(self, batch: pa.RecordBatch) -> pa.StringArray:
-        """Record key of every row, without nulls.
+        """Compute the record key of every row, without nulls.
 
         Raises:
-            RecordError: a key is null or empty, or every part of a composite key is; or a key is ambiguous, and such
-                keys are refused.
+            RecordError: a key, or every part of a composite key, is null or empty; or a key is ambiguous and
+                `ambiguous` is ``refuse``.
             SchemaError: a key column is missing or has a type that cannot be a key.
         """
         texts = [self._text(batch, field) for field in self.record_key_fields]
@@ -127,14 +131,14 @@ class KeyGenerator:
         return text
 
     def partition_paths(self, batch: pa.RecordBatch) -> pa.DictionaryArray[Any, Any]:
-        """Partition path of every row, relative to the table and without nulls.
+        """Compute the partition path of every row, relative to the table and without nulls.
 
         Returns:
-            Dictionary (int32 to string) with each path once; an unpartitioned table has the one path ``""``.
+            Dictionary (int32 to string) with each path once; the only path of an unpartitioned table is ``""``.
 
         Raises:
-            RecordError: a value would leave the table's folder, or is no time.
-            SchemaError: a partition column is missing or has a type without text.
+            RecordError: a path would be outside of the table's folder, or a TIMESTAMP value is not a time.
+            SchemaError: a partition column is missing or has a type that cannot be a partition path.
         """
         paths = unique(np.zeros(batch.num_rows, np.int32), [""])
         for level, (name, kind) in enumerate(self.partition_fields):
@@ -148,7 +152,7 @@ class KeyGenerator:
         return _java_text(_checked_text(key_column(batch, name), name), name, self.logical_timestamp)
 
     def _check_ambiguous(self, batch: pa.RecordBatch, keys: pa.StringArray, texts: Sequence[pa.StringArray]) -> None:
-        """Refuse or report the first value that makes a key ambiguous."""
+        """Reject or log the first value that makes a key ambiguous."""
         free = [_is_text(key_column(batch, field).type) for field in self.record_key_fields]
         for fault in _ambiguities(self.record_key_fields, keys, texts, free):
             if self.ambiguous == REFUSE:
@@ -161,7 +165,7 @@ class KeyGenerator:
         if pa.types.is_dictionary(column.type):
             column = pc.cast(column, column.type.value_type)
         if pa.types.is_floating(column.type):
-            # Hash tables would take 0.0 and -0.0 for one value; their texts differ.
+            # Hash tables treat 0.0 and -0.0 as equal, but their texts differ.
             column = _java_text(column, name, self.logical_timestamp)
         distinct = pc.dictionary_encode(column, null_encoding="encode")
         texts = _java_text(distinct.dictionary, name, self.logical_timestamp)
@@ -169,7 +173,7 @@ class KeyGenerator:
         return unique(codes_of(distinct), filled.to_pylist())
 
     def _timestamp_values(self, batch: pa.RecordBatch, name: str) -> pa.DictionaryArray[Any, Any]:
-        assert self.timestamp is not None  # __post_init__ sees to it
+        assert self.timestamp is not None  # checked by __post_init__
         return self.timestamp.partition_values(key_column(batch, name), name)
 
     def _folder(self, name: str, value: str) -> str:
@@ -196,7 +200,7 @@ def _fault(generator: KeyGenerator) -> str | None:
 
 
 def _checked_text(column: pa.Array[Any], name: str) -> pa.Array[Any]:
-    """The column; Spark lets any bytes into a string."""
+    """Check that a string column is valid UTF-8, and return it; Spark accepts any bytes in a string."""
     if pa.types.is_string(column.type):
         try:
             column.validate(full=True)
@@ -206,10 +210,10 @@ def _checked_text(column: pa.Array[Any], name: str) -> pa.Array[Any]:
 
 
 def key_column(batch: pa.RecordBatch, name: str) -> pa.Array[Any]:
-    """Column `name`, or the nested field that the dotted `name` leads to.
+    """Return column `name`, or the nested field of a dotted `name`.
 
     Raises:
-        SchemaError: there is none, or more than one.
+        SchemaError: there is no such column, or more than one.
     """
     whole = batch.schema.get_all_field_indices(name)
     first, *rest = [name] if whole else name.split(".")
@@ -253,13 +257,13 @@ def _is_text(kind: pa.DataType) -> bool:
 def _ambiguities(
     fields: Sequence[str], keys: pa.StringArray, texts: Sequence[pa.StringArray], free: Sequence[bool]
 ) -> Iterator[str]:
-    """What is wrong with the first ambiguous value of each key column.
+    """Yield a message for the first ambiguous value of each key column.
 
-    The key reads in another way where a value holds the beginning of its own part, or of the next one, and what is
-    before, or behind, that beginning is not empty; both columns must be such that they hold any text.
+    A key has a second reading if a value contains ``,<field>:`` of its own column with text after it, or of the next
+    column with text before it; both columns must be able to hold any text.
     """
     found = {place: _is_placeholder(texts[place]) for place, text in enumerate(free) if text}
-    # Where no key has more commas than columns, as in nearly all batches, no value has one.
+    # Fast path for nearly all batches: if the keys have only the commas between columns, no value has one.
     if sum(free) > 1 and np.count_nonzero(text_bytes(keys)[1] == ord(",")) != len(keys) * (len(fields) - 1):
         for place, text in enumerate(texts):
             for pattern in _other_readings(fields, free, place):
@@ -269,8 +273,8 @@ def _ambiguities(
             row = pc.index(wrong, True).as_py()
             yield (
                 f"row {row}, key column {fields[place]!r}: {texts[place][row].as_py()!r} makes the record key "
-                f"{keys[row].as_py()!r}, which other values of {', '.join(fields)} make, too: mend the value, or set "
-                "lsm.keys.ambiguous=allow to have such rows merged"
+                f"{keys[row].as_py()!r}, which other values of {', '.join(fields)} make, too: change the value, or set "
+                "lsm.keys.ambiguous=allow to merge such rows"
             )
 
 
@@ -280,7 +284,7 @@ def _is_placeholder(text: pa.StringArray) -> pa.BooleanArray:
 
 
 def _other_readings(fields: Sequence[str], free: Sequence[bool], place: int) -> Iterator[str]:
-    """Patterns of values of a key column with which the key can be read in another way."""
+    """Yield patterns of the values of a key column that give a key a second reading."""
     if not free[place]:
         return
     if place and free[place - 1]:
@@ -304,7 +308,7 @@ def _refuse_faults(folders: pa.DictionaryArray[Any, Any], values: pa.DictionaryA
             row = int(np.argmax(codes_of(folders) == place))
             raise RecordError(
                 f"row {row}, partition column {name!r}: {values[row].as_py()!r} cannot be a partition path: {fault}; "
-                "mend the value (hoodie.datasource.write.partitionpath.urlencode=true allows special characters)"
+                "change the value (hoodie.datasource.write.partitionpath.urlencode=true allows special characters)"
             )
 
 

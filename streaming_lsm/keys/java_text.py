@@ -1,4 +1,4 @@
-"""Text of key and partition values, as Java's ``toString`` prints them.
+"""Print key and partition values as Java's ``toString`` does.
 
 See docs/format/01-table.md, "Record key string".
 """
@@ -29,7 +29,7 @@ _PLAIN = (
 
 
 def to_java_text(array: pa.Array[Any], *, logical_timestamp: bool = False) -> pa.StringArray:
-    """Print every value of `array` as Hudi does for record keys and partition paths.
+    """Print every value of `array` as Hudi prints it in record keys and partition paths.
 
     Integers are decimal, dates ``YYYY-MM-DD``, timestamps the raw epoch number in their own unit,
     decimals ``BigDecimal.toString``, floats the shortest digits in ``Double.toString``'s layout.
@@ -74,7 +74,7 @@ def _date_text(dates: pa.Array[Any]) -> Any:
 
 
 def _timestamp_text(array: pa.Array[Any], logical: bool) -> Any:
-    # A timestamp without zone is Avro's local-timestamp, which Hudi never turns into a Timestamp.
+    # A timestamp without zone is Avro's local-timestamp, which Hudi never converts to a Timestamp.
     if not logical or array.type.tz is None:
         return pc.cast(pc.cast(array, pa.int64()), pa.string())
     epoch = pc.cast(array, pa.int64())
@@ -102,19 +102,19 @@ def _real_text(array: pa.Array[Any]) -> Any:
 
 
 def _two_digits(array: pa.Array[Any], size: pa.Array[Any], digits: pa.Array[Any]) -> Any:
-    """Replace the digits of subnormal values by Java's, which prints the nearest two where one would do."""
+    """Replace the digits of subnormal values by Java's, which prints two digits where one is enough."""
     limit = 1e-43 if pa.types.is_float32(array.type) else 1e-321
     tiny = pc.and_(pc.less(size, limit), pc.match_substring_regex(digits, r"^-?\de"))
     if not pc.any(tiny).as_py():
         return digits
-    # Only a few dozen distinct values are this small: a loop over them is no loop over rows.
+    # Only a few dozen distinct values are this small, so the loop is over values, not rows.
     encoded = array.dictionary_encode()
     printed = pa.array([None if value is None else f"{value:.1e}" for value in encoded.dictionary.to_pylist()])
     return pc.if_else(tiny, pc.take(printed, encoded.indices), digits)
 
 
 def _scientific(digits: pa.Array[Any]) -> Any:
-    """Relay out ``123.4``, ``0.00012`` or ``1.5e-8`` as ``d.dddE±n``; other text becomes null."""
+    """Convert ``123.4``, ``0.00012`` or ``1.5e-8`` to the form ``d.dddE±n``; other text becomes null."""
     parts = pc.extract_regex(digits, _REAL_PARTS)
     sign, whole, part, power = (pc.struct_field(parts, name) for name in ("sign", "whole", "part", "power"))
     every = pc.binary_join_element_wise(whole, part, "")

@@ -1,6 +1,7 @@
-"""Date patterns of Joda-Time: printing for output patterns, parsing for input patterns.
+"""Print and parse dates with Joda-Time patterns: output patterns print, input patterns parse.
 
-Only what is the same in every JVM: no zone names, no two-digit years in input, English names.
+Only the subset with the same result in every JVM is supported: no zone names, no two-digit years in input, English
+names of months and weekdays.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _NUMERIC = "CyYxwedDHhKkmsS"
 
 @dataclass(frozen=True)
 class Token:
-    """A run of one pattern letter, or literal text (then `letter` is empty)."""
+    """Run of one pattern letter, or literal text (then `letter` is empty)."""
 
     letter: str
     count: int
@@ -67,13 +68,13 @@ def tokenize(pattern: str, key: str, letters: str) -> tuple[Token, ...]:
 
 @dataclass(frozen=True)
 class OutputPattern:
-    """A pattern that partition values are printed with."""
+    """Pattern for printing partition values."""
 
     tokens: tuple[Token, ...]
 
     @classmethod
     def of(cls, pattern: str, key: str) -> OutputPattern:
-        """Read `pattern`; `key` is the option that holds it, for messages.
+        """Parse `pattern`; `key` is its option, for messages.
 
         Raises:
             ConfigError: the pattern is malformed or uses a letter that is not supported.
@@ -151,11 +152,11 @@ _NUMBERS: dict[str, Callable[[datetime], int]] = {
 
 @dataclass(frozen=True)
 class InputPattern:
-    """A pattern that texts are parsed with.
+    """Pattern for parsing texts.
 
     Attributes:
-        pattern: as the user wrote it.
-        tokens: its parts; every letter occurs at most once, a year is among them.
+        pattern: text of the pattern.
+        tokens: its parts; every letter occurs at most once, and one is a year.
     """
 
     pattern: str
@@ -163,7 +164,7 @@ class InputPattern:
 
     @classmethod
     def of(cls, pattern: str, key: str) -> InputPattern:
-        """Read `pattern`; `key` is the option that holds it, for messages.
+        """Parse `pattern`; `key` is its option, for messages.
 
         Raises:
             ConfigError: the pattern is malformed, uses a letter that cannot be parsed, repeats one, or has
@@ -190,13 +191,13 @@ class InputPattern:
 
     @cached_property
     def regex(self) -> str:
-        """RE2 with one group per letter (named as the letter, ``y`` for ``Y``) that matches whole texts."""
+        """RE2 expression for whole texts, with one group per letter (named like the letter, ``y`` for ``Y``)."""
         following = [*self.tokens[1:], Token("", 0)]
         return "^" + "".join(map(_token_regex, self.tokens, following)) + r"$"
 
     @property
     def letters(self) -> frozenset[str]:
-        """Letters that `regex` has a group for."""
+        """Letters with a group in `regex`."""
         return frozenset(token.letter.replace("Y", "y") for token in self.tokens if token.letter)
 
     def render(self, local: datetime, offset_ms: int = 0) -> str:
@@ -207,7 +208,7 @@ class InputPattern:
 def _token_regex(token: Token, following: Token) -> str:
     letter, count = token.letter, token.count
     most = count if letter in "yYS" else 2
-    # Joda never gives back a digit: only the last of adjoining numbers may be short.
+    # Joda does not backtrack: only the last of adjacent numbers may have fewer digits.
     digits = f"{most}" if following.numeric else f"1,{9 if letter in ('y', 'Y') else most}"
     if not letter:
         return f"(?i:{re.escape(token.literal)})"

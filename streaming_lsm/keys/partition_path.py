@@ -1,6 +1,6 @@
-"""Escaping of partition values, and the partition paths that would leave the table.
+"""Escape partition values, and reject partition paths that are unsafe or reserved.
 
-(docs/format/01-table.md, "Partition path"; docs/format/10-rules.md, "Rule 32")
+See docs/format/01-table.md, "Partition path"; docs/format/10-rules.md, "Rule 32".
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ _ESCAPED = [*map(chr, range(0x20)), "\x7f", *"\"#%'*/:=?\\{[]^"]
 _ESCAPES = str.maketrans({character: f"%{ord(character):02X}" for character in _ESCAPED})
 _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _SEGMENT_BYTES = 255
-"""The longest name that file systems take."""
+"""Longest file name that file systems accept."""
 _PATH_BYTES = 3072
-"""Of the 4,096 bytes that Linux takes; the rest is for the table's own folder and the names of files."""
+"""Limit of a partition path; the rest of the 4,096 bytes of a Linux path is for the table's path and file names."""
 _RESERVED = {".hoodie", ".hoodie_partition_metadata"}
 
 
 def escape_partition_value(value: str) -> str:
-    """Write every character that a path could not hold as ``%XX``, as Hive's ``escapePathName`` does."""
+    """Escape every character that is not allowed in a path as ``%XX``, like Hive's ``escapePathName``."""
     return value.translate(_ESCAPES)
 
 
 def unescape_partition_value(text: str) -> str:
-    """Undo `escape_partition_value`; a ``%`` without two hexadecimal digits stays."""
+    """Reverse `escape_partition_value`; a ``%`` without two hexadecimal digits is kept."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def path_fault(path: str) -> str | None:
-    """Say why `path`, relative to the table, may not be a partition; ``None`` if it may.
+    """Return the reason why `path`, relative to the table, is not a valid partition path; ``None`` if it is valid.
 
-    Values with ``/`` make nested folders, as in Hudi. A backslash counts as a separator for ``..`` only.
+    Values with ``/`` give nested folders, as in Hudi. A backslash is treated as a separator for ``..`` only.
     """
     if any(character in path for character in "\0\n\r"):
         return "it holds a line break or a NUL character"

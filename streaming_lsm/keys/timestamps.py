@@ -1,6 +1,6 @@
-"""Partition values of the TIMESTAMP key generator, as Hudi's ``TimestampBasedAvroKeyGenerator`` makes them.
+"""Compute partition values of the TIMESTAMP key generator, like Hudi's ``TimestampBasedAvroKeyGenerator``.
 
-A column becomes epoch milliseconds, then local time in the output zone, and only the distinct granules of the
+A column is converted to epoch milliseconds, then to local time in the output zone. Only the distinct *granules* of the
 output pattern (days, hours, ...) are printed. The options are Hudi's ``hoodie.keygen.timebased.*``.
 """
 
@@ -32,7 +32,7 @@ ZONE = _PREFIX + "timezone"
 INPUT_ZONE = _PREFIX + "input.timezone"
 OUTPUT_ZONE = _PREFIX + "output.timezone"
 
-# How many of a unit make a millisecond (negative), or how many milliseconds it has.
+# Milliseconds per unit; negative: units per millisecond.
 _UNITS = {
     "NANOSECONDS": -1_000_000,
     "MICROSECONDS": -1000,
@@ -44,14 +44,14 @@ _UNITS = {
 }
 _TYPE_UNITS = {"UNIX_TIMESTAMP": "SECONDS", "EPOCHMILLISECONDS": "MILLISECONDS", "EPOCHMICROSECONDS": "MICROSECONDS"}
 _TEXT_TYPES = ("DATE_STRING", "MIXED")
-# Types that are whole numbers, or cast to one by cutting their fraction.
+# Types that are integers, or cast to integers by truncation.
 _WHOLE = (pa.types.is_integer, pa.types.is_date, pa.types.is_decimal, pa.types.is_timestamp)
 _EPOCH = datetime(1970, 1, 1)
 
 
 @dataclass(frozen=True)
 class TimestampFormat:
-    """What a TIMESTAMP column holds and how its partition value looks.
+    """Input format of a TIMESTAMP column and output format of its partition value.
 
     Attributes:
         unit: unit of a numeric column; ``None`` for texts.
@@ -124,7 +124,7 @@ class TimestampFormat:
     def _from_numbers(self, column: pa.Array[Any], name: str) -> Int64s:
         unit, fallback = self.unit, 1
         if self.logical_timestamp and pa.types.is_timestamp(column.type) and column.type.tz is not None:
-            # The point in time itself; a null is still 1 of the configured unit, as in Hudi.
+            # The column is a point in time; a null is still 1 of the configured unit, as in Hudi.
             fallback = _default_number(unit, column.type.unit)
             unit = {"us": "MICROSECONDS", "ms": "MILLISECONDS"}.get(column.type.unit)
         if unit is None:
@@ -138,7 +138,7 @@ class TimestampFormat:
         bad = (numbers < FIRST_MS * per_ms // ms_per + 1) | (numbers > LAST_MS * per_ms // ms_per)
         reason = f"is no time between the years 1 and 9999 in {unit.lower()}; check {TYPE} and {UNIT}"
         _refuse(bad, column, name, reason)
-        # TimeUnit.convert cuts towards zero.
+        # TimeUnit.convert truncates towards zero.
         return np.asarray(np.sign(numbers) * (np.abs(numbers) // per_ms) * ms_per, np.int64)
 
     def _from_texts(self, column: pa.Array[Any], name: str) -> tuple[Int64s, Int64s]:
@@ -172,7 +172,7 @@ class TimestampFormat:
     def _print(self, local: Int64s, shift: Int64s) -> pa.DictionaryArray[Any, Any]:
         granule = self.output.granule_ms
         granules = pc.dictionary_encode(pa.array(local // granule))
-        # The offset matters to the text only where the pattern prints it.
+        # The text depends on the offset only if the pattern prints it.
         shifts = pc.dictionary_encode(pa.array(shift if self.output.prints_offset else np.zeros_like(shift)))
         starts, offsets = granules.dictionary.to_pylist(), shifts.dictionary.to_pylist()
         codes, pairs = pair_codes(granules, shifts)
@@ -197,7 +197,7 @@ def _input_patterns(options: Mapping[str, str]) -> tuple[InputPattern, ...]:
 
 
 def _zone_option(options: Mapping[str, str], key: str) -> str | None:
-    """Zone of input or output. Hudi lets the common option win; where both are set they must agree."""
+    """Return the zone of input or output. The common option wins, as in Hudi; if both are set they must agree."""
     own, common = options.get(key, "").strip(), options.get(ZONE, "").strip()
     if own and common and own != common:
         raise ConfigError(f"{key}={own!r} contradicts {ZONE}={common!r}, which Hudi prefers; set one of them")
@@ -219,7 +219,7 @@ def _default_number(unit: str | None, column_unit: str) -> int:
 
 
 def _whole_numbers(column: pa.Array[Any], name: str, fallback: int) -> Int64s:
-    """Numbers of a column as Java's ``longValue`` sees them: cut towards zero, NaN 0."""
+    """Convert a column to integers like Java's ``longValue``: truncated towards zero, NaN to 0."""
     kind = column.type
     if pa.types.is_date(kind):
         column = pc.cast(pc.cast(column, pa.date32()), pa.int32())

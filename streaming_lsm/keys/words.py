@@ -1,12 +1,12 @@
-"""Record keys as big-endian machine words, and the sort that works on them.
+"""Sort record keys by their unsigned UTF-8 bytes (docs/format/03-native-logs.md, "Sort order").
 
-The order is that of the unsigned UTF-8 bytes (docs/format/03-native-logs.md, "Sort order"). A key is a row of 8-byte
-words, padded with zeros; two keys whose words are all equal differ at most in length, so the length counts as one word
-more, the last.
+A *word* is 8 bytes of a key as a big-endian number; a key is a sequence of words, padded with zeros. Keys with equal
+words differ at most in length, so the length is compared as the last word. *Tied* rows are equal in all words that have
+been compared so far.
 
-The sort packs the bits in which keys differ, from the first word on, and the row number into one number per row, and
-sorts plain numbers: bits that all keys share take no room, rows of one key come out in row order, and most keys are
-decided by one pass. Rows that are still tied go through another pass with their next bits.
+The sort packs the bits in which keys differ, starting at the first word, and the row number into one integer per row,
+and sorts these integers: bits that all keys share are left out, rows of one key stay in row order, and one pass sorts
+most keys. Rows that are still tied are sorted by their next bits in another pass.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KEPT = np.array([(1 << _BITS) - (1 << _BITS - _WORD * kept) for kept in range(_
 
 @dataclass(frozen=True)
 class KeyWords:
-    """Keys of one array, ready to give any of their words.
+    """Array of keys with access to each of their words.
 
     Attributes:
         texts: the keys; no nulls.
@@ -46,7 +46,7 @@ class KeyWords:
 
     @staticmethod
     def of(keys: pa.StringArray) -> KeyWords:
-        """Words of `keys`, which must not hold nulls."""
+        """Wrap `keys`, which must not have nulls."""
         return KeyWords(keys)
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class KeyWords:
 
     @property
     def count(self) -> int:
-        """How many words the longest key has."""
+        """Number of words of the longest key."""
         return -(-int(self.lengths.max(initial=0)) // _WORD)
 
     @cached_property
@@ -64,28 +64,28 @@ class KeyWords:
 
     @cached_property
     def lengths(self) -> Rows:
-        """Bytes of each key, int64 (rows,)."""
+        """Number of bytes of each key, int64 (rows,)."""
         return np.diff(self._text[0])
 
     @cached_property
     def _text(self) -> tuple[Rows, UInt8s]:
-        """Where each key begins and ends in the bytes that follow, of which there is at least a word."""
+        """Offsets of the keys, and their bytes, padded to at least one word."""
         offsets, data = text_bytes(self.texts)
         return offsets, data if len(data) >= _WORD else np.append(data, np.zeros(_WORD, np.uint8))
 
     def word(self, number: int, rows: Rows | None = None) -> Words:
-        """Word `number` of the given rows (all when none are given), uint64."""
+        """Return word `number` of the given rows, by default of all rows, uint64."""
         if rows is not None and len(rows) * _DENSE > len(self):
-            return self.word(number)[rows]  # one way through all texts and one jump a row cost less than jumps alone
+            return self.word(number)[rows]  # one sequential scan and one gather are faster than random access
         word = np.empty(len(self) if rows is None else len(rows), np.uint64)
         fill = self._fill_same_length if self.same_length and self.lengths[0] >= _WORD else self._fill
-        for begin in range(0, len(word), _BLOCK):  # what is computed on the way stays in the processor's cache
+        for begin in range(0, len(word), _BLOCK):  # temporary arrays stay in the CPU cache
             block = slice(begin, begin + _BLOCK)
             fill(number, block if rows is None else rows[block], word[block])
         return word
 
     def _fill_same_length(self, number: int, rows: Rows | slice, word: Words) -> None:
-        """As `_fill`, for keys that all have one length of at least a word."""
+        """Fill `word` like `_fill`, for keys of equal length of at least one word."""
         width = int(self.lengths[0])
         begin = min(number * _WORD, width - _WORD)
         column: Words = np.ndarray(len(self), ">u8", self._text[1], begin, (width,))
@@ -94,7 +94,7 @@ class KeyWords:
             word <<= np.uint64(_WORD * (number * _WORD - begin))
 
     def _fill(self, number: int, rows: Rows | slice, word: Words) -> None:
-        """Put word `number` of the rows into `word`."""
+        """Fill `word` with word `number` of the rows."""
         offsets, data = self._text
         windows: Words = np.ndarray(len(data) - _WORD + 1, ">u8", data, strides=(1,))
         begins = offsets[:-1][rows] + number * _WORD
@@ -110,11 +110,11 @@ class KeyWords:
 
 @dataclass(frozen=True)
 class SortedKeys:
-    """The order of an array of keys.
+    """Sorted order of an array of keys.
 
     Attributes:
         order: int64, row numbers by ascending key; rows of one key by the tie breakers, then by row number.
-        starts: int64, positions in `order` at which another key begins.
+        starts: int64, positions in `order` at which a new key begins.
     """
 
     order: Rows
@@ -126,14 +126,14 @@ def sort_keys(keys: KeyWords, ties: Sequence[npt.NDArray[np.generic]] = (), *, r
 
     Args:
         keys: the keys.
-        ties: arrays that order the rows of one key, the most significant first.
-        runs: whether the rows are sorted runs one after the other, few or one of them most of all rows: then a sort
-            that looks for runs is faster than one that does not.
+        ties: tie breakers, arrays that order the rows of one key, the most significant first.
+        runs: whether the rows are a few concatenated sorted runs, or one run has most of the rows: a sort that
+            detects runs is faster then.
     """
     order = np.arange(len(keys), dtype=np.int64)
     differs = _ascending(keys.texts)
     if differs is not None and differs.all():
-        order.setflags(write=False)  # one array serves as both
+        order.setflags(write=False)  # the array is returned twice
         return SortedKeys(order, order)
     if differs is None:
         differs = np.zeros(len(keys), np.bool_)
@@ -145,7 +145,7 @@ def sort_keys(keys: KeyWords, ties: Sequence[npt.NDArray[np.generic]] = (), *, r
 
 
 def _ascending(texts: pa.StringArray) -> Flags | None:
-    """Which keys differ from the key before, when no key is smaller than it; None when one is."""
+    """Flag the keys that differ from the key before, if all keys ascend; return None if they do not."""
     differs = np.ones(len(texts), np.bool_)
     for begin in range(0, len(texts) - 1, _BLOCK):
         earlier, later = (texts.slice(begin + step, min(_BLOCK, len(texts) - 1 - begin)) for step in (0, 1))
@@ -159,10 +159,10 @@ def _ascending(texts: pa.StringArray) -> Flags | None:
 
 
 def _sort(keys: KeyWords, order: Rows, differs: Flags, *, runs: bool) -> None:
-    """Sort `order` in place, and mark in `differs` where another key begins.
+    """Sort `order` in place, and flag in `differs` where a new key begins.
 
-    Each pass sorts the rows that are still tied by their group of ties, as many of their next bits as there is room
-    for, and their place, so that equal rows stay as they are.
+    Each pass sorts the tied rows by their group of ties, as many of their next bits as fit, and their position; the
+    position keeps the sort stable.
     """
     bits, begins = _KeyBits(keys), differs.copy()
     positions: Rows | None = None
@@ -191,7 +191,7 @@ def _sort(keys: KeyWords, order: Rows, differs: Flags, *, runs: bool) -> None:
 
 
 class _KeyBits:
-    """The bits that tell keys apart, handed out from the first word to the last, and the length at the end."""
+    """Iterator over the distinguishing bits of keys, from the first word to the last, then of the length."""
 
     def __init__(self, keys: KeyWords) -> None:
         self._keys = keys
@@ -202,24 +202,24 @@ class _KeyBits:
 
     @property
     def words_left(self) -> int:
-        """Words of the longest key that have not been handed out."""
+        """Number of words of the longest key that have not been consumed."""
         return self._keys.count - self._number
 
     def next(self, rows: Rows | None, begins: Flags, room: int) -> Words | None:
-        """The group of each row and, below it, the group's next distinguishing bits, as many as fit into `room` bits.
+        """Return the group of each row in the high bits, its next distinguishing bits, at most `room`, in the low bits.
 
         Args:
-            rows: the rows to read, those of one group in a row; None for all in their own order, as one group.
-            begins: where a group begins.
+            rows: the rows to read, adjacent by group; None for all rows in order, as one group.
+            begins: flags of the rows at which a group begins.
 
         Returns:
-            uint64 (rows,); None when no two rows of a group differ in what is left.
+            uint64 (rows,); None if no two rows of a group differ in the remaining bits.
         """
         groups = int(np.count_nonzero(begins))
         head = np.zeros(len(begins), np.uint64) if groups == 1 else np.cumsum(begins).astype(np.uint64) - np.uint64(1)
         room -= (groups - 1).bit_length()
         taken = 0
-        # Another word costs more than the last few bits are worth, except that a pass must get on.
+        # Reading another word for the last few bits does not pay off; but each pass must consume some bits.
         while self._number < self._end and (room >= _FEW_BITS or not taken):
             word = self._word(rows)
             varying = _varying(word, begins) & self._unread
@@ -251,7 +251,7 @@ class _KeyBits:
 
 
 def _varying(word: Words, begins: Flags) -> int:
-    """The bits in which a row differs from the row before it in its group."""
+    """Compute the mask of the bits in which any row differs from the row before it in its group."""
     varying = 0
     for begin in range(1, len(word), _BLOCK):
         block = slice(begin, begin + _BLOCK)
@@ -262,16 +262,16 @@ def _varying(word: Words, begins: Flags) -> int:
 
 
 def _highest_bits(mask: int, count: int) -> int:
-    """The `count` highest bits of those set in `mask`."""
+    """Return the `count` highest set bits of `mask`."""
     while mask.bit_count() > count:
         mask &= mask - 1
     return mask
 
 
 def _append_bits(head: Words, word: Words, mask: int) -> None:
-    """Shift `head` to the left and put the bits of `word` that `mask` names below it, without the gaps between.
+    """Shift `head` to the left and append the bits of `word` that are set in `mask`, compressed without gaps.
 
-    Gaps close in steps of 1, 2, 4 ... places, each for all bits that have to go so far
+    Gaps are closed in steps of 1, 2, 4 ... positions, each for all bits that move that far
     (Warren, Hacker's Delight, Generalized Extract).
     """
     steps = list(_closing_steps(mask))
@@ -289,7 +289,7 @@ def _append_bits(head: Words, word: Words, mask: int) -> None:
 
 
 def _closing_steps(mask: int) -> Iterator[tuple[np.uint64, np.uint64]]:
-    """Which bits move to the right by how many places, step by step."""
+    """Yield the steps of the compression: the mask of the bits that move right, and by how many positions."""
     gaps = ~mask << 1 & _ALL
     for step in range(6):
         odd = gaps
@@ -303,7 +303,7 @@ def _closing_steps(mask: int) -> Iterator[tuple[np.uint64, np.uint64]]:
 
 
 def _shared_prefix(texts: pa.StringArray) -> int:
-    """How many bytes all texts begin with."""
+    """Return the length in bytes of the common prefix of all texts."""
     extremes = pc.min_max(texts)
     smallest, largest = (str(extremes[end].as_py()).encode() for end in ("min", "max"))
     pairs = enumerate(zip(smallest, largest, strict=False))
@@ -311,14 +311,14 @@ def _shared_prefix(texts: pa.StringArray) -> int:
 
 
 def _tied(differs: Flags) -> Rows:
-    """Positions whose key equals that of a neighbour, as far as is known."""
+    """Return the positions that are tied with a neighbour."""
     alone = differs.copy()
     alone[:-1] &= differs[1:]
     return np.flatnonzero(~alone)
 
 
 def _undecided(keys: KeyWords, bits: _KeyBits, order: Rows, differs: Flags, positions: Rows) -> Rows:
-    """The tied positions without those of equal keys, where comparing whole texts is less work than their words."""
+    """Drop groups of equal keys from the tied positions, if comparing whole texts is cheaper than further words."""
     if len(positions) == 0 or bits.words_left <= _MANY_WORDS:
         return positions
     begins = differs[positions]

@@ -1,4 +1,4 @@
-"""Time zones as Java names them, applied to whole columns of milliseconds."""
+"""Convert columns of milliseconds between UTC and a time zone, with Java's zone names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_zone(zone: str, key: str) -> None:
     if fixed_offset(zone) is not None:
         return
     if not zone[0].isalpha():
-        raise ConfigError(f"{key}={zone!r}: Java takes this for GMT; write GMT{zone}")
+        raise ConfigError(f"{key}={zone!r}: Java reads this as GMT; write GMT{zone}")
     try:
         pc.local_timestamp(pa.array([0], pa.timestamp("ms", zone)))
     except pa.ArrowInvalid as error:
@@ -26,7 +26,7 @@ def check_zone(zone: str, key: str) -> None:
 
 
 def fixed_offset(zone: str) -> int | None:
-    """Milliseconds from UTC of ``UTC``, ``GMT+8:00``, ``GMT-0330``; ``None`` for zones by name."""
+    """Return the offset from UTC in milliseconds of ``UTC``, ``GMT+8:00``, ``GMT-0330``; ``None`` for named zones."""
     if zone in ("UTC", "GMT", "Z"):
         return 0
     match = _JAVA_OFFSET.fullmatch(zone)
@@ -37,7 +37,7 @@ def fixed_offset(zone: str) -> int | None:
 
 
 def offsets_of(millis: Int64s, zone: str) -> Int64s:
-    """Milliseconds between UTC and `zone` at each point in time."""
+    """Return the offset of `zone` from UTC in milliseconds at each point in time."""
     fixed = fixed_offset(zone)
     if fixed is not None:
         return np.full(len(millis), fixed, np.int64)
@@ -46,7 +46,7 @@ def offsets_of(millis: Int64s, zone: str) -> Int64s:
 
 
 def to_utc(local: Int64s, zone: str) -> tuple[Int64s, Flags]:
-    """Points in time of local times (the earlier of two), and which of them a clock change skips."""
+    """Convert local times to points in time (the earlier of two), and flag those that a clock change skips."""
     fixed = fixed_offset(zone)
     if fixed is not None:
         return local - fixed, np.zeros(len(local), np.bool_)

@@ -1,1 +1,1 @@
-"""Contents of the timeline's files: commits, cleans, rollbacks, compaction plans."""
+"""Encode and decode the content of timeline files: commits, cleans, rollbacks, compaction plans."""

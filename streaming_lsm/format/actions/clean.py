@@ -1,4 +1,8 @@
-"""Plan and outcome of a clean (docs/format/06-services.md, "Cleaning"), and what savepoints keep from it."""
+"""Encode and decode clean plans and clean metadata, and decode savepoints.
+
+A *clean plan* lists the files to delete, *clean metadata* the files that were deleted; a *savepoint* lists files that a
+clean must retain. See docs/format/06-services.md, "Cleaning".
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,12 @@ _SAVEPOINTS = "savepointed_timestamps"
 
 @dataclass(frozen=True, slots=True)
 class RetainedInstant:
-    """The earliest write whose state stays readable, as it was when the clean was planned.
+    """Earliest commit to retain: the earliest write whose snapshot stays readable, at the time of planning.
 
     Attributes:
         requested: its requested time.
         action: its action.
-        state: ``COMPLETED``, or a pending state when the earliest pending write decides.
+        state: ``COMPLETED``, or a pending state if it is the earliest pending write.
     """
 
     requested: str
@@ -32,11 +36,11 @@ class CleanPlan:
     """Content of ``*.clean.requested``.
 
     Attributes:
-        earliest: what stays readable; None where the policy names no instant.
+        earliest: earliest commit to retain; None if the policy retains file versions.
         last_completed: requested time of the newest completed write, "" for none.
         policy: Hudi's name of the policy.
-        files: by partition path the files to delete, as the plan spells them; Hudi writes absolute URIs.
-        savepoints: savepointed instants whose files are spared.
+        files: files to delete by partition path, as spelt in the plan; Hudi writes absolute URIs.
+        savepoints: savepointed instants whose files are retained.
     """
 
     earliest: RetainedInstant | None
@@ -46,11 +50,11 @@ class CleanPlan:
     savepoints: tuple[str, ...] = ()
 
     def spelt_files(self) -> Iterator[tuple[str, str]]:
-        """Every file as (partition path, spelling)."""
+        """Yield every file as (partition path, file as spelt in the plan)."""
         return ((partition, file) for partition, files in self.files.items() for file in files)
 
     def encode(self) -> bytes:
-        """Bytes of the requested file."""
+        """Encode the requested file."""
         paths = {
             partition: [{"filePath": file, "isBootstrapBaseFile": False} for file in files]
             for partition, files in self.files.items()
@@ -69,10 +73,10 @@ class CleanPlan:
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> CleanPlan:
-        """Read a plan; partitions that it would delete as a whole are passed over, their files are not.
+        """Decode a plan; its list of partitions to delete is ignored, their files are not.
 
         Raises:
-            CorruptFileError: not such a record.
+            CorruptFileError: the bytes are not such a record.
         """
         record = decode_record("HoodieCleanerPlan", data, source)
         earliest = cast("dict[str, str] | None", record["earliestInstantToRetain"])
@@ -97,12 +101,12 @@ class CleanMetadata:
 
     Attributes:
         start: instant of the clean itself.
-        duration_ms: how long it took, in milliseconds.
-        earliest: requested time of the earliest write whose state stays readable, "" when the policy names none.
-        last_completed: requested time of the newest write when it was planned.
+        duration_ms: duration in milliseconds.
+        earliest: requested time of the earliest commit to retain, "" if the policy retains file versions.
+        last_completed: requested time of the newest completed write at the time of planning.
         policy: Hudi's name of the policy.
-        files: by partition path the names of the deleted files.
-        savepoints: savepointed instants whose files were spared.
+        files: names of the deleted files by partition path.
+        savepoints: savepointed instants whose files were retained.
     """
 
     start: str
@@ -114,7 +118,7 @@ class CleanMetadata:
     savepoints: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
-        """Bytes of the completed file."""
+        """Encode the completed file."""
         partitions = {
             partition: {
                 "partitionPath": partition,
@@ -141,10 +145,10 @@ class CleanMetadata:
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> CleanMetadata:
-        """Read a completed clean.
+        """Decode a completed clean.
 
         Raises:
-            CorruptFileError: not such a record.
+            CorruptFileError: the bytes are not such a record.
         """
         record = decode_record("HoodieCleanMetadata", data, source)
         partitions = cast("dict[str, AvroRecord]", record["partitionMetadata"])
@@ -164,10 +168,10 @@ class CleanMetadata:
 
 
 def decode_savepoint(data: bytes, source: str) -> dict[str, tuple[str, ...]]:
-    """Names of the files that a completed savepoint keeps, by partition path.
+    """Decode a completed savepoint: the names of the files that it retains, by partition path.
 
     Raises:
-        CorruptFileError: not such a record.
+        CorruptFileError: the bytes are not such a record.
     """
     record = decode_record("HoodieSavepointMetadata", data, source)
     partitions = cast("dict[str, AvroRecord]", record["partitionMetadata"])

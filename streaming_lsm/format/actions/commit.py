@@ -1,6 +1,7 @@
-"""What a commit says: a write stat per file, and the metadata of the action.
+"""Encode and decode commit metadata.
 
-See docs/format/02-timeline.md, "HoodieCommitMetadata".
+*Commit metadata* is the content of a completed commit, deltacommit or replacecommit; it has a *write stat* for each
+file that the action wrote. See docs/format/02-timeline.md, "HoodieCommitMetadata".
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ NO_COMMIT = "null"
 _COMMIT = "HoodieCommitMetadata"
 _REPLACE = "HoodieReplaceCommitMetadata"
 
-# Attribute of WriteStat -> field of HoodieWriteStat; counters are null or absent in some files, and then 0.
+# Attribute of WriteStat -> field of HoodieWriteStat; a counter that is null or absent in a file is read as 0.
 _COUNTERS = {
     "num_writes": "numWrites",
     "num_inserts": "numInserts",
@@ -40,23 +41,23 @@ _RUNTIMES = {"scan_ms": "totalScanTime", "create_ms": "totalCreateTime", "upsert
 
 @dataclass(frozen=True, slots=True)
 class WriteStat:
-    """One file that an action wrote, as Hudi fills the record.
+    """Write stat of one file, with the values that Hudi records.
 
     See docs/format/02-timeline.md, "HoodieWriteStat"; docs/format/10-rules.md, "Rule 26", "Rule 27", "Rule 28".
 
     Attributes:
         path: ``<partition>/<name>``, relative to the table.
-        prev_commit: for a log the instant that wrote it; for a base file the base instant before it, or `NO_COMMIT`.
+        prev_commit: of a log the instant that wrote it; of a base file the previous base instant, or `NO_COMMIT`.
         num_writes: rows in the file, flagged deletes included; in a data log the sum of inserts and updates.
-        num_deletes: rows of a delete log (whose other counts are 0); keys that a base file no longer has.
-        total_bytes: size of the file.
+        num_deletes: of a delete log its rows (other counts are 0); of a base file the keys that were removed.
+        total_bytes: size of the file in bytes.
         log_version: version of a log; None for a base file.
-        base_file: None for a base file; for a log the name of the slice's base file, or "".
+        base_file: of a log the name of the slice's base file, or ""; None for a base file.
         prev_base_file: name of the base file that this one replaces.
-        log_files: None for a base file; for a log its own name, after those of older logs if listed.
+        log_files: of a log its own name, after the names of older logs if listed; None for a base file.
         cdc_files: path and size of each change log written with the file.
-        log_records, log_blocks, …: what a compaction read (0 otherwise).
-        scan_ms, create_ms, upsert_ms: how long the writer took.
+        log_records, log_blocks, …: counts of the log data that a compaction read (0 otherwise).
+        scan_ms, create_ms, upsert_ms: durations of the write in milliseconds.
     """
 
     partition_path: str
@@ -92,11 +93,11 @@ class WriteStat:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Paths of all files that were written: the file, and the change logs written with it."""
+        """Paths of all files of this stat: the file, and the change logs written with it."""
         return (self.path, *(path for path, _ in self.cdc_files))
 
     def to_avro(self) -> AvroRecord:
-        """The HoodieWriteStat record."""
+        """Convert to a HoodieWriteStat record."""
         record: AvroRecord = {avro: getattr(self, name) for name, avro in _COUNTERS.items()}
         runtimes: AvroRecord = {avro: getattr(self, name) for name, avro in _RUNTIMES.items()}
         is_log = self.log_version is not None
@@ -123,11 +124,11 @@ class WriteStat:
 
     @classmethod
     def from_avro(cls, record: Mapping[str, AvroValue], partition: str = "") -> WriteStat:
-        """A stat from a decoded HoodieWriteStat.
+        """Convert a decoded HoodieWriteStat record.
 
         Args:
             record: every field of the packaged schema.
-            partition: key of the map that listed the stat, for records without a partition path.
+            partition: key of the stat in the map of partitions, used if the record has no partition path.
         """
         runtimes = cast("Mapping[str, AvroValue]", record["runtimeStats"] or {})
         counters = {name: _number(record[avro]) for name, avro in _COUNTERS.items()}
@@ -162,12 +163,12 @@ def base_file_stat(
     previous: BaseFileName | None = None,
     create_ms: int = 0,
 ) -> WriteStat:
-    """The stat of a new base file.
+    """Create the write stat of a new base file.
 
     Args:
         num_writes: rows in the file.
-        num_deletes: keys of the slice that the file no longer holds.
-        previous: the base file of the slice before; None for a new file group.
+        num_deletes: keys of the previous slice that the file does not contain.
+        previous: base file of the previous slice; None for a new file group.
     """
     return WriteStat(
         partition_path=partition_path,
@@ -194,9 +195,10 @@ def log_file_stat(
     num_deletes: int = 0,
     upsert_ms: int = 0,
 ) -> WriteStat:
-    """The stat of a log. A native one has inserts and updates, or only deletes; an inline one may have all of them.
+    """Create the write stat of a log.
 
-    Hudi counts a row of an upsert as an update even when its key is new (docs/format/09-hudi-1.2.md, "3. Timeline").
+    A native log has inserts and updates, or only deletes; an inline log may have all three. Hudi counts a row of an
+    upsert as an update even if its key is new (docs/format/09-hudi-1.2.md, "3. Timeline").
     """
     return WriteStat(
         partition_path=partition_path,
@@ -216,7 +218,7 @@ def log_file_stat(
 
 
 def file_path(partition_path: str, name: str) -> str:
-    """Path of a data file relative to the table; an unpartitioned table has the partition path ""."""
+    """Return the path of a data file relative to the table; the partition path of an unpartitioned table is ""."""
     return f"{partition_path}/{name}" if partition_path else name
 
 
@@ -225,11 +227,11 @@ class CommitMetadata:
     """Content of a completed commit, deltacommit or replacecommit.
 
     Attributes:
-        stats: every file written, those of one partition together.
-        operation_type: name of Hudi's write operation (``UPSERT``, ``DELETE``, …).
-        extra: ``schema`` (Avro JSON of the table without meta columns) and the writers' own keys.
-        compacted: the action was a compaction.
-        replaced: partition path -> file ids that a replacecommit makes invisible; None for the other actions.
+        stats: write stats of all files, grouped by partition.
+        operation_type: Hudi's name of the write operation (``UPSERT``, ``DELETE``, …).
+        extra: extra metadata: ``schema`` (Avro JSON of the table without meta columns) and keys of the writers.
+        compacted: whether the action is a compaction.
+        replaced: partition path -> replaced file ids of a replacecommit; None for other actions.
     """
 
     stats: tuple[WriteStat, ...]
@@ -240,11 +242,11 @@ class CommitMetadata:
 
     @property
     def schema(self) -> str | None:
-        """Avro JSON of the table's schema, if this commit has one."""
+        """Avro JSON of the table's schema; None if this commit has none."""
         return self.extra.get("schema") or None
 
     def encode(self) -> bytes:
-        """Bytes of the completed file (also fit for an inflight one)."""
+        """Encode the completed file; the encoding of an inflight file is the same."""
         record: dict[str, object] = {
             "partitionToWriteStats": _by_partition(self.stats),
             "compacted": self.compacted,
@@ -259,7 +261,7 @@ class CommitMetadata:
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> CommitMetadata:
-        """Read a completed commit, deltacommit or replacecommit.
+        """Decode a completed commit, deltacommit or replacecommit in Avro.
 
         Raises:
             CorruptFileError: the bytes are not such a record; the message names `source`.
@@ -296,7 +298,7 @@ def _text(value: AvroValue) -> str | None:
 
 
 def decode_json(data: bytes, source: str) -> CommitMetadata:
-    """Read a completed commit, deltacommit or replacecommit; the keys are the names of the Avro fields.
+    """Decode a completed commit, deltacommit or replacecommit in JSON; the keys are the names of the Avro fields.
 
     Raises:
         CorruptFileError: the bytes are not such an object; the message names `source`.
@@ -319,5 +321,5 @@ def decode_json(data: bytes, source: str) -> CommitMetadata:
 
 
 def _stat(stat: dict[str, AvroValue], partition: str) -> WriteStat:
-    """Fields that a release of that time did not know are null."""
+    """Convert a write stat from JSON; fields that older releases did not write are null."""
     return WriteStat.from_avro(defaultdict(lambda: None, stat), partition)

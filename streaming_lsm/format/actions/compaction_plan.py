@@ -1,5 +1,6 @@
-"""What a compaction is to do: the file slices to merge.
+"""Encode and decode compaction plans.
 
+A *compaction plan* lists *compaction operations*, each of which merges one file slice into a new base file.
 See docs/format/06-services.md, "Compaction"; docs/format/10-rules.md, "Rule 22", "Rule 23", "Rule 24".
 """
 
@@ -13,20 +14,20 @@ from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.avro.container import AvroRecord, decode_record, encode_record
 
 PLAN_VERSION = 2
-"""Plans that name files without folders; version 3 marks hybrid plans."""
+"""Version of plans with file names instead of paths; version 3 is a hybrid plan."""
 
 _PLAN = "HoodieCompactionPlan"
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionOperation:
-    """One file slice to be merged into one base file.
+    """Operation that merges one file slice into one base file.
 
     Attributes:
-        base_instant: instant of the base file; for a slice without one its smallest log instant.
-        logs: names of all logs of the slice, ascending, those that a log compaction stands for included.
-        base_file: name of the base file, None when the slice has none.
-        metrics: what the strategies weigh, by Hudi's names (`TOTAL_LOG_FILES`, `TOTAL_LOG_FILES_SIZE`, …).
+        base_instant: instant of the base file; for a slice without base file its smallest log instant.
+        logs: names of all logs of the slice, ascending, including those that a log compaction replaced.
+        base_file: name of the base file; None if the slice has none.
+        metrics: input of the compaction strategies, by Hudi's names (`TOTAL_LOG_FILES`, `TOTAL_LOG_FILES_SIZE`, …).
     """
 
     partition_path: str
@@ -38,7 +39,7 @@ class CompactionOperation:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Names of all files that are merged, the base file first."""
+        """Names of all files to merge, the base file first."""
         return (*((self.base_file,) if self.base_file else ()), *self.logs)
 
 
@@ -48,14 +49,14 @@ class CompactionPlan:
 
     Attributes:
         operations: one per file group.
-        version: 2 as written here; others come from other programs.
+        version: version of the plan; this package writes 2.
     """
 
     operations: tuple[CompactionOperation, ...]
     version: int = PLAN_VERSION
 
     def encode(self) -> bytes:
-        """Bytes of the requested file."""
+        """Encode the requested file."""
         record = {
             "operations": [_operation_record(operation) for operation in self.operations],
             "extraMetadata": {},
@@ -68,10 +69,10 @@ class CompactionPlan:
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> CompactionPlan:
-        """Read a plan.
+        """Decode a plan.
 
         Raises:
-            CorruptFileError: not such a record, or an operation names no file group.
+            CorruptFileError: the bytes are not such a record, or an operation has no file group.
         """
         record = decode_record(_PLAN, data, source)
         listed = cast("list[AvroRecord]", record["operations"] or [])

@@ -1,7 +1,8 @@
-"""File state: number and hash sum of the files of all latest file slices, as a commit leaves them.
+"""Compute, encode and decode file states, which detect missing data files.
 
-Each commit of this package records it under `FILES_KEY` of its extra metadata, together with the name of the completed
-write before it. A reader that finds the same state needs no older commit to know that no file is missing.
+A *file state* is the number and hash sum of the files in all latest file slices after a commit. Each commit of this
+package records it under `FILES_KEY` in its extra metadata, with the name of the previous completed write. If a listing
+has the recorded state, no file is missing, and older commits need not be read.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _MODULUS = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """A set of files, by number and hash sum.
+    """Number and hash sum of a set of files.
 
     Attributes:
         count: number of files.
@@ -30,38 +31,38 @@ class FileState:
     total: int = 0
 
     def changed(self, removed: Iterable[str], added: Iterable[str]) -> FileState:
-        """The state without the paths `removed`, which are in it, and with `added`, which are not."""
+        """Return the state after removing paths that it contains and adding paths that it does not contain."""
         less, more = [_hash(path) for path in removed], [_hash(path) for path in added]
         return FileState(self.count - len(less) + len(more), (self.total - sum(less) + sum(more)) % _MODULUS)
 
     @staticmethod
     def of(paths: Iterable[str]) -> FileState:
-        """The state of these files; each path is given once."""
+        """Compute the state of a set of distinct paths."""
         return FileState().changed((), paths)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedFiles:
-    """What a commit records of the files of its table.
+    """File state that a commit records.
 
     Attributes:
-        state: files of all latest slices once the commit is complete.
-        after: name of the completed instant file of the write that was completed before it, "" for the first.
+        state: files of all latest slices after the commit.
+        after: file name of the previous completed write's instant, "" for the first write.
     """
 
     state: FileState
     after: str
 
     def encode(self) -> str:
-        """As JSON."""
+        """Encode as JSON."""
         return json.dumps({"count": self.state.count, "sum": f"{self.state.total:016x}", "after": self.after})
 
     @staticmethod
     def of(extra: Mapping[str, str], source: str) -> RecordedFiles | None:
-        """Read it from a commit's extra metadata; None when it has none, as another program's commit.
+        """Decode the entry of a commit's extra metadata; None if there is none, as in commits of other programs.
 
         Raises:
-            CorruptFileError: it is something else; the message names `source`.
+            CorruptFileError: the entry is malformed; the message names `source`.
         """
         text = extra.get(FILES_KEY)
         if text is None:

@@ -1,6 +1,7 @@
-"""Plan and outcome of a rollback. A rollback deletes files; it never appends to logs.
+"""Encode and decode rollback plans and rollback metadata.
 
-See docs/format/02-timeline.md, "Rollback".
+A *rollback plan* lists the files to delete, *rollback metadata* the files that were deleted. A rollback never appends
+to logs. See docs/format/02-timeline.md, "Rollback".
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ class RollbackRequest:
     """Files of one file group to delete.
 
     Attributes:
-        latest_base_instant: Hudi gives the rolled back instant here for log files.
-        files: as the plan spells them; Hudi writes absolute paths or URIs.
+        latest_base_instant: base instant of the file slice; for log files Hudi writes the rolled-back instant.
+        files: files as spelt in the plan; Hudi writes absolute paths or URIs.
     """
 
     partition_path: str
@@ -29,14 +30,14 @@ class RollbackRequest:
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
-    """Content of ``*.rollback.requested``: which instant goes, and with it which files."""
+    """Content of ``*.rollback.requested``: the instant to roll back, and its files to delete."""
 
     instant: str
     action: str
     requests: tuple[RollbackRequest, ...]
 
     def encode(self) -> bytes:
-        """Bytes of the requested file."""
+        """Encode the requested file."""
         requests = [
             {
                 "partitionPath": request.partition_path,
@@ -53,10 +54,10 @@ class RollbackPlan:
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> RollbackPlan:
-        """Read a rollback plan.
+        """Decode a rollback plan.
 
         Raises:
-            CorruptFileError: not such a record, or it names no instant.
+            CorruptFileError: the bytes are not such a record, or the plan has no instant.
         """
         record = decode_record("HoodieRollbackPlan", data, source)
         target = cast("dict[str, str] | None", record["instantToRollback"])
@@ -77,7 +78,7 @@ def _request(record: AvroRecord) -> RollbackRequest:
 
 @dataclass(frozen=True, slots=True)
 class RolledBackPartition:
-    """Files of one partition that a rollback deleted, and those that it could not delete."""
+    """Files of one partition that a rollback deleted or failed to delete."""
 
     partition_path: str
     deleted: tuple[str, ...]
@@ -90,8 +91,8 @@ class RollbackMetadata:
 
     Attributes:
         start: instant of the rollback itself.
-        duration_ms: how long it took, in milliseconds.
-        instant, action: what was rolled back.
+        duration_ms: duration in milliseconds.
+        instant, action: instant that was rolled back, and its action.
     """
 
     start: str
@@ -101,7 +102,7 @@ class RollbackMetadata:
     partitions: tuple[RolledBackPartition, ...]
 
     def encode(self) -> bytes:
-        """Bytes of the completed file."""
+        """Encode the completed file."""
         partitions = {
             partition.partition_path: {
                 "partitionPath": partition.partition_path,
@@ -125,10 +126,10 @@ class RollbackMetadata:
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> RollbackMetadata:
-        """Read a completed rollback.
+        """Decode a completed rollback.
 
         Raises:
-            CorruptFileError: not such a record, or it names no instant.
+            CorruptFileError: the bytes are not such a record, or the record has no rolled-back instant.
         """
         record = decode_record("HoodieRollbackMetadata", data, source)
         targets = cast("list[dict[str, str]]", record["instantsRollback"])

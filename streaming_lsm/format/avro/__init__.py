@@ -1,1 +1,1 @@
-"""Avro codec on whole columns: many datums at once, and the containers of single records."""
+"""Encode and decode Avro: many datums at once as Arrow columns, and object containers of one record."""

@@ -1,7 +1,7 @@
-"""Avro object containers of one record, as the timeline holds them (docs/format/02-timeline.md, "Content").
+"""Encode and decode Avro object containers of one record, the content of timeline files.
 
-Files come from other programs, so nothing in them is trusted: lengths are checked against the bytes at hand, and
-the writer's schema is taken apart and rebuilt before the decoder sees it.
+See docs/format/02-timeline.md, "Content". Input is not trusted: lengths are checked against the available bytes, and
+the *writer's schema*, the schema in the file, is validated and rebuilt before it is passed to the decoder.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "b
 
 
 def encode_record(schema_name: str, record: Mapping[str, object]) -> bytes:
-    """An object container with one record: codec null, and only ``avro.schema`` as metadata.
+    """Encode one record as an object container with codec null, and only ``avro.schema`` as metadata.
 
-    Equal records give equal bytes: the sync marker is the MD5 of schema and record.
+    Equal records have equal encodings: the sync marker is the MD5 of schema and record.
 
     Args:
         schema_name: one of the packaged schemas, e.g. ``HoodieCommitMetadata``.
@@ -48,10 +48,10 @@ def encode_record(schema_name: str, record: Mapping[str, object]) -> bytes:
 
 
 def decode_record(schema_name: str, data: bytes, source: str) -> AvroRecord:
-    """The one record of an object container, resolved from the file's schema to the packaged one.
+    """Decode the record of an object container, resolved from the writer's schema to the packaged schema.
 
     Args:
-        schema_name: the packaged schema that the record must fit.
+        schema_name: name of the packaged schema.
         data: the whole file.
         source: name of the file, for messages.
 
@@ -66,11 +66,11 @@ def decode_record(schema_name: str, data: bytes, source: str) -> AvroRecord:
     try:
         writer = fastavro.parse_schema(rebuilt)
         if schema != json.loads(_schema_text(schema_name)):
-            # The decoder skips fields that the packaged schema lacks without a look at their lengths: look first.
+            # When resolving, the decoder skips unknown fields without checking their lengths, so decode them first.
             fastavro.schemaless_reader(io.BytesIO(body), writer, None)
         stream = io.BytesIO(body)
         record = fastavro.schemaless_reader(stream, writer, _pinned(schema_name))
-    except Exception as error:  # the decoder raises whatever its tables happen to raise
+    except Exception as error:  # fastavro raises errors of many types on malformed input
         reason = f"{type(error).__name__}: {error}"
         raise CorruptFileError(f"{source}: {schema_name} cannot be decoded ({reason:.200}); restore the file") from None
     if stream.tell() != len(body):
@@ -79,10 +79,10 @@ def decode_record(schema_name: str, data: bytes, source: str) -> AvroRecord:
 
 
 def writer_schema(text: str, source: str) -> Any:
-    """A schema that a file holds, rebuilt and parsed for the decoder: once, for all records of the file.
+    """Validate, rebuild and parse the writer's schema of a file, once for all its records.
 
     Raises:
-        CorruptFileError: it is not the JSON of an Avro record that could have been written.
+        CorruptFileError: the text is not the JSON of a supported Avro record.
     """
     try:
         schema = json.loads(text)
@@ -90,12 +90,12 @@ def writer_schema(text: str, source: str) -> Any:
         return fastavro.parse_schema(_Rebuilt(source).schema(schema))
     except CorruptFileError:
         raise
-    except Exception as error:  # the parser raises whatever its tables happen to raise
+    except Exception as error:  # fastavro raises errors of many types on malformed schemas
         raise CorruptFileError(f"{source}: an Avro schema cannot be read ({error!r:.200}); restore the file") from None
 
 
 def record_name(data: bytes, source: str) -> str:
-    """Name of the record type that a container holds, without its namespace.
+    """Return the name of the record type in a container, without its namespace.
 
     Raises:
         CorruptFileError: as `decode_record`.
@@ -111,7 +111,7 @@ def _record_name(schema: object, source: str) -> str:
 
 
 def _open(data: bytes, source: str) -> tuple[Any, bytes]:
-    """Schema (parsed JSON) and body of the one block with one record."""
+    """Return the schema (parsed JSON) and the body of the container's only block, which has one record."""
     cursor = _Cursor(data, source)
     if cursor.take(4) != _MAGIC:
         raise CorruptFileError(f"{source}: not an Avro object container (first bytes {data[:4]!r}); restore the file")
@@ -132,7 +132,7 @@ def _open(data: bytes, source: str) -> tuple[Any, bytes]:
 
 
 class _Cursor:
-    """Reads forward over bytes; never past their end."""
+    """Sequential reader of bytes; raises CorruptFileError at a read past the end."""
 
     def __init__(self, data: bytes, source: str) -> None:
         self._data = data
@@ -145,7 +145,7 @@ class _Cursor:
     def take(self, size: int) -> bytes:
         if not 0 <= size <= self.left():
             raise CorruptFileError(
-                f"{self._source}: {size} bytes promised at offset {self._at}, {self.left()} are there; restore the file"
+                f"{self._source}: expected {size} bytes at offset {self._at}, found {self.left()}; restore the file"
             )
         self._at += size
         return self._data[self._at - size : self._at]
@@ -160,7 +160,7 @@ class _Cursor:
         raise CorruptFileError(f"{self._source}: overlong number at offset {self._at}; restore the file")
 
     def metadata(self) -> dict[bytes, bytes]:
-        """The header's map; a negative count is followed by the size of its block."""
+        """Read the header's map; a negative count is followed by the size of its block."""
         found: dict[bytes, bytes] = {}
         while count := self.long():
             if count < 0:
@@ -172,9 +172,10 @@ class _Cursor:
 
 
 class _Rebuilt:
-    """Rebuilds a writer's schema from its structure alone: no logical types, no defaults, nothing recursive.
+    """Rebuilds a writer's schema without logical types, defaults and recursive types.
 
-    Every record and array item takes at least one byte, so that work and memory are bounded by the file's size.
+    Schemas whose records or array items may take no bytes are refused, so that work and memory are bounded by the size
+    of the file.
     """
 
     def __init__(self, source: str) -> None:
@@ -189,7 +190,7 @@ class _Rebuilt:
         return CorruptFileError(f"{self._source}: Avro schema {why}; restore the file")
 
     def _walk(self, schema: object, namespace: str, depth: int) -> tuple[Any, bool]:
-        """The rebuilt schema, and whether a value of it can take no byte at all."""
+        """Return the rebuilt schema, and whether its values may take no bytes."""
         self._nodes += 1
         if depth > _MAX_DEPTH or self._nodes > _MAX_SCHEMA_NODES:
             raise self._refuse("is nested too deeply or too large")
@@ -254,7 +255,7 @@ class _Rebuilt:
 
 @functools.cache
 def _schema_text(name: str) -> bytes:
-    """The packaged schema without white space: what Hudi writes into the header."""
+    """Return the packaged schema without white space, as Hudi writes it into the header."""
     text = resources.files("streaming_lsm.format").joinpath("schemas", f"{name}.avsc").read_text("utf-8")
     return json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -265,7 +266,7 @@ def _pinned(name: str) -> Any:
 
 
 def _long(value: int) -> bytes:
-    """Zigzag varint of a non-negative number."""
+    """Encode a non-negative number as a zigzag varint."""
     value <<= 1
     encoded = bytearray()
     while value > 0x7F:

@@ -1,6 +1,8 @@
-"""Cursors over many Avro datums at once: one position per datum, moved on together, value by value.
+"""Read many Avro datums at once with one cursor.
 
-Nothing is taken from bytes before it is known to lie inside the datum, so work and memory are bounded by the bytes.
+A *datum* is the Avro encoding of one record. A *cursor* has one position per datum; each read decodes the next value of
+all datums and advances all positions. Every range is checked against the end of its datum before it is read, so work
+and memory are bounded by the number of bytes.
 """
 
 from __future__ import annotations
@@ -20,16 +22,16 @@ _INTS = np.iinfo(np.int32)
 
 @dataclass(slots=True)
 class Cursor:
-    """Where n datums, or values inside them, are being read.
+    """Read positions in n datums, or in values inside datums.
 
     Attributes:
         stretch: the bytes.
-        at: the byte that is next, int64 (n,).
-        end: where the datum that each belongs to ends, int64 (n,).
-        records: which datum each belongs to, int64 (n,).
+        at: position of the next byte, int64 (n,).
+        end: end of the datum of each position, int64 (n,).
+        records: index of the datum of each position, int64 (n,).
         source: the file, for messages.
-        dead: None, and then corrupt bytes raise an error; or bool by `records`, where they are noted instead, for
-            reading at places where possibly no value begins.
+        dead: None: corrupt bytes raise an error. Else bool by `records`: corrupt datums are flagged instead, for
+            speculative reads at guessed positions.
     """
 
     stretch: Stretch
@@ -43,15 +45,15 @@ class Cursor:
         return len(self.at)
 
     def select(self, places: Int64s) -> Cursor:
-        """A cursor over some of the datums, which moves on its own."""
+        """Return an independent cursor over some of the datums."""
         at, end, records = self.at[places], self.end[places], self.records[places]
         return Cursor(self.stretch, at, end, records, self.source, self.dead)
 
     def refuse(self, wrong: Flags, path: str, why: str) -> None:
-        """Say that the values at `wrong`, bool (n,), some of them True, are corrupt.
+        """Report the values at `wrong`, bool (n,), with at least one True, as corrupt.
 
         Raises:
-            CorruptFileError: unless the cursor only notes it.
+            CorruptFileError: unless `dead` is set, which flags them instead.
         """
         if self.dead is None:
             record = int(self.records[np.argmax(wrong)])
@@ -59,10 +61,10 @@ class Cursor:
         self.dead[self.records[wrong]] = True
 
     def move(self, to: Int64s, path: str) -> None:
-        """Go on at the bytes `to`, int64 (n,), which are none before the present ones.
+        """Advance to the positions `to`, int64 (n,), none of which is before the current one.
 
         Raises:
-            CorruptFileError: past the end of a datum.
+            CorruptFileError: a position is past the end of its datum.
         """
         past = to > self.end
         if past.any():
@@ -71,23 +73,23 @@ class Cursor:
         self.at = to
 
     def byte(self, path: str) -> UInt8s:
-        """The next byte of each, uint8 (n,)."""
+        """Read the next byte of each datum, uint8 (n,)."""
         found = self.stretch.data[self.at]
         self.move(self.at + 1, path)
         return found
 
     def branches(self, union: Node) -> UInt8s:
-        """Which branch of a union comes next, uint8 (n,)."""
+        """Read the index of a union branch of each datum, uint8 (n,)."""
         found = self.byte(union.path)
         if len(found) and ((found & 1).any() or found.max() >= 2 * len(union.children)):
             wrong = ((found & 1) != 0) | (found >= 2 * len(union.children))
-            self.refuse(wrong, union.path, f"is of none of the {len(union.children)} types of its union")
+            self.refuse(wrong, union.path, f"has a branch index beyond the {len(union.children)} types of its union")
             found[wrong] = 0
         found >>= 1
         return found
 
     def longs(self, path: str) -> Int64s:
-        """The next number of each, int64 (n,)."""
+        """Read the next long of each datum, int64 (n,)."""
         values, to, wrong = read_varints(self.stretch, self.at)
         if wrong is not None:
             self.refuse(wrong, path, "has a number of more than 64 bits")
@@ -95,7 +97,7 @@ class Cursor:
         return values
 
     def ints(self, path: str) -> Int64s:
-        """The next number of 32 bits of each, int64 (n,)."""
+        """Read the next int of each datum, int64 (n,)."""
         before = self.at
         values = self.longs(path)
         if len(values) and (
@@ -107,9 +109,11 @@ class Cursor:
         return values
 
     def lengths(self, path: str) -> Int64s:
-        """The length that comes next, int64 (n,): of bytes that all lie inside the datum."""
+        """Read the next length in bytes of each datum, int64 (n,), checked against the end of the datum."""
         found = self.longs(path)
-        wrong = found.view(np.uint64) > (self.end - self.at).view(np.uint64)  # a negative one is a large one
+        wrong = found.view(np.uint64) > (self.end - self.at).view(
+            np.uint64
+        )  # as unsigned, a negative length is a large one
         if wrong.any():
             self.refuse(wrong, path, "has a length that is negative or past the record's end")
             found[wrong] = 0

@@ -1,4 +1,4 @@
-"""Decimals as Avro keeps them, big-endian two's complement of any length, and as Arrow does, 16 little-endian bytes."""
+"""Convert decimals between Avro (big-endian two's complement of any length) and Arrow (16 bytes, little-endian)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Words = npt.NDArray[np.uint64]
 
 
 def decimals_of_bytes(stretch: Stretch, begin: Int64s, end: Int64s, precision: int) -> tuple[Words, Flags]:
-    """Unscaled values of numbers that lie from `begin` to `end`, int64 (n,) each.
+    """Decode the unscaled values in the byte ranges `begin` to `end`, int64 (n,) each.
 
     Returns:
-        the values of a decimal128 array: low and high half, uint64 (n, 2); where there is no number of at most
-        `precision` digits, bool (n,).
+        the values of a decimal128 array: low and high half, uint64 (n, 2); flags of the ranges that do not have a
+        number of at most `precision` digits, bool (n,).
     """
     lengths = end - begin
     values, wrong = np.zeros((len(begin), 2), np.uint64), np.zeros(len(begin), np.bool_)
@@ -39,7 +39,7 @@ def decimals_of_bytes(stretch: Stretch, begin: Int64s, end: Int64s, precision: i
 def _of_one_length(stretch: Stretch, begin: Int64s, length: int) -> tuple[Words, Flags]:
     wrong = np.zeros(len(begin), np.bool_)
     sign = stretch.data[begin] & _SIGN
-    for place in range(length - _WIDTH):  # bytes that no decimal128 has room for only repeat the sign
+    for place in range(length - _WIDTH):  # bytes beyond a decimal128 must be sign extension
         wrong |= stretch.data[begin + place] != np.where(sign, np.uint8(0xFF), np.uint8(0))
     if length > _WIDTH:
         begin, length = begin + (length - _WIDTH), _WIDTH
@@ -54,7 +54,7 @@ def _of_one_length(stretch: Stretch, begin: Int64s, length: int) -> tuple[Words,
 
 
 def _beyond(values: Words, precision: int) -> Flags:
-    """Which values have more than `precision` digits."""
+    """Flag the values with more than `precision` digits."""
     limit = 10**precision
     low, high = values[:, 0], values[:, 1]
     negative = high.view(np.int64) < 0
@@ -66,13 +66,13 @@ def _beyond(values: Words, precision: int) -> Flags:
 
 
 def bytes_of_decimals(values: Array) -> UInt8s:
-    """Unscaled values, big-endian, uint8 (n, 16); the array has no nulls."""
+    """Encode the unscaled values as big-endian bytes, uint8 (n, 16); the array has no nulls."""
     found = data_of(values, 1)[_WIDTH * values.offset : _WIDTH * (values.offset + len(values))]
     return found.reshape(len(values), _WIDTH)[:, ::-1]
 
 
 def needless_bytes(values: UInt8s) -> Int64s:
-    """How many of the first bytes of each number, uint8 (n, w), only repeat its sign, int64 (n,)."""
+    """Count the leading bytes of each number, uint8 (n, w), that are only sign extension, int64 (n,)."""
     sign = np.where(values[:, :1] & _SIGN, np.uint8(0xFF), np.uint8(0))
     same_sign = (values[:, 1:] ^ sign) < _SIGN
     repeats = (values[:, :-1] == sign) & same_sign

@@ -1,8 +1,9 @@
-"""Items that lie end to end, where only an item itself tells where the next one begins.
+"""Find the positions of variable-length items that lie end to end.
 
-Following such a chain is one dependent step per item. Here many places are stepped from at once, at first by guess:
-chains that begin at a wrong place soon fall in with the true one. Nothing is believed for that: a place is returned
-only if a step from the place before it leads there.
+A *chain* is a sequence of items without an index: the position of an item is known only after a *step* over the item
+before it. Following it takes one dependent step per item. To vectorise this, steps are taken from many positions at
+once; most of these are guesses, as chains from wrong positions soon merge with the right one. Guesses are verified: a
+position is returned only if the step from the position before it leads there.
 """
 
 from __future__ import annotations
@@ -14,26 +15,26 @@ import numpy as np
 from streaming_lsm.arrow.columns import Int64s
 
 Step = Callable[[Int64s], Int64s]
-"""From places where items may begin, int64 (n,), to those behind them; -1 where no item can be."""
+"""Maps positions of items, int64 (n,), to the positions after them; -1 where there is no valid item."""
 
 _SMALL = 1 << 14
 _HOPS = 4
 _WIDEST = 4096
-# A step costs about as much for one place as for this many: what an even split between guessing and walking needs.
+# A vectorised step has the fixed cost of about this many positions; it balances guessing against following.
 _PLACES_PER_STEP = 400
 
 
 def follow(step: Step, first: int, stop: int, count: int) -> Int64s:
-    """Where the items of a chain begin, and where the last one ends.
+    """Return the positions of the items of a chain, and the end of the last one.
 
     Args:
-        step: moves over one item.
-        first: where the first item begins.
-        stop: a place that no item may reach beyond.
-        count: how many items to find.
+        step: steps over one item.
+        first: position of the first item.
+        stop: position that no item may exceed.
+        count: number of items.
 
     Returns:
-        int64 (count + 1,); fewer if no item can be read at the last place returned.
+        int64 (count + 1,); fewer if there is no valid item at the last position.
     """
     if stop - first <= _SMALL:
         return _by_table(step, first, stop, count)
@@ -41,7 +42,7 @@ def follow(step: Step, first: int, stop: int, count: int) -> Int64s:
 
 
 def _by_table(step: Step, first: int, stop: int, count: int) -> Int64s:
-    """Step from every place, then take 1, 2, 4, … steps at once."""
+    """Follow the chain by pointer doubling: step from every position, then take 1, 2, 4, … steps at once."""
     dead = stop - first + 1
     jump = np.full(dead + 1, dead, np.int64)
     behind = step(np.arange(first, stop, dtype=np.int64))
@@ -74,7 +75,7 @@ def _by_trails(step: Step, first: int, stop: int, count: int) -> Int64s:
 
 
 def _heads(step: Step, first: int, stop: int, count: int) -> Int64s:
-    """The first place, and guesses at further ones that items begin at, spread out evenly."""
+    """Return the first position, and evenly spaced guesses of further item positions."""
     width = min(2 * (stop - first) // max(count, 1) + 16, _WIDEST)
     lanes = max(1, min(int((_PLACES_PER_STEP * count / width) ** 0.5), count // 16, (stop - first) // width))
     begins = np.linspace(first, stop, lanes + 1).astype(np.int64)
@@ -83,8 +84,8 @@ def _heads(step: Step, first: int, stop: int, count: int) -> Int64s:
     alive = at < begins[lane + 1]
     for _ in range(_HOPS):
         lane, at = lane[alive], step(at[alive])
-        alive = (at >= 0) & (at < begins[lane + 1])  # a guess that jumps far is a bad one
-    # Most chains of a window have met by now: the place where they did is the guess.
+        alive = (at >= 0) & (at < begins[lane + 1])  # a step beyond the window indicates a wrong guess
+    # Most chains of a window have merged by now: the position where most of them are is the guess.
     meetings, counts = np.unique(lane[alive] * (stop + 1) + at[alive], return_counts=True)
     lane, at = np.divmod(meetings, stop + 1)
     order = np.lexsort((-at, counts, lane))
@@ -93,7 +94,7 @@ def _heads(step: Step, first: int, stop: int, count: int) -> Int64s:
 
 
 def _trails(step: Step, heads: Int64s) -> tuple[list[Int64s], Int64s]:
-    """Places from each head up to the next, ascending, and where the step after them leads; the last head has none."""
+    """Follow each head but the last up to the next head: the positions, ascending, and the position after them."""
     lanes = np.arange(len(heads) - 1)
     landings = np.empty(len(lanes), np.int64)
     at, limit = heads[:-1], heads[1:]
@@ -103,7 +104,7 @@ def _trails(step: Step, heads: Int64s) -> tuple[list[Int64s], Int64s]:
         at = step(at)
         going = (at >= 0) & (at < limit)
         if not going.all():
-            landings[lanes] = at  # the last one that is written stays
+            landings[lanes] = at  # later rounds overwrite earlier ones
             lanes, at, limit = lanes[going], at[going], limit[going]
     lane = np.concatenate([lanes for lanes, _ in passed])
     order = np.argsort(lane, kind="stable")

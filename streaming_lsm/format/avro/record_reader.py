@@ -1,4 +1,4 @@
-"""Avro records of an inline log, decoded into Arrow columns, all records at once.
+"""Decode the Avro records of an inline log to Arrow columns, all records at once.
 
 See docs/format/04-inline-logs.md, "Contents".
 """
@@ -24,10 +24,10 @@ from streaming_lsm.format.avro.varints import Stretch
 BLOCK_VERSION = 3
 """Version of the content of a data block."""
 
-_READ_VERSIONS = (0, 1, 2, 3)  # of one layout: release 1.2 of Hudi takes a count to be there whatever the version
+_READ_VERSIONS = (0, 1, 2, 3)  # of the same layout: Hudi 1.2 reads a record count in each of these versions
 _HEAD = struct.Struct(">ii")
 _LENGTH_BYTES = 4
-# What is decoded at a time, so that the columns of a part stay near the processor.
+# Limits of a part, the records decoded at a time, so that its columns fit the CPU cache.
 _PART_ROWS = 8192
 _PART_BYTES = 1 << 21
 
@@ -35,21 +35,21 @@ _PART_BYTES = 1 << 21
 def decode_data_block(
     schema_json: str, content: memoryview | bytes, source: str, columns: Sequence[str] | None = None
 ) -> pa.RecordBatch:
-    """The rows of an Avro data or CDC block (docs/format/04-inline-logs.md, "Contents").
+    """Decode the rows of an Avro data or CDC block (docs/format/04-inline-logs.md, "Contents").
 
     Args:
         schema_json: Avro JSON of the records: the block's SCHEMA.
         content: the block's content.
         source: the block, for messages.
-        columns: those to decode, all by default; ones that the schema lacks are left out.
+        columns: columns to decode, all by default; columns that the schema does not have are ignored.
 
     Raises:
-        CorruptFileError: the content is not what the layout and the schema say.
-        SchemaError: the schema is none, or has a type that this package does not read.
+        CorruptFileError: the content does not match the layout or the schema.
+        SchemaError: the schema is malformed, or has a type that is not supported.
         UnsupportedTable: the content has an unknown version, or is too large for one batch.
     """
     if len(content) < _HEAD.size:
-        raise CorruptFileError(f"{source}: a data block of {len(content)} bytes; restore the file")
+        raise CorruptFileError(f"{source}: a data block of only {len(content)} bytes; restore the file")
     version, count = _HEAD.unpack_from(content)
     if version not in _READ_VERSIONS:
         raise UnsupportedTable(f"{source}: data block version {version}; this release reads {_READ_VERSIONS}")
@@ -58,7 +58,7 @@ def decode_data_block(
 
 
 def record_starts(content: memoryview | bytes, offset: int, count: int, source: str) -> tuple[Int64s, Int64s]:
-    """Where records begin and end that each stand behind their length, from `offset` to the end.
+    """Find the starts and ends of length-prefixed records, which fill the content from `offset` to its end.
 
     See docs/format/04-inline-logs.md, "Contents".
 
@@ -66,7 +66,7 @@ def record_starts(content: memoryview | bytes, offset: int, count: int, source: 
         int64 (count,) each.
 
     Raises:
-        CorruptFileError: the lengths do not lead from record to record to the end.
+        CorruptFileError: the lengths do not add up to the end of the content.
     """
     room = len(content) - offset
     if not 0 <= count <= room // (_LENGTH_BYTES + 1):
@@ -83,7 +83,7 @@ def record_starts(content: memoryview | bytes, offset: int, count: int, source: 
 
 def _over_records(content: memoryview | bytes) -> Step:
     last = len(content) - _LENGTH_BYTES
-    lengths = np.ndarray((last + 1,), ">i4", content, 0, (1,))  # item i lies in bytes i to i + 3
+    lengths = np.ndarray((last + 1,), ">i4", content, 0, (1,))  # item i has bytes i to i + 3
 
     def step(at: Int64s) -> Int64s:
         length = lengths[np.minimum(at, last)].astype(np.int64)
@@ -103,28 +103,28 @@ def decode_records(
     source: str,
     columns: Sequence[str] | None = None,
 ) -> pa.RecordBatch:
-    """Bare Avro datums of one schema as columns.
+    """Decode Avro datums without container to Arrow columns.
 
     Args:
         schema_json: Avro JSON of the records.
-        content: bytes that hold the datums, neighbours near each other.
-        starts: where each begins, int64 (n,).
-        ends: where each ends, int64 (n,).
+        content: bytes with the datums; neighbouring datums should be near each other.
+        starts: start of each datum, int64 (n,).
+        ends: end of each datum, int64 (n,).
         source: the file, for messages.
-        columns: those to decode, all by default; ones that the schema lacks are left out.
+        columns: columns to decode, all by default; columns that the schema does not have are ignored.
 
     Returns:
         n rows, in the types of `schema.from_avro`.
 
     Raises:
-        CorruptFileError: a datum is not what the schema says, or does not end where it should.
-        SchemaError: the schema is none, or has a type that this package does not read.
+        CorruptFileError: a datum does not match the schema, or does not end at its end position.
+        SchemaError: the schema is malformed, or has a type that is not supported.
         UnsupportedTable: a column has more bytes or items than one batch can hold.
     """
     plan = record_plan(schema_json, source, columns)
     data = np.frombuffer(content, np.uint8)
     if len(starts) and not (starts.min() >= 0 and (starts <= ends).all() and ends.max() <= len(data)):
-        raise CorruptFileError(f"{source}: a record outside of the {len(data)} bytes; restore the file")
+        raise CorruptFileError(f"{source}: a record is outside of the {len(data)} bytes; restore the file")
     parts = [_decode_part(plan, data, starts[part], ends[part], part.start, source) for part in _parts(starts, ends)]
     columns_found = [_joined([part[place] for part in parts], field, source) for place, field in enumerate(plan.schema)]
     rows: Any = array_of(pa.struct(list(plan.schema)), len(starts), [None], columns_found)
@@ -132,7 +132,7 @@ def decode_records(
 
 
 def _parts(starts: Int64s, ends: Int64s) -> Iterator[slice]:
-    """Cuts the datums so that each part has not too many rows and, unless it is a single row, not too many bytes."""
+    """Split the datums into parts of limited rows and, except for single-row parts, limited bytes."""
     through, first = np.cumsum(ends - starts), 0
     while first < len(starts):
         begun = int(through[first - 1]) if first else 0

@@ -1,4 +1,4 @@
-"""Arrow rows encoded as Avro datums, all rows at once, and as the content of a data block.
+"""Encode Arrow rows as Avro datums, all rows at once, and as the content of a data block.
 
 See docs/format/04-inline-logs.md, "Contents".
 """
@@ -21,24 +21,24 @@ from streaming_lsm.format.avro.value_writer import encode_fields, joined
 from streaming_lsm.schema import fit
 
 _HEAD = struct.Struct(">ii")
-# What is encoded at a time, so that the pieces of a part stay near the processor.
+# Limits of a part, the rows encoded at a time, so that its pieces fit the CPU cache.
 _PART_ROWS = 8192
 _PART_BYTES = 1 << 26
 _MAX_OFFSET = np.iinfo(np.int32).max
 
 
 def encode_records(batch: pa.RecordBatch, schema_json: str) -> pa.BinaryArray | pa.LargeBinaryArray:
-    """One bare Avro datum per row.
+    """Encode each row as an Avro datum without container.
 
     Args:
-        batch: has every column of the schema, found by name, in its type or one that widens to it.
+        batch: has every column of the schema, by name, in its type or a type that widens to it.
         schema_json: Avro JSON of the records.
 
     Returns:
-        as many datums as rows; large only if all together have more than 2 GiB.
+        one datum per row; large_binary only if they have more than 2 GiB in total.
 
     Raises:
-        SchemaError: the schema is none, or the batch does not fit it.
+        SchemaError: the schema is malformed, or the batch does not fit it.
     """
     parts: list[Any] = list(_parts(batch, schema_json))
     if sum(part.nbytes for part in parts) > _MAX_OFFSET:
@@ -48,7 +48,7 @@ def encode_records(batch: pa.RecordBatch, schema_json: str) -> pa.BinaryArray | 
 
 
 def encode_data_block(batch: pa.RecordBatch, schema_json: str) -> bytes:
-    """The content of an Avro data block: version, count, and each datum behind its length.
+    """Encode the content of an Avro data block: version, count, and length-prefixed datums.
 
     See docs/format/04-inline-logs.md, "Contents".
 
@@ -64,7 +64,7 @@ def encode_data_block(batch: pa.RecordBatch, schema_json: str) -> bytes:
 
 
 def _parts(batch: pa.RecordBatch, schema_json: str) -> Iterator[pa.BinaryArray]:
-    """Datums of some rows after the other."""
+    """Yield the datums part by part."""
     plan = record_plan(schema_json, "Avro schema")
     rows = fit(batch, plan.schema)
     step = max(1, min(_PART_ROWS, _PART_BYTES * len(batch) // max(batch.nbytes, 1)))

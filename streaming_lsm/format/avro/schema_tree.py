@@ -1,4 +1,8 @@
-"""Avro schemas as trees that both directions of the codec walk: what a value is made of, and its Arrow type."""
+"""Parse Avro schemas into trees of nodes, which the decoder and the encoder traverse.
+
+A *node* is one Avro type with its Arrow type; a node without Arrow type is skipped. A *record plan* has the nodes of a
+record's fields and the columns to decode.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +25,16 @@ _OF_ANY_SIZE = frozenset({"int", "long", "string", "bytes", "enum"})
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A type of an Avro schema.
+    """Type in an Avro schema.
 
     Attributes:
         kind: its Avro name: a primitive, ``fixed``, ``enum``, ``array``, ``map``, ``record`` or ``union``.
-        path: where it stands, as ``column.child``, for messages.
-        least: bytes that a value takes at least.
-        size: bytes that every value takes, or None if they differ.
-        arrow: type of the values; None for one that is only walked over.
+        path: path in the schema, as ``column.child``, for messages.
+        least: minimum size of a value in bytes.
+        size: size of every value in bytes; None if it varies.
+        arrow: Arrow type of the values; None if they are skipped.
         children: fields of a record, branches of a union, the items of an array or map.
-        repeats: whether it is an array or map, or has one inside.
+        repeats: whether it is an array or map, or contains one.
     """
 
     kind: str
@@ -44,12 +48,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class RecordPlan:
-    """How the records of a schema are walked.
+    """Plan for decoding or encoding records.
 
     Attributes:
-        fields: all of them, in the order of the bytes; those without an Arrow type are walked over.
-        schema: the columns that are decoded, in the order asked for.
-        places: for each of these the index of its field.
+        fields: all fields, in the order of the encoding; fields without an Arrow type are skipped.
+        schema: the columns to decode, in the requested order.
+        places: for each column the index of its field.
     """
 
     fields: tuple[Node, ...]
@@ -58,16 +62,16 @@ class RecordPlan:
 
 
 def record_plan(avro: str, source: str, columns: Sequence[str] | None = None) -> RecordPlan:
-    """Plan for records of a schema.
+    """Build the plan for the records of a schema.
 
     Args:
         avro: Avro JSON.
-        source: the file it was found in, for the error.
-        columns: those to decode, all by default; ones that the schema lacks are left out.
+        source: the file that holds it, for messages.
+        columns: columns to decode, all by default; columns that the schema does not have are ignored.
 
     Raises:
         SchemaError: not an Avro record.
-        UnsupportedTable: a column has a type that this package does not read.
+        UnsupportedTable: a column has a type that is not supported.
     """
     try:
         return _record_plan(avro, None if columns is None else tuple(columns))
@@ -87,12 +91,12 @@ def _record_plan(avro: str, columns: tuple[str, ...] | None) -> RecordPlan:
 
 
 def node(avro: Any, path: str, arrow: Any) -> Node:
-    """The tree of a type.
+    """Build the tree of a type.
 
     Args:
-        avro: its JSON, as `resolved_avro` gives it.
+        avro: its JSON, as returned by `resolved_avro`.
         path: the column.
-        arrow: the `pa.DataType` that `arrow_fields` says for it; None if it is only walked over.
+        arrow: the `pa.DataType` from `arrow_fields`; None if values are skipped.
 
     Raises:
         SchemaError: not an Avro type, or items of an array that take no bytes.

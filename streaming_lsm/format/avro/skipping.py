@@ -1,4 +1,4 @@
-"""Walking over Avro values without decoding them: skipped columns, and where the items of arrays and maps lie."""
+"""Skip Avro values without decoding them, and find the items of arrays and maps."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from streaming_lsm.format.avro.schema_tree import Node
 
 _MAX_BLOCKS = 10_000
 _MAX_NOTED = 16
-# Following the chain of one datum's items costs about as much as moving over this many items of all datums. It may
-# fail, and cost more, where items have items inside: how many these are is not believed while guessing.
+# Following the chain of one datum's items costs about as much as skipping this many items in all datums. It may fail
+# and cost more for nested items, because speculative reads reject large item counts.
 _CHAIN_COST = 8
 _DOUBTFUL_CHAIN_COST = 500
 
 
 def skip(node: Node, cursor: Cursor) -> None:
-    """Move over one value of each datum.
+    """Skip one value of each datum.
 
     Raises:
-        CorruptFileError: a value is not of the node's type, or not inside its datum.
+        CorruptFileError: a value is not of the node's type, or exceeds its datum.
     """
     if node.size is not None:
         cursor.move(cursor.at + node.size, node.path)
@@ -55,20 +55,20 @@ def _skip_union(node: Node, cursor: Cursor) -> None:
 
 
 def items(node: Node, cursor: Cursor, *, jump: bool = False, chain: bool = False) -> tuple[Int64s, Cursor]:
-    """Move over an array or map of each datum, and find its items.
+    """Skip an array or map of each datum, and find its items.
 
     Args:
         node: the array or map.
         cursor: the datums.
-        jump: whether blocks that tell their size in bytes may be left out.
-        chain: whether items that have items inside are known to have few of them.
+        jump: whether blocks with a size in bytes may be skipped without returning their items.
+        chain: whether nested items are known to be few.
 
     Returns:
-        which of the cursor's datums each item belongs to, int64 (items,), ascending; a cursor over the items in that
-        order, each with its own end.
+        index of the cursor's datum for each item, int64 (items,), ascending; a cursor over the items in that order,
+        each with its own end.
 
     Raises:
-        CorruptFileError: an item is not of the node's type, or not inside its datum.
+        CorruptFileError: an item is not of the node's type, or exceeds its datum.
     """
     item = node.children[0]
     cost = _CHAIN_COST if chain or not item.repeats else _DOUBTFUL_CHAIN_COST
@@ -105,7 +105,7 @@ def items(node: Node, cursor: Cursor, *, jump: bool = False, chain: bool = False
 
 
 def _block(node: Node, cursor: Cursor) -> tuple[Int64s, Int64s]:
-    """Move over the head of a block: its number of items, and its bytes where it tells them, else 0, int64 (n,)."""
+    """Read the head of a block: its number of items, and its size in bytes, or 0 if not given, int64 (n,) each."""
     counts, sizes = cursor.longs(node.path), np.zeros(len(cursor), np.int64)
     if len(counts) and counts.min() < 0:
         places = np.flatnonzero(counts < 0)
@@ -116,7 +116,7 @@ def _block(node: Node, cursor: Cursor) -> tuple[Int64s, Int64s]:
     room = (cursor.end - cursor.at) // node.children[0].least
     wrong = (counts < 0) | (counts > room)
     if cursor.dead is not None:
-        wrong |= counts > _MAX_NOTED  # a guess is not worth a long walk
+        wrong |= counts > _MAX_NOTED  # limits the work of a wrong guess
     if wrong.any():
         cursor.refuse(wrong, node.path, "has more items than bytes for them")
         counts[wrong] = 0
@@ -124,7 +124,7 @@ def _block(node: Node, cursor: Cursor) -> tuple[Int64s, Int64s]:
 
 
 def _items_of_block(item: Node, cursor: Cursor, counts: Int64s, cost: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Move over `counts` items of each datum: which datum each is of, where it begins and ends, int64 (items,)."""
+    """Skip `counts` items of each datum; return the datum, start and end of each item, int64 (items,) each."""
     if item.size is not None:
         lane = np.repeat(np.arange(len(counts)), counts)
         nth = np.arange(len(lane)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -154,14 +154,14 @@ def _items_of_block(item: Node, cursor: Cursor, counts: Int64s, cost: int) -> tu
 
 
 def _last_step(counts: Int64s, cost: int) -> int:
-    """How many items to move over in all datums at once, before the chains of those that have more are followed."""
+    """Return the number of items to skip in all datums at once; longer arrays are then followed as chains."""
     steps = np.unique(np.append(counts, 0))
     left = len(counts) - np.searchsorted(np.sort(counts), steps, "right")
     return int(steps[np.argmin(steps + cost * left)])
 
 
 def item_places(item: Node, cursor: Cursor, count: int) -> Int64s:
-    """Where `count` items that lie end to end begin, and where the last one ends, int64 (count + 1,).
+    """Find the positions of `count` items that lie end to end, and the end of the last one, int64 (count + 1,).
 
     Args:
         item: their type.
@@ -169,12 +169,12 @@ def item_places(item: Node, cursor: Cursor, count: int) -> Int64s:
         count: at least 1.
 
     Raises:
-        CorruptFileError: an item is not of that type, or not inside the datum.
+        CorruptFileError: an item is not of that type, or exceeds the datum.
     """
     step, stop = _steps(item, cursor), int(cursor.end[0])
     found = follow(step, int(cursor.at[0]), stop, count)
     singly = 1
-    while len(found) <= count:  # corrupt, which the next step finds out, or more than is believed while guessing
+    while len(found) <= count:  # a corrupt item, which the next step reports, or a count above the limit of guesses
         walked = [found]
         for _ in range(min(singly, count + 1 - len(found))):
             cursor.at = walked[-1][-1:].copy()

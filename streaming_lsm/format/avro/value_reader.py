@@ -1,4 +1,4 @@
-"""Avro values of many datums as Arrow arrays."""
+"""Decode the Avro values of many datums to Arrow arrays."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _ASCII = 0x80
 
 
 def read(node: Node, cursor: Cursor) -> Array:
-    """The next value of each datum, in the node's Arrow type, and move over it.
+    """Decode the next value of each datum in the node's Arrow type, and advance the cursor.
 
     Raises:
-        CorruptFileError: a value is not of the node's type, or not inside its datum.
+        CorruptFileError: a value is not of the node's type, or exceeds its datum.
     """
     return _READERS[node.kind](node, cursor)
 
 
 def read_record(fields: tuple[Node, ...], cursor: Cursor) -> list[Array]:
-    """The fields that have an Arrow type, in the order of the bytes; the others are walked over."""
+    """Decode the fields with an Arrow type, in the order of the encoding; skip the others."""
     found = []
     for field in fields:
         if field.arrow is None:
@@ -88,7 +88,7 @@ def _of_bytes(node: Node, cursor: Cursor, begin: Int64s, end: Int64s) -> Array:
     if pa.types.is_decimal(node.arrow):
         values, wrong = decimals_of_bytes(cursor.stretch, begin, end, node.arrow.precision)
         if wrong.any():
-            cursor.refuse(wrong, node.path, f"is no decimal of {node.arrow.precision} digits")
+            cursor.refuse(wrong, node.path, f"is not a decimal of {node.arrow.precision} digits")
         return array_of(node.arrow, len(begin), [None, values])
     found = gather(cursor.stretch.data, begin, end)
     return _text(node, cursor, found) if node.kind == "string" else found
@@ -101,7 +101,7 @@ def _text(node: Node, cursor: Cursor, found: pa.BinaryArray) -> Array:
     try:
         return found.cast(pa.string())
     except pa.ArrowInvalid:
-        wrong = np.array([not _is_text(value) for value in found])  # the way out, so at most once
+        wrong = np.array([not _is_text(value) for value in found])  # only on the error path
         cursor.refuse(wrong, node.path, "is not UTF-8")
         raise
 
@@ -132,7 +132,7 @@ def _union(node: Node, cursor: Cursor) -> Array:
 
 
 def _spread(values: Array, has: Flags, places: Int64s) -> Array:
-    """The values at `places`, where `has` is True; null elsewhere."""
+    """Take the values at `places` where `has` is True; null elsewhere."""
     kind = values.type
     if pa.types.is_primitive(kind) and kind.bit_width >= 32 and not values.null_count:
         width = kind.bit_width // 8

@@ -1,4 +1,7 @@
-"""Arrow values as the bytes of their Avro datums: pieces per row, put together row by row at the end."""
+"""Encode Arrow values as Avro: one piece per value and row.
+
+A *piece* has some bytes of the datum of each row; `joined` concatenates the pieces of each row to its datum.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ from streaming_lsm.format.avro.varints import write_varints
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A few bytes per row.
+    """Up to w bytes per row.
 
     Attributes:
         data: uint8 (rows, w).
-        keep: which of them count, bool (rows, w).
-        lengths: how many do, int64 (rows,).
+        keep: flags of the bytes that are used, bool (rows, w).
+        lengths: number of used bytes, int64 (rows,).
     """
 
     data: UInt8s
@@ -33,11 +36,11 @@ class Cells:
 
 
 Piece: TypeAlias = "Cells | pa.BinaryArray"
-"""The bytes that each row gets next; an array has no nulls."""
+"""The next bytes of each row; an array has no nulls."""
 
 
 def encode_fields(fields: Sequence[Node], columns: Sequence[Array]) -> list[Piece]:
-    """Pieces of records, whose fields have the given values.
+    """Encode the fields of records.
 
     Raises:
         SchemaError: a value does not fit its field.
@@ -46,10 +49,10 @@ def encode_fields(fields: Sequence[Node], columns: Sequence[Array]) -> list[Piec
 
 
 def encode(node: Node, values: Array) -> list[Piece]:
-    """Pieces of values of one type.
+    """Encode values of one type.
 
     Raises:
-        SchemaError: a null where the schema has none, or bytes that do not fit a fixed size.
+        SchemaError: a null in a type that is not nullable, or bytes that do not fit a fixed size.
     """
     if values.null_count and node.kind not in ("union", "null"):
         raise SchemaError(f"column {node.path!r} has nulls, the Avro schema has none there")
@@ -57,7 +60,7 @@ def encode(node: Node, values: Array) -> list[Piece]:
 
 
 def joined(pieces: Sequence[Piece], rows: int) -> pa.BinaryArray:
-    """The pieces of each row, one behind the other."""
+    """Concatenate the pieces of each row."""
     arrays: list[pa.BinaryArray] = []
     cells: list[Cells] = []
     for piece in pieces:
@@ -75,12 +78,12 @@ def joined(pieces: Sequence[Piece], rows: int) -> pa.BinaryArray:
 
 
 def number(value: int) -> bytes:
-    """The bytes of one number."""
+    """Encode one number as a varint."""
     return write_varints(np.array([value], np.int64))[0].tobytes()
 
 
 def constant(rows: int, value: bytes) -> Cells:
-    """The same bytes for every row."""
+    """Repeat the same bytes for every row."""
     return _whole(np.broadcast_to(np.frombuffer(value, np.uint8), (rows, len(value))))
 
 
@@ -97,7 +100,7 @@ def _packed(cells: Sequence[Cells]) -> pa.BinaryArray:
 
 
 def spread(piece: Piece, places: Int64s, rows: int) -> Piece:
-    """A piece whose rows come to stand at `places` among `rows`; the others get no bytes."""
+    """Scatter the rows of a piece to `places` among `rows` rows; the others get no bytes."""
     if isinstance(piece, Cells):
         data, keep = np.zeros((rows, piece.data.shape[1]), np.uint8), np.zeros((rows, piece.data.shape[1]), np.bool_)
         lengths = np.zeros(rows, np.int64)

@@ -1,4 +1,4 @@
-"""Avro's variable-length numbers, many at once: zigzag, seven bits a byte, the low ones first."""
+"""Read and write Avro varints, many at once: zigzag, seven bits per byte, low bits first."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from streaming_lsm.arrow.columns import Flags, Int64s, UInt8s
 UInt64s = npt.NDArray[np.uint64]
 
 PAD = 16
-"""Bytes that may be read past the end of a `Stretch`."""
+"""Bytes of padding that may be read past the end of a `Stretch`."""
 
 _LAST_OF_NINE = 8
 _LAST_OF_TEN = 9
 _CONTINUED = np.uint64(0x8080808080808080)
-# Which bits stay and which move down, so that groups of 7 become groups of 14, then of 28, then of 56.
+# Masks and shifts that merge groups of 7 bits into groups of 14, then of 28, then of 56.
 _GROUPS = (
     (np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00), np.uint64(1)),
     (np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000), np.uint64(2)),
@@ -28,12 +28,12 @@ _ONE = np.uint64(1)
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Bytes to read from, with `PAD` zeros behind them, and views that read whole words at any byte.
+    """Bytes followed by `PAD` zeros, and views that read words at any byte offset.
 
     Attributes:
         data: uint8 (bytes + PAD,).
-        words: little-endian uint64 (bytes + PAD - 7,); item i lies in bytes i to i + 7.
-        halves: little-endian uint32 (bytes + PAD - 3,); item i lies in bytes i to i + 3.
+        words: little-endian uint64 (bytes + PAD - 7,); item i has bytes i to i + 7.
+        halves: little-endian uint32 (bytes + PAD - 3,); item i has bytes i to i + 3.
     """
 
     data: UInt8s
@@ -42,7 +42,7 @@ class Stretch:
 
     @classmethod
     def copy_of(cls, content: UInt8s) -> Stretch:
-        """A stretch with the bytes of `content`, uint8 (bytes,)."""
+        """Copy the bytes of `content`, uint8 (bytes,)."""
         data = np.zeros(len(content) + PAD, np.uint8)
         data[: len(content)] = content
         words = np.ndarray((len(data) - 7,), "<u8", data, 0, (1,))
@@ -50,15 +50,15 @@ class Stretch:
 
 
 def read_varints(stretch: Stretch, at: Int64s) -> tuple[Int64s, Int64s, Flags | None]:
-    """Numbers that begin at the given bytes.
+    """Read the numbers at the given positions.
 
     Args:
         stretch: the bytes.
         at: int64 (n,), each at most the number of bytes without the padding.
 
     Returns:
-        values int64 (n,); the bytes that follow, int64 (n,); where there is no number of at most 64 bits, bool (n,),
-        or None for nowhere.
+        values, int64 (n,); positions after them, int64 (n,); flags of positions without a number of at most 64 bits,
+        bool (n,), or None if all have one.
     """
     first = stretch.data[at]
     if not len(first) or first.max() < 0x80:
@@ -76,7 +76,7 @@ def read_varints(stretch: Stretch, at: Int64s) -> tuple[Int64s, Int64s, Flags | 
 def _read_long(stretch: Stretch, at: Int64s) -> tuple[Int64s, Int64s, Flags | None]:
     words = stretch.words[at]
     last = ~words & _CONTINUED
-    last &= -last  # the highest bit of the first byte that ends a number; 0 if none of the eight does
+    last &= -last  # the high bit of the first byte that ends a number; 0 if none of the eight bytes does
     below = last - _ONE
     words &= last | below
     widths = (np.bitwise_count(below).astype(np.int64) + 1) >> 3
@@ -90,7 +90,7 @@ def _read_long(stretch: Stretch, at: Int64s) -> tuple[Int64s, Int64s, Flags | No
 
 
 def _read_longest(stretch: Stretch, at: Int64s, where: Int64s, words: UInt64s, widths: Int64s) -> Flags | None:
-    """Take the ninth and tenth byte into `words` and `widths` at the places `where`."""
+    """Add the ninth and tenth byte to `words` and `widths` at the indices `where`."""
     ninth = stretch.data[at[where] + _LAST_OF_NINE].astype(np.uint64)
     tenth = stretch.data[at[where] + _LAST_OF_TEN].astype(np.uint64)
     ten = ninth >= 0x80
@@ -105,10 +105,10 @@ def _read_longest(stretch: Stretch, at: Int64s, where: Int64s, words: UInt64s, w
 
 
 def write_varints(values: Int64s) -> tuple[UInt8s, Flags, Int64s]:
-    """Bytes of numbers, in as many columns as the longest needs.
+    """Encode numbers, in as many columns as the longest one needs.
 
     Returns:
-        uint8 (n, w); which of them belong to the number, bool (n, w); how many these are, int64 (n,).
+        uint8 (n, w); flags of the bytes that belong to the number, bool (n, w); their count, int64 (n,).
     """
     rest = ((values << 1) ^ (values >> 63)).view(np.uint64)
     width = max(1, -(-int(rest.max(initial=np.uint64(0))).bit_length() // 7))

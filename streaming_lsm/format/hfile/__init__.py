@@ -1,1 +1,1 @@
-"""HFiles, version 3: reader, writer, blocks, trailer."""
+"""Read and write HFiles of version 3."""

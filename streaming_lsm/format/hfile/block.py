@@ -1,4 +1,7 @@
-"""Blocks of an HFile: header, compressed payload, checksums (docs/format/07-index-and-metadata.md, "HFile")."""
+"""Read and write HFile blocks: header, compressed payload, checksums.
+
+See docs/format/07-index-and-metadata.md, "HFile".
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,12 @@ checksum type, bytes per checksum, size on disk with this header and without che
 _NO_CHECKSUM, _CRC32, _CRC32C = 0, 1, 2
 _BYTES_PER_CHECKSUM = 16384
 _LEAST_BYTES_PER_CHECKSUM, _MAX_BYTES_PER_CHECKSUM = 128, 1 << 20
-# Encoded data blocks are an option of HBase that Hudi never sets; only their magic is known here.
+# Magic of encoded data blocks, an option of HBase that Hudi never sets; they are not supported.
 _ENCODED_DATA = b"DATABLKE"
 
 
 class Codec(IntEnum):
-    """Compression of all blocks of a file; the ids of the trailer."""
+    """Compression codec of all blocks of a file; values are the ids in the trailer."""
 
     LZO = 0
     GZIP = 1
@@ -44,10 +47,10 @@ class Codec(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block that was read.
+    """Block of an HFile.
 
     Attributes:
-        payload: uncompressed.
+        payload: uncompressed content.
         end: offset of the byte after the block.
     """
 
@@ -56,10 +59,10 @@ class Block:
 
 
 def supported_codec(number: int, source: str) -> Codec:
-    """The codec of a trailer.
+    """Return the codec of an id in a trailer.
 
     Raises:
-        UnsupportedTable: Hudi 1.2 reads GZIP and NONE only, and so do we.
+        UnsupportedTable: the codec is not GZIP or NONE, the codecs that Hudi 1.2 reads.
     """
     if number in (Codec.GZIP, Codec.NONE):
         return Codec(number)
@@ -72,13 +75,13 @@ def read_block(data: memoryview, offset: int, limit: int, magic: bytes, codec: C
 
     Args:
         data: the whole file.
-        offset: where the block begins.
-        limit: offset that the block must not pass.
-        magic: the kind that is expected here.
+        offset: start of the block.
+        limit: offset that the block must not exceed.
+        magic: expected magic.
 
     Raises:
-        CorruptFileError: another kind of block, sizes beyond the file, a wrong checksum, or a payload that does not
-            uncompress to the size promised.
+        CorruptFileError: another magic, sizes beyond the file, a wrong checksum, or a payload that does not uncompress
+            to the size in the header.
         UnsupportedTable: an encoded data block.
     """
     if not 0 <= offset <= limit - HEADER.size:
@@ -98,7 +101,7 @@ def read_block(data: memoryview, offset: int, limit: int, magic: bytes, codec: C
 
 
 def write_block(magic: bytes, payload: bytes, codec: Codec, previous: int = -1) -> bytes:
-    """A block as Hudi writes it: checksum type NULL, with four zero bytes for each piece that it would cover."""
+    """Encode a block like Hudi: checksum type NULL, and four zero bytes in place of each checksum."""
     packed = _gzip(payload) if codec is Codec.GZIP else payload
     stored = HEADER.size + len(packed)
     checksums = bytes(4 * -(-stored // _BYTES_PER_CHECKSUM))
@@ -108,12 +111,12 @@ def write_block(magic: bytes, payload: bytes, codec: Codec, previous: int = -1) 
 
 
 def corrupt(source: str, offset: int, why: str) -> CorruptFileError:
-    """The error for bytes at `offset` that are not as the format says."""
+    """Create the error for bytes at `offset` that violate the format."""
     return CorruptFileError(f"{source}: HFile at offset {offset}: {why}; restore the file")
 
 
 def _verify(covered: memoryview, stored: bytes, kind: tuple[int, int], offset: int, source: str) -> None:
-    """Compare checksums; each covers the next piece of header and payload."""
+    """Verify the checksums, each of which covers the next piece of header and payload."""
     checksum, piece = kind
     if checksum not in (_CRC32, _CRC32C):
         raise corrupt(source, offset, f"checksum type {checksum}")
@@ -135,7 +138,7 @@ def _uncompressed(packed: memoryview, size: int, codec: Codec, offset: int, sour
     else:
         stream = zlib.decompressobj(31)
         try:
-            # One byte more than promised: enough to see a stream that holds more, without giving it the room.
+            # One byte more than expected detects an oversized stream without uncompressing all of it.
             payload = stream.decompress(packed, size + 1)
         except zlib.error as error:
             raise corrupt(source, offset, f"the block does not uncompress ({error})") from None
@@ -147,7 +150,7 @@ def _uncompressed(packed: memoryview, size: int, codec: Codec, offset: int, sour
 
 
 def _gzip(payload: bytes) -> bytes:
-    """A gzip stream with the header that Java writes: no time, operating system unknown."""
+    """Compress to a gzip stream with Java's header: no time, operating system unknown."""
     stream = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, -zlib.MAX_WBITS)
     body = stream.compress(payload) + stream.flush()
     tail = struct.pack("<II", zlib.crc32(payload), len(payload))

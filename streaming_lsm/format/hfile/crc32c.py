@@ -1,4 +1,4 @@
-"""CRC-32C, the checksum of HBase's blocks, over many pieces of bytes at once.
+"""Compute CRC-32C, the checksum of HBase's blocks, of many pieces of bytes at once.
 
 See docs/format/07-index-and-metadata.md, "HFile".
 """
@@ -18,9 +18,9 @@ UInt32s = NDArray[np.uint32]
 
 
 def crc32c(data: bytes | memoryview, piece_bytes: int) -> UInt32s:
-    """The checksum of each piece of `data`, in order; the last piece may be shorter.
+    """Compute the checksum of each piece of `data`, in order; the last piece may be shorter.
 
-    Pieces are cut into lanes of equal length, which a step of numpy takes forward by one byte together.
+    Pieces are split into *lanes* of equal length; one numpy step processes one byte of all lanes.
     """
     octets = np.frombuffer(data, np.uint8)
     whole = len(octets) // piece_bytes
@@ -36,7 +36,7 @@ def _of_equal_pieces(pieces: NDArray[np.uint8]) -> UInt32s:
     before = -size % _LANE
     padded = np.zeros((count, before + size), np.uint8)
     padded[:, before:] = pieces
-    # Leading zeros leave an empty register empty; a register that starts full is the same as four inverted bytes.
+    # Leading zero bytes keep a zero register zero; an initial register of ones is the same as inverting four bytes.
     padded[:, before : before + 4] ^= 0xFF
     lanes = padded.reshape(count, -1, _LANE)
     table = _table()
@@ -59,7 +59,7 @@ def _table() -> UInt32s:
 
 @functools.cache
 def _lane_tables() -> UInt32s:
-    """What each byte of a register becomes after a lane of zeros: four rows of 256."""
+    """Compute the table that advances each byte of a register by a lane of zeros: four rows of 256."""
     table = _table()
     registers: UInt32s = np.arange(256, dtype=np.uint32) << np.arange(0, 32, 8, dtype=np.uint32)[:, None]
     for _ in range(_LANE):

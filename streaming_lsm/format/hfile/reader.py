@@ -1,10 +1,10 @@
-"""Reading HFiles, version 3: sorted keys with values, as the metadata table stores them.
+"""Read HFiles of version 3: sorted keys with values, the base file format of the metadata table.
 
 See docs/format/07-index-and-metadata.md, "HFile".
 
-Written by Hudi itself (one index level, checksum type NULL) or, in older tables, by HBase (CRC-32C, further levels).
-Nothing in the file is trusted: sizes are checked against the bytes at hand, and no block is taken twice, so that work
-and memory are bounded by what the blocks uncompress to.
+The files are written by Hudi (one index level, checksum type NULL) or, in older tables, by HBase (CRC-32C, several
+index levels). Input is not trusted: sizes are checked against the available bytes, and no block is read twice, so that
+work and memory are bounded by the uncompressed size of the blocks.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from streaming_lsm.format.hfile.trailer import TRAILER_BYTES, Trailer, decode_fi
 
 SCHEMA_ENTRY = "schema"
 KEY_TAIL = b"\x00" + (2**63 - 1).to_bytes(8, "big") + b"\x04"
-"""What follows the row in a key of HBase: no family, the latest time, Put."""
+"""Suffix of an HBase key after the row: no family, the latest time, type Put."""
 
 _ENTRY = struct.Struct(">qi")  # offset and size of a block
 _LENGTHS = struct.Struct(">ii")  # of a cell's key and value
 _ROW = struct.Struct(">h")
 _MAX_LEVELS = 8
-# HBase puts the place of the middle key behind the entries of a root index that leads to other indexes.
+# HBase appends the position of the middle key to a root index that points to other indexes.
 _MIDDLE_KEY_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Pointer:
-    """An index entry: no key of the block is less than `key`; those of the blocks before are not greater."""
+    """Index entry: `key` is not greater than any key of its block, and not less than any key of earlier blocks."""
 
     key: bytes
     offset: int
@@ -53,12 +53,12 @@ class _Pointer:
 
 @dataclass(frozen=True, slots=True)
 class HFile:
-    """An open file: everything but its data blocks has been read and checked.
+    """Open HFile whose trailer, indexes and file info have been read and checked.
 
     Attributes:
         source: name of the file, for messages.
         info: the file info, e.g. ``schema``, ``minRecordKey``.
-        entry_count: entries that the trailer promises; `entries` checks it.
+        entry_count: number of entries according to the trailer, checked by `entries`.
     """
 
     source: str
@@ -79,8 +79,8 @@ class HFile:
             source: name of the file, for messages.
 
         Raises:
-            CorruptFileError: truncated or altered bytes.
-            UnsupportedTable: another version or codec, encrypted, or encoded blocks.
+            CorruptFileError: the bytes are truncated or altered.
+            UnsupportedTable: another version or codec, an encrypted file, or encoded blocks.
         """
         view = memoryview(data)
         trailer = Trailer.decode(view, source)
@@ -117,15 +117,15 @@ class HFile:
             raise CorruptFileError(f"{self.source}: HFile has no readable schema entry; restore the file") from None
 
     def meta(self, name: str) -> bytes | None:
-        """The content of a meta block, e.g. ``bloomFilter``; None if the file has none of this name."""
+        """Read the content of a meta block, e.g. ``bloomFilter``; None if the file has no such block."""
         pointer = self._metas.get(name.encode())
         return None if pointer is None else self._payload(pointer, META)
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values, ascending.
+        """Yield keys and values in ascending order.
 
         Raises:
-            CorruptFileError: on the way, when a block is damaged; at the end, when there were not as many as promised.
+            CorruptFileError: a block is damaged, or, at the end, the number of entries differs from the trailer's.
         """
         last, count = b"", 0
         for pointer in self._blocks:
@@ -140,7 +140,7 @@ class HFile:
             )
 
     def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Values of those keys that the file holds; reads only the blocks where they would be."""
+        """Look up the values of keys; reads only the blocks that may contain them."""
         orders = [([order(pointer.key) for pointer in self._blocks], order) for order in (bytes, _utf16)]
         wanted: dict[int, set[bytes]] = {}
         for key in keys:
@@ -166,7 +166,7 @@ class HFile:
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """The way from the root index to the data blocks."""
+    """Multi-level index, from the root index to the data blocks."""
 
     data: memoryview
     codec: Codec
@@ -174,7 +174,7 @@ class _Index:
     source: str
 
     def data_blocks(self, root: bytes, trailer: Trailer) -> Iterator[_Pointer]:
-        """Entries of all data blocks; blocks ascend in the file, and keys with them."""
+        """Yield the entries of all data blocks, in ascending order of offset and key."""
         levels = trailer.index_levels
         if not 1 <= levels <= _MAX_LEVELS:
             raise CorruptFileError(f"{self.source}: HFile has {levels} index levels; restore the file")
@@ -205,7 +205,7 @@ def _block_of(data: memoryview, pointer: _Pointer, limit: int, magic: bytes, cod
 
 
 def _root_entries(payload: bytes, count: int, behind: int, source: str) -> Iterator[_Pointer]:
-    """Entries of a root or meta index, which has `behind` or no bytes after them."""
+    """Yield the entries of a root or meta index, followed by `behind` bytes or none."""
     at = 0
     for _ in range(count):
         if len(payload) - at <= _ENTRY.size:
@@ -213,7 +213,7 @@ def _root_entries(payload: bytes, count: int, behind: int, source: str) -> Itera
         offset, size = _ENTRY.unpack_from(payload, at)
         length, at = _hadoop_varint(payload, at + _ENTRY.size, source)
         if length > len(payload) - at:
-            raise corrupt(source, offset, f"an index key of {length} bytes, {len(payload) - at} are there")
+            raise corrupt(source, offset, f"an index key of {length} bytes with only {len(payload) - at} left")
         yield _Pointer(payload[at : at + length], offset, size)
         at += length
     if len(payload) - at not in (0, behind):
@@ -221,7 +221,7 @@ def _root_entries(payload: bytes, count: int, behind: int, source: str) -> Itera
 
 
 def _leaf_entries(payload: bytes, offset: int, source: str) -> Iterator[_Pointer]:
-    """Entries of a leaf or intermediate index: count, where each begins and the last ends, entries."""
+    """Yield the entries of a leaf or intermediate index: count, starts of the entries, end of the last, entries."""
     count = int.from_bytes(payload[:4], "big")
     head = 4 * (count + 2)
     if len(payload) < head or count < 1:
@@ -236,7 +236,7 @@ def _leaf_entries(payload: bytes, offset: int, source: str) -> Iterator[_Pointer
 
 
 def _hadoop_varint(payload: bytes, at: int, source: str) -> tuple[int, int]:
-    """A length as Hadoop's WritableUtils write it, and the offset after it."""
+    """Decode a length of Hadoop's WritableUtils; return it and the offset after it."""
     first = payload[at]
     if first < 0x80:
         return first, at + 1
@@ -247,7 +247,7 @@ def _hadoop_varint(payload: bytes, at: int, source: str) -> tuple[int, int]:
 
 
 def _row(key: bytes, offset: int, source: str) -> bytes:
-    """The row of an HBase key; Hudi 1.2 leaves what follows it out of the index."""
+    """Extract the row of an HBase key; Hudi 1.2 writes no key suffix into the index."""
     end = 2 + int.from_bytes(key[:2], "big", signed=True)
     if len(key) < 2 or end < 2 or len(key) - end not in (0, len(KEY_TAIL)):
         raise corrupt(source, offset, f"an index key of {len(key)} bytes with a row that ends at {end}")
@@ -255,7 +255,7 @@ def _row(key: bytes, offset: int, source: str) -> bytes:
 
 
 def _cells(payload: bytes, offset: int, source: str) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a data block."""
+    """Yield the keys and values of a data block."""
     at, end = 0, len(payload)
     while at < end:
         if end - at < _LENGTHS.size + _ROW.size + 1:
@@ -274,10 +274,13 @@ def _cells(payload: bytes, offset: int, source: str) -> Iterator[tuple[bytes, by
 
 
 def _utf16(key: bytes) -> bytes:
-    """The key in the order of Java's strings."""
+    """Convert a key to UTF-16, which has the order of Java's strings."""
     return key.decode(errors="replace").encode("utf-16-be")
 
 
 def _out_of_order(key: bytes, following: bytes) -> bool:
-    """Keys ascend by their bytes; Hudi, which sorts them as Java's strings, means the same but for rare characters."""
+    """Check whether keys descend in both orders: by bytes, and as Java strings, which Hudi sorts.
+
+    The orders differ for characters beyond U+FFFF only.
+    """
     return following < key and _utf16(following) < _utf16(key)

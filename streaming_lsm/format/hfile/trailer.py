@@ -1,4 +1,4 @@
-"""Trailer and file info of an HFile: small protobuf messages at its end.
+"""Encode and decode the trailer and the file info of an HFile, protobuf messages at its end.
 
 See docs/format/07-index-and-metadata.md, "HFile".
 """
@@ -24,17 +24,17 @@ _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """Where the parts of a file are.
+    """Trailer of an HFile: offsets and counts of its parts.
 
     Attributes:
-        file_info_offset: of the file info block.
-        load_on_open_offset: of the root index, which the meta index and the file info follow.
-        uncompressed_bytes: of all data blocks (Hudi puts them where HBase has the size of the index).
+        file_info_offset: offset of the file info block.
+        load_on_open_offset: offset of the root index, which is followed by the meta index and the file info.
+        uncompressed_bytes: size of all data blocks (Hudi uses the field in which HBase has the size of the index).
         data_index_count, meta_index_count: entries of the root index and of the meta index.
         entry_count: entries of all data blocks.
-        index_levels: 1 if the root index leads to data blocks; else there are others between.
-        first_data_offset, last_data_offset: of the first and the last data block.
-        codec: id of the compression.
+        index_levels: 1 if the root index points to data blocks; more with intermediate indexes.
+        first_data_offset, last_data_offset: offsets of the first and the last data block.
+        codec: id of the compression codec.
     """
 
     file_info_offset: int
@@ -50,10 +50,10 @@ class Trailer:
 
     @classmethod
     def decode(cls, data: memoryview, source: str) -> Trailer:
-        """Read the last `TRAILER_BYTES` of a file.
+        """Decode the last `TRAILER_BYTES` of a file.
 
         Raises:
-            CorruptFileError: they are not a trailer, or lack what a reader needs.
+            CorruptFileError: the bytes are not a trailer, or required fields are missing.
             UnsupportedTable: another major version, or an encrypted file.
         """
         if len(data) < TRAILER_BYTES:
@@ -68,11 +68,11 @@ class Trailer:
             raise UnsupportedTable(f"{source}: HFile is encrypted, which is not read; rewrite it without encryption")
         values = {name: value for name, n in _NUMBERS.items() if isinstance(value := found.get(n, 0), int)}
         if len(values) < len(_NUMBERS) or _REQUIRED - found.keys():
-            raise _corrupt(source, f"trailer has the fields {sorted(found)}, which lack some or have other types")
+            raise _corrupt(source, f"trailer has the fields {sorted(found)}: some are missing or have other types")
         return cls(**values)
 
     def encode(self) -> bytes:
-        """The trailer as Hudi writes it."""
+        """Encode the trailer like Hudi."""
         fields: dict[int, int | bytes] = {number: getattr(self, name) for name, number in _NUMBERS.items()}
         message = _message(sorted((fields | {_COMPARATOR_FIELD: _COMPARATOR}).items()))
         head = _MAGIC + _varint(len(message)) + message
@@ -95,10 +95,10 @@ _REQUIRED = {1, 2, 5, 6, 7, 8, 12}
 
 
 def decode_file_info(payload: bytes, source: str) -> dict[str, bytes]:
-    """Names and values of a file info block.
+    """Decode the names and values of a file info block.
 
     Raises:
-        CorruptFileError: the payload is not the message it should be, to the last byte.
+        CorruptFileError: the payload is not exactly one file info message.
     """
     if not payload.startswith(_INFO_MAGIC):
         raise _corrupt(source, f"file info begins with {payload[:4]!r}")
@@ -121,7 +121,7 @@ def decode_file_info(payload: bytes, source: str) -> dict[str, bytes]:
 
 
 def encode_file_info(info: Mapping[str, bytes]) -> bytes:
-    """The payload of a file info block, entries in the order given."""
+    """Encode the payload of a file info block, with entries in the given order."""
     pairs = [(1, _message([(1, name.encode()), (2, value)])) for name, value in info.items()]
     message = _message(pairs)
     return _INFO_MAGIC + _varint(len(message)) + message
@@ -132,25 +132,25 @@ def _corrupt(source: str, why: str) -> CorruptFileError:
 
 
 def _read_varint(data: bytes, at: int, source: str) -> tuple[int, int]:
-    """A number of up to 64 bits, and the offset after it."""
+    """Decode a varint of up to 64 bits; return it and the offset after it."""
     value = 0
     for count, byte in enumerate(data[at : at + 10]):
         value |= (byte & 0x7F) << 7 * count
         if byte < 0x80:
             return value & _64_BITS, at + count + 1
-    raise _corrupt(source, "has a number without an end")
+    raise _corrupt(source, "has a varint of more than 64 bits")
 
 
 def _delimited(data: bytes, source: str) -> tuple[bytes, int]:
-    """A message after its length, and the offset after it."""
+    """Return a length-prefixed message and the offset after it."""
     size, at = _read_varint(data, 0, source)
     if size > len(data) - at:
-        raise _corrupt(source, f"promises a message of {size} bytes, {len(data) - at} are there")
+        raise _corrupt(source, f"has a message of {size} bytes with only {len(data) - at} left")
     return data[at : at + size], at + size
 
 
 def _fields(message: bytes, source: str) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field; fixed-size values as bytes."""
+    """Yield the number and value of each field; fixed-size values as bytes."""
     at = 0
     while at < len(message):
         tag, at = _read_varint(message, at, source)
@@ -166,7 +166,7 @@ def _fields(message: bytes, source: str) -> Iterator[tuple[int, int | bytes]]:
         else:
             raise _corrupt(source, f"has a field of wire type {wire}")
         if size > len(message) - at:
-            raise _corrupt(source, f"promises a field of {size} bytes, {len(message) - at} are there")
+            raise _corrupt(source, f"has a field of {size} bytes with only {len(message) - at} left")
         yield number, message[at : at + size]
         at += size
 

@@ -1,4 +1,4 @@
-"""Writing HFiles, laid out as Hudi 1.2 lays them out (docs/format/07-index-and-metadata.md, "HFile")."""
+"""Write HFiles with the layout of Hudi 1.2 (docs/format/07-index-and-metadata.md, "HFile")."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from streaming_lsm.format.hfile.trailer import Trailer, encode_file_info
 from streaming_lsm.keys.bucket import java_string_hash
 
 BLOCK_BYTES = 64 * 1024
-"""Uncompressed bytes of a data block. Hudi's own default is 1 MiB, but its reader up to 1.2 takes the checksums of a
-block for part of its content and drops as many bytes of cells from the end: 4 for each 16 KiB on disk. With this size
-that is less than the smallest cell."""
+"""Uncompressed size of a data block in bytes. Hudi's default is 1 MiB, but its reader up to 1.2 counts the checksums of
+a block as content and drops as many bytes from the end of the cells: 4 for each 16 KiB on disk. With this size the
+dropped bytes are fewer than those of the smallest cell."""
 
 BLOOM_META = "bloomFilter"
 COMPRESSIONS = {"gzip": Codec.GZIP, "none": Codec.NONE}
@@ -43,20 +43,20 @@ def write_hfile(
     compression: str = "gzip",
     bloom: BloomFilter | None = None,
 ) -> bytes:
-    """A whole HFile.
+    """Encode an HFile.
 
     Args:
         entries: keys (UTF-8) and values, keys strictly ascending by their bytes.
         schema_json: Avro JSON of the values.
-        created_ms: epoch milliseconds that the file says it was made at.
-        extra_info: further entries of the file info; none of those that every file has.
-        block_bytes: uncompressed size that a data block passes only with a single entry; see `BLOCK_BYTES`.
+        created_ms: creation time in the file info, epoch milliseconds.
+        extra_info: further entries of the file info, other than those of every file.
+        block_bytes: limit of a data block's uncompressed size, exceeded only by single entries; see `BLOCK_BYTES`.
         compression: ``gzip`` or ``none``.
-        bloom: filter over the keys, which base files have; brings the first and the last key with it.
+        bloom: bloom filter over the keys, for base files; adds the first and the last key to the file info.
 
     Raises:
         RecordError: an empty key, or a key or value too long for the format.
-        ValueError: keys out of order, an unknown compression, or an entry of `extra_info` that the writer makes.
+        ValueError: keys out of order, an unknown compression, or an entry of `extra_info` that the writer sets itself.
     """
     if compression not in COMPRESSIONS:
         raise ValueError(f"HFile compression {compression!r}: expected one of {', '.join(COMPRESSIONS)}")
@@ -70,7 +70,7 @@ def write_hfile(
 
 @dataclass(slots=True)
 class _Layout:
-    """The blocks so far and what index, file info and trailer say of them."""
+    """Blocks written so far, and the values of the index, file info and trailer."""
 
     codec: Codec
     parts: list[bytes] = field(default_factory=list)
@@ -86,7 +86,7 @@ class _Layout:
     last_key: bytes = b""
 
     def add(self, block: bytes) -> bytes:
-        """Append a block; its place and size as they stand in an index."""
+        """Append a block; return its offset and size, encoded for an index."""
         pointer = _POINTER.pack(self.offset, len(block))
         self.parts.append(block)
         self.offset += len(block)
@@ -105,7 +105,7 @@ class _Layout:
         self.metas += 1
 
     def count(self, key: bytes, value: bytes) -> None:
-        """Take note of an entry, after checking it."""
+        """Check an entry, and add it to the counts."""
         if not 1 <= len(key) <= _MAX_KEY_BYTES or len(value) > _MAX_VALUE_BYTES:
             raise RecordError(
                 f"HFile entry {key!r:.80} of {len(key)} and {len(value)} bytes: a key has 1 to {_MAX_KEY_BYTES}, "
@@ -119,7 +119,7 @@ class _Layout:
         self.value_bytes += len(value)
 
     def finish(self, info: Mapping[str, bytes]) -> bytes:
-        """The section that is loaded on opening, and the trailer."""
+        """Append the load-on-open section and the trailer; return the file."""
         load_on_open = self.offset
         self.add(write_block(ROOT_INDEX, bytes(self.data_index), self.codec))
         self.add(write_block(ROOT_INDEX, bytes(self.meta_index), self.codec))
@@ -143,7 +143,7 @@ class _Layout:
 def _data_blocks(
     entries: Iterable[tuple[bytes, bytes]], block_bytes: int, layout: _Layout
 ) -> Iterator[tuple[bytes, bytes]]:
-    """First key and payload of each data block."""
+    """Yield the first key and the payload of each data block."""
     first_key, payload = b"", bytearray()
     for key, value in entries:
         layout.count(key, value)
@@ -176,14 +176,14 @@ def _file_info(
     }
     taken = info.keys() & extra.keys()
     if taken:
-        raise ValueError(f"HFile info {', '.join(sorted(taken))}: the writer makes this entry itself")
+        raise ValueError(f"HFile info {', '.join(sorted(taken))}: the writer sets this entry itself")
     return _in_the_order_of_a_hash_map(info | dict(extra))
 
 
 def _in_the_order_of_a_hash_map(info: dict[str, bytes]) -> dict[str, bytes]:
-    """Entries in the order in which Hudi comes upon them: that of the buckets of Java's HashMap.
+    """Sort entries by the iteration order of Java's HashMap, in which Hudi writes them.
 
-    No reader needs it; with it files compare byte for byte.
+    Readers do not need this order; it makes files identical to Hudi's, byte for byte.
     """
     capacity = 16
     while len(info) > capacity * 3 // 4:
@@ -194,7 +194,7 @@ def _in_the_order_of_a_hash_map(info: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def _hadoop_varint(value: int) -> bytes:
-    """A length as Hadoop's WritableUtils write it."""
+    """Encode a length like Hadoop's WritableUtils."""
     if value < 0x80:
         return bytes([value])
     digits = value.to_bytes((value.bit_length() + 7) // 8, "big")

@@ -1,1 +1,1 @@
-"""Log files: footers of native ones, blocks of inline ones, delete blocks."""
+"""Encode and decode log files: footers of native logs, blocks of inline logs, delete blocks."""

@@ -1,7 +1,8 @@
-"""Content of delete blocks: keys and ordering values of deleted records (docs/format/04-inline-logs.md, "Contents").
+"""Encode and decode delete blocks: keys and ordering values of deleted records.
 
-The deletes are items of one Avro array, and only an item tells where the next one begins. They are found as
-`chains.follow` does it, from many places at once, and then decoded together; nothing runs once per delete.
+See docs/format/04-inline-logs.md, "Contents". The deletes are the items of one Avro array; `item_chains.follow` finds
+their positions, then all are decoded together, without per-delete work. A *wrapper* is an Avro record around one
+ordering value; several ordering fields are a *tuple*, an array of wrappers, and one field is a *lone* wrapper.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _WRITTEN: tuple[tuple[_IsType, str], ...] = (
     (_is.is_timestamp, "LongWrapper"),
     (_is.is_decimal128, "DecimalWrapper"),
 )
-# A long in a timestamp's field counts the field's own units.
+# A long in a timestamp field is in the unit of that field.
 _READ: dict[str, tuple[_IsType, ...]] = {
     "BooleanWrapper": (_is.is_boolean,),
     _INT: (_is.is_int32, _is.is_int64, _is.is_floating, _is.is_date32),
@@ -70,12 +71,12 @@ _READ: dict[str, tuple[_IsType, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Wrappers:
-    """A union of records that wrap one value each.
+    """Union of wrapper records.
 
     Attributes:
-        union: to walk over it.
-        names: of its branches; empty for null.
-        values: what a branch wraps, in its own Arrow type; None for null and for `_ARRAY`.
+        union: node of the union, for skipping it.
+        names: names of its branches; empty for null.
+        values: node of the wrapped value of each branch; None for null and for `_ARRAY`.
     """
 
     union: Node
@@ -85,7 +86,7 @@ class _Wrappers:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The packaged schema of the list, in the parts that are read one after the other."""
+    """Nodes of the packaged schema of the delete list, in the order in which they are read."""
 
     deletes: Node
     key: Node
@@ -96,7 +97,7 @@ class _Layout:
 
 
 def decode_delete_block(content: memoryview | bytes, ordering: Sequence[pa.Field[Any]], source: str) -> pa.RecordBatch:
-    """The deletes of a block (docs/format/04-inline-logs.md, "Contents").
+    """Decode the deletes of a block (docs/format/04-inline-logs.md, "Contents").
 
     Args:
         content: the block's content.
@@ -104,35 +105,35 @@ def decode_delete_block(content: memoryview | bytes, ordering: Sequence[pa.Field
         source: the block, for messages.
 
     Returns:
-        per delete its record key, its partition path, and a column per ordering field in the field's type: null where
-        the delete has no ordering value, which is also what a lone int 0 says.
+        one row per delete: record key, partition path, and a column per ordering field in the field's type; null for a
+        delete without ordering value, which is also the meaning of a lone int 0.
 
     Raises:
-        CorruptFileError: the content is not what the layout says, or an ordering value does not fit its field.
+        CorruptFileError: the content does not match the layout, or an ordering value does not fit its field.
         UnsupportedTable: the deletes are serialised by Java, or have an unknown version.
     """
     length = check_delete_version(content, source)
     if length != len(content) - _HEAD.size:
-        raise CorruptFileError(f"{source}: {length} bytes of deletes in {len(content)}; restore the file")
+        raise CorruptFileError(f"{source}: {length} bytes of deletes in a block of {len(content)}; restore the file")
     return _decode_list(np.frombuffer(content, np.uint8)[_HEAD.size :], ordering, source)
 
 
 def check_delete_version(content: memoryview | bytes, source: str) -> int:
-    """Check that deletes of this version are read.
+    """Check that the version of a delete block is supported.
 
     Args:
-        content: the block's content, or as much of it as there is.
+        content: the block's content, or a prefix of it.
         source: the block, for messages.
 
     Returns:
-        How many bytes of deletes the content has.
+        Size of the deletes in bytes.
 
     Raises:
-        CorruptFileError: the content is too short to tell.
+        CorruptFileError: the content is too short.
         UnsupportedTable: the deletes are serialised by Java, or have an unknown version.
     """
     if len(content) < _HEAD.size:
-        raise CorruptFileError(f"{source}: a delete block of {len(content)} bytes; restore the file")
+        raise CorruptFileError(f"{source}: a delete block of only {len(content)} bytes; restore the file")
     version, length = _HEAD.unpack_from(content)
     if version in _SERIALISED_BY_JAVA:
         raise UnsupportedTable(
@@ -144,21 +145,21 @@ def check_delete_version(content: memoryview | bytes, source: str) -> int:
 
 
 def encode_delete_block(keys: Array, partition_paths: Array, ordering: Sequence[Array]) -> bytes:
-    """The content of a delete block (docs/format/04-inline-logs.md, "Contents").
+    """Encode the content of a delete block (docs/format/04-inline-logs.md, "Contents").
 
-    Ordering values are wrapped as release 1.2 of Hudi reads them: dates as int days and timestamps as long, since its
-    Spark reader compares them with the plain numbers of its rows and fails on the wrappers that bear their names.
+    Dates are wrapped as int days and timestamps as long, because the Spark reader of Hudi 1.2 compares them with the
+    plain numbers of its rows and fails on the date and timestamp wrappers.
 
     Args:
         keys: record keys, strings.
         partition_paths: strings.
-        ordering: a column per ordering field of the table; a row that is null in all of them deletes whatever the
-            ordering value is, and is written as int 0, never as null.
+        ordering: a column per ordering field of the table; a row with only nulls is an unconditional delete, and is
+            written as int 0, never as null.
 
     Raises:
         RecordError: a key is null, an ordering value is null in some fields only, or a decimal has more digits than
-            the format has room for.
-        SchemaError: a type that the format has no wrapper for.
+            the format allows.
+        SchemaError: a type has no wrapper in the format.
     """
     if keys.null_count:
         raise RecordError("a delete without a record key; drop it")
@@ -240,7 +241,7 @@ def _ordering(layout: _Layout, deletes: Cursor, ordering: Sequence[pa.Field[Any]
 
 
 def _lone(layout: _Layout, deletes: Cursor, ordering: Sequence[pa.Field[Any]]) -> list[Array]:
-    """Ordering values that are not in a tuple: an int 0 is none."""
+    """Decode ordering values that are not in a tuple; an int 0 becomes null."""
     several = len(ordering) > 1
     field = pa.field(", ".join(field.name for field in ordering), pa.int32()) if several else ordering[0]
     found = _wrapped(layout.ordering, deletes, field, lone=True)
@@ -258,7 +259,7 @@ def _tuples(layout: _Layout, deletes: Cursor, ordering: Sequence[pa.Field[Any]])
         deletes.refuse(wrong, names, "is an ordering value without values")
     lane, inside = items(layout.tuples.children[1], deletes)
     if (wrong := np.bincount(lane, minlength=len(deletes)) != len(ordering)).any():
-        deletes.refuse(wrong, names, f"has not the {len(ordering)} values of an ordering value")
+        deletes.refuse(wrong, names, f"does not have the {len(ordering)} values of an ordering value")
     nths = (np.arange(nth, len(lane), len(ordering)) for nth in range(len(ordering)))
     return [_wrapped(layout.in_tuple, inside.select(nth), field) for nth, field in zip(nths, ordering, strict=True)]
 
@@ -280,7 +281,7 @@ def _wrapped(wrappers: _Wrappers, cursor: Cursor, field: pa.Field[Any], lone: bo
 
 
 def _fitted(values: Array, wrapper: str, field: pa.Field[Any], cursor: Cursor) -> Array:
-    """Values of a wrapper in the type of their field, if that loses nothing."""
+    """Cast the values of a wrapper to the type of their field, if the cast is lossless."""
     if values.null_count == len(values):
         return nulls(len(values), field.type)
     reason = "another kind"
@@ -297,7 +298,7 @@ def _fitted(values: Array, wrapper: str, field: pa.Field[Any], cursor: Cursor) -
 
 
 def _put(values: Sequence[Array], places: Sequence[Int64s]) -> Array:
-    """One array with `values`, each at its `places`."""
+    """Scatter several arrays into one array, each to its `places`."""
     if len(values) == 1:
         return values[0]
     nth = np.empty(sum(map(len, places)), np.int64)

@@ -1,7 +1,8 @@
-"""Inline (version 1) logs: a file is a sequence of framed blocks (docs/format/04-inline-logs.md).
+"""Encode and decode the blocks of inline (version 1) logs (docs/format/04-inline-logs.md).
 
-The frame has no checksum. What it has are two lengths around every block and a magic before it, and these are checked;
-a changed byte inside a content is the business of whoever decodes the content.
+An inline log is a sequence of blocks. The *frame* of a block is a magic and a length before it and the same length
+after it; these are checked here. There is no checksum, so an altered byte within the content is detected, if at all, by
+the decoder of the content.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ BLOCK_VERSION = 1
 _SIZE_BYTES = 8
 _FRAME = len(MAGIC) + _SIZE_BYTES
 MIN_PEEK_BYTES = _FRAME + 4 + 4 + 4 + 8 + 4 + 8
-"""Bytes of the smallest block: frame, version, type, two empty maps, content length, reverse pointer."""
+"""Size of the smallest block in bytes: frame, version, type, two empty maps, content length, reverse pointer."""
 _MAX_ENTRIES = 64
 _EMPTY = memoryview(b"")
 
 
 class BlockType(IntEnum):
-    """What a block holds; the ordinals on the wire."""
+    """Type of a block; values are the ordinals in the file."""
 
     COMMAND = 0
     DELETE = 1
@@ -37,7 +38,7 @@ class BlockType(IntEnum):
 
 
 class Header(IntEnum):
-    """Keys of a block's header; the ordinals on the wire."""
+    """Key of an entry in a block's header; values are the ordinals in the file."""
 
     INSTANT_TIME = 0
     TARGET_INSTANT_TIME = 1
@@ -52,13 +53,13 @@ class Header(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogBlock:
-    """One block of an inline log.
+    """Block of an inline log.
 
     Attributes:
-        type: what it holds; `BlockType.CORRUPT` for bytes that are no block.
-        header: its entries; those of unknown keys are left out.
-        content: its bytes.
-        offset: where it begins in the file.
+        type: type of the block; `BlockType.CORRUPT` for bytes that are not a block.
+        header: entries of the header; unknown keys are dropped.
+        content: bytes of the content.
+        offset: offset of the block in the file.
     """
 
     type: BlockType
@@ -68,40 +69,40 @@ class LogBlock:
 
     @property
     def instant(self) -> str:
-        """The instant that wrote the block; empty where a block names none."""
+        """Instant that wrote the block; empty if the header has none."""
         return self.header.get(Header.INSTANT_TIME, "")
 
     @property
     def compacted(self) -> tuple[str, ...]:
-        """Instants that a log compaction's block stands for."""
+        """Instants whose blocks this block of a log compaction replaces."""
         times = self.header.get(Header.COMPACTED_BLOCK_TIMES, "").split(",")
         return tuple(time.strip() for time in times if time.strip())
 
     @property
     def is_partial(self) -> bool:
-        """Whether the rows have a part of the table's columns."""
+        """Whether the rows have only some of the table's columns."""
         return self.header.get(Header.IS_PARTIAL, "").lower() == "true"
 
     @property
     def rolled_back(self) -> str | None:
-        """The instant that a rollback block undoes; None for every other block."""
+        """Instant that a rollback block rolls back; None for other blocks."""
         is_rollback = self.type is BlockType.COMMAND and self.header.get(Header.COMMAND_BLOCK_TYPE) == "0"
         return self.header.get(Header.TARGET_INSTANT_TIME) if is_rollback else None
 
 
 def read_blocks(data: bytes, source: str) -> list[LogBlock]:
-    """All blocks of a file, in file order; damaged stretches are blocks of the type CORRUPT.
+    """Decode all blocks of a file, in file order; damaged byte ranges become blocks of the type CORRUPT.
 
-    A block counts when the length before it leads to the same length behind it, and to another block or the end of the
-    file (docs/format/04-inline-logs.md, "Corruption"). What is too short for a magic is the end, as for Hudi: the block
-    before it counts, and the rest is a damaged stretch by itself.
+    A block is valid if the lengths before and after it are equal, and another block or the end of the file follows
+    (docs/format/04-inline-logs.md, "Corruption"). A rest that is too short for a magic counts as the end of the file,
+    as in Hudi: the block before it is valid, and the rest is a CORRUPT block.
 
     Args:
         data: the whole file.
         source: its name, for messages.
 
     Raises:
-        CorruptFileError: the file does not begin with a block, or an intact frame holds a malformed header.
+        CorruptFileError: the file does not begin with a block, or a block with a valid frame has a malformed header.
         UnsupportedTable: a block of another version or of an unknown type.
     """
     if data[: len(MAGIC)] != MAGIC:
@@ -113,16 +114,16 @@ def read_blocks(data: bytes, source: str) -> list[LogBlock]:
 
 
 def peek(begin: bytes, left: int, where: str) -> tuple[BlockType, int, int] | None:
-    """What a block is, from its first bytes.
+    """Decode the type and size of a block from its first bytes.
 
     Args:
-        begin: at least `MIN_PEEK_BYTES` of them, if the file has so many.
-        left: bytes from here to the file's end.
+        begin: the first bytes, at least `MIN_PEEK_BYTES` unless the file ends before.
+        left: bytes from the start of the block to the end of the file.
         where: the block, for messages.
 
     Returns:
-        Its type, its size, and where in it the content begins (0 where that is behind `begin`); None for what is no
-        block, or not a whole one.
+        Its type, its size, and the offset of the content in the block (0 if beyond `begin`); None if there is no
+        complete block.
 
     Raises:
         UnsupportedTable: a block of another version or of an unknown type.
@@ -158,7 +159,7 @@ def _blocks(view: memoryview, data: bytes, source: str) -> Iterator[LogBlock]:
 
 
 def _block_end(data: bytes, at: int) -> int | None:
-    """Where the block that begins at `at` ends; None when its frame does not hold."""
+    """Return the end of the block that begins at `at`; None if its frame is not valid."""
     if data[at : at + len(MAGIC)] != MAGIC or at + _FRAME > len(data):
         return None
     size = _long(data, at + len(MAGIC))
@@ -196,7 +197,7 @@ def _kind(frame: memoryview, where: str) -> BlockType:
 
 
 def _map(frame: memoryview, at: int, where: str) -> tuple[dict[Header, str], int]:
-    """The header or footer at `at`, and where it ends."""
+    """Decode the header or footer at `at`; return it and its end."""
     found: dict[Header, str] = {}
     if at + 4 > len(frame):
         raise _malformed(where, "its header is cut off")
@@ -234,11 +235,11 @@ def _malformed(where: str, why: str) -> CorruptFileError:
 
 
 def encode_block(kind: BlockType, header: Mapping[Header, str], content: bytes) -> bytes:
-    """The bytes of one block.
+    """Encode a block.
 
     Args:
-        kind: what `content` is.
-        header: at least the instant and the schema for data and delete blocks.
+        kind: type of the block.
+        header: at least the instant and, for data and delete blocks, the schema.
         content: see docs/format/04-inline-logs.md, "Contents".
     """
     body = struct.pack(">ii", BLOCK_VERSION, kind) + _encoded(header)

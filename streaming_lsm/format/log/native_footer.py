@@ -1,4 +1,4 @@
-"""Footer of a native log: one JSON entry in the Parquet key-value metadata.
+"""Encode and decode the footer of a native log, one JSON entry in the Parquet key-value metadata.
 
 See docs/format/03-native-logs.md, "Footer entry".
 """
@@ -20,13 +20,13 @@ _ENTRY_PREFIX = b"hudi.log.format."
 
 @dataclass(frozen=True, slots=True)
 class LogHeader:
-    """What a native log says about itself.
+    """Header entries of a native log.
 
     Attributes:
-        instant: the instant of its file name.
-        schema: Avro JSON of the table with the meta columns, in data and in delete logs.
-        is_partial: rows carry a subset of the columns (never written by this package).
-        compacted: instants whose logs this one replaces, ascending; empty unless a log compaction wrote it.
+        instant: the instant in its file name.
+        schema: Avro JSON of the table with the meta columns, in data logs and in delete logs.
+        is_partial: whether rows have only some of the columns (never written by this package).
+        compacted: instants whose logs this log replaces, ascending; empty unless a log compaction wrote it.
         version: log format version.
     """
 
@@ -37,7 +37,7 @@ class LogHeader:
     version: int = LOG_FORMAT_VERSION
 
     def to_footer(self) -> dict[bytes, bytes]:
-        """Key-value metadata for the Parquet writer."""
+        """Encode as key-value metadata for the Parquet writer."""
         values = {"VERSION": str(self.version), "INSTANT_TIME": self.instant, "SCHEMA": self.schema}
         if self.is_partial:
             values["IS_PARTIAL"] = "true"
@@ -47,15 +47,15 @@ class LogHeader:
 
     @classmethod
     def from_footer(cls, metadata: Mapping[bytes, bytes] | None, name: LogFileName, source: str) -> LogHeader:
-        """Read and check the footer of a data or delete log.
+        """Decode and check the footer of a data or delete log.
 
         Args:
             metadata: key-value metadata of the Parquet footer.
-            name: the parsed name of the file; its instant must be the footer's.
+            name: the parsed name of the file; must have the instant of the footer.
             source: the file, for messages.
 
         Raises:
-            CorruptFileError: a needed entry is missing, malformed or contradicts the name.
+            CorruptFileError: a required entry is missing, malformed or contradicts the name.
             UnsupportedTable: the log format is newer than 2.
             ValueError: `name` is that of a change log, which has no footer entry.
         """
@@ -78,10 +78,10 @@ class LogHeader:
 
 
 def schema_columns(schema: str, source: str, entry: str = "SCHEMA") -> tuple[str, ...]:
-    """Names of the columns of the Avro record in an entry of a footer.
+    """Return the column names of the Avro record in a footer entry.
 
     Raises:
-        CorruptFileError: it is no record; `source` is the file.
+        CorruptFileError: the entry is not an Avro record; the message names `source`.
     """
     try:
         record = json.loads(schema)
@@ -93,7 +93,7 @@ def schema_columns(schema: str, source: str, entry: str = "SCHEMA") -> tuple[str
 
 
 def _values(metadata: Mapping[bytes, bytes], source: str) -> dict[str, str]:
-    """Header entries from the one JSON object, or from one footer key per entry as early copies wrote them."""
+    """Return the header entries, from one JSON object, or, in early files, from one footer key per entry."""
     text = metadata.get(FOOTER_KEY)
     try:
         if text is None:

@@ -1,1 +1,1 @@
-"""Records and files of the metadata table."""
+"""Encode and decode the records and files of the metadata table."""

@@ -1,9 +1,9 @@
-"""Files of the metadata table's partition ``files``: which files each partition of the table has.
+"""Encode and decode the files of the metadata table's partition ``files``, which lists the files of each partition.
 
 See docs/format/07-index-and-metadata.md.
 
-One file group. Its base files are HFiles; its logs are inline with one HFile block, or from table version 10 on HFiles
-of their own that carry the block's header in their file info.
+The partition has one file group. Its base files are HFiles. Its logs are inline logs with one HFile block or, from
+table version 10 on, native logs: HFiles with the block's header in their file info.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, L
 PARTITION = "files"
 FILE_GROUP = "files-0000-0"
 FIRST_INSTANT = "0" * 17
-"""The instant that makes the partition."""
+"""Instant that initialises the partition."""
 
 Records = Mapping[str, FilesRecord]
 """Records by key."""
 
 LogName = InlineLogName | LogFileName
 
-# What Hudi sizes the bloom filters of its metadata table for.
+# Hudi's sizes of the bloom filters of its metadata table.
 _BLOOM_ENTRIES, _BLOOM_FPP, _BLOOM_MOST_ENTRIES = 10_000, 1e-9, 100_000
 _TOKEN = WriteToken(0, 0, 0)
 _NO_DELETES = bytes.fromhex("00000003 00000001 00")
@@ -39,22 +39,22 @@ _HFILE = "hfile"
 
 @dataclass(frozen=True, slots=True)
 class LoggedRecords:
-    """What one instant logged."""
+    """Records that one instant logged."""
 
     instant: str
     records: Records
 
 
 def base_name(instant: str) -> BaseFileName:
-    """Name of the base file that an instant writes."""
+    """Return the name of the base file of an instant."""
     return BaseFileName(FILE_GROUP, str(_TOKEN), instant, _HFILE)
 
 
 def log_name(instant: str, *, native: bool) -> LogName:
-    """Name of the log that an instant writes.
+    """Return the name of the log of an instant.
 
     Args:
-        native: as a table of version 10 has them.
+        native: whether it is a native log, as in table version 10.
     """
     if native:
         return LogFileName(FILE_GROUP, _TOKEN, instant, 1, LogKind.DATA, _HFILE)
@@ -62,10 +62,10 @@ def log_name(instant: str, *, native: bool) -> LogName:
 
 
 def encode_base(records: Records, name: BaseFileName, created_ms: int) -> bytes:
-    """A base file, with a bloom filter over its keys.
+    """Encode a base file, with a bloom filter over its keys.
 
     Raises:
-        UnsupportedTable: a name is not text.
+        UnsupportedTable: a name is not valid UTF-8.
     """
     entries = _entries(records, str(name))
     keys = [key for key, _ in entries]
@@ -74,12 +74,12 @@ def encode_base(records: Records, name: BaseFileName, created_ms: int) -> bytes:
 
 
 def encode_log(records: Records, name: LogName, created_ms: int) -> bytes:
-    """A log of changes: new names, and tombstones of those that are gone.
+    """Encode a log of changes: added names, and tombstones of deleted names.
 
-    One without records marks a new file group, as Hudi marks it: inline by an empty delete block.
+    A log without records marks a new file group; as in Hudi, an inline one has an empty delete block.
 
     Raises:
-        UnsupportedTable: a name is not text.
+        UnsupportedTable: a name is not valid UTF-8.
     """
     schema = metadata_schema()
     entries = _entries(records, None)
@@ -94,19 +94,19 @@ def encode_log(records: Records, name: LogName, created_ms: int) -> bytes:
 
 
 def decode_base(data: bytes, source: str) -> Records:
-    """The records of a base file.
+    """Decode the records of a base file.
 
     Raises:
-        CorruptFileError: it is damaged, or holds other records.
+        CorruptFileError: the file is damaged, or has records of another type.
     """
     return _records(HFile.open(data, source))
 
 
 def decode_log(data: bytes, name: LogName, source: str) -> Iterator[LoggedRecords]:
-    """What the blocks of a log hold; one block, but in tables of version 6.
+    """Yield the records of each block of a log; only logs of table version 6 have several blocks.
 
     Raises:
-        CorruptFileError: it is damaged, or holds other records.
+        CorruptFileError: the log is damaged, or has records of another type.
         UnsupportedTable: blocks of another kind, or those of a log compaction or a rollback.
     """
     if isinstance(name, LogFileName):

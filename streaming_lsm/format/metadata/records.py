@@ -1,7 +1,8 @@
-"""Records of the metadata table: values of its HFiles (docs/format/07-index-and-metadata.md, "Metadata table").
+"""Encode and decode the records of the metadata table, the values of its HFiles.
 
-A value is the Avro binary of a HoodieMetadataRecord without a container; its own ``key`` field is empty, the key of the
-HFile entry stands for it. Meta columns come first, and only base files fill one of them, the file name.
+See docs/format/07-index-and-metadata.md, "Metadata table". A value is the Avro encoding of a HoodieMetadataRecord
+without a container; its ``key`` field is empty, because the HFile entry has the key. The meta columns come first; all
+are null except the file name in base files. A *tombstone* is an entry that deletes a name.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ ALL_PARTITIONS_KEY = "__all_partitions__"
 """Key of the record in ``files`` that lists the partitions."""
 
 UNPARTITIONED_KEY = "."
-"""Stands for the partition path of a table without partitions, as a key and in the list of partitions."""
+"""Partition of an unpartitioned table, as a key and in the list of partitions."""
 
 Wrapped = tuple[str, dict[str, Any]]
-"""A value of column statistics: full name of its wrapper record, and the wrapper."""
+"""Value in column statistics: full name of its wrapper record, and the wrapper."""
 
 _META_COLUMNS = (
     "_hoodie_commit_time",
@@ -48,7 +49,7 @@ T = TypeVar("T")
 
 
 class RecordType(IntEnum):
-    """The ``type`` field; it says which of the optional parts of a record is filled."""
+    """Type of a record, the ``type`` field; determines which of the optional parts is filled."""
 
     ALL_PARTITIONS = 1
     FILES = 2
@@ -60,11 +61,11 @@ class RecordType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetadataFileInfo:
-    """A file of a partition, or a partition of the table (size 0).
+    """Entry of a file in a partition, or of a partition in the table (size 0).
 
     Attributes:
-        size: bytes.
-        is_deleted: a tombstone: the name is gone.
+        size: size in bytes.
+        is_deleted: whether the entry is a tombstone.
     """
 
     size: int
@@ -73,10 +74,10 @@ class MetadataFileInfo:
 
 @dataclass(frozen=True, slots=True)
 class FilesRecord:
-    """A record of the partition ``files``: names with their entries, changes only in a log.
+    """Record of the partition ``files``: names with their entries; in a log only the changed ones.
 
     Attributes:
-        all_partitions: the names are those of partitions; the record's key is `ALL_PARTITIONS_KEY`.
+        all_partitions: whether the names are partitions; the record's key is `ALL_PARTITIONS_KEY` then.
     """
 
     files: Mapping[str, MetadataFileInfo]
@@ -88,8 +89,8 @@ class ColumnStats:
     """Statistics of one column in a file, or in a partition.
 
     Attributes:
-        file_name: of the partition its path, if `of_partition`.
-        value_type: ordinal and further text of the column's type (index version 2 only).
+        file_name: name of the file, or path of the partition if `of_partition`.
+        value_type: ordinal and additional text of the column's type (index version 2 only).
     """
 
     file_name: str | None
@@ -108,7 +109,7 @@ class ColumnStats:
 
 @dataclass(frozen=True, slots=True)
 class FileBloom:
-    """The bloom filter of a base file, `bloom_filter` as it stands in the file's footer."""
+    """Bloom filter of a base file, encoded as in the file's footer."""
 
     type: str
     timestamp: str
@@ -118,12 +119,12 @@ class FileBloom:
 
 @dataclass(frozen=True, slots=True)
 class RecordLocation:
-    """Where a record is, by the record index.
+    """Location of a record in the record index.
 
     Attributes:
-        partition: path, empty in a table without partitions.
-        instant_ms: epoch milliseconds of the instant that wrote the record first.
-        position: row of the record in its file, which no release fills.
+        partition: partition path, empty for an unpartitioned table.
+        instant_ms: epoch milliseconds of the instant that first wrote the record.
+        position: row of the record in its file; never set by Hudi's releases.
     """
 
     partition: str
@@ -137,7 +138,7 @@ MetadataRecord = FilesRecord | ColumnStats | FileBloom | RecordLocation
 
 @functools.cache
 def metadata_schema() -> str:
-    """Avro JSON of the values that we write: what Hudi 1.2 writes, without its comments."""
+    """Return the Avro JSON of the values in written files, the schema of Hudi 1.2 without comments."""
     text = resources.files("streaming_lsm.format").joinpath("schemas", "HoodieMetadataRecord.avsc").read_text("utf-8")
     schema = json.loads(text)
     columns = [{"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in _META_COLUMNS]
@@ -151,25 +152,25 @@ def _parsed_schema() -> Any:
 
 
 def partition_key(partition: str) -> str:
-    """Key of a partition's record in ``files``, and its name in the list of partitions."""
+    """Return the key of a partition's record in ``files``, which is also its name in the list of partitions."""
     return partition or UNPARTITIONED_KEY
 
 
 def partition_path(key: str) -> str:
-    """The partition path that a key of `partition_key` stands for."""
+    """Return the partition path of a key, the inverse of `partition_key`."""
     return "" if key == UNPARTITIONED_KEY else key
 
 
 def merge_files(
     older: Mapping[str, MetadataFileInfo], newer: Mapping[str, MetadataFileInfo]
 ) -> dict[str, MetadataFileInfo]:
-    """The entries of two records of one key, one after the other.
+    """Merge the entries of two records with the same key.
 
     See docs/format/07-index-and-metadata.md, "Files payload".
 
-    A tombstone takes the name away; where there is no such name it stays, for records that are older still. Of two
-    sizes the larger one counts: files only grow. Merge from the oldest record to the newest: a tombstone that has met
-    the name in a log is gone, and would not take it out of the base file.
+    A tombstone removes the name; it is kept if the older record does not have the name, for still older records. The
+    larger of two sizes wins, because files only grow. Merge from the oldest record to the newest: a tombstone that has
+    removed a name from a log is dropped, and would no longer remove it from the base file.
     """
     merged = dict(older)
     for name, entry in newer.items():
@@ -184,16 +185,16 @@ def merge_files(
 
 
 def existing(files: Mapping[str, MetadataFileInfo]) -> dict[str, int]:
-    """Name and size of all files (or partitions) that are there."""
+    """Return the name and size of all files (or partitions) that are not deleted."""
     return {name: entry.size for name, entry in files.items() if not entry.is_deleted}
 
 
 def read_records(hfile: HFile) -> Iterator[tuple[str, MetadataRecord]]:
-    """Keys and records of an HFile of the metadata table.
+    """Decode the keys and records of an HFile of the metadata table.
 
     Raises:
-        CorruptFileError: damaged file, schema or record.
-        UnsupportedTable: records of a type that is not in `RecordType`.
+        CorruptFileError: the file, its schema or a record is damaged.
+        UnsupportedTable: a record has a type that is not in `RecordType`.
     """
     schema = writer_schema(hfile.schema_json, hfile.source)
     for key, value in hfile.entries():
@@ -201,7 +202,7 @@ def read_records(hfile: HFile) -> Iterator[tuple[str, MetadataRecord]]:
 
 
 def decode_record(value: bytes, schema_json: str, source: str) -> MetadataRecord:
-    """One value; for a whole file see `read_records`.
+    """Decode one value; for a whole file see `read_records`.
 
     Args:
         value: the value of an HFile entry.
@@ -215,11 +216,11 @@ def decode_record(value: bytes, schema_json: str, source: str) -> MetadataRecord
 
 
 def encode_record(record: MetadataRecord, file_name: str | None = None) -> bytes:
-    """A value, in the schema of `metadata_schema`.
+    """Encode a value in the schema of `metadata_schema`.
 
     Args:
-        record: what to encode.
-        file_name: of the base file that it goes to; None in logs.
+        record: the record.
+        file_name: name of its base file; None in logs.
     """
     fields: dict[str, object] = {"_hoodie_file_name": file_name, "key": "", "filesystemMetadata": None}
     encoded = io.BytesIO()
@@ -237,11 +238,11 @@ def _text(key: bytes, source: str) -> str:
 def _decode(value: bytes, schema: Any, source: str) -> MetadataRecord:
     stream = io.BytesIO(value)
     try:
-        # Only the wrappers of statistics come with their names: other unions have one record.
+        # Returns record names only for unions of several records, the wrappers of statistics.
         fields: Any = fastavro.schemaless_reader(
             stream, schema, None, return_record_name=True, return_record_name_override=True
         )
-    except Exception as error:  # the decoder raises whatever its tables happen to raise
+    except Exception as error:  # fastavro raises errors of many types on malformed input
         reason = f"{type(error).__name__}: {error}"
         raise CorruptFileError(f"{source}: metadata record cannot be decoded ({reason:.200}); restore it") from None
     if stream.tell() != len(value):
@@ -265,7 +266,7 @@ def _decode(value: bytes, schema: Any, source: str) -> MetadataRecord:
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """A decoded record whose writer's schema may give its fields any type."""
+    """Decoded record with type checks; the writer's schema may give its fields any type."""
 
     values: Mapping[str, object]
     source: str
@@ -335,7 +336,7 @@ def _location(part: _Fields) -> RecordLocation:
 
 
 def _part(record: MetadataRecord) -> dict[str, object]:
-    """The fields that a record fills."""
+    """Return the fields of the part that a record fills."""
     match record:
         case FilesRecord():
             number = RecordType.ALL_PARTITIONS if record.all_partitions else RecordType.FILES
@@ -397,5 +398,5 @@ def _location_fields(record: RecordLocation) -> dict[str, object]:
 
 
 def _signed(bits: int) -> int:
-    """64 bits as Java reads them."""
+    """Convert unsigned 64 bits to Java's signed long."""
     return bits - 2**64 if bits >= 2**63 else bits

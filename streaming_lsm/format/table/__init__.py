@@ -1,1 +1,1 @@
-"""hoodie.properties, merge modes, file names, partition metadata."""
+"""Encode and decode hoodie.properties, merge modes, file names and partition metadata."""

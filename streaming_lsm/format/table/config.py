@@ -1,4 +1,4 @@
-"""``hoodie.properties`` as a typed view.
+"""Convert ``hoodie.properties`` to a typed table configuration and back.
 
 See docs/format/01-table.md, "hoodie.properties"; docs/format/10-rules.md, "Rule 31", "Rule 33".
 """
@@ -40,25 +40,26 @@ from streaming_lsm.format.table.properties import (
 
 @dataclass(frozen=True, slots=True)
 class TableConfig:
-    """What is fixed for the life of a table.
+    """Configuration of a table, fixed at its creation except for upgrades.
 
     Attributes:
-        ordering_fields: columns that say which of two rows of a key is newer; may be empty.
-        num_buckets: buckets per partition; 0 where the table does not say, and then it can only be read.
-        merge_mode: one of `payloads.MERGE_MODES`.
-        partial_mode: how columns of losing rows fill those of the winner, None when they do not.
-        unavailable: the text that stands for a value that was not sent.
+        ordering_fields: columns whose values decide which of two records with the same key is newer; may be empty.
+        num_buckets: buckets per partition; 0 if the properties have none, and the table is read-only then.
+        merge_mode: one of `merge_mode.MERGE_MODES`.
+        partial_mode: partial update mode, by which columns of the losing record fill those of the winner; None: not at
+            all.
+        unavailable: text that marks a value as not sent.
         key_generator: one of `KEY_GENERATORS`.
-        timeline_zone: ``UTC`` or ``LOCAL``, the zone of instants.
-        hash_fields: record key fields that choose the bucket; all of them when the table names none.
+        timeline_zone: ``UTC`` or ``LOCAL``, the time zone of instants.
+        hash_fields: record key fields that are hashed to the bucket; all of them if the properties have none.
         delete_field, delete_marker: column, and its value as text, that mark a row as a delete; both or neither.
         timestamp_options: the ``hoodie.keygen.timebased.*`` keys that are set.
-        create_schema: Avro JSON given at creation.
+        create_schema: Avro JSON of the schema at creation.
         table_type: one of `TABLE_TYPES`.
         version: one of `READ_VERSIONS`.
         storage_layout: ``lsm_tree``, where every file is sorted by record key, or ``default``.
-        timeline_layout: 1 up to version 6, 2 from then on.
-        properties: the raw map that this was read from; keys not known here survive in it.
+        timeline_layout: 1 up to table version 6, 2 in later versions.
+        properties: the raw properties; preserves unknown keys.
     """
 
     name: str
@@ -92,7 +93,7 @@ class TableConfig:
 
     @property
     def is_copy_on_write(self) -> bool:
-        """Whether every write makes new base files, and no logs."""
+        """Whether every write creates new base files, and no logs."""
         return self.table_type == "COPY_ON_WRITE"
 
     @property
@@ -102,17 +103,17 @@ class TableConfig:
 
     @property
     def has_native_logs(self) -> bool:
-        """Whether new logs are files of their own format and not sequences of inline blocks.
+        """Whether new logs are native logs and not inline logs.
 
         See docs/format/03-native-logs.md.
         """
         return self.version >= TABLE_VERSION
 
     def check_changeable(self, source: str) -> None:
-        """Check that this release changes tables of this version.
+        """Check that this release can modify tables of this version.
 
         Raises:
-            UnsupportedTable: it only reads them; the message says what to do.
+            UnsupportedTable: tables of this version are read-only.
         """
         if self.version not in WRITE_VERSIONS:
             raise UnsupportedTable(
@@ -120,16 +121,20 @@ class TableConfig:
             )
 
     def check_compactable(self, source: str) -> None:
-        """Check that new files of this table need no change logs beside them, which this release does not write.
+        """Check that the table has no change data capture, as this release does not write change logs.
 
         Raises:
-            UnsupportedTable: readers of changes would miss them.
+            UnsupportedTable: CDC queries would miss the changes of new files.
         """
         if self.properties.get(CDC_KEY, "").strip().lower() == "true":
             raise UnsupportedTable(f"{source}: {CDC_KEY}=true: change logs are read, not written; write with Hudi")
 
     def check_writable(self, source: str) -> None:
-        """Check that this release writes rows to this table, and not only reads and compacts it; raises likewise."""
+        """Check that this release can write rows to this table, besides reading and compacting it.
+
+        Raises:
+            UnsupportedTable: rows cannot be written; the message says why.
+        """
         self.check_changeable(source)
         self.check_compactable(source)
         if self.partial_mode:
@@ -144,12 +149,12 @@ class TableConfig:
 
     @property
     def metadata_partitions(self) -> tuple[str, ...]:
-        """Partitions of the metadata table that other readers rely on; a writer must maintain or remove them."""
+        """Available partitions of the metadata table; readers use them, so a writer must maintain or remove them."""
         return listed(self.properties.get("hoodie.table.metadata.partitions", ""))
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], source: str) -> TableConfig:
-        """Check that this package can read and write the table, and say what is in it.
+        """Parse the properties, and check that this package can read the table.
 
         Args:
             properties: the parsed file.
@@ -157,7 +162,7 @@ class TableConfig:
 
         Raises:
             UnsupportedTable: another version, layout, type or a feature that is not supported.
-            CorruptFileError: a needed key is missing, damaged or malformed, or the checksum does not fit the name.
+            CorruptFileError: a required key is missing, damaged or malformed, or the checksum does not match the name.
         """
         reader = PropertiesReader(properties, source)
         reader.check_keys()
@@ -195,7 +200,7 @@ class TableConfig:
         )
 
     def to_properties(self) -> dict[str, str]:
-        """Every key that a table of this version needs, over the keys that `properties` has besides."""
+        """Print all keys of a table of this version, and the unknown keys of `properties`."""
         values: dict[str, str | None] = dict(self.properties)
         values |= {key: value for key, (value, _, _) in SUPPORTED.items()}
         values |= {
@@ -232,13 +237,13 @@ class TableConfig:
         return {key: value for key, value in values.items() if value is not None} | dict(self.timestamp_options)
 
     def _printed_partition_fields(self) -> str:
-        """Only a CUSTOM key generator says the kind of each field."""
+        """Print the partition fields; only a CUSTOM key generator has the kind of each field."""
         if self.key_generator == "CUSTOM":
             return ",".join(f"{partition.name}:{partition.kind}" for partition in self.partition_fields)
         return ",".join(partition.name for partition in self.partition_fields)
 
     def _partition_extractor(self) -> str:
-        """The class with which Hudi's catalog sync takes partition values out of paths."""
+        """Return the class by which Hudi's catalog sync extracts partition values from paths."""
         if not self.partition_fields:
             extractor = "NonPartitionedExtractor"
         elif len(self.partition_fields) > 1:

@@ -1,4 +1,4 @@
-"""Names of base files, native logs (version 2) and inline logs (version 1).
+"""Parse and print the names of base files, native logs (version 2) and inline logs (version 1).
 
 See docs/format/01-table.md, "File ids, tokens, names".
 """
@@ -13,17 +13,17 @@ from enum import StrEnum
 from streaming_lsm.errors import UnsupportedTable
 
 BucketId = tuple[str, int]
-"""Partition path and bucket: the simple bucket index has at most one live file group for it."""
+"""Partition path and bucket number; the simple bucket index has at most one live file group per bucket."""
 
 
 MAX_BUCKETS = 100_000_000
-"""Buckets are numbered by the eight digits that begin a file id."""
+"""Limit of the bucket number, the first eight digits of a file id."""
 
 SortKey = tuple[str, int, int, str]
-"""Place of a log among its slice's logs: instant, version, rank of the kind, token (none first)."""
+"""Position of a log among the logs of its slice: instant, version, rank of the kind, token (none first)."""
 
-# The patterns are narrower than Hudi's on purpose: a name is taken only if it prints back as itself, so that
-# no two texts stand for one file. Instants are digits: any other text would sort before or after all real ones.
+# The patterns are narrower than Hudi's: a name is accepted only if it prints back as itself, so that no two names
+# are parsed to one file. Instants are digits, because any other text would sort before or after all valid instants.
 _FILE_ID = r"(?P<file_id>[^._/\x00-\x1f\x7f]+)"
 _TOKEN = r"(?P<token>[0-9]{1,10}-[0-9]{1,10}-[0-9]{1,10})"
 _INSTANT = r"(?P<instant>[0-9]{1,32})"
@@ -39,7 +39,7 @@ _BUCKET = re.compile(r"[0-9]{8}")
 
 @dataclass(frozen=True, slots=True)
 class WriteToken:
-    """The attempt of the task that wrote a file: task partition, stage, attempt."""
+    """Write token, the task attempt that wrote a file: task partition, stage, attempt."""
 
     task: int
     stage: int
@@ -50,7 +50,7 @@ class WriteToken:
 
     @classmethod
     def parse(cls, text: str) -> WriteToken:
-        """Read ``task-stage-attempt``.
+        """Parse ``task-stage-attempt``.
 
         Raises:
             ValueError: `text` is not three decimal numbers joined by ``-``.
@@ -63,7 +63,7 @@ class WriteToken:
 
 
 class LogKind(StrEnum):
-    """What a native log holds. Of two logs with one instant and version the later kind here is the newer."""
+    """Kind of a native log. Of logs with the same instant and version, the later kind in this order is newer."""
 
     DATA = "log"
     DELETES = "deletes"
@@ -71,7 +71,7 @@ class LogKind(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Place in the merge order: data, deletes, change capture (docs/format/01-table.md, "Order of log files")."""
+        """Rank in the merge order: data, deletes, change capture (docs/format/01-table.md, "Order of log files")."""
         return _RANKS[self]
 
 
@@ -80,7 +80,7 @@ _RANKS = {LogKind.DATA: 0, LogKind.DELETES: 1, LogKind.CDC: 2}
 
 @dataclass(frozen=True, slots=True)
 class BaseFileName:
-    """``<file id>_<token>_<instant>.<extension>``; the instant is the base instant of the file slice."""
+    """Name of a base file: ``<file id>_<token>_<instant>.<extension>``, with the base instant of the file slice."""
 
     file_id: str
     token: str
@@ -93,12 +93,12 @@ class BaseFileName:
 
 @dataclass(frozen=True, slots=True)
 class LogFileName:
-    """``<file id>_<token>_<instant>_<version>.<kind>.<format>``, a native log of table version 10.
+    """Name of a native log of table version 10: ``<file id>_<token>_<instant>_<version>.<kind>.<format>``.
 
     Attributes:
-        version: from 1 for each (file id, token, instant); the data and delete file of one flush share it.
-        format: suffix of the file format; anything but ``parquet`` is recognised, not readable.
-        rfc103: the name is spelt as in the first text of RFC-103 (read only).
+        version: log version, from 1 for each (file id, token, instant); the data and delete log of a flush share it.
+        format: suffix of the file format; other formats than ``parquet`` are recognised, but not readable.
+        rfc103: whether the name has the form of the first version of RFC-103 (read-only).
     """
 
     file_id: str
@@ -111,7 +111,7 @@ class LogFileName:
 
     @property
     def is_change_log(self) -> bool:
-        """Whether it holds changes for change queries, and takes no part in a merge."""
+        """Whether it is a change log, which CDC queries read and merges ignore."""
         return self.kind is LogKind.CDC
 
     def __str__(self) -> str:
@@ -122,13 +122,13 @@ class LogFileName:
 
     @property
     def sort_key(self) -> SortKey:
-        """Ascending is older to newer."""
+        """Sort key, ascending from older to newer."""
         return (self.instant, self.version, self.kind.rank, str(self.token))
 
 
 @dataclass(frozen=True, slots=True)
 class InlineLogName:
-    """``.<file id>_<instant>.log.<version>[_<token>[.cdc]]``, a log of table versions up to 9."""
+    """Name of an inline log of table versions up to 9: ``.<file id>_<instant>.log.<version>[_<token>[.cdc]]``."""
 
     file_id: str
     instant: str
@@ -138,7 +138,7 @@ class InlineLogName:
 
     @property
     def is_change_log(self) -> bool:
-        """Whether it holds changes for change queries, and takes no part in a merge."""
+        """Whether it is a change log, which CDC queries read and merges ignore."""
         return self.cdc
 
     def __str__(self) -> str:
@@ -147,7 +147,7 @@ class InlineLogName:
 
     @property
     def sort_key(self) -> SortKey:
-        """Ascending is older to newer; comparable with that of a `LogFileName`."""
+        """Sort key, ascending from older to newer; comparable with the sort key of a `LogFileName`."""
         kind = LogKind.CDC if self.cdc else LogKind.DATA
         return (self.instant, self.version, kind.rank, "" if self.token is None else str(self.token))
 
@@ -156,16 +156,16 @@ DataFileName = BaseFileName | LogFileName | InlineLogName
 
 
 def parse_file_name(name: str, *, rfc103_names: bool = False) -> DataFileName | None:
-    """Read the last component of a path.
+    """Parse the name of a data file.
 
-    Native logs are tested before base files, of which they would otherwise be odd ones.
+    Native logs are tested before base files, whose pattern also matches them.
 
     Args:
         name: file name without folders.
-        rfc103_names: also take the log names of RFC-103's first text.
+        rfc103_names: also accept the log names of the first version of RFC-103.
 
     Returns:
-        What the name says, or None when it is not that of a data file (checksums, markers, partition metadata, …).
+        The parsed name; None if it is not a data file (checksums, markers, partition metadata, …).
     """
     parsed = _native(name) or (_rfc103(name) if rfc103_names else None) or _inline(name) or _base(name)
     return parsed if parsed is not None and str(parsed) == name else None
@@ -203,7 +203,7 @@ def _base(name: str) -> BaseFileName | None:
 
 
 def bucket_of(file_id: str) -> int:
-    """Number of the bucket that a file group holds (docs/format/07-index-and-metadata.md, "Simple bucket index").
+    """Parse the bucket number of a file id (docs/format/07-index-and-metadata.md, "Simple bucket index").
 
     Raises:
         UnsupportedTable: the file id does not begin with eight digits.
@@ -211,13 +211,13 @@ def bucket_of(file_id: str) -> int:
     if not _BUCKET.match(file_id):
         raise UnsupportedTable(
             f"file id {file_id!r} does not begin with an eight-digit bucket number: the table was not written with a "
-            "simple bucket index, and can only be read; `lsm copy` makes a table with one of it"
+            "simple bucket index, and can only be read; `lsm copy` copies it to a table with one"
         )
     return int(file_id[:8])
 
 
 def bucket_file_id(bucket: int, unique: uuid.UUID) -> str:
-    """File id of a new file group: the bucket's number, the rest of a random UUID, ``-0``.
+    """Create the file id of a new file group: the bucket number, the rest of a random UUID, ``-0``.
 
     Raises:
         ValueError: `bucket` does not fit into eight digits.

@@ -1,7 +1,7 @@
-"""How records of one key merge, from the properties of tables of every version (docs/format/05-merge.md, "Modes").
+"""Determine the merge mode of a table of any version from its properties (docs/format/05-merge.md, "Modes").
 
-Older tables name a Java class instead of a merge mode. The classes that Hudi itself has replaced by modes are taken as
-those; what any other class does is not known here.
+A *merge mode* defines how records with the same key are merged. Older tables have a *payload class* instead, a Java
+class. Payload classes that Hudi has replaced by merge modes are mapped to these; other classes are not supported.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _PAYLOADS: dict[str, tuple[str, str | None, tuple[str, str] | None]] = {
     "OverwriteNonDefaultsWithLatestAvroPayload": (COMMIT_TIME_ORDERING, IGNORE_DEFAULTS, None),
     "AWSDmsAvroPayload": (COMMIT_TIME_ORDERING, None, ("Op", "D")),
 }
-# Classes that, from version 9 on, keys say all of; what they do in older tables is not known here.
+# Classes that are supported from version 9 on only, where other keys specify their behaviour completely.
 _ONLY_LEGACY = ("debezium.PostgresDebeziumAvroPayload", "debezium.MySqlDebeziumAvroPayload")
 
-# What tables of version 8 name besides the mode, and readers of that time go by: strategy and class.
+# Strategy and class that tables of version 8 have besides the mode, and that readers of version 8 use.
 _STRATEGIES = {
     EVENT_TIME_ORDERING: ("eeb8d96f-b1e4-49fd-bbf8-28ac514178e5", "DefaultHoodieRecordPayload"),
     COMMIT_TIME_ORDERING: ("ce9acb64-bde0-424c-9b91-f6ebba25356d", "OverwriteWithLatestAvroPayload"),
@@ -53,12 +53,12 @@ _PACKAGE = "org.apache.hudi.common.model."
 
 
 def _of_hudi(payload: str) -> str:
-    """A class of Hudi's package without it; "" for any other, which may bear the same name."""
+    """Return the name of a class in Hudi's package without the package; "" for classes of other packages."""
     return payload.removeprefix(_PACKAGE) if payload.startswith(_PACKAGE) else ""
 
 
 def merge_keys(mode: str, version: int) -> dict[str, str | None]:
-    """The keys by which a table of a version says its merge mode; None for those that it does not have.
+    """Return the keys that specify the merge mode in a table version; None for keys that the version does not have.
 
     See docs/format/09-hudi-1.2.md, "2. hoodie.properties".
 
@@ -77,13 +77,13 @@ def merge_keys(mode: str, version: int) -> dict[str, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class MergeSettings:
-    """What a table says of merging.
+    """Merge settings of a table.
 
     Attributes:
         mode: one of `MERGE_MODES`.
-        partial: one of `PARTIAL_MODES`, or None: the winner's columns are taken whole.
-        unavailable: the text that stands for a value that was not sent, for FILL_UNAVAILABLE.
-        delete_field, delete_marker: a column and its value as text that mark deletes; both or neither.
+        partial: partial update mode, one of `PARTIAL_MODES`; None: the winning record is taken as a whole.
+        unavailable: text that marks a value as not sent, for FILL_UNAVAILABLE.
+        delete_field, delete_marker: column, and its value as text, that mark a row as a delete; both or neither.
     """
 
     mode: str
@@ -94,11 +94,9 @@ class MergeSettings:
 
 
 def payload_keys(payload: str, merging: MergeSettings) -> dict[str, str | None]:
-    """The keys by which a table of version 8 says that a class does more than a merge mode.
+    """Return the keys of a table of version 8 whose payload class does more than a merge mode.
 
-    See docs/format/05-merge.md, "Modes".
-
-    Delete marks that the class implies are not said again.
+    See docs/format/05-merge.md, "Modes". Delete field and marker are left out if the class implies them.
     """
     found: dict[str, str | None] = {MERGE_MODE_KEY: _CUSTOM, _STRATEGY_KEY: _BY_PAYLOAD, PAYLOAD_KEY: payload}
     known = _PAYLOADS.get(_of_hudi(payload))
@@ -108,28 +106,28 @@ def payload_keys(payload: str, merging: MergeSettings) -> dict[str, str | None]:
 
 
 def payload_class(merging: MergeSettings) -> str | None:
-    """The class that merges so in tables before version 9, None where there is none."""
+    """Return the payload class with these merge settings in tables before version 9; None if there is none."""
     marking = (merging.delete_field, merging.delete_marker) if merging.delete_field else None
     wanted = {(merging.mode, merging.partial, marking), (merging.mode, merging.partial, None)}
     return next((_PACKAGE + name for name, its in _PAYLOADS.items() if its in wanted), None)
 
 
 def is_plain(payload: str) -> bool:
-    """Whether a class does no more than the merge mode that stands beside it."""
+    """Check whether a payload class is equivalent to the merge mode beside it."""
     return _PAYLOADS.get(_of_hudi(payload), ("", "", None))[1:] == (None, None)
 
 
 def merge_settings(properties: Mapping[str, str], version: int, source: str) -> MergeSettings:
-    """Merge mode, partial update mode and delete marking of a table.
+    """Determine the merge mode, partial update mode and delete marker of a table.
 
     Args:
-        properties: those of ``hoodie.properties``.
-        version: the table's.
+        properties: the content of ``hoodie.properties``.
+        version: the table version.
         source: the file, for messages.
 
     Raises:
-        UnsupportedTable: a payload class or merge mode that is code of the table's owner.
-        CorruptFileError: a needed key is missing or contradicts another.
+        UnsupportedTable: a custom payload class or merge mode.
+        CorruptFileError: a required key is missing or contradicts another.
     """
     _check_strategy(properties, source)
     known = _known_payload(properties, version, source)
@@ -144,9 +142,9 @@ def merge_settings(properties: Mapping[str, str], version: int, source: str) -> 
 def _known_payload(
     properties: Mapping[str, str], version: int, source: str
 ) -> tuple[str, str | None, tuple[str, str] | None] | None:
-    """What the class does that merges the records of a table before version 9; later ones say all of it by keys."""
-    # From version 9 on a class stands under the first key only when no mode does its work, and under the other one as
-    # what such a mode has replaced.
+    """Return the settings of the payload class of a table before version 9; later versions have keys for them."""
+    # From version 9 on the first key is set only for a class without equivalent mode, and the other one names the
+    # class that a mode has replaced.
     allowed: dict[str, tuple[str, ...]] = {PAYLOAD_KEY: tuple(_PAYLOADS)}
     if version >= 9:
         allowed = {PAYLOAD_KEY: (), LEGACY_PAYLOAD_KEY: (*_PAYLOADS, *_ONLY_LEGACY)}
@@ -161,7 +159,7 @@ def _known_payload(
 
 
 def _check_strategy(properties: Mapping[str, str], source: str) -> None:
-    """Any other strategy is a merger of the table's owner, whatever mode or class stands beside it.
+    """Check that the merge strategy is one of Hudi's; any other is a custom merger, with any mode or class.
 
     See docs/format/05-merge.md.
     """
@@ -169,12 +167,14 @@ def _check_strategy(properties: Mapping[str, str], source: str) -> None:
     for key in (_STRATEGY_KEY, _OLD_STRATEGY_KEY):
         found = properties.get(key, "").strip().lower()
         if found not in known:
-            raise UnsupportedTable(f"{source}: {key}={found:.80}: a merger of its own, which this package cannot run")
+            raise UnsupportedTable(
+                f"{source}: {key}={found:.80}: a custom merger, which this package cannot run; read with Hudi"
+            )
 
 
 def _mode(properties: Mapping[str, str], of_payload: str | None, version: int, source: str) -> str:
     text = properties.get(MERGE_MODE_KEY, "").strip().upper()
-    if text == _CUSTOM and of_payload is not None:  # version 8, where the class does the merging
+    if text == _CUSTOM and of_payload is not None:  # version 8, where the class is the merger
         text = of_payload
     if text and text not in MERGE_MODES:
         raise UnsupportedTable(f"{source}: {MERGE_MODE_KEY}={text:.80}: expected one of {', '.join(MERGE_MODES)}")
@@ -182,7 +182,7 @@ def _mode(properties: Mapping[str, str], of_payload: str | None, version: int, s
     if mode is None:
         if version >= 8:
             raise CorruptFileError(f"{source}: {MERGE_MODE_KEY} is missing; restore the file from its backup")
-        # Hudi's default class of that time.
+        # The mode of Hudi's default class before version 8.
         return COMMIT_TIME_ORDERING
     return mode
 

@@ -1,4 +1,4 @@
-"""``.hoodie_partition_metadata``: marks a folder as a partition (docs/format/01-table.md)."""
+"""Parse and print ``.hoodie_partition_metadata``, which marks a folder as a partition (docs/format/01-table.md)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ PARTITION_METADATA_NAME = ".hoodie_partition_metadata"
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """Who created a partition.
+    """Content of ``.hoodie_partition_metadata``.
 
     Attributes:
-        instant: the instant that created it.
-        depth: segments of the partition path; 0 for the folder of an unpartitioned table.
+        instant: instant that created the partition.
+        depth: number of segments of the partition path; 0 for an unpartitioned table.
     """
 
     instant: str
@@ -24,14 +24,14 @@ class PartitionMetadata:
 
 
 def print_partition_metadata(instant: str, partition_path: str) -> bytes:
-    """The file that is written before the first data file of a partition."""
+    """Print the file, which is written before the first data file of a partition."""
     depth = len(partition_path.split("/")) if partition_path else 0
     values = {"commitTime": instant, "partitionDepth": str(depth)}
     return print_properties(values, ["partition metadata"])
 
 
 def parse_partition_metadata(data: bytes, source: str) -> PartitionMetadata:
-    """Read the file.
+    """Parse the file.
 
     Raises:
         CorruptFileError: one of the two keys is missing or not a number.

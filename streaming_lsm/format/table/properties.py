@@ -1,4 +1,4 @@
-"""Keys of ``hoodie.properties``, one by one: what is supported, and how a refusal is worded.
+"""Parse and check the keys of ``hoodie.properties`` one by one, with a message for each unsupported value.
 
 See docs/format/01-table.md.
 """
@@ -21,7 +21,7 @@ TABLE_TYPES = ("MERGE_ON_READ", "COPY_ON_WRITE")
 NUM_BUCKETS_KEY = "lsm.bucket.index.num.buckets"
 HASH_FIELDS_KEY = "lsm.bucket.index.hash.field"
 AMBIGUOUS_KEYS_KEY = "lsm.keys.ambiguous"
-"""Kept at creation; a table without it was made by another program."""
+"""Set at creation by this package; a table without it was created by another program."""
 
 KEY_GENERATORS = ("SIMPLE", "COMPLEX", "NON_PARTITION", "TIMESTAMP", "CUSTOM")
 PARTITION_KINDS = ("SIMPLE", "TIMESTAMP")
@@ -33,7 +33,7 @@ META_FIELDS_KEY = "hoodie.meta.fields.mode"
 LOGICAL_TIMESTAMP_KEY = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 _TIMESTAMP_PREFIXES = ("hoodie.deltastreamer.keygen.timebased.", "hoodie.keygen.timebased.")
 
-# Keys whose only supported value is the first one; a missing key counts as the second.
+# Key -> its only supported value, and the value that a missing key stands for.
 SUPPORTED = {
     "hoodie.timeline.path": ("timeline", "timeline", "the timeline must be in .hoodie/timeline"),
     "hoodie.timeline.history.path": ("history", "history", "the archive must be in .hoodie/timeline/history"),
@@ -45,7 +45,7 @@ SUPPORTED = {
     "hoodie.table.multiple.base.file.formats.enable": ("false", "false", "one base file format per table is supported"),
     "hoodie.partition.metafile.use.base.format": ("false", "false", "partition metadata must be properties text"),
 }
-# Keys that say that rows lie where this package does not look.
+# Keys of features that store rows outside of the file groups that this package reads.
 _REFUSED = {
     "hoodie.bootstrap.base.path": "bootstrap tables, whose rows are in files outside of the table, are not supported",
 }
@@ -82,7 +82,7 @@ _READ_KEYS = (
     "hoodie.table.type",
     "hoodie.table.version",
 )
-# How tables before version 8 name the key generator.
+# Key generator classes, which tables before version 8 have instead of a type.
 _GENERATOR_CLASSES = {
     "SimpleKeyGenerator": "SIMPLE",
     "ComplexKeyGenerator": "COMPLEX",
@@ -94,22 +94,22 @@ _GENERATOR_CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """A partition column; its value becomes a path as it is (``SIMPLE``) or by a date pattern (``TIMESTAMP``)."""
+    """Partition column; its value is used in the path unchanged (``SIMPLE``) or by a date pattern (``TIMESTAMP``)."""
 
     name: str
     kind: str = "SIMPLE"
 
 
 def table_checksum(database: str | None, name: str) -> str:
-    """CRC-32 of ``<database>.<table>`` in decimal; without a database of ``.<table>``."""
+    """Compute the table checksum: CRC-32 of ``<database>.<table>``, or of ``.<table>`` without database, in decimal."""
     return str(zlib.crc32(f"{database or ''}.{name}".encode()))
 
 
 class PropertiesReader:
-    """Looks up keys of one properties file.
+    """Typed lookups in one properties file.
 
-    Every method raises `UnsupportedTable` for a value that this package does not handle, and `CorruptFileError` for one
-    that is missing or malformed; the message names the file, the key and the value.
+    Every method raises `UnsupportedTable` for a value that is not supported, and `CorruptFileError` for a value that is
+    missing or malformed; the message names the file, the key and the value.
     """
 
     def __init__(self, properties: Mapping[str, str], source: str) -> None:
@@ -133,9 +133,9 @@ class PropertiesReader:
                 raise self._unsupported(key, why)
 
     def check_keys(self) -> None:
-        """Refuse a key that is one that counts but for one character, where that one is missing.
+        """Reject a key that differs in one character from a relevant key that is missing.
 
-        Other unknown keys, such as those of a newer Hudi, are left alone.
+        Other unknown keys, such as keys of newer Hudi releases, are accepted.
         """
         missing = [key for key in _READ_KEYS if key not in self._properties]
         for key in sorted(self._properties.keys() - _READ_KEYS):
@@ -160,7 +160,7 @@ class PropertiesReader:
 
     def key_generator(self) -> str:
         key, older = "hoodie.table.keygenerator.type", "hoodie.table.keygenerator.class"
-        # The generators for Avro make the same keys and paths.
+        # The Avro variants of the generators produce the same keys and paths.
         name = self._properties.get(older, "").rpartition(".")[2].replace("Avro", "")
         if not self._properties.get(key) and name:
             if name not in _GENERATOR_CLASSES:
@@ -245,13 +245,13 @@ class PropertiesReader:
 
 
 def _is_damaged(known: str, key: str, value: str) -> bool:
-    """Whether a line of the file was about `known` before one of its characters changed.
+    """Check whether a line of the file had the key `known` before one of its characters changed.
 
-    The character may be the separator behind the key, or may have become a separator or a line break within it.
+    The character may be the separator after the key, or may have become a separator or a line break within the key.
     """
     line, half = f"{key}={value}", len(known) // 2
     if line[:half] != known[:half] and line[half : len(known)] != known[half:] and value:
-        return False  # as nearly always; one character is in one half
+        return False  # fast path: one changed character leaves one half intact
     changed = sum(ours != theirs for ours, theirs in zip(known, line, strict=False))
     if not value and (key.startswith(known) or known.startswith(key)):
         return len(key) > len("hoodie.")
@@ -259,13 +259,13 @@ def _is_damaged(known: str, key: str, value: str) -> bool:
 
 
 def ordering_fields(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """The ordering fields; tables that were upgraded from version 8 or older may have them under the older key."""
+    """Return the ordering fields; tables upgraded from version 8 or older may have them under the older key."""
     older = properties.get("hoodie.table.precombine.field", "")
     return listed(properties.get("hoodie.table.ordering.fields", older))
 
 
 def timestamp_options(properties: Mapping[str, str]) -> dict[str, str]:
-    """The options of TIMESTAMP partition fields under their current spelling, which wins over the older one."""
+    """Return the options of TIMESTAMP partition fields by their current keys, which win over the older keys."""
     old, new = _TIMESTAMP_PREFIXES
     found = {new + key.removeprefix(old): value for key, value in properties.items() if key.startswith(old)}
     return found | {key: value for key, value in properties.items() if key.startswith(new)}

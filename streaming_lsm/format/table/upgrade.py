@@ -1,4 +1,4 @@
-"""What differs in ``hoodie.properties`` between versions 8, 9 and 10.
+"""Compute the changes of ``hoodie.properties`` for an upgrade or downgrade between table versions 8, 9 and 10.
 
 See docs/format/03-native-logs.md, "Version gating"; docs/format/09-hudi-1.2.md, "2. hoodie.properties".
 """
@@ -33,28 +33,30 @@ from streaming_lsm.format.table.properties import (
 )
 
 Changes = dict[str, str | None]
-"""New values of keys; None removes a key."""
+"""Key -> new value; None removes the key."""
 
 _VERSION_KEY = "hoodie.table.version"
 _ORDERING_KEY, _OLD_ORDERING_KEY = "hoodie.table.ordering.fields", "hoodie.table.precombine.field"
 
 
 def version_changes(properties: Mapping[str, str], target: int, layout: str, source: str) -> Changes:
-    """The changes that make a table one of another version.
+    """Compute the changes of properties that upgrade or downgrade a table.
 
     Args:
-        properties: the table's, of version 8, 9 or 10.
-        target: the version to be.
-        layout: the storage layout to be, for version 10.
+        properties: properties of a table of version 8, 9 or 10.
+        target: the new table version.
+        layout: the new storage layout, for version 10.
         source: the file, for messages.
 
     Raises:
-        UnsupportedTable: the target version has no words for what the table does.
+        UnsupportedTable: the target version cannot express the settings of the table.
     """
     table = TableConfig.from_properties(properties, source)
     merging = merge_settings(properties, table.version, source)
     if target not in WRITE_VERSIONS:
-        raise UnsupportedTable(f"tables cannot be made version {target}: {', '.join(map(str, WRITE_VERSIONS))} can be")
+        raise UnsupportedTable(
+            f"no upgrade or downgrade to table version {target}; use one of {', '.join(map(str, WRITE_VERSIONS))}"
+        )
     changes: Changes = {
         _VERSION_KEY: str(target),
         LAYOUT_VERSION_KEY: "2",
@@ -71,19 +73,21 @@ def version_changes(properties: Mapping[str, str], target: int, layout: str, sou
 
 
 def _check_result(table: TableConfig, changed: Mapping[str, str | None], target: int, source: str) -> None:
-    """Check that the table can be opened afterwards, and is the same but for version and layout."""
+    """Check that the changed table can be opened, and differs only in version and layout."""
     try:
         result = TableConfig.from_properties(
             {key: value for key, value in changed.items() if value is not None}, source
         )
     except UnsupportedTable as error:
-        raise UnsupportedTable(f"the table cannot be made version {target}: {error}") from None
+        raise UnsupportedTable(f"the table cannot be changed to version {target}: {error}") from None
     if replace(table, version=result.version, storage_layout=result.storage_layout) != result:
-        raise UnsupportedTable(f"{source}: in version {target} the table would have other settings: it stays as it is")
+        raise UnsupportedTable(
+            f"{source}: in version {target} the table would have other settings; it has not been changed"
+        )
 
 
 def _merging(properties: Mapping[str, str], merging: MergeSettings, target: int) -> Changes:
-    """What a class of an older table does is said by keys from version 9 on, and by the class again before."""
+    """Compute the merge keys of the target version: a payload class before version 9, keys from version 9 on."""
     older = properties.get(LEGACY_PAYLOAD_KEY) or properties.get(PAYLOAD_KEY) or payload_class(merging)
     legacy = older if older and not is_plain(older) else None
     changes: Changes = merge_keys(merging.mode, target)
@@ -93,6 +97,7 @@ def _merging(properties: Mapping[str, str], merging: MergeSettings, target: int)
         return changes | {PARTIAL_KEY: merging.partial, LEGACY_PAYLOAD_KEY: legacy}
     if merging.partial is not None and legacy is None:
         raise UnsupportedTable(
-            f"a table with {PARTIAL_KEY}={merging.partial} cannot be made version {target}, which has no class for it"
+            f"a table with {PARTIAL_KEY}={merging.partial} cannot be changed to version {target}, which has no payload "
+            "class for it"
         )
     return changes | {PARTIAL_KEY: None, LEGACY_PAYLOAD_KEY: None} | (payload_keys(legacy, merging) if legacy else {})

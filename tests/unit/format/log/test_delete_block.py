@@ -141,8 +141,8 @@ def test_without_ordering_fields_the_values_are_left_out() -> None:
         (wrapped("TimestampMicrosWrapper", 1), [pa.timestamp("ms")], "lose data"),
         (wrapped("IntWrapper", 3), [pa.int64(), pa.int64()], "one value for several"),
         (wrapped("LongWrapper", 3), [pa.int64(), pa.int64()], "one value for several"),
-        (in_tuple(wrapped("LongWrapper", 3)), [pa.int64(), pa.int64()], "not the 2 values"),
-        (in_tuple(wrapped("LongWrapper", 3), wrapped("LongWrapper", 3)), [pa.int64()], "not the 1 values"),
+        (in_tuple(wrapped("LongWrapper", 3)), [pa.int64(), pa.int64()], "not have the 2 values"),
+        (in_tuple(wrapped("LongWrapper", 3), wrapped("LongWrapper", 3)), [pa.int64()], "not have the 1 values"),
         (("org.apache.hudi.avro.model.ArrayWrapper", {"wrappedValues": None}), [pa.int64()], "without values"),
     ],
 )
