@@ -2,8 +2,8 @@
 
 A file state is a checksum of the files of all latest slices, recorded in every commit of this writer. The newest
 commit's file state is compared first, which reads no other commit. If it differs, or another program wrote the commit,
-the write stats of the active timeline identify the missing file. Files of archived writes are covered by the file
-state only.
+the write stats of the active timeline identify the missing file. Files of archived writes are not identified, as no
+commit that is read names them.
 """
 
 from __future__ import annotations
