@@ -1,4 +1,4 @@
-"""How a list of independent tasks is run in this process."""
+"""Run independent tasks on threads of this process."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class LocalEngine:
     """Runs tasks on threads of this process.
 
     Attributes:
-        threads: tasks at a time; 0 means one per core.
+        threads: number of tasks that run at a time; 0 means one per core.
     """
 
     threads: int = 0
 
     @property
     def width(self) -> int:
-        """How many tasks run at a time."""
+        """Number of tasks that run at a time."""
         return self.threads or os.cpu_count() or 1
 
     def map(self, task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Results in the order of `items`; at most one finished result per thread waits to be taken."""
+        """Run a task for every item and yield the results in order; at most one result per thread is kept waiting."""
         with ThreadPoolExecutor(self.width) as pool:
             pending: deque[Future[R]] = deque()
             for item in items:

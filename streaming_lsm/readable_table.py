@@ -1,4 +1,4 @@
-"""A table as its readers see it, without Spark."""
+"""Open a table and read it by every query type, without Spark."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _CONSISTENT_HASHING = ".hoodie/.bucket_index/consistent_hashing_metadata"
 
 
 class ReadableTable:
-    """A table that has been opened, and is read by every query type; `LsmTable` writes it, too.
+    """Reads an open table by every query type; `LsmTable` writes it too.
 
     Attributes:
-        config: what is fixed for the table's life.
-        options: what was asked for when it was opened.
+        config: the table's config, from `hoodie.properties`.
+        options: the options given when the table was opened.
     """
 
     @names_failures
@@ -57,7 +57,7 @@ class ReadableTable:
 
         Raises:
             TableNotFound: there is no table at `path`.
-            UnsupportedTable: a version, layout or feature that this release does not handle.
+            UnsupportedTable: a version, layout or feature that this release does not support.
             ConfigError: an option is unknown, or contradicts the table.
         """
         self.options = options if isinstance(options, Options) else resolve(options, properties)
@@ -77,13 +77,13 @@ class ReadableTable:
 
     @property
     def path(self) -> str:
-        """Where the table lies, as a URI."""
+        """The table's base path, as a URI."""
         return self.storage.uri
 
     @property
     @names_failures
     def timeline(self) -> Timeline:
-        """The table's actions as they are now."""
+        """The table's current timeline."""
         return self._queries.timeline
 
     @property
@@ -109,21 +109,21 @@ class ReadableTable:
         meta: bool = False,
         query_type: str | None = None,
     ) -> Scan:
-        """Describe a read of the table's state; `Scan.to_arrow`, `to_batches` or `to_pandas` runs it.
+        """Plan a snapshot or read-optimized query; `Scan.to_arrow`, `to_batches` or `to_pandas` runs it.
 
         Args:
-            columns: the columns to return, in this order; all of the table's when not given.
+            columns: the columns to return, in this order; by default all of the table's.
             filter: keeps the rows for which this expression is true.
-            as_of: an instant, or a date and time such as ``2026-11-20 10:00``; when not given what the option
-                ``as.of.instant`` says, else now.
-            meta: put the five meta columns first.
-            query_type: ``snapshot``, or ``read_optimized`` for the rows of base files alone, as of the last compaction
-                of each file group; when not given what the option ``hoodie.datasource.query.type`` says.
+            as_of: an instant, or a date and time such as ``2026-11-20 10:00``; by default the option
+                ``as.of.instant``, else now.
+            meta: whether to return the five meta columns, before the others.
+            query_type: ``snapshot``, or ``read_optimized`` for the rows of base files only, as of the last compaction
+                of each file group; by default the option ``hoodie.datasource.query.type``.
 
         Raises:
             SchemaError: a column is not in the table.
-            ConfigError: `as_of` is no time, or its state was cleaned away; another query type.
-            CommitConflict: cleans deleted what was being listed, time after time; scan again.
+            ConfigError: `as_of` is not a time, or its state was cleaned; or another query type.
+            CommitConflict: cleans deleted files during every attempt to list them; scan again.
         """
         wanted, moment = self._wanted(columns, filter, meta), self._moment(as_of)
         chosen = query_type or self.options[config.QUERY_TYPE]
@@ -131,7 +131,7 @@ class ReadableTable:
             return self._queries.read_optimized(wanted, moment)
         if chosen != SNAPSHOT:
             raise ConfigError(
-                f"query type {chosen!r}: scan takes {SNAPSHOT} and {READ_OPTIMIZED}; see incremental and changes"
+                f"query type {chosen!r}: scan takes {SNAPSHOT} and {READ_OPTIMIZED}; call incremental or changes"
             )
         return self._queries.snapshot(wanted, moment)
 
@@ -145,39 +145,39 @@ class ReadableTable:
         *,
         meta: bool = False,
     ) -> Scan:
-        """Describe a read of the rows that writes have written since a time.
+        """Plan an incremental query: the rows that were written since a time.
 
         Args:
-            begin: writes that were completed after it count: a completion time, a date, or ``000`` for all. In tables
-                up to version 6, which know no completion times, it is compared with requested times.
-            end: writes that were completed until then count; all when not given.
+            begin: start of the range, excluded: a completion time, a date, or ``000`` for all writes. In tables up to
+                version 6, which have no completion times, it is compared with requested times.
+            end: end of the range, included; by default the latest write.
             columns, filter, meta: see `scan`.
 
         Returns:
-            A row per key, the newest of those that the writes wrote. Deletes yield no row; see `changes`.
+            One row per key, the newest written in the range. Deletes yield no row; see `changes`.
         """
         return self._queries.incremental(self._wanted(columns, filter, meta), begin, end)
 
     @names_failures
     def changes(self, begin: str | date, end: str | date | None = None) -> Changes:
-        """Describe a read of what writes did to rows; `begin` and `end` as in `incremental`."""
+        """Plan a CDC query: every change of a row by the writes between `begin` and `end`; see `incremental`."""
         return self._queries.changes(begin, end)
 
     @names_failures
     def file_slices(self, as_of: str | date | None = None) -> list[FileSlice]:
-        """The latest slice of every file group, by partition and file id; raises as `scan`."""
+        """List the latest slice of every file group, ordered by partition and file id; raises as `scan`."""
         return self._queries.slices(self._moment(as_of))[1]
 
     @names_failures
     def history(self, key: str) -> pa.Table:
-        """All versions of one record key that the latest slices still hold, the oldest first.
+        """Read all versions of one record key in the latest file slices, the oldest first.
 
         Args:
             key: the record key as in ``_hoodie_record_key``.
 
         Returns:
-            The table's columns with the meta columns, and ``_lsm_file`` and ``_lsm_deleted``, which say where a version
-            is stored and whether it deletes the key.
+            The meta columns and the table's columns, then ``_lsm_file``, the file that stores a version, and
+            ``_lsm_deleted``, whether the version deletes the key.
 
         Raises:
             UnsupportedTable: the key's file groups have inline logs.
@@ -189,7 +189,9 @@ class ReadableTable:
             slices = [found for found in latest if bucket_of(found.file_id) == bucket]
         inline = [log.path for found in slices for log in found.logs if not log.is_native]
         if inline:
-            raise UnsupportedTable(f"{inline[0]}: the history of a key is read from native logs only; see changes")
+            raise UnsupportedTable(
+                f"{inline[0]}: the history of a key is read from native logs only; call changes for inline logs"
+            )
         return read_history(self.storage, slices, self._queries.schema_at(timeline), self.rule, key)
 
     @property
@@ -213,6 +215,6 @@ class ReadableTable:
         return self.options[config.AS_OF] if as_of is None else as_of
 
     def _config_of(self, properties: Mapping[str, str]) -> TableConfig:
-        """The table's settings; Hudi keeps the buckets of its tables in the writers' options alone."""
+        """Build the table's config; the number of buckets, which Hudi does not store, is taken from the options."""
         found = TableConfig.from_properties(properties, f"{self.path}/{PROPERTIES_PATH}")
         return found if found.num_buckets else with_buckets(found, self.options)

@@ -1,4 +1,4 @@
-"""`LsmTable`: the whole library without Spark."""
+"""Read, write and maintain a table without Spark, through `LsmTable`."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ _COMBINE = {
 
 
 class LsmTable(ReadableTable):
-    """A table, of any version and layout that is supported: write it, read it, look at it.
+    """Reads, writes and maintains a table of any supported version and layout.
 
     Attributes:
-        path: where the table lies, as a URI.
-        config: what is fixed for the table's life.
-        options: what was asked for when it was opened.
-        last_numbers: what the last write counted and timed.
+        path: the table's base path, as a URI.
+        config: the table's config, from `hoodie.properties`.
+        options: the options given when the table was opened.
+        last_numbers: counts and times of the last write.
     """
 
     last_numbers: BatchNumbers | None = None
@@ -82,10 +82,10 @@ class LsmTable(ReadableTable):
         *,
         properties: Path | None = None,
     ) -> LsmTable:
-        """Create an empty table; one that two processes create at once is created by one of them.
+        """Create an empty table; if two processes create it at once, one of them gets a `ConfigError`.
 
         Args:
-            path: a folder that is no table yet.
+            path: a folder that is not a table yet.
             schema: the columns; meta columns among them are ignored.
             options: at least ``hoodie.table.name`` and ``hoodie.datasource.write.recordkey.field``.
             properties: a Java properties file with options.
@@ -100,35 +100,35 @@ class LsmTable(ReadableTable):
 
     @cached_property
     def key_generator(self) -> KeyGenerator:
-        """Makes record keys and partition paths."""
+        """The generator of record keys and partition paths."""
         return key_generator(self.config, ambiguous_keys(self.options, self.config))
 
     # --- write ------------------------------------------------------------------------------------------------
 
     def upsert(self, rows: Rows, *, batch_id: int | None = None) -> Instant | None:
-        """Insert rows, or update those whose key is there; rows with ``_hoodie_is_deleted`` delete theirs.
+        """Insert rows, or update those of existing keys; rows with ``_hoodie_is_deleted`` delete their keys.
 
         Args:
-            rows: all columns of the table, found by name. Anything that `pyarrow.table` takes will do; a reader of
-                record batches is taken in by one task, which holds ``lsm.write.buffer.bytes`` of it.
-            batch_id: with the option ``lsm.writer.id``, a number that grows with each batch: a batch whose
-                number was committed before is not written again.
+            rows: all columns of the table, found by name, in any type that `pyarrow.table` accepts. A reader of record
+                batches is written by one task, which holds ``lsm.write.buffer.bytes`` of it in memory.
+            batch_id: with the option ``lsm.writer.id``, a number that grows with each batch; a batch whose number
+                is committed already is skipped.
 
         Returns:
-            The completed instant; None when the batch was committed before.
+            The completed instant; None if the batch was committed before.
 
         Raises:
             RecordError, SchemaError: the rows do not fit the table; nothing was written.
-            CommitConflict: another writer is at work; retry when it is done.
+            CommitConflict: another writer holds the lock; retry when it has finished.
         """
         return self._write(UPSERT, rows, batch_id)
 
     def insert(self, rows: Rows, *, batch_id: int | None = None) -> Instant | None:
-        """Insert rows; by default rows of one key are not reduced before they are written. See `upsert`."""
+        """Insert rows; by default rows of one key are not combined before they are written. See `upsert`."""
         return self._write(INSERT, rows, batch_id)
 
     def bulk_insert(self, rows: Rows, *, batch_id: int | None = None) -> Instant | None:
-        """Insert rows straight into sorted base files where a bucket is still empty. See `upsert`."""
+        """Insert rows; those of empty buckets are written directly to sorted base files. See `upsert`."""
         return self._write(BULK_INSERT, rows, batch_id)
 
     def delete(self, keys: Rows, *, batch_id: int | None = None) -> Instant | None:
@@ -136,16 +136,16 @@ class LsmTable(ReadableTable):
 
         Args:
             keys: the record key and partition columns. With the ordering columns a delete is ordered like a
-                row; without them (or where they are null) it deletes all that was committed before.
+                row; without them (or where they are null) it deletes every version committed before.
             batch_id: see `upsert`.
         """
         return self._write(DELETE, keys, batch_id)
 
     def transaction(self, identity: BatchIdentity | None = None) -> Transaction:
-        """A write to be made: hold the lock, see the timeline, begin, complete.
+        """Create a transaction, which holds the lock, loads the timeline, and begins and completes one write.
 
         Raises:
-            UnsupportedTable: tables like this one are only read.
+            UnsupportedTable: the table is read-only in this release.
         """
         self.config.check_changeable(self.path)
         return Transaction(
@@ -158,9 +158,9 @@ class LsmTable(ReadableTable):
         )
 
     def upgrade_if_asked(self, batch: pa.Schema, operation: str) -> None:
-        """With ``hoodie.write.auto.upgrade``, make a table of an earlier version than asked for one of that version.
+        """Upgrade the table to ``hoodie.write.table.version``, if ``hoodie.write.auto.upgrade`` is set.
 
-        To be called before `transaction`. What refuses the batch is looked at first: then nothing is upgraded.
+        Call it before `transaction`. The batch is checked first, so that a refused batch does not upgrade the table.
 
         Raises:
             LsmError: see `check_batch`, `plan` and `change_version`.
@@ -181,13 +181,13 @@ class LsmTable(ReadableTable):
         arrival_fields: tuple[str, ...] = (),
         dead_letters: DeadLetters | None = None,
     ) -> WritePlan:
-        """What the tasks of a batch need to know, before it has begun.
+        """Plan a write: check the table and collect the settings that its tasks need.
 
         Raises:
-            ConfigError: the table's settings were changed since it was opened, or it has other buckets than the options
-                say.
-            UnsupportedTable: rows of tables like this one are not written.
-            TableNotFound: it was removed.
+            ConfigError: the table's settings were changed since it was opened, or its buckets differ from those of the
+                options.
+            UnsupportedTable: this release does not write tables with these settings.
+            TableNotFound: the table was removed.
         """
         self._check_takes_rows(tx.timeline, self._index)
         if self._only_options_say_buckets:
@@ -211,9 +211,9 @@ class LsmTable(ReadableTable):
         )
 
     def router(self, tasks: int) -> Router:
-        """Spreads rows over `tasks` so that every file group is written by one."""
+        """Build the router that spreads rows over `tasks` so that each file group is written by one task."""
         table = self.config
-        # Rows are checked as they are taken in; once is enough.
+        # Ambiguous keys are checked once, when the rows are collected.
         keys, fields = replace(self.key_generator, ambiguous=ALLOW), table.record_key_fields
         return Router(keys, fields, table.hash_fields, table.num_buckets, tasks)
 
@@ -227,7 +227,7 @@ class LsmTable(ReadableTable):
         check_columns(batch, schema, self.options[config.ARRIVAL_FIELDS], keys_only=operation == DELETE)
 
     def commit(self, tx: Transaction, plan: WritePlan, written: WriteResult) -> Instant:
-        """Remove files of attempts that do not count and complete: from here on every reader sees the batch."""
+        """Remove the files of failed attempts and complete the write, which makes the batch visible to readers."""
         begun = perf_counter()
         still_open = open_deletes(plan.open_deletes, written.last_events)
         schema = to_avro(plan.schema, self.config.name)
@@ -247,7 +247,7 @@ class LsmTable(ReadableTable):
 
     @cached_property
     def services(self) -> TableServices:
-        """Compaction and cleaning."""
+        """The compaction and cleaning services of the table."""
         return TableServices(self._context)
 
     @property
@@ -256,41 +256,41 @@ class LsmTable(ReadableTable):
 
     @names_failures
     def compact(self, engine: Engine | None = None) -> Instant | None:
-        """Run the compactions that wait; when none does, merge all log files there are into base files.
+        """Run all pending compactions; if none is pending, schedule one and run it.
 
         Returns:
-            The last completed compaction, None when there was nothing to merge.
+            The last completed compaction, None if there was nothing to merge.
         """
         return self.services.compact(engine or self._engine)[0]
 
     @names_failures
     def clean(self) -> Instant | None:
-        """Delete file slices that no retained commit needs; None when there was none."""
+        """Delete file slices that no retained commit needs; returns None if there was none."""
         return self.services.clean()
 
     @names_failures
     def plan_version(self, version: int | None = None, layout: str | None = None) -> ChangePlan:
-        """What `change_version` would do."""
+        """Plan the steps of `change_version`; nothing is changed."""
         return plan_change(self._context, VersionChange.of(self.config, version, layout))
 
     @names_failures
     def change_version(
         self, version: int | None = None, layout: str | None = None, engine: Engine | None = None
     ) -> LsmTable:
-        """Make the table one of another version or storage layout; one that died is gone on with.
+        """Upgrade or downgrade the table, or change its storage layout; an interrupted change is finished.
 
         Args:
-            version: 8, 9 or 10; when not given the same.
-            layout: ``default`` or ``lsm_tree``; when not given the same, where the version has it.
-            engine: rewrites file groups; threads when not given.
+            version: 8, 9 or 10; by default unchanged.
+            layout: ``default`` or ``lsm_tree``; by default unchanged if the version has it.
+            engine: rewrites file groups; by default threads.
 
         Returns:
-            The table as it is then; this object must not be used any more.
+            The table after the change; this object must not be used any more.
 
         Raises:
             ConfigError: version and layout contradict each other.
-            UnsupportedTable: the table cannot be changed so; nothing was changed.
-            CommitConflict: another writer is at work.
+            UnsupportedTable: this change is not supported; nothing was changed.
+            CommitConflict: another writer holds the lock.
         """
         change = VersionChange.of(self.config, version, layout)
         if not change.is_done(self.config):
@@ -299,7 +299,7 @@ class LsmTable(ReadableTable):
 
     @names_failures
     def run_services(self, engine: Engine | None = None) -> None:
-        """After `commit`, its transaction left: compact and clean as the options say. Failures are only logged."""
+        """Compact and clean as the options say; errors are logged. Call it after the transaction of `commit` ended."""
         if self._committed is not None:
             self.services.run_inline(self._committed, engine or self._engine)
 
@@ -322,11 +322,11 @@ class LsmTable(ReadableTable):
     def _collect(
         self, plan: WritePlan, data: pa.Table | pa.RecordBatchReader
     ) -> list[tuple[CollectedRows, WriteToken]]:
-        """The rows of each task, in the table's types: a key's text depends on its type."""
-        if isinstance(data, pa.RecordBatchReader):  # whose rows are not to be in memory together
+        """Collect the rows of each task, cast to the table's types, as the text of a key depends on its type."""
+        if isinstance(data, pa.RecordBatchReader):  # it may have more rows than fit in memory
             token = WriteToken(0, 0, 0)
             return [(collect(plan, (fit_known(batch, plan.schema) for batch in data), token), token)]
-        # Whether a tombstone counts is decided by the event before it, so one task has to see all of them.
+        # A tombstone is interpreted by the event before it, so that one task must have all events.
         tasks = 1 if has_sources(data.schema) else min(self._engine.width, self.config.num_buckets)
         router = self.router(tasks)
         batches = [fit_known(batch, plan.schema) for batch in data.to_batches()]
@@ -340,21 +340,21 @@ class LsmTable(ReadableTable):
         return list(self._engine.map(collect_task, range(tasks)))
 
     def _check_takes_rows(self, timeline: Timeline, index: BucketIndex) -> None:
-        """Whatever of the table may refuse a write, see `plan`; `index` takes in the table's file groups."""
+        """Check that the table accepts writes, see `plan`; `index` is refreshed with the table's file groups."""
         self.config.check_writable(self.path)
         self._check_unchanged()
         view = self._context.view(timeline)
         index.refresh(view)
         if self.config.is_copy_on_write and index.most_logs:
             raise UnsupportedTable(
-                f"the table at {self.path} is COPY_ON_WRITE and has log files, which a write would lose: "
+                f"the table at {self.path} is COPY_ON_WRITE but has log files, whose rows a write would lose: "
                 "set hoodie.table.type back to MERGE_ON_READ"
             )
         if self._only_options_say_buckets:
             check_buckets(self.config, view.slices(), self._queries.key_reader(timeline))
 
     def _check_unchanged(self) -> None:
-        """A writer may hold a table open for months; what it knows of it must still be so."""
+        """Check that the stored config has not changed since the table was opened, which may be months ago."""
         if self._config_of(load_properties(self.storage)) != self.config:
             raise ConfigError(f"{self.path}/{PROPERTIES_PATH} was changed since the table was opened; open it again")
 
@@ -363,7 +363,7 @@ class LsmTable(ReadableTable):
         return NUM_BUCKETS_KEY not in self.config.properties and not self._buckets_stored
 
     def _store_buckets(self, tx: Transaction) -> None:
-        """So that every writer after this one has the same (docs/format/10-rules.md, "Rule 33")."""
+        """Store the bucket index in the table, for all later writers (docs/format/10-rules.md, "Rule 33")."""
         self._buckets_stored = True
         hashed = ",".join(self.config.hash_fields)
         tx.update_properties({NUM_BUCKETS_KEY: str(self.config.num_buckets), HASH_FIELDS_KEY: hashed})

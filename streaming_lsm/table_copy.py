@@ -1,7 +1,7 @@
-"""A new table with the rows of another one, of any version that is read.
+"""Copy the rows of a table of any readable version into a new table.
 
-The source is read to its end before there is a target, so that one that is damaged leaves nothing behind. All rows are
-one commit: a target without one is a copy that died, and is gone on with.
+The source is read to its end before the target is created, so that a damaged source leaves no target. All rows are
+written in one commit; a target without a commit is that of an interrupted copy, which is resumed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from streaming_lsm.table_options import copied_options, new_table_config
 
 @dataclass(frozen=True)
 class TableCopy:
-    """A copy to be made.
+    """A planned copy.
 
     Attributes:
-        scan: the rows of the source, as of one moment.
-        row_count: how many there are; all of them could be read.
-        options: of the target.
-        config: the target's settings.
-        found: the target as a copy that died has left it, None when there is none.
+        scan: the snapshot of the source.
+        row_count: number of its rows, all of which were read once.
+        options: the target's options.
+        config: the target's config.
+        found: the empty target of an interrupted copy, None without one.
         dropped: settings of the source that the target does not have.
-        path: of the target.
+        path: the target's path.
     """
 
     scan: Scan
@@ -47,41 +47,41 @@ class TableCopy:
     path: Path
 
     def lines(self) -> Iterator[str]:
-        """One line for each step, for people to read first."""
+        """Describe each step in one line, for ``--dry-run``."""
         made = f"version {self.config.version}, layout {self.config.storage_layout}, {self.config.num_buckets} buckets"
-        yield f"{'go on with' if self.found else 'create'} {self.path}: {made}"
+        yield f"{'resume' if self.found else 'create'} {self.path}: {made}"
         yield f"write {self.row_count:,} rows in one commit"
         yield from (f"leave out {setting}" for setting in self.dropped)
 
     def run(self) -> LsmTable:
-        """Make it; a few file slices and ``lsm.write.buffer.bytes`` of rows are in memory at a time."""
+        """Execute the copy; a few file slices and ``lsm.write.buffer.bytes`` of rows are in memory at a time."""
         target = self.found or LsmTable.create(self.path, self.scan.schema, self.options)
         target.bulk_insert(pa.RecordBatchReader.from_batches(self.scan.schema, self.scan.to_batches()))
         return target
 
 
 def plan_copy(source: LsmTable, path: Path, options: OptionValues, properties: Path | None = None) -> TableCopy:
-    """Read a table to its end, and look at what is to become its copy; nothing is changed.
+    """Plan a copy: read the source to its end and check the target; nothing is changed.
 
     Args:
-        path: of the new table.
-        options: of the new table, over what the source has.
-        properties: a Java properties file with such options.
+        path: the target's path.
+        options: the target's options; others are taken from the source.
+        properties: a Java properties file with further options of the target.
 
     Raises:
         CorruptFileError: the source is damaged.
-        UnsupportedTable: new tables cannot do what the source does.
+        UnsupportedTable: the source has partial updates, which new tables do not support.
         ConfigError: the options contradict each other, or `path` is a table with rows or with other settings.
     """
     if source.config.partial_mode:
         raise UnsupportedTable(
-            f"{source.path}: {PARTIAL_KEY}={source.config.partial_mode}: later writes to a copy would not be merged "
-            "like this; partial updates are read, not written"
+            f"{source.path}: {PARTIAL_KEY}={source.config.partial_mode}: tables with partial updates cannot be copied, "
+            "as later writes to the copy would merge differently"
         )
     given = resolve(options, properties)
     copied = Options(copied_options(source.config))
     if given.is_set(config.RECORD_KEY_FIELDS) or given.is_set(config.PARTITION_FIELDS):
-        copied = copied.without(config.KEY_GENERATOR)  # which goes with the columns
+        copied = copied.without(config.KEY_GENERATOR)  # it depends on the key and partition columns
     chosen = copied.merged(given)
     scan = source.scan()
     made = new_table_config(chosen, table_schema(scan.schema))
@@ -94,11 +94,14 @@ def plan_copy(source: LsmTable, path: Path, options: OptionValues, properties: P
 
 
 def _begun(path: Path, options: Options, made: TableConfig) -> LsmTable | None:
-    """The empty table with these settings that a copy has left which died."""
+    """Find the empty target, with these settings, of an interrupted copy; None if there is no table."""
     try:
         found = LsmTable(path, options)
     except TableNotFound:
         return None
     if found.config != made or found.timeline.completed_writes or found.file_slices():
-        raise ConfigError(f"there is a table at {found.path} already, which is not an unfinished copy of this one")
+        raise ConfigError(
+            f"there is a table at {found.path} already, which is not an unfinished copy of this one; choose "
+            "another path"
+        )
     return found

@@ -1,4 +1,7 @@
-"""Options against a table's fixed settings: what a new table gets, and what an existing one does not allow."""
+"""Build the config of a new table from options, and check options against the config of an existing table.
+
+The settings in a table's config, stored in `hoodie.properties`, are fixed when the table is created.
+"""
 
 from __future__ import annotations
 
@@ -44,20 +47,23 @@ _TIMESTAMP_OPTIONS = (
 
 
 def create_table(storage: Storage, options: Options, schema: pa.Schema) -> None:
-    """Make a folder an empty table.
+    """Create an empty table in a folder.
 
     Args:
-        schema: the columns in the types that a table keeps.
+        schema: the columns, in the types that a table stores.
 
     Raises:
         ConfigError: options are missing or contradict each other, or there is a table already; or see `check_place`.
-        SchemaError: a column name that is reserved, or types that are nested too deeply to be read back.
+        SchemaError: a column name is reserved, or a type is nested too deeply to be read back.
     """
     new = new_table_config(options, schema)
     if TableConfig.from_properties(new.to_properties(), "new table") != new:
-        raise ConfigError(f"the settings of table {new.name!r} do not survive being stored; use plainer names")
-    key_generator(new)  # refuses what it could not work with before there is a table
-    from_avro(new.create_schema or "", f"table {new.name!r}")  # as every reader will
+        raise ConfigError(
+            f"the settings of table {new.name!r} change when they are stored in {PROPERTIES_PATH}; use names without "
+            "special characters"
+        )
+    key_generator(new)  # refuses unsupported settings before the table is created
+    from_avro(new.create_schema or "", f"table {new.name!r}")  # refuses a schema that readers could not decode
     if not storage.exists(PROPERTIES_PATH):
         check_place(storage, over_files=options[config.CREATE_OVER_FILES])
     try:
@@ -68,10 +74,10 @@ def create_table(storage: Storage, options: Options, schema: pa.Schema) -> None:
 
 
 def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
-    """The settings of a table to be created.
+    """Build the config of a new table.
 
     Args:
-        options: needs at least the table's name and record key fields.
+        options: must set at least the table's name and record key fields.
         schema: the table's columns, without meta columns.
 
     Raises:
@@ -85,7 +91,7 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
         raise ConfigError("hoodie.datasource.write.recordkey.field is not set; a new table needs a record key")
     reserved = [column for column in schema.names if column.startswith(CONTROL_PREFIX)]
     if reserved:
-        raise SchemaError(f"column {reserved[0]!r} is a name that controls a write and cannot be stored; rename it")
+        raise SchemaError(f"column {reserved[0]!r} has the reserved prefix {CONTROL_PREFIX!r}; rename it")
     check_delete_marks(schema)
     partitions = partition_fields(options)
     ordering = options[config.ORDERING_FIELDS]
@@ -122,7 +128,7 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
 
 
 def _storage_layout(options: Options) -> str:
-    """The layout asked for, else the sorted one where the version has it."""
+    """Return the layout from the options, by default ``lsm_tree`` if the version has it."""
     version = options[config.TABLE_VERSION]
     chosen = options[config.STORAGE_LAYOUT] or (LSM_TREE if version >= TABLE_VERSION else DEFAULT_LAYOUT)
     if chosen == LSM_TREE and version < TABLE_VERSION:
@@ -133,10 +139,10 @@ def _storage_layout(options: Options) -> str:
 
 
 def with_buckets(table: TableConfig, options: Options) -> TableConfig:
-    """A table that does not say its bucket index, with what the options say of it, if they do.
+    """Complete the config of a table that stores no bucket index with that of the options, if they set one.
 
     Raises:
-        ConfigError: a hash field that is no record key field, or too many buckets.
+        ConfigError: a hash field is not a record key field, or there are too many buckets.
     """
     if not options.is_set(config.NUM_BUCKETS):
         return table
@@ -146,7 +152,7 @@ def with_buckets(table: TableConfig, options: Options) -> TableConfig:
 
 
 def copied_options(table: TableConfig) -> dict[str, object]:
-    """Options that make a new table with the settings of another one, but for its version and layout."""
+    """List the options that give a new table the settings of another one, except its version and layout."""
     layout = (config.TABLE_VERSION, config.STORAGE_LAYOUT)
     found = {option: value for option, value in _fixed(table).items() if option not in layout}
     buckets = {} if table.num_buckets else {config.NUM_BUCKETS: None, config.HASH_FIELDS: None}
@@ -154,7 +160,7 @@ def copied_options(table: TableConfig) -> dict[str, object]:
 
 
 def partition_fields(options: Options) -> tuple[PartitionField, ...]:
-    """Partition columns with their kinds, from ``column``, ``column:SIMPLE`` or ``column:TIMESTAMP``."""
+    """Parse the partition columns and their kinds from ``column``, ``column:SIMPLE`` or ``column:TIMESTAMP``."""
     found = []
     for text in options[config.PARTITION_FIELDS]:
         name, colon, kind = text.partition(":")
@@ -170,7 +176,7 @@ def _default_kind(options: Options) -> str:
 
 
 def _key_generator(options: Options, keys: tuple[str, ...], partitions: tuple[PartitionField, ...]) -> str:
-    """The generator asked for, else the one that Hudi infers from the columns."""
+    """Return the key generator from the options, by default the one that Hudi infers from the columns."""
     typed = any(":" in text for text in options[config.PARTITION_FIELDS])
     inferred = "SIMPLE" if len(keys) == len(partitions) == 1 else "COMPLEX"
     if not partitions:
@@ -188,7 +194,7 @@ def _key_generator(options: Options, keys: tuple[str, ...], partitions: tuple[Pa
     if wrong:
         raise ConfigError(
             f"key generator {chosen} does not fit record key {','.join(keys)!r} with partition "
-            f"{','.join(options[config.PARTITION_FIELDS])!r}; leave {config.KEY_GENERATOR.key} out to have it chosen"
+            f"{','.join(options[config.PARTITION_FIELDS])!r}; leave {config.KEY_GENERATOR.key} out to have it inferred"
         )
     return chosen
 
@@ -219,13 +225,13 @@ def _check_version(options: Options) -> None:
     if options[config.TABLE_VERSION] not in WRITE_VERSIONS:
         versions = ", ".join(map(str, WRITE_VERSIONS))
         raise ConfigError(
-            f"{config.TABLE_VERSION.key}={options[config.TABLE_VERSION]}: tables of the versions {versions} are made"
+            f"{config.TABLE_VERSION.key}={options[config.TABLE_VERSION]}: choose one of the versions {versions}"
         )
 
 
 def _check_numbers(options: Options) -> None:
     if options[config.NUM_BUCKETS] > MAX_BUCKETS:
-        raise ConfigError(f"{config.NUM_BUCKETS.key}={options[config.NUM_BUCKETS]}: at most {MAX_BUCKETS} are possible")
+        raise ConfigError(f"{config.NUM_BUCKETS.key}={options[config.NUM_BUCKETS]}: the maximum is {MAX_BUCKETS}")
 
 
 def _check_ordering(schema: pa.Schema, names: tuple[str, ...]) -> None:
@@ -252,20 +258,20 @@ def _check_columns(schema: pa.Schema, option: Option[Any], names: tuple[str, ...
 
 
 def ambiguous_keys(options: Options, table: TableConfig) -> str:
-    """What becomes of ambiguous record keys: as the options say, else the table, else they are only reported."""
+    """Return the handling of ambiguous record keys: from the options, else from the table, by default a warning."""
     stored = table.properties.get(AMBIGUOUS_KEYS_KEY, WARN)
     return options[config.AMBIGUOUS_KEYS] or (stored if stored in AMBIGUOUS else WARN)
 
 
 def key_generator(table: TableConfig, ambiguous: str = ALLOW) -> KeyGenerator:
-    """The table's key generator.
+    """Build the table's key generator.
 
     Args:
-        table: its settings.
-        ambiguous: what becomes of ambiguous record keys.
+        table: the table's config.
+        ambiguous: the handling of ambiguous record keys, see `ambiguous_keys`.
 
     Raises:
-        ConfigError: settings that it cannot work with.
+        ConfigError: the key generator does not support the table's settings.
     """
     return KeyGenerator.from_config(
         table.key_generator,
@@ -280,10 +286,10 @@ def key_generator(table: TableConfig, ambiguous: str = ALLOW) -> KeyGenerator:
 
 
 def check_options(options: Options, table: TableConfig, path: str) -> None:
-    """Check options against the table they are used with.
+    """Check options against the config of the table they are used with.
 
     Raises:
-        ConfigError: an option was given another value than the table has; both are named.
+        ConfigError: an option differs from the table's setting; the message names both values.
     """
     upgrades = options[config.AUTO_UPGRADE] and options[config.TABLE_VERSION] > table.version
     for option, stored in _fixed(table).items():
@@ -297,7 +303,7 @@ def check_options(options: Options, table: TableConfig, path: str) -> None:
 
 
 def _asked(option: Option[object], options: Options, table: TableConfig) -> object:
-    """What an option asks for, partition columns with the kinds that they have when none is given."""
+    """Return the value of an option; partition columns get the table's default kind if none is given."""
     if option is not config.PARTITION_FIELDS:
         return options[option]
     asked = [text.partition(":") for text in options[config.PARTITION_FIELDS]]
@@ -310,7 +316,7 @@ def _asked(option: Option[object], options: Options, table: TableConfig) -> obje
 
 
 def _fixed(table: TableConfig) -> dict[Option[object], object]:
-    """Per option what the table has."""
+    """Map each fixed option to the table's setting."""
     typed = table.key_generator == "CUSTOM"
     partitions = tuple(f"{p.name}:{p.kind}" if typed else p.name for p in table.partition_fields)
     return {

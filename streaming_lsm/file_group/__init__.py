@@ -1,1 +1,1 @@
-"""File groups and file slices: which files make up the table as of an instant, and in which order they merge."""
+"""List the file groups and file slices of a table as of an instant, and open their files in merge order."""

@@ -1,4 +1,4 @@
-"""A listing that no clean has run into: what it does not show was not there, and was not deleted meanwhile."""
+"""List file slices consistently: retry if a concurrent clean deleted files after the timeline was loaded."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Groups = Mapping[tuple[str, str], FileSlice]
 
 
 def list_file_slices(look: Callable[[], FileSystemView]) -> tuple[Timeline, list[FileSlice]]:
-    """The latest slice of every file group, and the timeline that makes them so.
+    """List the latest slice of every file group, together with the timeline it was listed from.
 
-    The timeline is read before the folders. A clean that deletes a slice in between, as a newer one is there that the
-    timeline does not show yet, would make rows vanish; then all is read again.
+    The timeline is loaded before the folders are listed. A clean that runs in between may delete a slice for which the
+    loaded timeline has no successor, and its rows would be missing; then the timeline is loaded again.
 
     Args:
-        look: loads the timeline anew.
+        look: loads the timeline and returns a view on it.
 
     Raises:
-        CommitConflict: cleans came in between every time, or the state asked for is about to be cleaned away.
+        CommitConflict: a clean deleted files during every attempt, or is deleting those of the requested state.
         UnsupportedTable: see `FileSystemView.slices`.
         CorruptFileError: a committed file is missing, see `check_files`.
     """
@@ -43,13 +43,13 @@ def list_file_slices(look: Callable[[], FileSystemView]) -> tuple[Timeline, list
             return view.timeline, slices
         time = taking[0]
     raise CommitConflict(
-        f"{_ATTEMPTS} times a clean, the last one at {time}, deleted files while they were listed: read again, or a "
-        "later state where a time was asked for (hoodie.clean.commits.retained keeps more)"
+        f"in {_ATTEMPTS} attempts a clean, the last one at {time}, deleted files while they were listed: read again; "
+        "for an as-of read choose a later instant (hoodie.clean.commits.retained keeps more)"
     )
 
 
 def _cleans_since(timeline: Timeline) -> list[Instant]:
-    """Cleans that may have deleted files after `timeline` was read, each in its latest state."""
+    """List the cleans that may have deleted files after `timeline` was loaded, each in its latest state."""
     known = {clean.requested for clean in timeline.completed_cleans}
     names = (name for name in timeline.storage.names(timeline.folder) if name.endswith(_CLEANS))
     found: dict[str, Instant] = {}
@@ -60,10 +60,10 @@ def _cleans_since(timeline: Timeline) -> list[Instant]:
 
 
 def _takes_from(clean: Instant, view: FileSystemView, groups: Groups) -> bool:
-    """Whether a clean deletes files that belong to the slices as of the view's timeline, and are not in them."""
+    """Return whether a clean deletes files that the view's timeline makes visible and the listed slices lack."""
     try:
         files = _deleted_files(clean, view)
-    except FileNotFoundError:  # it goes on meanwhile
+    except FileNotFoundError:  # the clean was completed or rolled back since it was listed
         return True
     return any(
         _is_missed(partition, file.rpartition("/")[2], view, groups)

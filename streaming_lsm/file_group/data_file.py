@@ -1,4 +1,8 @@
-"""The files of a slice, opened: what they are is checked, what they hold comes in the table's types."""
+"""Open the Parquet files of a file slice, check their footers, and read them as batches in the table's types.
+
+A data file is a base file, a native data log or a native delete log. Data logs have the table's columns, delete logs
+the record key and the ordering fields only.
+"""
 
 from __future__ import annotations
 
@@ -25,35 +29,35 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.failures import is_unreadable, no_more_files
 
 BATCH_ROWS = 131072
-"""Rows of a batch where few files are read at once: as many as a row group of ours has."""
+"""Maximum rows of a batch when few files are read at once; equal to the rows of a row group that this writer makes."""
 _SLICE_ROWS = 1 << 20
 BATCH_BYTES = 32 << 20
-"""Bytes of a batch in memory, about, where few files are read at once: rows are fewer where they are wider."""
+"""Approximate bytes of a batch in memory when few files are read at once; batches of wide rows have fewer rows."""
 _SLICE_BYTES = 256 << 20
 MAX_OPEN_FILES = 100
-"""Files of one slice that are open at once; their Parquet footers and batches are what a merge holds in memory."""
+"""Maximum files of one slice open at once; a merge holds the Parquet footer and a batch of each in memory."""
 _LARGE_FILE = 8 << 20
 _BUFFER = 256 << 10
-"""Bytes of each column of a large file that are read at a time."""
+"""Bytes read at a time from each column of a large file."""
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a slice, checked to be what its name says.
+    """A file of a slice whose footer was checked against its name.
 
     Attributes:
         storage: the table's files.
         path: relative to the table.
         instant: the instant of its name.
         columns: names of the Parquet columns.
-        rows: their number.
+        rows: number of rows.
         is_base: whether it is the slice's base file.
         is_delete: whether it is a delete log.
-        batch_rows: rows of a batch, at most.
-        batch_bytes: bytes of a batch, about.
-        parquet: its content; None in a slice of many files, each of which is opened when it is read.
-        commits: instants whose rows are read, by their commit time; None for all.
-        declared: whether its footer says that the rows ascend by record key.
+        batch_rows: maximum rows of a batch.
+        batch_bytes: approximate bytes of a batch.
+        parquet: the open file; None in a slice of many files, each of which is opened when it is read.
+        commits: instants whose rows are read, by `_hoodie_commit_time`; None for all.
+        declared: whether the sorting columns of its footer declare that the rows ascend by record key.
     """
 
     storage: Storage
@@ -70,16 +74,16 @@ class DataFile:
     declared: bool = False
 
     def batches(self, schema: pa.Schema, *, threads: bool = False) -> Generator[pa.RecordBatch, None, None]:
-        """Batches as `schema`, in which the record key is; columns that the file lacks are null.
+        """Read the file as batches of `schema`; columns that the file lacks are null.
 
         Args:
-            schema: the columns to read.
-            threads: whether to decode columns side by side, for a caller that has no other use for the cores.
+            schema: the columns to read, the record key among them.
+            threads: whether to decode columns in parallel, for a caller that leaves cores idle.
 
         Raises:
-            CorruptFileError: the file is gone or damaged.
-            SchemaError: a column does not fit the table's.
-            StorageError: it cannot be read for now.
+            CorruptFileError: the file is missing or damaged.
+            SchemaError: a column cannot be cast to its type in `schema`.
+            StorageError: the file cannot be read at present.
         """
         wanted = schema.names if self.commits is None else [*schema.names, COMMIT_TIME]
         there = set(self.columns)
@@ -93,14 +97,14 @@ class DataFile:
                     yield conform(self._of_commits(batch), schema, self.path)
             except (pa.ArrowInvalid, OSError) as error:
                 raise _unread(self.path, "damaged", error) from error
-        if found != self.rows:  # the footer has no checksum, and Arrow ends quietly where it leads nowhere
+        if found != self.rows:  # the footer has no checksum, and Arrow ends without an error at a wrong offset
             raise CorruptFileError(f"{self.path}: damaged: {found} of {self.rows} rows can be read; restore the file")
 
     def ascends(self, *, distinct: bool = False) -> bool:
-        """Whether the rows ascend by record key; where the footer does not say so, all keys are read to find out.
+        """Return whether the rows ascend by record key; all keys are read unless the footer declares it.
 
         Args:
-            distinct: whether no key may come twice, either; the footer says nothing of that.
+            distinct: whether every key must be unique too, which a footer cannot declare.
         """
         if self.declared and not distinct:
             return True
@@ -119,11 +123,11 @@ class DataFile:
         return batch.filter(pc.is_in(batch.column(COMMIT_TIME), pa.array(sorted(self.commits), pa.string())))
 
     def _read(self, parquet: pq.ParquetFile, columns: list[str], threads: bool) -> Iterator[pa.RecordBatch]:
-        """The file's batches, of as many rows as have about `batch_bytes` in memory.
+        """Read the file in batches of about `batch_bytes` in memory.
 
-        The footer tells how wide rows are in the file, all columns together. (It tells more of each column, but asking
-        for that ends the process on some damaged files.) How much of it the columns in question take, and how much
-        larger they are in memory, is seen as the file is read; so the first row group is read by itself.
+        The footer gives the stored size of a row group, all columns together. (Reading its sizes by column crashes the
+        process on some damaged files.) The ratio of bytes in memory, of the requested columns, to stored bytes is
+        measured while reading; so the first row group is read by itself.
         """
         groups = [parquet.metadata.row_group(place) for place in range(parquet.metadata.num_row_groups)]
         stored = [max(1, group.total_byte_size) for group in groups]
@@ -141,12 +145,12 @@ class DataFile:
             begin, ratio = end, held / sum(stored[begin:end])
 
     def _rows(self, width: float) -> int:
-        # A power of two, so that row groups of about one width are read in one go, and batches end where they do.
+        # A power of two, so that row groups of similar width share one call, and batches end where row groups end.
         return min(self.batch_rows, 1 << max(1, int(self.batch_bytes / max(1.0, width))).bit_length() - 1)
 
 
 def _is_declared_ascending(parquet: pq.ParquetFile) -> bool:
-    """Whether every row group is said to ascend by record key."""
+    """Return whether the sorting columns of every row group declare ascending record keys."""
     places = [place for place, name in enumerate(parquet.schema.names) if name == RECORD_KEY]
     groups = (parquet.metadata.row_group(place) for place in range(parquet.metadata.num_row_groups))
     return all(
@@ -163,25 +167,24 @@ def open_slice(
     batch_bytes: int = BATCH_BYTES,
     commits: frozenset[str] | None = None,
 ) -> list[DataFile]:
-    """The files that take part in a merge, in merge order, the base file first.
+    """Open the files of a slice in merge order, the base file first, and check their footers.
 
-    Every footer is read and checked here. The files of a slice of up to `MAX_OPEN_FILES` stay open; others are opened
-    again when they are read.
+    The files of a slice of up to `MAX_OPEN_FILES` stay open; those of a larger one are opened again when they are read.
 
     Args:
         rule: names the ordering fields, which delete logs must have.
-        files: closes them.
-        batch_bytes: bytes of a file's batch, about and at most; less where a slice has many files.
+        files: closes the files on exit.
+        batch_bytes: approximate maximum bytes of a file's batch; less in a slice of many files.
         commits: instants whose rows take part, for an incremental read; None for all.
 
     Raises:
-        CorruptFileError: a file is missing, damaged, or not what its name says.
-        UnsupportedTable: a log of a newer format, or one whose rows carry some columns only.
-        StorageError: a file cannot be opened for now.
+        CorruptFileError: a file is missing or damaged, or its footer contradicts its name.
+        UnsupportedTable: a log of a newer format, or one with partial rows.
+        StorageError: a file cannot be opened at present.
     """
     count = max(1, min(len(file_slice.paths), MAX_OPEN_FILES))
     kept = files if len(file_slice.paths) <= MAX_OPEN_FILES else None
-    # So that a slice of many files takes no more memory than one of a few.
+    # The batches of all files share one limit, so that a slice of many files takes no more memory than one of a few.
     look = _FooterReader(storage, kept, min(BATCH_ROWS, _SLICE_ROWS // count), min(batch_bytes, _SLICE_BYTES // count))
     opened = [] if file_slice.base is None else [look.base(file_slice.base)]
     found = [look.log(log) for log in file_slice.logs]
@@ -199,12 +202,12 @@ def _said(log: tuple[DataFile, LogHeader]) -> tuple[str, tuple[str, ...]]:
 
 
 def open_base(storage: Storage, base: BaseFile, files: ExitStack) -> DataFile:
-    """A base file by itself; raises as `open_slice`."""
+    """Open a base file alone; raises as `open_slice`."""
     return _FooterReader(storage, files).base(base)
 
 
 def open_log(storage: Storage, log: LogFile, rule: MergeRule, files: ExitStack) -> tuple[DataFile, LogHeader]:
-    """A native log by itself, which may have a part of the columns; raises as `open_slice`."""
+    """Open a native log alone, partial rows allowed; raises as `open_slice`."""
     file, header = _FooterReader(storage, files, partial=True).log(log)
     return _checked(file, header, rule), header
 
@@ -219,9 +222,11 @@ def _checked(file: DataFile, header: LogHeader, rule: MergeRule) -> DataFile:
 
 @dataclass(frozen=True)
 class _FooterReader:
-    """Reads the footers of a slice's files; `kept` holds those that stay open, None closes each again.
+    """Reads and checks the footers of a slice's files.
 
-    Logs whose rows have a part of the columns are refused but where `partial` is set.
+    Attributes:
+        kept: receives the open files; None closes each after its footer was read.
+        partial: whether logs with partial rows are accepted.
     """
 
     storage: Storage
@@ -232,8 +237,7 @@ class _FooterReader:
 
     def base(self, base: BaseFile) -> DataFile:
         file, metadata = self._file(base.path, base.name.instant, is_base=True)
-        # Spark's row writer leaves the schema out (docs/format/10-rules.md, "Rule 16"); then there is nothing to
-        # compare with.
+        # Spark's row writer leaves the schema out (docs/format/10-rules.md, "Rule 16").
         schema = metadata.get(AVRO_SCHEMA_KEY.encode())
         text = None if schema is None else schema.decode("utf-8", "replace")
         _check_columns(file, () if text is None else schema_columns(text, base.path, AVRO_SCHEMA_KEY))
@@ -245,8 +249,8 @@ class _FooterReader:
         header = LogHeader.from_footer(metadata, log.name, log.path)
         if header.is_partial and not self.partial:
             raise UnsupportedTable(
-                f"{log.path}: footer IS_PARTIAL=true: rows with a part of the columns are not read in an lsm_tree "
-                "table; compact the file group with the program that wrote them"
+                f"{log.path}: footer IS_PARTIAL=true: partial rows are not supported in an lsm_tree table; compact "
+                "the file group with the program that wrote them"
             )
         return file, header
 
@@ -275,14 +279,14 @@ class _FooterReader:
 def _open(storage: Storage, path: str, files: ExitStack) -> pq.ParquetFile:
     try:
         source = files.enter_context(storage.open_input(path))
-        # Without a buffer all of a row group's bytes are read at once, and with `pre_buffer` those of the whole file,
-        # which stay until it is closed. Both help with storage far away.
+        # Without a buffer Arrow reads a whole row group at once; with `pre_buffer` it reads the whole file and keeps
+        # it until the file is closed. Both pay off on remote storage only.
         buffer = _BUFFER if source.size() > _LARGE_FILE else 0
         parquet = pq.ParquetFile(source, page_checksum_verification=True, buffer_size=buffer, pre_buffer=False)
         return files.enter_context(parquet)
     except FileNotFoundError:
         raise CorruptFileError(
-            f"{path}: the file is gone though its instant is complete: if a clean deleted it while it was to be read, "
+            f"{path}: the file is missing though its instant is completed: if a clean deleted it before it was read, "
             "read again (hoodie.clean.commits.retained keeps more), else restore it"
         ) from None
     except (pa.ArrowInvalid, OSError) as error:
@@ -290,48 +294,50 @@ def _open(storage: Storage, path: str, files: ExitStack) -> pq.ParquetFile:
 
 
 def _unread(path: str, otherwise: str, error: Exception) -> LsmError:
-    """What to raise when reading failed: only what the system is not to blame for is a damaged file."""
+    """Map a failed read to an error: `StorageError` for an error of the system, `CorruptFileError` otherwise."""
     if isinstance(error, OSError) and no_more_files(error):
         return StorageError(
             f"{path}: too many files are open ({error}): raise the limit (ulimit -n), or lower {READ_THREADS.key}; "
             f"a slice is read with about {MAX_OPEN_FILES} open files"
         )
     if isinstance(error, OSError) and is_unreadable(error):
-        return StorageError(f"{path}: cannot be read now ({error}): see to the disk or the file's permissions")
+        return StorageError(f"{path}: cannot be read now ({error}): check the disk and the file's permissions")
     return CorruptFileError(f"{path}: {otherwise}: {error}")
 
 
 def _check_columns(file: DataFile, promised: Sequence[str]) -> None:
-    """The file has the columns that its footer's schema has (docs/format/03-native-logs.md, "Data log schema")."""
+    """Check that a file has the columns of its footer's schema (docs/format/03-native-logs.md, "Data log schema")."""
     there = set(file.columns)
     missing = [name for name in (RECORD_KEY, *promised) if name not in there]
     if missing:
         raise CorruptFileError(
-            f"{file.path}: no column {missing[0]!r}, which a file with rows of this table has: it is damaged, or a "
+            f"{file.path}: no column {missing[0]!r}, which data files of this table have: the file is damaged, or a "
             "delete log under the name of a data file; restore it"
         )
 
 
 def _check_delete_log(file: DataFile, ordering_fields: Sequence[str]) -> None:
-    """The file has the record key, what orders a delete, and no other meta column.
+    """Check that a delete log has the record key and the ordering fields, and no other meta column.
 
     See docs/format/03-native-logs.md, "Delete log schema".
     """
     missing = [name for name in (RECORD_KEY, *ordering_fields) if name not in file.columns]
     if missing:
-        raise CorruptFileError(f"{file.path}: no column {missing[0]!r}, which a delete log of this table has")
+        raise CorruptFileError(
+            f"{file.path}: no column {missing[0]!r}, which delete logs of this table have; restore the file"
+        )
     strange = [name for name in META_COLUMNS if name != RECORD_KEY and name in file.columns]
     if strange:
         raise CorruptFileError(
-            f"{file.path}: has a column {strange[0]!r}, as data logs do, under the name of a delete log; restore it"
+            f"{file.path}: has a column {strange[0]!r}, as data logs have, under the name of a delete log; restore it"
         )
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
-    """`batch` with the columns of `schema` in its types; those that it lacks are null.
+    """Cast a batch to the columns and types of `schema`; columns that it lacks are null.
 
     Raises:
-        SchemaError: a column of another type, which cannot be cast.
+        SchemaError: a column cannot be cast.
     """
     arrays = []
     for field in schema:
@@ -352,4 +358,6 @@ def _cast(column: pa.Array[Any], field: pa.Field[Any], path: str) -> pa.Array[An
         promoted = pa.types.is_integer(column.type) and pa.types.is_floating(field.type)
         return pc.cast(column, field.type, safe=not promoted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SchemaError(f"{path}: column {field.name!r} is {column.type}, the table has {field.type}") from error
+        raise SchemaError(
+            f"{path}: column {field.name!r} has type {column.type}, which cannot be cast to the table's {field.type}"
+        ) from error

@@ -1,4 +1,8 @@
-"""All file slices of every file group, old ones included (docs/format/02-timeline.md, "Completion time semantics")."""
+"""List every file slice of every file group, old ones included, for cleaning.
+
+A file group is the set of files with one file id in one partition. A file slice is a base file and the logs completed
+since its instant (docs/format/02-timeline.md, "Completion time semantics").
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from streaming_lsm.storage.base import Listing
 
 @dataclass(frozen=True, slots=True)
 class SliceFiles:
-    """One file slice of a file group, complete.
+    """The file names of one file slice, change logs included.
 
     Attributes:
         key: its base instant; without a base file its smallest log instant.
@@ -29,7 +33,7 @@ class FileGroup:
     """One file group of one partition.
 
     Attributes:
-        slices: the oldest first; the last one is what readers see, unless the group was replaced.
+        slices: the oldest first; queries read the last one, unless the group was replaced.
         replaced: requested time of the write that replaced the group, None while it is live.
     """
 
@@ -40,13 +44,13 @@ class FileGroup:
 
 
 def file_groups_in(view: FileSystemView, partition: str, entries: Listing) -> list[FileGroup]:
-    """The file groups of one partition, by file id; files of writes that did not complete are left out.
+    """Group the files of one partition into file groups, ordered by file id; files of pending writes are left out.
 
     Args:
-        entries: what lies in the partition.
+        entries: the listing of the partition.
 
     Raises:
-        UnsupportedTable: the partition holds logs under older names not asked for.
+        UnsupportedTable: the partition holds logs under RFC-103 names and `lsm.read.rfc103.names` is not set.
     """
     groups: dict[str, list[DataFileName]] = defaultdict(list)
     for entry in entries:
@@ -64,7 +68,7 @@ def _slices(view: FileSystemView, names: list[DataFileName]) -> Iterator[SliceFi
     bases = sorted({name.instant for name in names if isinstance(name, BaseFileName)})
     logs = [name for name in names if not isinstance(name, BaseFileName)]
     files: dict[str, list[str]] = {base: [] for base in bases}
-    # Logs from before the first base file are one slice, named after the oldest of them.
+    # Logs completed before the first base file form one slice, keyed by the smallest log instant.
     first = min((log.instant for log in logs), default="")
     for name in names:
         if isinstance(name, BaseFileName):
@@ -77,7 +81,7 @@ def _slices(view: FileSystemView, names: list[DataFileName]) -> Iterator[SliceFi
 
 
 def _replaced(view: FileSystemView, partition: str) -> dict[str, str]:
-    """File groups of the partition that a replacecommit made invisible, with its requested time."""
+    """Map the file ids that a replacecommit replaced in a partition to its requested time."""
     found: dict[str, str] = {}
     for write in view.timeline.completed_writes:
         if write.action == "replacecommit":

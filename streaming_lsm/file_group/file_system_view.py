@@ -1,4 +1,8 @@
-"""Which files make up the table as of an instant: partitions, file groups, file slices."""
+"""Derive the latest file slices of a table from its timeline and its listing.
+
+A file slice is a base file, if any, and the log files that it has not absorbed. A file is visible when the write that
+made it is completed on the timeline, so that a timeline cut at an instant gives the slices as of that instant.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,7 @@ class LogFile:
 
     @property
     def is_native(self) -> bool:
-        """Whether it is a file of its own format and not a sequence of inline blocks."""
+        """Whether it is a native log, a Parquet file, rather than a sequence of inline blocks."""
         return isinstance(self.name, LogFileName)
 
     @property
@@ -55,7 +59,7 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """One file group's rows as of an instant: a base file, if any, and the logs on top of it.
+    """A logical group of a base file, if any, and the log files on top of it: a file group as of an instant.
 
     Attributes:
         partition_path: relative folder; empty when the table is not partitioned.
@@ -72,7 +76,7 @@ class FileSlice:
 
     @property
     def is_native(self) -> bool:
-        """Whether no log has inline blocks."""
+        """Whether all logs are native."""
         return all(log.is_native for log in self.logs)
 
     @property
@@ -83,13 +87,13 @@ class FileSlice:
 
 @dataclass(frozen=True)
 class FileSystemView:
-    """The files of a table that one timeline makes visible.
+    """Lists the partitions, files and file slices of a table that are visible by one timeline.
 
     Attributes:
         storage: the table's files.
-        timeline: the instants that count, for example as of a point in time.
+        timeline: the instants whose files are visible, for example those up to a point in time.
         rfc103_names: whether logs under the names of RFC-103's first text are read.
-        by_metadata: whether the metadata table is asked for partitions and files, where there is one.
+        by_metadata: whether partitions and files are listed from the metadata table, if the table has one.
     """
 
     storage: Storage
@@ -98,26 +102,26 @@ class FileSystemView:
     by_metadata: bool = False
 
     def partitions(self) -> list[str]:
-        """Paths of all partitions, ascending: the folders that hold partition metadata."""
+        """List the paths of all partitions, ascending: the folders that hold partition metadata."""
         return sorted(self.listings())
 
     def listings(self) -> dict[str, Listing]:
-        """What lies directly in each partition; of the metadata table: the data files among it."""
+        """List each partition's direct entries; from the metadata table, its data files only."""
         found = metadata_files(self.storage, self.timeline.layout) if self.by_metadata else None
         return partition_listings(self.storage) if found is None else found
 
     def slices(self) -> list[FileSlice]:
-        """The latest slice of every file group, by partition and file id.
+        """List the latest slice of every file group, ordered by partition and file id.
 
         Raises:
-            UnsupportedTable: a partition holds logs under the older names that were not asked for, or files of another
-                format than Parquet.
+            UnsupportedTable: a partition holds logs under RFC-103 names and `rfc103_names` is not set, or data files
+                of another format than Parquet.
         """
         listings = sorted(self.listings().items())
         return [found for partition, entries in listings for found in self.slices_in(partition, entries)]
 
     def slices_in(self, partition: str, entries: Listing) -> list[FileSlice]:
-        """The latest slice of every file group of one partition, by file id; `entries` is what lies there."""
+        """List the latest slice of every file group of one partition, by file id; `entries` is its listing."""
         bases: dict[str, list[BaseFile]] = defaultdict(list)
         logs: dict[str, list[LogFile]] = defaultdict(list)
         for file in self.visible_files(entries):
@@ -129,12 +133,12 @@ class FileSystemView:
         return [self._slice(partition, group, bases[group], logs[group]) for group in groups]
 
     def is_replaced(self, partition: str, file_id: str) -> bool:
-        """Whether a replacecommit made a file group invisible."""
+        """Return whether a completed replacecommit replaced a file group."""
         return file_id in self._replaced.get(partition, ())
 
     @cached_property
     def _replaced(self) -> dict[str, frozenset[str]]:
-        """File groups by partition that a replacecommit made invisible.
+        """The replaced file ids by partition.
 
         See docs/format/02-timeline.md, "Replacecommit".
         """
@@ -146,11 +150,11 @@ class FileSystemView:
         return replaced
 
     def visible_name(self, entry: FileEntry) -> DataFileName | None:
-        """What the name of a data file says whose write counts; None for everything else.
+        """Parse the name of a visible data file; None for every other entry.
 
         Raises:
-            UnsupportedTable: a log under the older name that was not asked for: without it rows would be missing, and
-                nobody would know. Or a link or special file, see `refuse_special`.
+            UnsupportedTable: a log under an RFC-103 name and `rfc103_names` is not set, as skipping it would drop rows
+                silently; or a link or special file, see `refuse_special`.
         """
         if entry.special:
             refuse_special(entry, self.storage.uri)
@@ -159,20 +163,20 @@ class FileSystemView:
             return None
         if isinstance(name, LogFileName) and name.rfc103 and not self.rfc103_names:
             raise UnsupportedTable(
-                f"{entry.path} is a log under the name of RFC-103's first text: set lsm.read.rfc103.names=true, also "
-                "for everybody who writes, compacts or cleans the table"
+                f"{entry.path} is a log under the name of RFC-103's first text: set lsm.read.rfc103.names=true, for "
+                "every reader, writer and table service of the table"
             )
         return name
 
     def counts(self, name: DataFileName) -> bool:
-        """Whether the write of a file counts."""
-        # The logs of layout 1 have their slice's base instant in the name, and blocks of several instants in them.
+        """Return whether the write of a file is completed on the timeline."""
+        # A log of layout 1 is named by its slice's base instant and has blocks of several instants.
         if self.timeline.layout == FLAT and isinstance(name, InlineLogName):
             return True
         return self.timeline.completion_time(name.instant) is not None
 
     def visible_files(self, entries: Listing) -> Iterator[BaseFile | LogFile]:
-        """The base files and logs of a partition whose writes count, of all slices; `entries` is what lies there."""
+        """List the visible base files and logs of a partition, of all slices; `entries` is its listing."""
         for entry in entries:
             name = self.visible_name(entry)
             if name is None:
@@ -187,7 +191,7 @@ class FileSystemView:
                 yield LogFile(entry.path, name, entry.size)
 
     def _slice(self, partition: str, group: str, bases: list[BaseFile], logs: list[LogFile]) -> FileSlice:
-        """The newest base and the logs completed since its instant, whatever lies between.
+        """Form the latest slice: the newest base file and all logs completed since its instant.
 
         See docs/format/10-rules.md, "Rule 8".
         """
@@ -197,15 +201,18 @@ class FileSystemView:
         return FileSlice(partition, group, base, tuple(sorted(open_logs, key=lambda log: log.name.sort_key)))
 
     def log_time(self, name: LogFileName | InlineLogName) -> str:
-        """What tells whether a base file has absorbed a log: its completion time, or the base instant it stands on."""
+        """Return the time that is compared with a base instant to decide whether the base file has absorbed a log.
+
+        It is the completion time of the log's instant; for an inline log of layout 1 the base instant in its name.
+        """
         if self.timeline.layout == FLAT and isinstance(name, InlineLogName):
             return name.instant
         return self.timeline.completion_time(name.instant) or ""
 
     def _newest(self, bases: list[BaseFile]) -> BaseFile | None:
-        """The newest base file; of several attempts at one instant the one that its commit lists.
+        """Return the newest base file; of several attempts at one instant, the one in the commit's write stats.
 
-        A task that outlives its driver may leave a file of an attempt that does not count, whole or not.
+        A task that outlives its driver may leave the file of a failed attempt, complete or not.
         """
         newest = max((base.name.instant for base in bases), default="")
         attempts = [base for base in bases if base.name.instant == newest]
@@ -218,4 +225,4 @@ class FileSystemView:
 
 def _check_parquet(path: str, kind: str) -> None:
     if kind != "parquet":
-        raise UnsupportedTable(f"{path}: data files in the format {kind} are not read, only Parquet is")
+        raise UnsupportedTable(f"{path}: data files in the format {kind} are not supported, only Parquet is")

@@ -1,4 +1,4 @@
-"""The logs of a slice in merge order, compacted ones in place of those they stand for."""
+"""Sort the logs of a slice into merge order; the output of a log compaction replaces the logs that it compacted."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ Log = TypeVar("Log")
 
 
 Said: TypeAlias = Callable[[Log], tuple[str, tuple[str, ...]]]
-"""The instant of a log, and the instants that it stands for, none unless a log compaction wrote it."""
+"""Returns the instant of a log, and its compacted instants, which are empty unless a log compaction wrote it."""
 
 
 def logs_of_commits(logs: Sequence[Log], said: Said[Log], commits: Container[str]) -> list[Log]:
-    """The logs that an incremental read takes (docs/format/10-rules.md, "Rule 1", "Rule 4").
+    """Select the logs of an incremental read (docs/format/10-rules.md, "Rule 1", "Rule 4").
 
-    Those of the instants in question; and what a log compaction wrote where the files that it stands for are gone, of
-    which only some rows may be of those instants.
+    These are the logs of the given instants, and the logs of a log compaction whose compacted logs were cleaned; only
+    some rows of the latter may be of those instants.
     """
     there = {said(log)[0] for log in logs}
     return [log for log in logs if _taken(*said(log), there, commits)]
@@ -27,16 +27,16 @@ def _taken(instant: str, compacted: tuple[str, ...], there: Container[str], comm
 
 
 def merge_order(logs: Sequence[Log], said: Said[Log]) -> list[Log]:
-    """Logs, or blocks of logs, that take part in a merge, the oldest first.
+    """Sort logs, or blocks of logs, into merge order, the oldest first, and drop those that were compacted.
 
     See docs/format/04-inline-logs.md, "Scan algorithm"; docs/format/10-rules.md, "Rule 3".
 
-    What one instant wrote stays together, at the place of its first. What a log compaction wrote takes the place of the
-    newest uncompacted instant that it stands for; what is of the instants it lists is left out.
+    Logs of one instant stay together, at the position of the first. Logs of a log compaction take the position of the
+    newest uncompacted instant that they replace; logs of the compacted instants are dropped.
 
     Args:
         logs: in the order of their files.
-        said: what each says of itself.
+        said: returns a log's instant and compacted instants.
     """
     instants = [said(log)[0] for log in logs]
     covers = {instant: compacted for instant, compacted in map(said, logs) if compacted}
@@ -53,7 +53,7 @@ def merge_order(logs: Sequence[Log], said: Said[Log]) -> list[Log]:
 
 
 def _newest(instant: str, covers: Mapping[str, tuple[str, ...]]) -> str:
-    """The newest instant without a compaction of its own that `instant` stands for."""
+    """Return the newest uncompacted instant that `instant` replaces, directly or through a chain of compactions."""
     pending, seen, found = [instant], set(), ""
     while pending:
         current = pending.pop()

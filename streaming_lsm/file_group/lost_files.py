@@ -1,8 +1,9 @@
-"""Compare the latest file slices with what the commits have recorded, and report committed files that are missing.
+"""Compare the latest file slices with the files recorded in the commits, and report committed files that are missing.
 
-The newest commit's file state is compared first, which needs no other commit. Where it differs, or another program
-wrote the commit, the write stats of the active timeline name the file. A file of an archived write is not named by any
-commit that is read.
+A file state is a checksum of the files of all latest slices, recorded in every commit of this writer. The newest
+commit's file state is compared first, which reads no other commit. If it differs, or another program wrote the commit,
+the write stats of the active timeline identify the missing file. Files of archived writes are not identified, as no
+commit that is read names them.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ Group = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class LostFile:
-    """A file that is not in the slice to which a completed write says that it belongs."""
+    """A file in the stats of a completed write that is missing from the slice it belongs to."""
 
     path: str
     write: Instant
 
 
 def checked_slices(view: FileSystemView) -> list[FileSlice]:
-    """The latest slice of every file group; raises as `FileSystemView.slices` and `check_files`."""
+    """List and check the latest slice of every file group; raises as `FileSystemView.slices` and `check_files`."""
     slices = view.slices()
     check_files(view, slices)
     return slices
 
 
 def check_files(view: FileSystemView, slices: Iterable[FileSlice]) -> None:
-    """Compare the latest slices of all file groups with what the commits of the view's timeline say.
+    """Compare the latest slices of all file groups with the files that the view's timeline has committed.
 
     Raises:
         CorruptFileError: a committed file, or the completed instant file of a write, is missing.
         ConfigError: a file of a past state was cleaned.
-        CommitConflict: a file went since the timeline was read; read again.
+        CommitConflict: a file was deleted since the timeline was loaded; read again.
     """
     found = list(slices)
     timeline = view.timeline
@@ -67,22 +68,22 @@ def check_group(view: FileSystemView, commits: Timeline, group: Group, found: Fi
     """Compare the latest slice of one file group, None when it has none; raises as `check_files`.
 
     Args:
-        commits: the table's timeline, whose commits are read once for all states of the table.
+        commits: the table's whole timeline; it caches its commits, so that they are read once for all states.
     """
     for lost in lost_files(view, commits, {} if found is None else {group: found}, group):
         raise _explained(view, lost)
 
 
 def newest_write(timeline: Timeline) -> Instant | None:
-    """The write that was completed last."""
+    """Return the write with the latest completion time, None without any."""
     return max(timeline.completed_writes, key=lambda write: write.completed or "", default=None)
 
 
 def recorded_files(timeline: Timeline, state: FileState) -> dict[str, str]:
-    """What the commit that comes next is to record, as extra metadata.
+    """Build the extra metadata by which the next commit records the file state.
 
     Args:
-        timeline: the table as it is before that commit.
+        timeline: the timeline before that commit.
         state: the files of all latest slices after it.
     """
     before = newest_write(timeline)
@@ -92,20 +93,20 @@ def recorded_files(timeline: Timeline, state: FileState) -> dict[str, str]:
 def lost_files(
     view: FileSystemView, commits: Timeline, slices: Mapping[Group, FileSlice], only: Group | None = None
 ) -> Iterator[LostFile]:
-    """Files that belong to the latest slices by the write stats, and are not in them.
+    """List the files that belong to the latest slices by the write stats and are missing from them.
 
     Args:
-        view: its timeline makes the slices.
+        view: the view from which the slices were listed.
         commits: reads the commits.
         slices: by partition path and file id.
-        only: the one file group to look at; None for all.
+        only: the one file group to check; None for all.
     """
     there = {path for found in slices.values() for path in found.paths}
     if view.rfc103_names:
         there |= {_usual_path(found, log) for found in slices.values() for log in found.logs}
     since = {group: found.base.name.instant for group, found in slices.items() if found.base}
     absent: list[tuple[LostFile, Group, DataFileName]] = []
-    # Before the base file that is there, no commit of its file group counts.
+    # Commits completed before the group's base instant are absorbed by that base file.
     first = since.get(only, "") if only else ""
     for write in view.timeline.completed_writes:
         if (write.completed or "") < first:
@@ -125,7 +126,7 @@ def lost_files(
 
 
 def _usual_path(found: FileSlice, log: LogFile) -> str:
-    """The path of a log under its name of format 01, also where it has that of RFC-103's first text."""
+    """Return the path of a log under its current name (docs/format/01-table.md), also for an RFC-103 name."""
     name = replace(log.name, rfc103=False) if isinstance(log.name, LogFileName) else log.name
     return file_path(found.partition_path, str(name))
 
@@ -133,9 +134,9 @@ def _usual_path(found: FileSlice, log: LogFile) -> str:
 def _absent(
     view: FileSystemView, write: Instant, stat: WriteStat, there: set[str], since: str
 ) -> tuple[LostFile, DataFileName] | None:
-    """The file of a write stat, with its name, when it is no older than the base file at `since` and not there."""
+    """Return the file of a write stat and its parsed name if it is missing and not older than the base at `since`."""
     path = file_path(stat.partition_path, stat.file_name)
-    # A stat of no bytes is one of a file that was never made; other programs write them.
+    # Other programs write stats of zero bytes for files that were never created.
     if path in there or not stat.total_bytes:
         return None
     name = parse_file_name(stat.file_name, rfc103_names=True)
@@ -147,16 +148,16 @@ def _absent(
 
 
 def _explained(view: FileSystemView, lost: LostFile) -> Exception:
-    """The error that tells why a file is missing."""
+    """Build the error for a missing file: a clean in progress, a cleaned past state, or a lost file."""
     storage, write = view.storage, lost.write
     if not storage.exists(write.path) or _is_cleaned(view, lost, known=False):
-        return CommitConflict(f"{lost.path} in {storage.uri} was deleted while it was looked for: try again")
+        return CommitConflict(f"{lost.path} in {storage.uri} was deleted while the table was listed: try again")
     if _is_cleaned(view, lost, known=True):
         return ConfigError(f"{lost.path} in {storage.uri}, of {write.path}, was cleaned: read a later state")
     if storage.exists(lost.path):
         return CorruptFileError(
-            f"{lost.path} in {storage.uri}, of {write.path}, is there and not listed: restore the partition's "
-            ".hoodie_partition_metadata; where the metadata table was asked, drop that"
+            f"{lost.path} in {storage.uri}, of {write.path}, exists but is not listed: restore the partition's "
+            ".hoodie_partition_metadata; if files are listed from the metadata table, drop that table"
         )
     return CorruptFileError(
         f"{lost.path} in {storage.uri} is gone, though {write.path} has committed it: restore the file"
@@ -164,7 +165,11 @@ def _explained(view: FileSystemView, lost: LostFile) -> Exception:
 
 
 def _is_cleaned(view: FileSystemView, lost: LostFile, *, known: bool) -> bool:
-    """Whether a clean deletes a file: a completed one that the view's timeline has, or one that came later."""
+    """Return whether a clean deletes a file.
+
+    Args:
+        known: whether to look at the completed cleans of the view's timeline, or at all other cleans.
+    """
     before = set(view.timeline.completed_cleans)
     partition, _, file = lost.path.rpartition("/")
     for clean in Timeline.load(view.timeline.storage, view.timeline.layout).instants:

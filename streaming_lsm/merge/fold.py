@@ -1,4 +1,8 @@
-"""Who wins among the records of each key, decided for all keys at once."""
+"""Fold the records of each key into the winning record, for all keys at once with numpy.
+
+Records are positions in an array sorted by key and then in merge order. An unordered delete is a delete without an
+ordering value; the rank of a record is an integer that compares as its ordering value does.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +22,9 @@ class Folded:
     """The outcome per key, in key order.
 
     Attributes:
-        winner: int64, position of the record that stands at the end.
-        unordered delete: int64, position of the newest delete without ordering that stands before the winner
-            and still acts on older records; -1 when there is none.
+        winner: int64, position of the winning record.
+        unordered_delete: int64, position of the newest unordered delete before the winner, which still deletes older
+            records; -1 when there is none.
     """
 
     winner: Positions
@@ -30,12 +34,12 @@ class Folded:
 def fold(starts: Positions, unordered_deletes: Flags, ranks: Int64s | None) -> Folded:
     """Fold the records of each key from left to right (docs/format/05-merge.md, "Pairwise rule").
 
-    A delete without ordering (`unordered_deletes`) ends the say of all before it; among those after it the
-    largest rank wins, the later one on ties. With none after it, it is the winner itself.
+    An unordered delete removes all records before it; among those after it the largest rank wins, the later one on
+    ties. If none follows, the delete itself is the winner.
 
     Args:
-        starts: int64 (keys,), where each key's records begin; records lie in merge order.
-        unordered deletes: bool (records,).
+        starts: int64 (keys,), position of each key's first record; records are in merge order.
+        unordered_deletes: bool (records,).
         ranks: int64 (records,) ordering values as numbers; None when the latest record wins.
     """
     count = len(unordered_deletes)
@@ -56,14 +60,14 @@ def fold(starts: Positions, unordered_deletes: Flags, ranks: Int64s | None) -> F
 
 
 def survivors(starts: Positions, unordered_deletes: Flags, ranks: Int64s | None) -> Flags:
-    """Which records may still decide the fold of their key after records of other runs were put between them.
+    """Mark the records of a sorted run that can still win after a merge with other runs.
 
-    Those are a key's last unordered delete and, after it, every record whose rank is larger than that of all later
-    ones. The others lose to a record of their own run wherever others fall, so that folding what survives of several
-    runs is folding the runs.
+    These are a key's last unordered delete and, after it, every record whose rank is larger than those of all later
+    records. The others lose to a record of their own run wherever records of other runs are inserted, so that folding
+    the survivors of several runs equals folding the runs.
 
     Args:
-        starts, unordered deletes, ranks: one sorted run, as for `fold`.
+        starts, unordered_deletes, ranks: one sorted run, as for `fold`.
 
     Returns:
         bool (records,).
@@ -85,13 +89,13 @@ def survivors(starts: Positions, unordered_deletes: Flags, ranks: Int64s | None)
 
 
 def _larger_than_later(key: Int64s, ranks: Int64s) -> Flags:
-    """Whether a record's rank is larger than those of all later records of its key; `key` ascends."""
+    """Mark the records whose rank is larger than those of all later records of their key; `key` ascends."""
     larger = np.ones(len(key), np.bool_)
     shared = np.zeros(len(key), np.bool_)
     shared[1:] = key[1:] == key[:-1]
     shared[:-1] |= shared[1:]
     dense = np.unique(ranks[shared], return_inverse=True)[1]
-    # Seen from the end, every key begins above all that was seen before it, so that one running maximum serves all.
+    # From the end, each key's heights lie above those of all keys before, so that one running maximum serves all keys.
     height = ((len(key) - key[shared]) * (len(dense) + 1) + dense)[::-1]
     met = np.maximum.accumulate(height)
     of_shared = np.ones(len(height), np.bool_)
@@ -101,6 +105,6 @@ def _larger_than_later(key: Int64s, ranks: Int64s) -> Flags:
 
 
 def last_marked(starts: Positions, marked: Flags) -> Positions:
-    """Position of the last marked record of each key, -1 where none is."""
+    """Find the position of the last marked record of each key, -1 without one."""
     position = np.where(marked, np.arange(len(marked), dtype=np.int64), _NONE)
     return np.maximum.reduceat(position, starts)

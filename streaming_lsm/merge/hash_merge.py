@@ -1,8 +1,8 @@
-"""Merging the files of a slice whose rows are in no order: what Hudi's hash reader does, for all keys at once.
+"""Merge the files of a slice whose rows are not sorted, with the semantics of Hudi's hash-based reader.
 
-The logs are folded among themselves first, and their outcome is merged with the base file as the older side. That is
-not always what folding everything from left to right gives: a delete without ordering value that a smaller row follows
-is forgotten once that row stands (docs/format/05-merge.md, "Pairwise rule").
+The logs are folded first, and their outcome is merged with the base file as the older side. This can differ from a fold
+of all records from left to right: an unordered delete that is followed by a row does not act on the base file any more
+(docs/format/05-merge.md, "Pairwise rule").
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LogPart:
     Attributes:
         rows: with the columns of every other part; a delete part has the key and the ordering fields only.
         deletes: whether every record is a delete.
-        columns: the columns that the block really has, where its rows have a part of the table's; None for all.
+        columns: the columns that a block of partial rows has; None for all.
     """
 
     rows: pa.Table
@@ -41,14 +41,14 @@ class LogPart:
 
 @dataclass(frozen=True)
 class LogOutcome:
-    """What the logs of a slice say of each key that is in them.
+    """The winning log record of each key in the logs of a slice.
 
     Attributes:
         keys: the keys, each once.
-        rows: a row a key; that of a deleted key has only the key and the ordering fields.
-        deleted: bool (keys,), whether the key is deleted.
-        unordered deletes: bool (keys,), whether it is so whatever the base file has.
-        present: which columns were sent, in a merge of parts of rows; None when rows are taken whole.
+        rows: one row per key; that of a deleted key has only the key and the ordering fields.
+        deleted: bool (keys,), whether the winner is a delete.
+        unordered_deletes: bool (keys,), whether it is an unordered delete, which wins over any base row.
+        present: the columns that were sent, in a merge of partial rows; None when rows are taken whole.
     """
 
     keys: pa.StringArray
@@ -67,7 +67,7 @@ def fold_logs(parts: Sequence[LogPart], schema: pa.Schema, rule: MergeRule) -> L
         rule: the table's merge semantics.
     """
     tables = [schema.empty_table(), *(part.rows for part in parts)]
-    # What a delete does not have is null.
+    # Deletes lack the other columns; these become null.
     rows = pa.concat_tables(tables, promote_options="default").combine_chunks()
     deleted = rule.deletes(rows)
     deleted |= np.repeat(np.array([part.deletes for part in parts], np.bool_), [len(part.rows) for part in parts])
@@ -97,9 +97,9 @@ def _taken(keys: pa.StringArray, rows: Int64s) -> pa.StringArray:
 
 
 def merge_base(base: Iterable[pa.RecordBatch], logs: LogOutcome, rule: MergeRule) -> Iterator[Block]:
-    """The live rows of a slice: those of the base file in its order, then those that only the logs have.
+    """Merge a base file with the logs: the live rows in the order of the base file, then the keys found in logs only.
 
-    A key that the base file has more than once meets the logs at its first row, as in Hudi.
+    If the base file has a key more than once, its first row is merged with the logs, as in Hudi.
 
     Args:
         base: the base file's batches, with the columns of `logs.rows`.
@@ -110,7 +110,7 @@ def merge_base(base: Iterable[pa.RecordBatch], logs: LogOutcome, rule: MergeRule
     if not len(logs.keys):
         yield from (Block(pa.Table.from_batches([batch])) for batch in base)
     else:
-        # Brought together, as the keys of the logs are hashed for each of them.
+        # Larger batches, as `index_in` hashes the keys of the logs anew for each of them.
         for rows in gathered(base, len(logs.keys), _GATHERED_BYTES):
             yield _merge_batch(rows, logs, rule, met)
     left = np.flatnonzero(~met & ~logs.deleted)
@@ -134,7 +134,7 @@ def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags) 
     merged = of_logs
     if logs.present is not None:
         merged = _merge_columns(of_base, of_logs, wins & ~logs.deleted[log_rows], logs.present.take(log_rows), rule)
-        wins |= ~logs.deleted[log_rows]  # also where the base row is the newer one, the logs fill its gaps
+        wins |= ~logs.deleted[log_rows]  # if the base row wins, the logs still fill its missing columns
     source = np.arange(len(rows), dtype=np.int64)
     source[base_rows[wins]] = len(rows) + np.flatnonzero(wins)
     kept = np.ones(len(rows), np.bool_)
@@ -157,12 +157,12 @@ def _log_wins(base: pa.Table, logs: pa.Table, unordered_deletes: Flags, rule: Me
 
 
 def _merge_columns(base: pa.Table, logs: pa.Table, wins: Flags, sent: SentValues, rule: MergeRule) -> pa.Table:
-    """Column by column: the winner's value where it was sent, else the other's.
+    """Merge rows by column: take the winner's value if it was sent, else the other side's.
 
     See docs/format/05-merge.md, "Partial updates".
     """
     of_base = sent_values(base, [(None, len(base))], rule)
-    gone = rule.deletes(base)  # such a row has nothing to give
+    gone = rule.deletes(base)  # a deleted row fills no columns
     columns = []
     for name in base.schema.names:
         from_logs = gone | np.where(wins, sent.of(name), ~of_base.of(name) & sent.of(name))

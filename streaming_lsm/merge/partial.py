@@ -1,4 +1,7 @@
-"""Partial updates: a winner takes from the loser what was not sent with it.
+"""Merge partial updates: columns that were not sent with the winner are filled from the loser.
+
+A value counts as sent if the row's block has the column and the value is not the marker of the table's partial update
+mode (null, or the text of an unavailable value).
 
 See docs/format/05-merge.md, "Partial updates".
 """
@@ -19,28 +22,33 @@ from streaming_lsm.merge.rule import MergeRule
 
 @dataclass(frozen=True)
 class SentValues:
-    """Which values of which rows were sent: bool (rows,) by column; a column that is not named was sent with all."""
+    """Masks of the values that were sent.
+
+    Attributes:
+        rows: number of rows.
+        columns: bool (rows,) by column; a column without a mask was sent with every row.
+    """
 
     rows: int
     columns: Mapping[str, Flags]
 
     def of(self, name: str) -> Flags:
-        """bool (rows,) of one column."""
+        """Return the mask of one column, bool (rows,)."""
         found = self.columns.get(name)
         return np.ones(self.rows, np.bool_) if found is None else found
 
     def take(self, rows: Int64s) -> SentValues:
-        """That of some rows, in their order."""
+        """Take the masks of the rows at the given positions."""
         return SentValues(len(rows), {name: sent[rows] for name, sent in self.columns.items()})
 
 
 def sent_values(rows: pa.Table, parts: Sequence[tuple[frozenset[str] | None, int]], rule: MergeRule) -> SentValues:
-    """What was sent with rows.
+    """Compute which values of the rows were sent.
 
     Args:
-        rows: the rows.
-        parts: the columns that stretches of them have (None for all), and the stretches' lengths.
-        rule: says which values stand for ones that were not sent.
+        rows: the rows of several blocks, concatenated.
+        parts: the columns of each block (None for all), and its number of rows.
+        rule: gives the partial update mode and the text of an unavailable value.
     """
     lengths = [length for _, length in parts]
     found: dict[str, Flags] = {}
@@ -67,9 +75,9 @@ class FoldedColumns:
     """The outcome per key of a fold by columns; positions are those of the folded records.
 
     Attributes:
-        ruling: int64 (keys,), the record whose ordering value stands.
-        places: int64 (keys,) by column, the record whose value stands.
-        present: bool (keys,) by column, whether any record sent one.
+        ruling: int64 (keys,), the record whose ordering value is kept.
+        places: int64 (keys,) by column, the record whose value is kept.
+        present: bool (keys,) by column, whether any record sent a value.
     """
 
     ruling: Positions
@@ -80,15 +88,15 @@ class FoldedColumns:
 def fold_columns(
     starts: Positions, deleted: Flags, unordered_deletes: Flags, ranks: Int64s | None, sent: SentValues
 ) -> FoldedColumns:
-    """Fold the records of each key from left to right, each column by itself.
+    """Fold the records of each key from left to right, each column separately.
 
-    A record rules when its ordering value is not smaller than that of what stood before it. What a ruling delete or one
-    without ordering value leaves behind is nothing; from there on, a record counts from the first that rules. Its
-    columns come from the last ruling record that sent them, else from the first that sent them at all.
+    A record rules when its ordering value is not smaller than that of the fold so far. A ruling delete, ordered or not,
+    drops all values before it; after it, records count from the first ruling one on. The value of a column comes from
+    the last ruling record that sent it, else from the first record that sent it.
 
     Args:
-        starts, deleted, unordered deletes, ranks: records in merge order, as for `fold.fold`.
-        sent: what was sent with the records.
+        starts, deleted, unordered_deletes, ranks: records in merge order, as for `fold.fold`.
+        sent: the values that were sent with the records.
     """
     count = len(deleted)
     position = np.arange(count, dtype=np.int64)
@@ -109,14 +117,14 @@ def fold_columns(
 
 
 def _rules(starts: Positions, unordered_deletes: Flags, ranks: Int64s | None) -> Flags:
-    """Whether a record's rank reaches all ranks before it of its key, back to the last delete without ordering."""
+    """Mark the records whose rank is not smaller than any before it of its key, back to the last unordered delete."""
     count = len(unordered_deletes)
     if ranks is None:
         return np.ones(count, np.bool_)
     begins = np.zeros(count, np.bool_)
     begins[starts] = True
     begins[1:] |= unordered_deletes[:-1]
-    # Every stretch begins above all that was seen before it, so that one running maximum serves all.
+    # The heights of each stretch lie above those of all stretches before, so that one running maximum serves all.
     rank = np.where(unordered_deletes, 0, np.unique(ranks, return_inverse=True)[1])
     height = np.cumsum(begins) * (count + 1) + rank
     rules: Flags = unordered_deletes | (height >= np.maximum.accumulate(height))
@@ -124,13 +132,13 @@ def _rules(starts: Positions, unordered_deletes: Flags, ranks: Int64s | None) ->
 
 
 def _first(starts: Positions, marked: Flags) -> Positions:
-    """Position of the first marked record of each key, the number of records where none is."""
+    """Find the position of the first marked record of each key, the number of records without one."""
     place = np.where(marked, np.arange(len(marked), dtype=np.int64), np.int64(len(marked)))
     return np.minimum.reduceat(place, starts)
 
 
 def take_columns(rows: pa.Table, places: Mapping[str, Int64s], ruling: Int64s) -> pa.Table:
-    """A row a key, its columns from the rows that `places` names, those that it does not name from the ruling one."""
+    """Assemble one row per key: each column from the rows at its `places`, else from the row at `ruling`."""
     columns = [
         column.take(pa.array(places.get(name, ruling), pa.int64()))
         for name, column in zip(rows.schema.names, rows.columns, strict=True)

@@ -1,4 +1,4 @@
-"""What decides between records of one key: merge mode, ordering fields, and what makes a row a delete."""
+"""Define how records of one key merge: merge mode, ordering fields, delete marks and partial update mode."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ class MergeRule:
     """The merge semantics of a table (docs/format/05-merge.md).
 
     Attributes:
-        event_time: larger ordering value wins, later record on ties; otherwise the later record wins.
+        event_time: whether the larger ordering value wins, the later record on ties; if not, the later record wins.
         ordering_fields: the columns compared in event-time mode, from left to right.
         delete_field: column that marks deletes, with `delete_marker` as its text.
-        partial: how a winner's columns are filled from the loser; None when it is taken whole.
-        unavailable: the text of a value that was not sent.
+        partial: the partial update mode, by which a winner's columns are filled from the loser; None when the winner
+            is taken whole.
+        unavailable: the text that marks a value as not sent.
     """
 
     event_time: bool
@@ -46,17 +47,17 @@ class MergeRule:
         partial: str | None = None,
         unavailable: str = "",
     ) -> MergeRule:
-        """The rule of a table; commit-time tables compare no ordering fields."""
+        """Build the rule of a table; in commit-time mode, or without ordering fields, the later record wins."""
         event_time = mode == EVENT_TIME_ORDERING and bool(ordering_fields)
         return MergeRule(event_time, ordering_fields if event_time else (), field, marker, partial, unavailable)
 
     def columns(self, schema: pa.Schema) -> tuple[str, ...]:
-        """The columns of a file with `schema` that decide a merge, besides the record key."""
+        """List the columns of `schema` that a merge needs besides the record key: ordering fields and delete marks."""
         marks = [name for name in (IS_DELETED, OPERATION, self.delete_field) if name in schema.names]
         return tuple(dict.fromkeys([*self.ordering_fields, *(name for name in marks if name)]))
 
     def deletes(self, rows: pa.Table | pa.RecordBatch) -> Flags:
-        """Which rows are deletes by their own columns.
+        """Mark the rows that are deletes by their own columns.
 
         See docs/format/05-merge.md, "What makes a row a delete", 2 to 4.
         """
@@ -74,10 +75,10 @@ class MergeRule:
         return deleted
 
     def unordered_deletes(self, rows: pa.Table | pa.RecordBatch, deleted: Flags) -> Flags:
-        """Which deletes win over all that is older, whatever its ordering value.
+        """Mark the unordered deletes, which win over every older record whatever its ordering value.
 
-        They are those without an ordering value; an int column's 0 counts as none (docs/format/05-merge.md, "Ordering
-        value"; docs/format/10-rules.md, "Rule 5", "Rule 6"). In commit-time mode every delete is one.
+        They are the deletes without an ordering value; in an int column 0 counts as none (docs/format/05-merge.md,
+        "Ordering value"; docs/format/10-rules.md, "Rule 5", "Rule 6"). In commit-time mode every delete is one.
         """
         if not self.event_time:
             return deleted
@@ -89,7 +90,7 @@ class MergeRule:
         return missing
 
     def ranks(self, rows: pa.Table | pa.RecordBatch) -> Ranks | None:
-        """Numbers that compare as the rows' ordering values do, int64; None in commit-time mode."""
+        """Compute int64 ranks that compare as the rows' ordering values do; None in commit-time mode."""
         if not self.event_time:
             return None
         ranks = [_rank(rows.column(name)) for name in self.ordering_fields]
@@ -109,7 +110,7 @@ def check_delete_marks(schema: pa.Schema) -> None:
     for name, wanted in _MARKS.items():
         found = schema.field(name).type if name in schema.names else wanted
         if found != wanted and not pa.types.is_null(found):
-            raise SchemaError(f"column {name!r} has type {found}, and marks deletes only as {wanted}: cast it")
+            raise SchemaError(f"column {name!r} has type {found}, but marks deletes only as {wanted}: cast it")
 
 
 def _as_text(column: Column) -> Column:
@@ -123,7 +124,7 @@ def _dense(rank: Ranks) -> Ranks:
 
 
 def _rank(column: Column) -> Ranks:
-    """Order-preserving int64 of one column; a null is 0 in numeric columns, lowest elsewhere.
+    """Map one column to order-preserving int64; a null is 0 in numeric columns, lowest in others.
 
     See docs/format/10-rules.md, "Rule 12".
     """
@@ -152,6 +153,6 @@ def _nulls_lowest(rank: Ranks, column: Column) -> Ranks:
 
 
 def _float_rank(values: Float64s) -> Ranks:
-    """Java's order of doubles: -0.0 before 0.0, every NaN equal and above infinity."""
+    """Rank doubles in Java's order: -0.0 before 0.0, every NaN equal and above infinity."""
     bits = np.where(np.isnan(values), np.nan, values).view(np.int64)
     return np.where(bits < 0, bits ^ np.int64(np.iinfo(np.int64).max), bits)

@@ -1,8 +1,8 @@
-"""Merging the sorted files of one slice, block by block.
+"""Merge the sorted files of one slice, block by block.
 
-Every file is a run of batches that ascend by record key. One block holds all records below a bound,
-the smallest of the last keys that the runs have loaded: such records are complete, so the block can
-be folded at once. Memory is bounded by one batch per run (more only where one key fills whole batches).
+A run is the sequence of batches of one file, ascending by record key. A block holds the records of all runs below a
+bound, the smallest of the last keys that the runs have loaded. All records of these keys are loaded, so that the block
+can be folded at once. Memory is bounded by one batch per run (more only if one key fills whole batches).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from streaming_lsm.schema import RECORD_KEY
 
 @dataclass
 class SortedRun:
-    """The batches of one file and what has been loaded of them.
+    """The batches of one file, loaded one at a time.
 
     Attributes:
-        source: the file, for errors.
+        source: the file's name in errors.
         batches: batches ascending by record key. A delete run has the key and ordering columns only.
         deletes: whether every record is a delete.
         base: whether this is the slice's base file.
-        marks: a boolean column of a data run whose true rows are deletes; it is no part of the output, and the
-            columns beside the key and the ordering fields may be null in such rows.
-        trusted: whether this process made the batches, so that their order needs no check.
+        marks: a boolean column of a data run whose true rows are deletes. It is dropped from the output; columns other
+            than the key and the ordering fields may be null in such rows.
+        trusted: whether this process wrote the batches, so that their order is not checked.
     """
 
     source: str
@@ -74,34 +74,36 @@ class SortedRun:
             last, first = _key(self._loaded[-1], -1), _key(batch, 0)
             repeats, descends = repeats or first == last, descends or first < last
         if descends:
-            raise CorruptFileError(f"{self.source}: record keys do not ascend, as an lsm_tree table needs")
+            raise CorruptFileError(
+                f"{self.source}: record keys do not ascend, as files of an lsm_tree table must; restore the file"
+            )
         self._repeats |= repeats
 
     @property
     def distinct(self) -> bool:
-        """Whether no key has come twice so far; False also where nobody looked."""
+        """Whether every key loaded so far was unique; False for a trusted run, which is not checked."""
         return not self.trusted and not self._repeats
 
     def fill(self) -> bool:
-        """Load on while less than half a batch is left; False when there is nothing left.
+        """Load batches while less than half a batch is left; False if nothing is left.
 
-        Runs of like size come near the ends of their batches at about the same key. Without this the bounds would lie
-        close together there, and as many blocks of a few rows would follow each other as there are runs. Bytes are
-        compared: by rows, a batch of a few large ones would call for many of them after one of many small ones.
+        Runs of similar size reach the ends of their batches at about the same key. Without loading ahead the bounds
+        would be close together there and give one block of a few rows for each run. Bytes are compared rather than
+        rows: after a batch of many small rows, many batches of few large rows would be loaded.
         """
         while not self._exhausted and 2 * self._bytes < self._latest:
             self.load()
         return bool(self._loaded)
 
     def bound(self) -> bytes | None:
-        """Last loaded key while more may follow; None at the end of the file."""
+        """Return the last loaded key; None at the end of the file, when no more keys follow."""
         return None if self._exhausted else _key(self._loaded[-1], -1)
 
     def take_below(self, bound: bytes | None) -> list[pa.RecordBatch]:
-        """Hand over all loaded rows whose key is below `bound` (all of them without one).
+        """Remove and return all loaded rows whose key is below `bound` (all of them without one).
 
-        Batches ascend, so all but one of them are handed over or kept whole. What is kept is not looked at: while one
-        key goes on for thousands of batches, each one that is loaded would take as long as all before it.
+        Batches ascend, so all but one are returned or kept whole. Kept batches are not scanned: when one key fills
+        thousands of batches, that would make the merge quadratic.
         """
         whole = len(self._loaded) if bound is None else bisect_left(self._loaded, bound, key=partial(_key, row=-1))
         taken = self._loaded[:whole]
@@ -121,13 +123,13 @@ class SortedRun:
 
 @dataclass(frozen=True)
 class Block:
-    """The outcome of a merge for all keys of one range.
+    """The merged rows of one key range.
 
     Attributes:
-        rows: the live rows, ascending by key; none when all keys of the range are gone.
-        inserts: live keys that the base file does not have.
-        updates: keys of the base file for which a newer record stands.
-        deletes: keys of the base file that are gone.
+        rows: the live rows, ascending by key; none when all keys of the range are deleted.
+        inserts: number of live keys that the base file does not have.
+        updates: number of keys of the base file that a log record replaced.
+        deletes: number of keys of the base file that were deleted.
     """
 
     rows: pa.Table
@@ -148,7 +150,7 @@ def aligned_blocks(runs: Sequence[SortedRun]) -> Iterator[list[tuple[SortedRun, 
     """Cut the runs into key ranges that no key spans; each range is complete in all runs.
 
     Args:
-        runs: runs with a key column; whatever other columns they have is passed through.
+        runs: runs with a key column; other columns are passed through.
 
     Yields:
         The runs that have rows in the range, in the order given, each with its rows.
@@ -160,7 +162,7 @@ def aligned_blocks(runs: Sequence[SortedRun]) -> Iterator[list[tuple[SortedRun, 
         parts = [(run, batches) for run in alive if (batches := run.take_below(bound))]
         if parts:
             yield parts
-        else:  # one key fills every row that is loaded: read on where it ends
+        else:  # one key fills all loaded rows: load more of the runs that end with it
             for run in alive:
                 while run.bound() == bound and run.load():
                     pass
@@ -168,7 +170,7 @@ def aligned_blocks(runs: Sequence[SortedRun]) -> Iterator[list[tuple[SortedRun, 
 
 
 def interleave_runs(runs: Sequence[SortedRun]) -> Iterator[pa.Table]:
-    """Every row of the runs, ascending by key; rows of one key in the order of the runs. Nothing is folded.
+    """Merge runs without folding: every row, ascending by key; rows of one key in the order of the runs.
 
     Args:
         runs: data runs of one schema.
@@ -210,7 +212,7 @@ def _merge_block(chunks: Sequence[tuple[SortedRun, pa.Table]], rule: MergeRule) 
     ordered = sort_keys(KeyWords.of(keys), runs=longest * 4 > len(keys) * 3)
     records = _Records.of(chunks, rule)
     winner = _winners(ordered, records)
-    # The base file is the oldest run: a key's first record tells whether it has the key, the last one whether it alone.
+    # The base file is the oldest run: it has the key if the first record is its own, and it alone if the last one is.
     in_base = records.base[ordered.order[ordered.starts]]
     only_base = records.base[ordered.order[_ends(ordered) - 1]]
     live = only_base | ~records.deleted[winner]
@@ -223,9 +225,9 @@ def _merge_block(chunks: Sequence[tuple[SortedRun, pa.Table]], rule: MergeRule) 
 
 
 def _gather(values: pa.Table, rows: Int64s) -> pa.Table:
-    """Rows of a table; where most are kept and neighbours stay neighbours nothing is copied.
+    """Take rows of a table; return a slice without a copy if they are contiguous and at least half of the table.
 
-    A view keeps all rows of its table in memory, which a caller that holds on to a few of each block cannot see.
+    A slice keeps all rows of its table in memory, which is too much for a caller that keeps a few rows of each block.
     """
     most = 2 * len(rows) >= len(values)
     if most and len(rows) and rows[-1] - rows[0] == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all()):
@@ -238,10 +240,10 @@ def _ends(ordered: SortedKeys) -> Int64s:
 
 
 def _winners(ordered: SortedKeys, records: _Records) -> Int64s:
-    """The record that stands at the end for each key.
+    """Find the winning record of each key.
 
-    Mostly that is a key's last record: only keys with a smaller ordering value after a larger one, or a delete
-    without ordering, are folded.
+    It is the key's last record unless a smaller ordering value follows a larger one or there is an unordered delete;
+    only such keys are folded.
     """
     order, starts, ends = ordered.order, ordered.starts, _ends(ordered)
     winner = order[ends - 1]
@@ -262,7 +264,7 @@ def _winners(ordered: SortedKeys, records: _Records) -> Int64s:
 
 @dataclass(frozen=True)
 class _Records:
-    """What the fold needs to know of each record of a block, in merge order."""
+    """The columns of a block's records that the fold needs, in merge order."""
 
     deleted: Flags
     unordered_deletes: Flags

@@ -1,4 +1,4 @@
-"""Change logs: what a write of another program recorded of each row that it changed.
+"""Read change logs (CDC log files), in which a write of another program recorded each row that it changed.
 
 See docs/format/03-native-logs.md, "CDC log schema".
 """
@@ -17,21 +17,23 @@ from streaming_lsm.storage.checked import read_checked
 
 
 def read_change_log(storage: Storage, path: str) -> list[pa.RecordBatch]:
-    """The records of a change log, native or of inline blocks; which columns they have tells how much was recorded.
+    """Read the records of a change log, native or inline; their columns depend on the CDC logging mode of the write.
 
     Raises:
-        CorruptFileError: the file is gone, damaged, or holds something else.
-        UnsupportedTable: it is of another format than Parquet.
+        CorruptFileError: the file is missing or damaged, or has blocks of another kind.
+        UnsupportedTable: its format is not Parquet.
     """
     name = parse_file_name(path.rpartition("/")[2])
     try:
         if not isinstance(name, LogFileName):
             return _inline(storage, path)
         if name.format != "parquet":
-            raise UnsupportedTable(f"{path}: change logs in the format {name.format} are not read, only Parquet is")
+            raise UnsupportedTable(
+                f"{path}: change logs in the format {name.format} are not supported, only Parquet is"
+            )
         return _native(storage, path)
     except FileNotFoundError:
-        raise CorruptFileError(f"{path}: the change log is gone though its write is complete; restore it") from None
+        raise CorruptFileError(f"{path}: the change log is gone though its write is completed; restore it") from None
 
 
 def _inline(storage: Storage, path: str) -> list[pa.RecordBatch]:
@@ -45,7 +47,7 @@ def _inline(storage: Storage, path: str) -> list[pa.RecordBatch]:
 
 
 def _native(storage: Storage, path: str) -> list[pa.RecordBatch]:
-    """It has no footer entry that could be checked."""
+    """Read a native change log, whose footer has no entries to check."""
     try:
         with storage.open_input(path) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
             rows = file.read()

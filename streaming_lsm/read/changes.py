@@ -1,8 +1,8 @@
-"""A change query: what every write did to every row (docs/format/03-native-logs.md, "CDC log schema").
+"""Run CDC queries: the inserts, updates and deletes of every write, with the rows before and after.
 
-What a write has recorded in change logs with both images is returned as it is. Otherwise the rows of each file group
-that the write touched are compared with those before it: nothing needs to be recorded for that, and a row that loses
-against a newer one is no change.
+A change log with both images is returned as recorded (docs/format/03-native-logs.md, "CDC log schema"). Without one,
+each file group that the write touched is read as of just before and just after the write, and the rows are compared; a
+written row that lost the merge is not a change.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ OP, TIME, BEFORE, AFTER = "op", "ts_ms", "before", "after"
 _BEFORE, _AFTER = "before a write", "after it"
 _Slices = dict[str, dict[str, FileSlice]]
 _States = dict[str, tuple[Timeline, _Slices]]
-"""A table just before a write and just after it, with the slices that were looked at."""
+"""The timelines just before and just after a write, with the slices listed so far."""
 _REWRITES = ("COMPACT", "LOG_COMPACT", "CLUSTER")
-"""Operations that move rows and change none."""
+"""Operations that rewrite rows without changing them."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """A change query that has been described and not yet run.
+    """A CDC query; nothing is read until its batches are.
 
     Attributes:
-        timeline: the table's actions.
-        commits: requested times of the writes to look at, in the order in which they took effect.
+        timeline: the table's timeline.
+        commits: requested times of the queried writes, ordered by completion.
         table_schema: columns of a data file, meta columns included.
-        reader: reads a slice with all of them.
-        view: the files that a timeline makes visible.
+        reader: reads a slice with all these columns.
+        view: returns the file system view of a timeline.
     """
 
     timeline: Timeline
@@ -57,19 +57,19 @@ class Changes:
 
     @property
     def schema(self) -> pa.Schema:
-        """``op`` (i, u, d), ``ts_ms`` (the write's instant as text), and the row before and after as structs.
+        """``op`` (i, u, d), ``ts_ms`` (the write's instant as text), and the row ``before`` and ``after`` as structs.
 
-        Images out of change logs have no meta columns: theirs are null.
+        Meta columns are null in images from change logs, which do not record them.
         """
         image = pa.struct([field.with_nullable(True) for field in self.table_schema])
         return pa.schema([(OP, pa.string()), (TIME, pa.string()), (BEFORE, image), (AFTER, image)])
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The changes, write by write; one file group is held at a time.
+        """Yield the changes write by write; the rows of one file group are in memory at a time.
 
         Raises:
-            ConfigError: a write is archived, or a clean has deleted what was there before it or after it.
-            UnsupportedTable: a log has blocks of a kind that is not read.
+            ConfigError: a write is archived, or a clean has deleted files of the state before or after it.
+            UnsupportedTable: a log has blocks of an unsupported kind.
         """
         with named_failures():
             writes = self._writes()
@@ -81,22 +81,23 @@ class Changes:
                     yield from self._of_write(write, commit, states)
 
     def to_arrow(self) -> pa.Table:
-        """The whole result."""
+        """Read the whole result."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
     def _check_kinds(self) -> None:
-        """Look at the blocks of all logs that a write may have to be compared by."""
+        """Check the block types of all visible logs before any change is yielded."""
         view = self.view(self.timeline)
         files = (file for entries in self._listings.values() for file in view.visible_files(entries))
         check_kinds(self.reader.storage, (file for file in files if isinstance(file, LogFile)))
 
     def _writes(self) -> list[Instant]:
-        """The writes on the timeline; what an archived one did is not known any more."""
+        """Find the queried writes on the active timeline; the write stats of archived ones are not read."""
         found = {write.requested: write for write in self.timeline.completed_writes}
         archived = [time for time in self.commits if time not in found]
         if archived:
             raise ConfigError(
-                f"the write at {archived[-1]} is archived, and its changes with it: begin when it was completed"
+                f"the write at {archived[-1]} is archived, and its changes cannot be queried: begin at its completion "
+                "time or later"
             )
         return [found[time] for time in self.commits]
 
@@ -120,7 +121,7 @@ class Changes:
             for timeline, _ in states.values():
                 self.timeline.check_retained(f"changes by {write.path}", timeline.until or "")
         before, after = (self._rows(*states[moment], group) for moment in (_BEFORE, _AFTER))
-        # A row of the base file may also come back, when a smaller row takes the place of a delete without ordering.
+        # A base row of an older commit is inserted again if a smaller row replaces an unordered delete.
         is_new = pc.invert(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY)))
         written = after.filter(pc.or_(is_new, pc.equal(after.column(COMMIT_TIME), write.requested)))
         place = pc.index_in(written.column(RECORD_KEY), value_set=before.column(RECORD_KEY))
@@ -132,7 +133,7 @@ class Changes:
         yield from self._batches(write, pa.repeat("d", len(gone)), self._image(gone), nothing)
 
     def _image(self, rows: pa.Table, known: Column | None = None) -> Column:
-        """Rows as structs, null where not `known`."""
+        """Convert rows to structs, null where not `known`."""
         columns = [column.combine_chunks() for column in rows.columns]
         mask = None if known is None else pc.invert(known).combine_chunks()
         return pa.StructArray.from_arrays(columns, fields=list(self.schema.field(BEFORE).type), mask=mask)
@@ -142,10 +143,10 @@ class Changes:
         return pa.table([ops, times, before, after], schema=self.schema).to_batches()
 
     def _rows(self, timeline: Timeline, slices: _Slices, group: tuple[str, str]) -> pa.Table:
-        """The rows of one file group as of a state of the table.
+        """Read the rows of one file group as of a timeline.
 
         Args:
-            slices: those of the state, by partition and file id, as far as they were asked for.
+            slices: cache of the timeline's slices, by partition and file id.
         """
         partition, file_id = group
         if partition not in slices:
@@ -160,11 +161,11 @@ class Changes:
 
     @cached_property
     def _listings(self) -> Mapping[str, Listing]:
-        """What lies in the partitions: listed once, as every state of the table is chosen out of it."""
+        """The listings of all partitions, taken once: the slices of every timeline are derived from them."""
         return self.view(self.timeline).listings()
 
     def _recorded(self, path: str) -> pa.RecordBatch | None:
-        """The changes of a change log; None when it does not have both images."""
+        """Read the changes of a change log; None if it does not record both images."""
         batches = read_change_log(self.reader.storage, path)
         if any(not {OP, TIME, BEFORE, AFTER} <= set(batch.schema.names) for batch in batches):
             return None
@@ -174,7 +175,7 @@ class Changes:
         return table.combine_chunks().to_batches()[0] if len(table) else None
 
     def _widened(self, image: Any) -> pa.StructArray:
-        """An image of a change log with the columns that the table has by now."""
+        """Cast an image of a change log to the table's current columns; those it lacks are null."""
         has = {field.name: place for place, field in enumerate(image.type)}
         fields = list(self.schema.field(BEFORE).type)
         columns = [

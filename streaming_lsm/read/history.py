@@ -1,4 +1,4 @@
-"""Every version of one key that the files of a slice hold, unmerged."""
+"""Read the history of one record key: every version in the files of its slices, unmerged."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ FILE, DELETED = "_lsm_file", "_lsm_deleted"
 def read_history(
     storage: Storage, slices: Sequence[FileSlice], schema: pa.Schema, rule: MergeRule, key: str
 ) -> pa.Table:
-    """Versions of `key`, the oldest file first within a slice.
+    """Read the versions of `key`, the oldest file first within a slice.
 
     Args:
-        slices: where to look: those of the key's bucket in all partitions are enough.
+        slices: the slices to search; those of the key's bucket in all partitions suffice.
         schema: the table's columns.
-        rule: tells which rows of data files are deletes.
+        rule: defines which rows of data files are deletes.
         key: the record key.
 
     Returns:
-        Meta columns and `schema`'s, then ``_lsm_file`` (relative path) and ``_lsm_deleted``. Files that a log
-        compaction stands for take no part, as in a snapshot.
+        Meta columns and `schema`'s, then ``_lsm_file`` (relative path) and ``_lsm_deleted``. Logs that a log
+        compaction replaced are left out, as in a snapshot.
 
     Raises:
-        CorruptFileError: a file is missing, damaged, or not what its name says.
+        CorruptFileError: a file is missing or damaged, or its footer contradicts its name.
         UnsupportedTable: a file has a feature that is not supported.
     """
     stored = pa.schema([field.with_nullable(True) for field in with_meta(schema)])
@@ -57,7 +57,7 @@ def _schema_of(file: DataFile, stored: pa.Schema, rule: MergeRule) -> pa.Schema:
 
 def _rows(file: DataFile, schema: pa.Schema, key: str) -> Iterator[pa.RecordBatch]:
     matches = pc.field(RECORD_KEY) == key
-    # Most files do not hold the key: its column alone tells. (pyarrow's statistics end the process on some damage.)
+    # Most files lack the key, so its column is read first. (pyarrow's statistics crash on some damaged files.)
     keys = pa.schema([schema.field(RECORD_KEY)])
     if any(batch.filter(matches).num_rows for batch in file.batches(keys)):
         for batch in file.batches(schema):
@@ -69,6 +69,6 @@ def _versions(file: DataFile, rows: pa.RecordBatch, output: pa.Schema, rule: Mer
     deleted = pa.repeat(True, count) if file.is_delete else pa.array(rule.deletes(rows))
     columns: dict[str, Column] = dict(zip(rows.schema.names, rows.columns, strict=True))
     columns |= {FILE: pa.repeat(file.path, count), DELETED: deleted}
-    if file.is_delete:  # which does not store it
+    if file.is_delete:  # delete logs do not store the commit time
         columns[COMMIT_TIME] = pa.repeat(file.instant, count)
     return pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in output], schema=output)

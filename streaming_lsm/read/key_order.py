@@ -1,4 +1,4 @@
-"""Rows of a slice in the order of their keys, where its files are in none."""
+"""Sort the merged rows of a slice by record key when its files are not sorted."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.storage.spill_file import SpillFile
 
 _HELD_BYTES = 256 << 20
-"""Bytes of rows that are sorted at once; more of them go to files on a local disk first."""
+"""Bytes of rows that are sorted in memory at once; larger slices are sorted through spill files on a local disk."""
 
 
 def in_key_order(blocks: Iterable[Block], spill_folder: str | None, held_bytes: int = _HELD_BYTES) -> Iterator[Block]:
-    """The same rows, ascending by record key; rows of one key in the order in which they came.
+    """Sort the rows of a slice's blocks by record key; rows of one key keep their order.
 
     Args:
-        blocks: of one slice.
+        blocks: the blocks of one slice.
         spill_folder: a folder on a local disk; None means the system's for temporary files.
-        held_bytes: bytes of rows that may be held.
+        held_bytes: maximum bytes of rows in memory before they are spilled.
 
     Raises:
-        StorageError: there is no room for what has to be spilled.
+        StorageError: the local disk has no room for the spill files.
     """
     runs: list[SpillFile] = []
     held: list[pa.Table] = []
     inserts = updates = deletes = size = 0
     with ExitStack() as spilled:
-        for block in blocks:  # at least one, with no rows where all are gone
+        for block in blocks:  # at least one, without rows if all are deleted
             inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
             held.append(block.rows)
             size += block.rows.nbytes

@@ -1,4 +1,4 @@
-"""Whether the blocks of inline logs are of kinds that are read, found out before any of them is."""
+"""Check the block types of inline logs before rows are read, so that an unsupported block fails a scan at its start."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.checked import read_checked
 
 _PEEKED = 16 << 10
-"""Bytes read of each block: its header, with the schema in it, and the first of the content."""
+"""Bytes read of each block: its header, with the schema, and the first bytes of the content."""
 _DELETE_PEEKED = 8
 
 
 def check_kinds(storage: Storage, logs: Iterable[LogFile]) -> None:
-    """Look at the begin of every block; native logs have none. What is damaged is left to whoever reads the rows.
+    """Check the version and type of every inline block; damaged blocks are reported when their rows are read.
 
     Raises:
-        UnsupportedTable: a block of another version, of an unknown type, or with deletes that Java serialised.
+        UnsupportedTable: a block of another version, of an unknown type, or with Java-serialised deletes.
     """
     for log in logs:
         if not log.is_native:
@@ -33,7 +33,7 @@ def _check_log(storage: Storage, path: str) -> None:
     try:
         _peek_at_log(storage, path)
     except UnsupportedTable:
-        # It may be a changed byte, or what follows a write that died within the block.
+        # The bytes may be damaged, or follow the torn block of a failed write.
         _check_whole_blocks(storage, path)
 
 
@@ -58,7 +58,7 @@ def _peek_at_log(storage: Storage, path: str) -> None:
 
 
 def _check_whole_blocks(storage: Storage, path: str) -> None:
-    """Look at a log that is damaged, or seems to be: all of it is read, and only whole blocks count."""
+    """Check the whole blocks of a log that is damaged or seems to be; the file is read in full to find them."""
     for block in read_blocks(read_checked(storage, path), path):
         if block.type is BlockType.DELETE:
             check_delete_version(block.content, f"{path}: block at offset {block.offset}")

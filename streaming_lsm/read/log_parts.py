@@ -1,5 +1,6 @@
-"""The logs of a slice, block by block, inline (version 1) and native ones in one queue.
+"""Read the logs of a slice block by block, inline (version 1) and native ones in one merge order.
 
+A part is the records of one log block; a native log is one block.
 See docs/format/04-inline-logs.md, "Scan algorithm".
 """
 
@@ -38,11 +39,11 @@ _ONE_WRITE_A_LOG = 8
 
 
 def visible_blocks(config: TableConfig, timeline: Timeline) -> VisibleInstants | None:
-    """Whose blocks count in logs that hold those of several writes; None where no log can.
+    """Return the instants whose blocks are visible in logs that several writes appended to; None if there are none.
 
     See docs/format/04-inline-logs.md, "Scan algorithm".
 
-    Up to version 6 writes appended to the logs of a slice. Such logs stay when the table is upgraded, for time travel.
+    Up to version 6 writes appended to the logs of a slice. Such logs remain after an upgrade, for time travel.
     """
     first = config.properties.get("hoodie.table.initial.version", "0")
     is_alone = config.version >= _ONE_WRITE_A_LOG and first.isdecimal() and int(first) >= _ONE_WRITE_A_LOG
@@ -55,13 +56,13 @@ class LogBlocks:
 
     Attributes:
         storage: the table's files.
-        schema: the columns to read, the key and those that decide a merge among them.
+        schema: the columns to read, among them the key and the columns of `rule`.
         rule: the table's merge semantics.
         commits: instants whose rows take part, for an incremental read; None for all.
-        visible: instants whose blocks count, where one file may hold blocks of several (`visible_blocks`). None where
-            a file holds blocks of one write: then that is the one in its name, and counts as the file does.
-        skip_corrupt: whether damaged blocks are left out: in tables up to version 6 they are what a write that failed
-            has left behind. In later ones a file has the blocks of one completed write only, and all of them count.
+        visible: instants whose blocks are visible, if a file may hold blocks of several (`visible_blocks`). None if
+            every file holds blocks of one write, the instant of which is in its name.
+        skip_corrupt: whether damaged blocks are skipped. In tables up to version 6 failed writes leave such blocks;
+            in later ones a file has the blocks of one completed write only, and a damaged one is an error.
     """
 
     storage: Storage
@@ -72,11 +73,11 @@ class LogBlocks:
     skip_corrupt: bool = False
 
     def parts(self, logs: Sequence[LogFile]) -> list[LogPart]:
-        """The records of `logs` in merge order, the oldest block first.
+        """Read the records of `logs` in merge order, the oldest block first.
 
         Raises:
             CorruptFileError: a file or block is damaged.
-            UnsupportedTable: a block of a kind that is not read.
+            UnsupportedTable: a block of an unsupported kind.
         """
         blocks = [block for log in logs for block in self._blocks(log)]
         undone = {block.rolls_back for block in blocks if block.rolls_back}
@@ -99,16 +100,16 @@ class LogBlocks:
             return
         content = read_checked(self.storage, log.path)
         if self.skip_corrupt and MAGIC.startswith(content):
-            return  # made, and nothing written, by a write that failed
+            return  # a failed write created the file and wrote no block
         for block in read_blocks(content, log.path):
             where = f"{log.path}: block at offset {block.offset}"
             if block.type is BlockType.CORRUPT:
                 if not self.skip_corrupt:
                     raise CorruptFileError(f"{where}: damaged; restore the file")
-                _LOG.warning("%s is damaged, as a write that failed leaves it: it is left out", where)
+                _LOG.warning("%s is damaged, as failed writes leave blocks: it is skipped", where)
             elif block.type is BlockType.COMMAND:
                 if not block.rolled_back:
-                    raise CorruptFileError(f"{where}: a command other than to roll an instant back; restore the file")
+                    raise CorruptFileError(f"{where}: a command other than a rollback of an instant; restore the file")
                 yield _Block(block.instant, (), _no_records, block.rolled_back)
             elif block.type is not BlockType.CDC_DATA:
                 instant = block.instant or log.name.instant
@@ -142,7 +143,7 @@ class LogBlocks:
             raise CorruptFileError(f"{where}: its header has no SCHEMA; restore the file")
         batches = self._rows(block, schema, where)
         if any(RECORD_KEY not in batch.schema.names for batch in batches):
-            raise CorruptFileError(f"{where}: no column {RECORD_KEY}, which rows of this table have; restore the file")
+            raise CorruptFileError(f"{where}: no column {RECORD_KEY}, which all data blocks have; restore the file")
         has = frozenset(batches[0].schema.names) if block.is_partial and batches else None
         rows = pa.Table.from_batches([conform(batch, self.schema, where) for batch in batches], schema=self.schema)
         return LogPart(rows, columns=has)
@@ -157,7 +158,7 @@ class LogBlocks:
 
 @dataclass(frozen=True)
 class _Block:
-    """A block that has been found and not yet decoded."""
+    """A block whose header was read; `load` decodes its records."""
 
     instant: str
     compacted: tuple[str, ...]
@@ -174,8 +175,8 @@ def _no_records() -> LogPart:
 
 
 def _hfile(content: memoryview, schema: str, columns: Sequence[str], where: str) -> pa.RecordBatch:
-    """Rows of an HFile: its values are Avro records, its keys are in them too."""
-    # A list a row: only metadata tables have such blocks, and tables with HFile base files, which are not read.
+    """Decode the rows of an HFile block: its values are Avro records, which contain the keys too."""
+    # A Python loop by row: only metadata tables, and tables with HFile base files (not supported), have such blocks.
     values = [value for _, value in HFile.open(bytes(content), where).entries()]
     ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
     starts = np.append(np.int64(0), ends[:-1])[: len(values)]
@@ -189,7 +190,7 @@ def _parquet(content: memoryview, columns: Sequence[str], where: str) -> list[pa
         batches = list(file.iter_batches(columns=present))
         rows = file.metadata.num_rows
     except (pa.ArrowInvalid, OSError) as error:
-        raise CorruptFileError(f"{where}: a damaged Parquet file ({error}); restore the file") from error
+        raise CorruptFileError(f"{where}: damaged Parquet content ({error}); restore the file") from error
     if sum(batch.num_rows for batch in batches) != rows:
         raise CorruptFileError(f"{where}: not all of its {rows} rows can be read; restore the file")
     return batches

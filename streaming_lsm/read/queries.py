@@ -1,4 +1,7 @@
-"""The query types of a table, each as a `Scan` or `Changes` that has been described and not yet run."""
+"""Plan the queries of a table: snapshot, read-optimized, incremental and CDC.
+
+A plan is a `Scan`, or for CDC a `Changes`; rows are read when its batches are.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +35,12 @@ QUERY_TYPES = (SNAPSHOT, READ_OPTIMIZED, INCREMENTAL, CDC)
 
 @dataclass(frozen=True)
 class QueryOptions:
-    """What a query shall return.
+    """The projection and filter of a query.
 
     Attributes:
-        columns: in this order; all of the table's when not given.
+        columns: the columns of the result, in order; None for all of the table's.
         filter: keeps the rows for which this expression is true.
-        meta: whether the five meta columns come first.
+        meta: whether to return the five meta columns, before the others.
     """
 
     columns: Sequence[str] | None = None
@@ -47,18 +50,18 @@ class QueryOptions:
 
 @dataclass(frozen=True)
 class Queries:
-    """Reads one table.
+    """Plans the queries of one table.
 
     Attributes:
         storage: the table's files.
-        config: what is fixed for the table's life.
+        config: the table's config, from `hoodie.properties`.
         rule: how records of one key merge.
-        run: runs the reading of slices, in order.
-        width: tasks that run at once.
+        run: maps a function over slices in parallel and yields the results in order.
+        width: number of slices that `run` reads in parallel.
         spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
         rfc103_names: whether logs under the names of RFC-103's first text are read.
-        by_metadata: whether the metadata table is asked which files there are.
-        timelines: what the open table has loaded.
+        by_metadata: whether files are listed from the metadata table, if the table has one.
+        timelines: cache of the table's timeline.
     """
 
     storage: Storage
@@ -73,48 +76,51 @@ class Queries:
 
     @property
     def timeline(self) -> Timeline:
-        """The table's actions as they are now."""
+        """The table's current timeline."""
         return self.timelines.load(self.storage, self.config.timeline_layout)
 
     def timeline_at(self, moment: str | date | None) -> Timeline:
-        """The actions as of a time, now when there is none."""
+        """Load the timeline as of a time; None for now."""
         timeline = self.timeline
         return timeline if moment is None else timeline.as_of(moment, self.config.timeline_zone)
 
     def view(self, timeline: Timeline) -> FileSystemView:
-        """The files that a timeline makes visible."""
+        """Build the file system view of a timeline."""
         return FileSystemView(self.storage, timeline, self.rfc103_names, self.by_metadata)
 
     def schema_at(self, timeline: Timeline) -> pa.Schema:
-        """The table's columns, without meta columns.
+        """Return the table's columns as of a timeline, without meta columns.
 
         Raises:
             TableNotFound: nothing was committed, and the table was created without a schema.
         """
         avro = timeline.table_schema() or self.config.create_schema or self.timeline.table_schema()
         if avro is None:
-            raise TableNotFound(f"the table at {self.storage.uri} has no commit yet, and so no columns")
+            raise TableNotFound(f"the table at {self.storage.uri} has no commit yet and was created without a schema")
         if self.rule.partial == IGNORE_DEFAULTS:
             _check_defaults(avro, self.storage.uri)
         return from_avro(avro, f"schema of {self.storage.uri}")
 
     def slices(self, moment: str | date | None) -> tuple[Timeline, list[FileSlice]]:
-        """The latest slice of every file group as of a time, and the timeline that makes them so."""
+        """List the latest slice of every file group as of a time, together with the timeline they were listed from."""
         return list_file_slices(lambda: self.view(self.timeline_at(moment)))
 
     def snapshot(self, wanted: QueryOptions, moment: str | date | None) -> Scan:
-        """All live rows as of a time."""
+        """Plan a snapshot query: all live rows as of a time."""
         timeline, slices = self.slices(moment)
         return self._scan(timeline, slices, wanted)
 
     def read_optimized(self, wanted: QueryOptions, moment: str | date | None) -> Scan:
-        """The rows of base files alone; slices without one are left out."""
+        """Plan a read-optimized query: the rows of base files only; slices without one are left out."""
         timeline, slices = self.slices(moment)
         based = [FileSlice(found.partition_path, found.file_id, found.base, ()) for found in slices if found.base]
         return self._scan(timeline, based, wanted)
 
     def incremental(self, wanted: QueryOptions, begin: str | date, end: str | date | None) -> Scan:
-        """The rows as of `end` that writes completed after `begin` have written (docs/format/10-rules.md, "Rule 1")."""
+        """Plan an incremental query: the rows as of `end` that writes completed after `begin` have written.
+
+        See docs/format/10-rules.md, "Rule 1".
+        """
         commits: list[str] = []
 
         def look() -> FileSystemView:
@@ -125,14 +131,14 @@ class Queries:
         return self._scan(timeline, slices, wanted, frozenset(commits), self.schema_at(self.timeline))
 
     def changes(self, begin: str | date, end: str | date | None) -> Changes:
-        """Every change of a row by writes completed after `begin`, with the row before and after it."""
+        """Plan a CDC query: every change of a row by writes completed after `begin`, with the row before and after."""
         timeline = self.timeline
         until, commits = timeline.between(begin, end, self.config.timeline_zone)
         schema = with_meta(self.schema_at(until))
         return Changes(timeline, tuple(commits), schema, self._reader(timeline, schema, tuple(schema.names)), self.view)
 
     def key_reader(self, timeline: Timeline) -> SliceReader:
-        """Reads the record keys of slices."""
+        """Build a reader of the record keys of slices."""
         return self._reader(timeline, with_meta(self.schema_at(timeline)), (RECORD_KEY,))
 
     def _scan(
@@ -178,10 +184,10 @@ class Queries:
 
 
 def _check_defaults(avro: str, uri: str) -> None:
-    """A value that equals its field's default counts as not sent; only null can be told from a value that was."""
+    """Refuse column defaults other than null, as a value that equals its column's default counts as not sent."""
     for column in json.loads(avro)["fields"]:
         if column.get("default") is not None:
             raise UnsupportedTable(
-                f"{uri}: column {column['name']!r} has the default {column['default']!r}: with partial updates that "
-                "ignore defaults only null is supported as one"
+                f"{uri}: column {column['name']!r} has the default {column['default']!r}: with the partial update mode "
+                "IGNORE_DEFAULTS only null is supported as a default"
             )

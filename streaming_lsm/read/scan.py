@@ -1,4 +1,4 @@
-"""A snapshot of a table as Arrow data."""
+"""Scan file slices and return the merged rows as Arrow data."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MapSlices = Callable[[Callable[[FileSlice], list[pa.RecordBatch]], Iterable[File
 
 @dataclass(frozen=True)
 class Scan:
-    """A snapshot read that has been described and not yet run.
+    """A planned scan of file slices; nothing is read until its batches are.
 
     Attributes:
         slices: the file slices to read, in the order of the result.
         reader: reads one slice, with all columns that `columns` and `filter` need.
         columns: the columns of the result.
         filter: keeps the rows for which it is true, after the merge.
-        run: runs the reading of slices, in order.
+        run: maps a function over slices in parallel and yields the results in order.
     """
 
     slices: Sequence[FileSlice]
@@ -45,14 +45,14 @@ class Scan:
         return pa.schema([self.reader.schema.field(name) for name in self.columns])
 
     def check(self) -> None:
-        """Find what is refused of the slices' logs, so that no row is returned before; see `SliceReader.check`.
+        """Check that the slices' logs are supported, before any row is returned; see `SliceReader.check`.
 
-        Whoever reads slice by slice calls it once before.
+        Call it once before `read_slice`; `to_batches` calls it itself.
         """
         self.reader.check(self.slices)
 
     def read_slice(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
-        """The rows of one slice, filtered and projected; ascending by record key in a table of sorted files."""
+        """Read one slice, filtered and projected; the rows ascend by record key in a table of sorted files."""
         for batch in self.reader.read(file_slice):
             if self.filter is not None:
                 batch = batch.filter(self.filter)
@@ -60,18 +60,18 @@ class Scan:
                 yield batch.select(list(self.columns))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Record batches slice by slice, by partition and file group; a few slices are held at a time."""
+        """Yield record batches slice by slice, ordered by partition and file group; few slices are held at once."""
         with named_failures():
             self.check()
             for batches in self.run(lambda file_slice: list(self.read_slice(file_slice)), self.slices):
                 yield from batches
 
     def to_arrow(self) -> pa.Table:
-        """The whole result."""
+        """Read the whole result."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
     def to_pandas(self) -> pd.DataFrame:
-        """The whole result.
+        """Read the whole result as a pandas data frame.
 
         Raises:
             MissingPackage: pandas is not installed.
@@ -83,10 +83,10 @@ class Scan:
 
 
 def filter_columns(expression: pc.Expression | None, schema: pa.Schema) -> tuple[str, ...]:
-    """The columns of `schema` that an expression mentions.
+    """List the columns of `schema` that an expression references.
 
     Raises:
-        SchemaError: it mentions another column, or compares a column with a value of another type.
+        SchemaError: the expression references another column, or compares a column with a value of another type.
     """
     if expression is None:
         return ()

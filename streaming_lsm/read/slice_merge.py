@@ -1,10 +1,9 @@
-"""Merging the files of one slice, however many: scans, compactions and copy on write all come through here.
+"""Merge the sorted files of one slice, for scans, compaction and copy on write, with a bound on open files.
 
-A merge has all its runs open at once. Where a slice has more files than may be open, neighbours in merge order are
-brought together first into files on a local disk, every row of them, by key and then in their order; so that the one
-merge at the end decides as if it had read the files themselves. The base file, by far the largest, is always read
-directly (docs/format/05-merge.md, "Opened-file bound"; which of the logs are brought together is the reader's own
-choice).
+A merge has all its runs open at once. If a slice has more files than may be open, adjacent logs in merge order are
+first combined into spill files on a local disk: all their rows, sorted by key and then by merge order, without folding.
+The final merge then gives the same rows as one over the files themselves. The base file, by far the largest, is always
+read directly (docs/format/05-merge.md, "Opened-file bound"; the choice of logs to combine is left to the reader).
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ _DELETE = "_lsm_delete"
 
 @dataclass(frozen=True)
 class SliceMerge:
-    """How the files of slices are merged.
+    """Merges the sorted files of slices.
 
     Attributes:
         rule: the table's merge semantics.
-        columns: the columns that the blocks shall have, among them the key and what the rule asks for.
+        columns: the columns of the blocks, among them the key and the columns of `rule`.
         spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
-        threads: whether a slice has more than one core for itself.
-        max_open: files that may be open at once; files on the local disk come on top, one for each `max_open` logs.
+        threads: whether to decode columns in parallel.
+        max_open: maximum files open at once; one spill file for each `max_open` logs is open in addition.
     """
 
     rule: MergeRule
@@ -48,11 +47,11 @@ class SliceMerge:
         """Merge files that are in merge order.
 
         Yields:
-            Blocks with the columns asked for, and the changelog column where a file has one.
+            Blocks with `columns`, and the changelog column `_hoodie_operation` if a file has one.
 
         Raises:
             CorruptFileError: a file is damaged.
-            StorageError: there is no room for what has to be spilled, or no more files may be open.
+            StorageError: the local disk has no room for the spill files, or too many files are open.
         """
         with ExitStack() as held:
             schema = self._data_schema(files)
@@ -65,14 +64,14 @@ class SliceMerge:
             yield from merge_runs([part.open(held) for part in parts], self.rule)
 
     def _data_schema(self, files: Sequence[DataFile]) -> pa.Schema:
-        """Columns to read from data files; the changelog column is no table column and in few files."""
+        """Build the schema to read from data files; the changelog column, not a table column, is added if present."""
         fields = [field.with_nullable(True) for field in self.columns]
         if OPERATION not in self.columns.names and any(OPERATION in file.columns for file in files):
             fields.append(pa.field(OPERATION, pa.string()))
         return pa.schema(fields)
 
     def _next_pass(self, parts: Sequence[_Part]) -> tuple[int, int]:
-        """The neighbours to bring together next: as many as must and may be, with the fewest rows."""
+        """Choose the adjacent logs to combine next, those with the fewest rows; returns their range in `parts`."""
         count = min(self.max_open, len(parts) - self.max_open + 1)
         total = np.cumsum([0, *(part.rows for part in parts)])
         begin = int(parts[0].is_base)
@@ -105,7 +104,7 @@ class _Stored:
         return self.data.is_base
 
     def open(self, opened: ExitStack) -> SortedRun:
-        """The file as a run; `opened` ends the reading."""
+        """Open the file as a run; `opened` closes it."""
         is_delete = self.data.is_delete
         schema = delete_log_schema(self.schema, self.merge.rule.ordering_fields) if is_delete else self.schema
         batches = opened.enter_context(closing(self.data.batches(schema, threads=self.merge.threads)))
@@ -114,14 +113,14 @@ class _Stored:
 
 @dataclass(frozen=True)
 class _Spilled:
-    """Several neighbours in one file of this process."""
+    """Several adjacent logs combined in one spill file."""
 
     file: SpillFile
     rows: int
     is_base: bool = False
 
     def open(self, opened: ExitStack) -> SortedRun:
-        """The file as a run, which can be read once."""
+        """Open the spill file as a run; it can be read once."""
         opened.callback(self.file.close)
         return SortedRun("a spilled run", self.file.batches(), marks=_DELETE, trusted=True)
 
@@ -130,7 +129,7 @@ _Part = _Stored | _Spilled
 
 
 def _with_marks(run: SortedRun, schema: pa.Schema) -> SortedRun:
-    """A run as a data run whose deletes are marked; what a delete log does not have is null."""
+    """Convert a run to a data run with a column that marks deletes; columns that a delete log lacks are null."""
     if run.marks is not None:
         return run
     return SortedRun(run.source, (_marked(batch, schema, run.deletes) for batch in run.batches), marks=_DELETE)
@@ -147,7 +146,7 @@ def _marked(batch: pa.RecordBatch, schema: pa.Schema, deleted: bool) -> pa.Recor
 
 
 def _rebatched(tables: Iterable[pa.Table], rows: int, size: int) -> Iterator[pa.RecordBatch]:
-    """Batches of so many rows, or of about so many bytes if these are fewer rows, whatever the tables have."""
+    """Rebatch tables to at most `rows` rows or about `size` bytes per batch, whichever is smaller."""
     waiting: list[pa.Table] = []
     count = held = 0
     for table in tables:

@@ -1,4 +1,4 @@
-"""One file slice → its live records, by whichever merge its files allow.
+"""Read the live records of one file slice, by the sorted merge if all its files are sorted, else by the hash merge.
 
 See docs/format/03-native-logs.md, "Which reader".
 """
@@ -26,7 +26,7 @@ from streaming_lsm.storage.base import Storage
 
 @dataclass
 class LogCounts:
-    """What was read of a slice's logs: blocks (a native log is one) and the records in them."""
+    """Counts the log blocks of a slice that were read (a native log is one block), and their records."""
 
     blocks: int = 0
     records: int = 0
@@ -34,19 +34,19 @@ class LogCounts:
 
 @dataclass(frozen=True)
 class SliceReader:
-    """Reads file slices of one table; picklable, so that it travels to executors.
+    """Reads file slices of one table; picklable, so that it can be sent to executors.
 
     Attributes:
         storage: the table's files.
-        schema: columns of a data file as the reader wants them, meta columns included.
+        schema: the reader's columns of a data file, meta columns included.
         rule: the table's merge semantics.
-        columns: the columns to return, in this order; none gives batches that only have a number of rows.
-        threads: whether a slice has more than one core for itself.
+        columns: the columns to return, in this order; without any, batches have a number of rows only.
+        threads: whether to decode columns in parallel.
         spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
         sorted_files: whether the table's files are sorted by record key.
         commits: instants whose rows take part, for an incremental read; None for all.
-        visible: instants whose inline blocks count, where a log may hold those of several. See `LogBlocks`.
-        skip_corrupt: whether damaged inline blocks are left out. See `LogBlocks`.
+        visible: instants whose inline blocks are visible, if a log may hold blocks of several. See `LogBlocks`.
+        skip_corrupt: whether damaged inline blocks are skipped. See `LogBlocks`.
     """
 
     storage: Storage
@@ -66,16 +66,16 @@ class SliceReader:
         return pa.schema([self.schema.field(name) for name in self.columns])
 
     def check(self, slices: Iterable[FileSlice]) -> None:
-        """Find blocks of kinds that are not read before any row is; takes some 30 µs a log.
+        """Check that all log blocks are of supported kinds, before any row is read; takes some 30 µs per log.
 
         Raises:
-            UnsupportedTable: a block of another version, of an unknown type, or with deletes that Java serialised.
+            UnsupportedTable: a block of another version, of an unknown type, or with Java-serialised deletes.
         """
         check_kinds(self.storage, (log for file_slice in slices for log in file_slice.logs))
 
     def read(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
-        """Live records of one slice; raises as `blocks`."""
-        # Arrow forgets the number of rows when it makes a batch of no columns, and keeps it in a selection.
+        """Read the live records of one slice; raises as `blocks`."""
+        # Arrow loses the number of rows in a new batch without columns, and keeps it when selecting no columns.
         held = self.columns or (RECORD_KEY,)
         schema = pa.schema([self.schema.field(name) for name in held])
         for block in self.blocks(file_slice):
@@ -84,22 +84,21 @@ class SliceReader:
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=schema).select(list(self.columns))
 
     def blocks(self, file_slice: FileSlice, counts: LogCounts | None = None) -> Iterator[Block]:
-        """The merged rows of one slice, ascending by key in a table of sorted files, else in the base file's order.
+        """Merge one slice; the rows ascend by key in a table of sorted files, else follow the order of the base file.
 
-        A table of sorted files may have some of another program that are not: their rows are merged as they come, and
-        sorted afterwards.
+        A table of sorted files may have unsorted files of another program; their rows are merged by hash, then sorted.
 
         Args:
-            file_slice: what to read.
-            tally: where to count what is read of the logs.
+            file_slice: the slice to read.
+            counts: receives the counts of the log blocks and records read.
 
         Yields:
-            Blocks with the columns asked for, the key, and what decides a merge.
+            Blocks with `columns`, the key, and the columns of `rule`.
 
         Raises:
-            CorruptFileError: a file is missing, damaged, or not what its name says.
+            CorruptFileError: a file is missing or damaged, or its footer contradicts its name.
             UnsupportedTable: a file has a feature that is not supported.
-            StorageError: a file cannot be opened for now, or there is no room for what has to be spilled.
+            StorageError: a file cannot be opened at present, or the local disk has no room for the spill files.
         """
         counts = counts or LogCounts()
         if not self.sorted_files:
@@ -116,7 +115,7 @@ class SliceReader:
         with ExitStack() as files:
             opened = open_slice(self.storage, file_slice, self.rule, files, commits=self.commits)
             if not all(file.ascends() for file in opened):
-                # Another program's file: what it should not be is no reason for wrong rows.
+                # A file of another program that breaks the layout's order must not lead to wrong rows.
                 yield from self._hashed_in_order(file_slice, counts)
                 return
             logs = [file for file in opened if not file.is_base]

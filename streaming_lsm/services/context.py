@@ -1,4 +1,7 @@
-"""What every table service works with."""
+"""Define the context and the engine that all table services share, and read pending compaction plans.
+
+A table service is compaction, cleaning or a change of the table version. A plan is the content of a requested instant.
+"""
 
 from __future__ import annotations
 
@@ -27,24 +30,24 @@ FileGroupId = tuple[str, str]
 
 
 class Engine(Protocol):
-    """Runs independent tasks: threads here, executors with Spark."""
+    """Runs independent tasks, on threads of this process or on Spark's executors."""
 
     def map(self, task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Results in the order of `items`; a task and its items can be pickled."""
+        """Run a task for every item and yield the results in the order of `items`; both must be picklable."""
         ...
 
 
 @dataclass(frozen=True)
 class ServiceContext:
-    """One table, as its services see it.
+    """The table that services work on.
 
     Attributes:
         storage: the table's files.
-        config: what is fixed for the table's life.
-        options: what was asked for when it was opened.
+        config: the table's config, from `hoodie.properties`.
+        options: the options given when the table was opened.
         rule: how records of one key merge.
-        new_transaction: a transaction of no batch; services change the table through nothing else.
-        timelines: what the open table has loaded.
+        new_transaction: creates a transaction without a batch; services change the table in transactions only.
+        timelines: cache of the table's timeline.
     """
 
     storage: Storage
@@ -55,25 +58,25 @@ class ServiceContext:
     timelines: TimelineCache = field(default_factory=TimelineCache)
 
     def load_timeline(self) -> Timeline:
-        """The table's actions as they are now."""
+        """Load the table's current timeline."""
         return self.timelines.load(self.storage)
 
     def view(self, timeline: Timeline) -> FileSystemView:
-        """The files that a timeline makes visible."""
+        """Build the file system view of a timeline."""
         return FileSystemView(self.storage, timeline, self.options[config.READ_LEGACY_NAMES])
 
 
 def is_data_folder(partition: str) -> bool:
-    """Whether a plan's partition path can be one: plans may come from anybody."""
+    """Return whether a plan's partition path stays inside the table's data; plans may come from other programs."""
     parts = partition.split("/") if partition else []
     return "\0" not in partition and METADATA_FOLDER not in parts[:1] and not {"", ".", ".."}.intersection(parts)
 
 
 def read_compaction_plan(storage: Storage, pending: Instant) -> CompactionPlan:
-    """The plan of a pending compaction or log compaction.
+    """Read the plan of a pending compaction or log compaction.
 
     Raises:
-        CorruptFileError: there is none, or it cannot be read.
+        CorruptFileError: the plan is missing or cannot be decoded.
     """
     path = pending.at(State.REQUESTED).path
     try:
@@ -83,7 +86,7 @@ def read_compaction_plan(storage: Storage, pending: Instant) -> CompactionPlan:
 
 
 def planned_slices(storage: Storage, timeline: Timeline) -> dict[FileGroupId, frozenset[str]]:
-    """Names of the files that pending compactions of every kind are to merge, by file group."""
+    """List the names of the files in pending compaction and log compaction plans, by file group."""
     planned: dict[FileGroupId, frozenset[str]] = {}
     for pending in timeline.pending:
         if pending.action in ("compaction", "logcompaction"):

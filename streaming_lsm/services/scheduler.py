@@ -1,4 +1,4 @@
-"""The services of one table, and what of them runs after a write."""
+"""Run the services of one table: on request, or inline after a write as the options say."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ class TableServices:
     """Compaction and cleaning of one table."""
 
     def __init__(self, context: ServiceContext, clock: Clock = system_clock) -> None:
-        """Prepare; nothing is looked at yet.
+        """Create the services without reading the table.
 
         Args:
-            clock: tells whether a compaction is due by time.
+            clock: the current time, for compactions that are due by time.
         """
         self._context = context
         self._clock = clock
         self._cleaner = Cleaner(context)
         self._attempts = PlanBackoff()
-        # Up to here nothing was found to compact: folders are not listed after each write to find that again.
+        # Time up to which nothing was found to compact, so that partitions are not listed again after each write.
         self._fruitless = ""
 
     def compact(self, engine: Engine) -> tuple[Instant | None, CompactionSelection | None]:
-        """See `compact`."""
+        """Run pending compactions, or schedule and run one; see `compact`."""
         return compact(self._context, engine)
 
     def schedule(self) -> tuple[Instant | None, CompactionSelection]:
-        """See `schedule_compaction`."""
+        """Schedule a compaction without running it; see `schedule_compaction`."""
         return schedule_compaction(self._context)
 
     def preview_compaction(self) -> CompactionSelection:
-        """What a compaction would merge now."""
+        """Select the file slices that a compaction would merge now."""
         return preview_compaction(self._context, self._context.load_timeline())
 
     def clean(self) -> Instant | None:
-        """See `Cleaner.clean`."""
+        """Run pending cleans, then plan and run one; see `Cleaner.clean`."""
         return self._cleaner.clean()
 
     def preview_clean(self) -> CleanSelection:
-        """What a clean would delete now, and why not more."""
+        """Select the files that a clean would delete now."""
         return self._cleaner.preview(self._context.load_timeline())
 
     def run_inline(self, timeline: Timeline, engine: Engine) -> None:
-        """After a write: compact and clean as the options say, if either is due.
+        """Compact and clean after a write, as the options say, if either is due.
 
-        Never raises for what goes wrong: the write is committed, and the next one, or ``lsm compact`` and
-        ``lsm clean``, finishes what was begun.
+        Errors are logged and not raised: the write is committed, and a later write, ``lsm compact`` or ``lsm clean``
+        finishes the services.
 
         Args:
-            timeline: as it is after the write; while nothing is due no file is looked at.
+            timeline: the timeline after the write; no file is read while nothing is due.
             engine: runs the operations of a compaction.
         """
         changed = self._guarded("compaction", lambda: self._compact_inline(timeline, engine))
@@ -83,7 +83,7 @@ class TableServices:
         return True
 
     def _compact_inline(self, timeline: Timeline, engine: Engine) -> bool:
-        """Whether the timeline was changed."""
+        """Run and schedule compactions; returns whether the timeline was changed."""
         options = self._context.options
         inline = options[config.COMPACT_INLINE]
         planned = self._attempts.due(pending_compactions(timeline)) if inline else []
@@ -101,7 +101,7 @@ class TableServices:
         return True
 
     def _attempt(self, planned: Instant, engine: Engine) -> None:
-        """Guarded by itself: one plan that cannot be carried out must not keep the others waiting."""
+        """Run one planned compaction; its failure is logged, so that the other plans run too."""
 
         def run() -> bool:
             return run_compaction(self._context, planned.requested, engine) is not None
@@ -125,17 +125,17 @@ _LONGEST = 64
 
 
 class PlanBackoff:
-    """The plans that one process tried, and how many writes each is left alone since.
+    """Exponential backoff for failed compaction plans.
 
-    A plan that cannot be carried out may be found out only when all its file groups but one are merged. So it is tried
-    again after 1, 2, 4, … further writes, at most 64. Another process knows nothing of it and tries at once.
+    A failed plan is tried again after 1, 2, 4, … further writes, at most 64, as it may fail only after merging nearly
+    all of its file groups. The backoff is kept in memory: another process tries the plan at once.
     """
 
     def __init__(self) -> None:
         self._pauses: dict[str, tuple[int, int]] = {}
 
     def due(self, planned: Iterable[Instant]) -> list[Instant]:
-        """The plans to be tried after this write; to be asked once for each write, with all that wait."""
+        """Select the plans to try after this write; call it once for each write, with all pending plans."""
         before, due = self._pauses, []
         self._pauses = {}
         for plan in planned:
@@ -146,7 +146,7 @@ class PlanBackoff:
         return due
 
     def begin(self, plan: Instant) -> None:
-        """The plan is tried now. If it still waits after that, it has failed."""
+        """Record an attempt at a plan. If the plan is still pending at the next call of `due`, the attempt failed."""
         _, length = self._pauses.get(plan.requested, (0, 0))
         length = min(2 * length or 1, _LONGEST)
         self._pauses[plan.requested] = (length, length)

@@ -1,10 +1,10 @@
-"""Upgrade and downgrade of a table, and the change to sorted files.
+"""Upgrade and downgrade a table, and change its storage layout.
 
 See docs/format/03-native-logs.md, "Version gating"; docs/format/08-decisions.md, "Rows" 13 and 22.
 
-Whatever has to be rewritten is rewritten by compactions first, each an action of its own, so that a table is whole at
-every moment. The properties change last, under the lock, once no file is left that the new version's readers do not
-read. A run that dies is simply run again.
+File groups that must be rewritten are compacted first, each compaction an action of its own, so that the table can be
+read at every moment. The properties change last, under the lock, once every file is readable in the new version. An
+interrupted change is finished by running it again.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class VersionChange:
     """A change of a table's version or storage layout.
 
     Attributes:
-        version: the version to be, one of `WRITE_VERSIONS`.
-        layout: the storage layout to be; ``default`` below version 10.
+        version: the target version, one of `WRITE_VERSIONS`.
+        layout: the target storage layout; ``default`` below version 10.
     """
 
     version: int
@@ -56,46 +56,47 @@ class VersionChange:
 
     @staticmethod
     def of(table: TableConfig, version: int | None, layout: str | None) -> VersionChange:
-        """The change that is asked for.
+        """Build and check the requested change.
 
         Args:
-            table: the table as it is.
-            version: None for the same, or version 10 where `layout` is ``lsm_tree``.
-            layout: None for the same where the version has it.
+            table: the table's current config.
+            version: None for the current version, or for 10 if `layout` is ``lsm_tree``.
+            layout: None for the current layout, if the target version has it.
 
         Raises:
-            ConfigError: the two contradict each other.
-            UnsupportedTable: tables of the one or the other version cannot be changed.
+            ConfigError: version and layout contradict each other.
+            UnsupportedTable: the current or the target version cannot be changed.
         """
         if table.version not in WRITE_VERSIONS:
             raise UnsupportedTable(
-                f"table {table.name!r} has version {table.version}, which is only read: `lsm copy` makes a new one"
+                f"table {table.name!r} has version {table.version}, which is read-only here: make a new table of it "
+                "with `lsm copy`"
             )
         target = version or (TABLE_VERSION if layout == LSM_TREE else table.version)
         if target not in WRITE_VERSIONS:
             known = ", ".join(map(str, WRITE_VERSIONS))
-            raise UnsupportedTable(f"table {table.name!r} cannot be made version {target}; the versions are {known}")
+            raise UnsupportedTable(f"table {table.name!r} cannot be changed to version {target}; choose one of {known}")
         chosen = layout or (table.storage_layout if target >= TABLE_VERSION else DEFAULT_LAYOUT)
         if chosen == LSM_TREE and target < TABLE_VERSION:
             raise ConfigError(f"the {LSM_TREE} layout needs version {TABLE_VERSION}, not {target}")
         return VersionChange(target, chosen)
 
     def is_done(self, table: TableConfig) -> bool:
-        """Whether the table is so already."""
+        """Return whether the table has this version and layout already."""
         return (table.version, table.storage_layout) == (self.version, self.layout)
 
 
 @dataclass(frozen=True)
 class ChangePlan:
-    """What a change has to do, for people to read first.
+    """The remaining steps of a version change, also shown by ``--dry-run``.
 
     Attributes:
-        pending: compactions that wait, and are run first.
-        rewrites: file groups that are compacted.
-        obsolete: paths of files that have to be cleaned away, once nothing is left to be compacted.
-        deleted: paths of the files there are now that the clean will have deleted: all but the newest states.
-        drops_metadata: whether the metadata table goes.
-        properties: keys that change, with their new values; None where a key goes.
+        pending: pending compactions, which are run first.
+        rewrites: file slices that are compacted next.
+        obsolete: paths of files that must be cleaned once no compaction is left.
+        deleted: paths of the existing files that the whole change deletes: all but the latest slices.
+        drops_metadata: whether the metadata table is dropped.
+        properties: changed keys with their new values; None for a removed key.
     """
 
     pending: tuple[Instant, ...]
@@ -107,16 +108,16 @@ class ChangePlan:
 
     @property
     def is_ready(self) -> bool:
-        """Whether only the properties are left to change."""
+        """Whether only the properties remain to be changed."""
         return not (self.pending or self.rewrites or self.obsolete)
 
     def lines(self) -> Iterator[str]:
-        """One line for each step."""
+        """Describe each step in one line."""
         yield from (f"run {pending.file_name}" for pending in self.pending)
         yield from (f"compact {found.partition_path or '.'} {found.file_id}" for found in self.rewrites)
         yield from (f"clean away {path}" for path in self.deleted)
         if self.deleted:
-            yield "states from before it can no longer be read: time travel and incremental reads begin there"
+            yield "time travel and incremental reads of states before this change are no longer possible"
         if self.drops_metadata:
             yield "drop the metadata table"
         for key, value in sorted(self.properties.items()):
@@ -124,16 +125,16 @@ class ChangePlan:
 
 
 def plan_change(context: ServiceContext, change: VersionChange) -> ChangePlan:
-    """What there is to do now; nothing is changed."""
+    """Plan the remaining steps of a change; nothing is changed."""
     return _plan(context, change, context.load_timeline())
 
 
 def change_version(context: ServiceContext, change: VersionChange, engine: Engine) -> None:
-    """Carry a change out, or go on with one that died.
+    """Execute a version change, or finish an interrupted one.
 
     Raises:
-        CommitConflict: another writer is at work, or adds files again and again.
-        UnsupportedTable: a savepoint or a clustering holds files that the new version's readers do not read.
+        CommitConflict: another writer holds the lock, or added files during every attempt.
+        UnsupportedTable: a savepoint or a pending service keeps files that cannot be read in the new version.
     """
     for _ in range(_ATTEMPTS):
         with context.new_transaction() as tx:
@@ -147,12 +148,12 @@ def change_version(context: ServiceContext, change: VersionChange, engine: Engin
                 return
         _prepare(context, plan, engine)
     raise CommitConflict(
-        f"{context.storage.uri}: other writers add files faster than they are compacted; stop them, and try again"
+        f"{context.storage.uri}: other writers added files during {_ATTEMPTS} attempts; stop them and try again"
     )
 
 
 def _check_unchanged(context: ServiceContext) -> None:
-    """What is planned here goes by the table as it was opened."""
+    """Check that version and layout are those with which the table was opened, on which the plan is based."""
     source = f"{context.storage.uri}/{PROPERTIES_PATH}"
     found = TableConfig.from_properties(load_properties(context.storage), source)
     if (found.version, found.storage_layout) != (context.config.version, context.config.storage_layout):
@@ -168,8 +169,8 @@ def _prepare(context: ServiceContext, plan: ChangePlan, engine: Engine) -> None:
         cleaned = Cleaner(_keeping_one(context)).clean()
         if cleaned is None and context.storage.exists(plan.obsolete[0]):
             raise UnsupportedTable(
-                f"{plan.obsolete[0]} in {context.storage.uri} cannot be cleaned away, and readers of the older version "
-                "do not read it: delete the savepoint, or finish the service, that holds it"
+                f"{plan.obsolete[0]} in {context.storage.uri} cannot be cleaned and cannot be read in the older "
+                "version: delete the savepoint, or finish the service, that keeps it"
             )
 
 
@@ -204,7 +205,7 @@ def _plan(context: ServiceContext, change: VersionChange, timeline: Timeline) ->
 def _left_behind(
     context: ServiceContext, timeline: Timeline, view: FileSystemView, rewrites: tuple[FileSlice, ...]
 ) -> Iterator[str]:
-    """Paths of the files that nothing but older states needs, once what waits and `rewrites` have been compacted."""
+    """List the files that only older states need once pending compactions and `rewrites` are completed."""
     kept = retained_files(context, timeline)
     compacted = {*kept.pending, *((found.partition_path, found.file_id) for found in rewrites)}
     saved = RetainedFiles({}, kept.savepoints)
@@ -217,17 +218,17 @@ def _left_behind(
 
 
 def _check_free(context: ServiceContext, timeline: Timeline, *, leaves_native: bool) -> None:
-    """Nothing on the timeline holds on to files that have to go."""
+    """Refuse a change while a pending service or a savepoint keeps files that it must delete."""
     held = next((pending for pending in timeline.pending if pending.action in ("logcompaction", "clustering")), None)
     if held is not None:
-        raise UnsupportedTable(f"{held.path} is pending, which this release cannot carry out: finish it with Hudi")
+        raise UnsupportedTable(f"{held.path} is pending, which this release cannot execute: finish it with Hudi")
     for instant in timeline.instants:
         if leaves_native and instant.action == "savepoint" and instant.is_completed:
             kept = decode_savepoint(context.storage.read(instant.path), instant.path)
             names = (parse_file_name(name, rfc103_names=True) for files in kept.values() for name in files)
             if any(isinstance(name, LogFileName) for name in names):
                 raise UnsupportedTable(
-                    f"{instant.path} keeps native logs, which readers of the older version do not read: delete it"
+                    f"{instant.path} keeps native logs, which cannot be read in the older version: delete the savepoint"
                 )
 
 
@@ -239,14 +240,14 @@ def _native_files(view: FileSystemView) -> Iterator[str]:
 
 
 def _is_sorted(context: ServiceContext, found: FileSlice) -> bool:
-    """Whether a slice is one base file whose rows ascend by record key."""
+    """Return whether a slice is a single base file whose rows ascend by record key."""
     if found.logs or found.base is None:
         return False
     with ExitStack() as files:
         base = open_base(context.storage, found.base, files)
         if base.ascends() and not base.ascends(distinct=True):
             raise UnsupportedTable(
-                f"{base.path}: a key is there twice, which readers of sorted files take for two versions of one row: "
-                "delete or rename one of them before the table becomes lsm_tree"
+                f"{base.path}: a record key occurs twice, and the lsm_tree layout would merge the two rows: delete or "
+                "rename one of them before the change to lsm_tree"
             )
         return base.ascends()

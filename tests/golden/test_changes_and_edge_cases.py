@@ -159,7 +159,7 @@ def test_a_command_without_a_target_is_named(tmp_path: Path) -> None:
     log = _log(path)
     command = encode_block(BlockType.COMMAND, {Header.INSTANT_TIME: "1", Header.COMMAND_BLOCK_TYPE: "0"}, b"")
     log.write_bytes(log.read_bytes() + command)
-    with pytest.raises(CorruptFileError, match=r"\.log\.1.*a command other than to roll"):
+    with pytest.raises(CorruptFileError, match=r"\.log\.1.*a command other than a rollback"):
         LsmTable(path).scan().to_arrow()
 
 

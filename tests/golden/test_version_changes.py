@@ -377,6 +377,6 @@ def test_a_key_that_is_there_twice_is_named_before_files_are_sorted(tmp_path: Pa
     options = {"hoodie.table.name": "t", "hoodie.write.table.version": 9, BUCKETS: 1}
     table = LsmTable.create(tmp_path, schema, {**options, "hoodie.datasource.write.recordkey.field": "id"})
     table.bulk_insert(pa.table([["a", "a", "b"], [1, 2, 3]], schema=schema))
-    with pytest.raises(UnsupportedTable, match=r"\.parquet: a key is there twice"):
+    with pytest.raises(UnsupportedTable, match=r"\.parquet: a record key occurs twice"):
         table.change_version(layout="lsm_tree")
     assert table.scan().to_arrow().num_rows == 3

@@ -1,1 +1,1 @@
-"""Rows and filters as text, for the command line."""
+"""Convert rows, changes and filters to and from text, for the command line."""

@@ -1,4 +1,4 @@
-"""Changes as JSON lines, as Hudi prints them: the images of a row are JSON texts inside the line."""
+"""Format changes as JSON lines, as Hudi prints them: the images of a row are JSON texts inside the line."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PLAIN_FROM, _PLAIN_TO = 1e-3, 1e7
 
 
 def change_lines(changes: pa.Table) -> Iterator[str]:
-    """One JSON object for each change, keys sorted.
+    """Format one JSON object per change, keys sorted.
 
-    An image out of a change log is Avro's text of a record, and "null" where there is none. One found by comparison has
-    the meta columns and is Spark's text of a row, which leaves nulls out; it is null where there is none.
+    An image from a change log is Avro's text of a record, and the text "null" if missing. An image from a comparison of
+    rows has the meta columns and is Spark's text of a row, which leaves nulls out; it is a JSON null if missing.
     """
     kind = changes.schema.field(AFTER).type
     for batch in changes.to_batches():
@@ -46,7 +46,7 @@ def _spark_image(image: Mapping[str, object] | None, kind: pa.StructType) -> str
 
 
 def _avro(value: Any, kind: Any) -> str:
-    """What Avro's generic record prints: logical types as they are stored."""
+    """Format a value as Avro's generic record does: logical types as they are stored."""
     if value is None:
         return "null"
     if pa.types.is_struct(kind):
@@ -72,7 +72,7 @@ def _two_complement(unscaled: int, precision: int) -> bytes:
 
 
 def _spark(value: Any, kind: Any) -> str:
-    """What Spark prints: nulls of a struct are left out."""
+    """Format a value as Spark does: nulls of a struct are left out."""
     if value is None:
         return "null"
     if pa.types.is_struct(kind):
@@ -105,7 +105,7 @@ def _scalar(value: object) -> str:
 
 
 def _real(value: float) -> str:
-    """A double as Java prints it; those that JSON has no numbers for in quotes."""
+    """Format a double as Java does; NaN and infinities, which JSON lacks, in quotes."""
     if not math.isfinite(value):
         return '"NaN"' if math.isnan(value) else ('"Infinity"' if value > 0 else '"-Infinity"')
     if value == 0 or _PLAIN_FROM <= abs(value) < _PLAIN_TO:

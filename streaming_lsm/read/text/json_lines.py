@@ -1,4 +1,4 @@
-"""Rows as JSON lines, for people and for comparison with other engines."""
+"""Format rows as JSON lines, for display and for comparison with other engines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Convert = Callable[[object], object]
 
 
 def json_lines(table: pa.Table) -> Iterator[str]:
-    """One JSON object a row, keys sorted, every column present.
+    """Format one JSON object per row, keys sorted, every column present.
 
     Decimals are texts with all digits of their scale, binaries base64, dates and timestamps ISO texts (UTC, six
     decimals, no zone), NaN and infinities texts, maps objects.

@@ -1,4 +1,4 @@
-"""Row filters as text: ``qty > 5 and country in ('DE', 'FR')``."""
+"""Parse row filters from text, such as ``qty > 5 and country in ('DE', 'FR')``, into Arrow expressions."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _EXAMPLE = "write for example: qty > 5 and country == 'DE'"
 
 
 def parse_where(text: str, schema: pa.Schema) -> pc.Expression:
-    """The filter that `text` describes: columns compared with literals, joined by and, or, not.
+    """Parse a filter: columns compared with literals, joined by and, or, not.
 
-    Comparisons are ``== != < <= > >= in not in``; ``== None`` asks for nulls. Dates, times and decimals are
+    Comparisons are ``== != < <= > >= in not in``; ``== None`` selects nulls. Dates, times and decimals are
     written in quotes; a time without a zone is UTC.
 
     Args:
         text: the filter.
-        schema: the columns that it may name; their types decide what a text in quotes means.
+        schema: the columns that it may reference; a text in quotes is converted to its column's type.
 
     Raises:
-        ConfigError: anything else; the message shows the part that is not understood.
+        ConfigError: the text is not such a filter; the message shows the part that cannot be parsed.
     """
     try:
         return _expression(ast.parse(text.strip(), mode="eval").body, schema)
@@ -63,7 +63,7 @@ def _expression(node: ast.expr, schema: pa.Schema) -> pc.Expression:
 def _joined(
     parts: Sequence[pc.Expression], join: Callable[[pc.Expression, pc.Expression], pc.Expression]
 ) -> pc.Expression:
-    """In halves: Arrow descends into an expression recursively, and a long chain would exhaust its stack."""
+    """Join expressions as a balanced tree: Arrow evaluates recursively, and a long chain would exhaust its stack."""
     if len(parts) == 1:
         return parts[0]
     middle = len(parts) // 2
@@ -100,7 +100,7 @@ def _literal(node: ast.expr) -> object:
 
 
 def _typed(value: object, column: ast.expr, schema: pa.Schema) -> object:
-    """A text compared with a date, time or decimal column means such a value."""
+    """Convert texts that are compared with a date, time or decimal column to the column's type."""
     kind = schema.field(column.id).type if isinstance(column, ast.Name) and column.id in schema.names else None
     if kind is None or not (pa.types.is_temporal(kind) or pa.types.is_decimal(kind)):
         return value

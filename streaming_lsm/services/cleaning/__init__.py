@@ -1,1 +1,1 @@
-"""Cleaning: planner, check of plans, runner."""
+"""Clean a table: select old file slices, check plans, delete files."""

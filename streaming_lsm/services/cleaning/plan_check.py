@@ -1,4 +1,4 @@
-"""The files of a clean's plan, checked before any is deleted: plans may come from anybody."""
+"""Check the files of a clean plan before any is deleted, as plans may come from other programs."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from streaming_lsm.timeline.partition_folders import table_around
 def checked_files(
     view: FileSystemView, plan: CleanPlan, kept: RetainedFiles, source: str
 ) -> Mapping[str, tuple[str, ...]]:
-    """Names of the plan's files by partition path; those that are gone already are among them.
+    """Check a plan and return its file names by partition path, files that are deleted already included.
 
     Args:
-        view: the table as it is now.
-        kept: what pending compactions and savepoints need.
+        view: the current view of the table.
+        kept: files of pending compactions and savepoints.
         source: path of the plan, for messages.
 
     Raises:
-        CorruptFileError: a file is no data file of the partition, or is there and readers, a pending compaction or a
-            savepoint need it.
+        CorruptFileError: a file is not a data file of the partition, or exists and is needed by readers, a pending
+            compaction or a savepoint.
     """
     files: dict[str, tuple[str, ...]] = {}
     for partition, spelt in plan.files.items():
         if not is_data_folder(partition) or table_around(view.storage, partition) is not None:
-            raise _refused(source, f"would delete files of {partition!r}, which is no folder of the table's data")
+            raise _refused(source, f"would delete files of {partition!r}, which is not a partition of the table")
         entries = view.storage.list(partition)
         there = {entry.name for entry in entries if not entry.is_dir}
         names = tuple(sorted({_name(view, partition, file, there, source) for file in spelt}))
@@ -46,13 +46,13 @@ def checked_files(
 
 
 def _name(view: FileSystemView, partition: str, file: str, there: set[str], source: str) -> str:
-    """Last component of a path as the plan spells it: bare, or absolute in this table.
+    """Return the file name of a path in the plan, which is a bare name or an absolute path in this table.
 
-    A table that was moved in between has plans with its old root; then only files that are here can be meant.
+    Plans of a table that was moved since have its old root; then the name must be that of an existing file.
     """
     folder, _, name = file.rpartition("/")
     if parse_file_name(name, rfc103_names=view.rfc103_names) is None:
-        raise _refused(source, f"would delete {file!r}, which is no data file")
+        raise _refused(source, f"would delete {file!r}, which is not a data file")
     here = {_plain(folder), _plain(unquote(folder))} & {_plain(_root(view, partition)), ""}
     moved = name in there and _plain(folder).endswith(_plain(partition)) and ".." not in folder.split("/")
     if not here and not moved:
@@ -66,7 +66,7 @@ def _root(view: FileSystemView, partition: str) -> str:
 
 
 def _plain(folder: str) -> str:
-    """A path without scheme: ``file:/a``, ``file:///a`` and ``/a`` are one folder."""
+    """Strip scheme and slashes from a path: ``file:/a``, ``file:///a`` and ``/a`` are one folder."""
     return folder.removeprefix("file:").strip("/")
 
 

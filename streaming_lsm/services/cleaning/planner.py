@@ -1,4 +1,8 @@
-"""Which file slices a clean deletes (docs/format/06-services.md, "Cleaning"). No files are touched here."""
+"""Select the file slices that a clean deletes (docs/format/06-services.md, "Cleaning"); pure, without file access.
+
+The retention is the number of commits or of file slices to keep. Retained files are those of pending compactions and
+savepoints, which are kept in addition.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,12 @@ KEEP_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
 
 @dataclass(frozen=True)
 class Retention:
-    """What a clean keeps.
+    """The cleaning policy and its limits.
 
     Attributes:
         policy: Hudi's name of the policy.
-        commits: `KEEP_COMMITS`: so many of the last completed writes stay readable as of their time.
-        versions: `KEEP_VERSIONS`: so many slices of each file group stay.
+        commits: for `KEEP_COMMITS`, number of latest completed writes whose states stay readable.
+        versions: for `KEEP_VERSIONS`, number of latest slices kept in each file group.
     """
 
     policy: str = KEEP_COMMITS
@@ -33,7 +37,7 @@ class Retention:
 
     @staticmethod
     def of(options: Options) -> Retention:
-        """The retention that the options ask for."""
+        """Read the retention from the options."""
         return Retention(
             options[config.CLEAN_POLICY] or KEEP_COMMITS,
             options[config.CLEAN_COMMITS],
@@ -42,14 +46,14 @@ class Retention:
 
     @property
     def by_commits(self) -> bool:
-        """Whether the timeline decides."""
+        """Whether the policy counts commits."""
         return self.policy == KEEP_COMMITS
 
     def earliest(self, timeline: Timeline) -> RetainedInstant | None:
-        """The earliest write whose state is to stay readable: of the last so many, or an older one that is pending.
+        """Return the earliest retained write: the oldest of the last `commits` writes, or an older pending one.
 
-        None when there are not more writes than that, or the policy does not count writes. A compaction that waits
-        does not hold cleaning up: the slices it needs are kept by themselves.
+        None if there are no more writes than `commits`, or the policy does not count commits. Pending compactions are
+        ignored, as the slices that they need are retained separately.
         """
         writes = timeline.completed_writes
         if not self.by_commits or len(writes) <= self.commits:
@@ -61,34 +65,34 @@ class Retention:
 
 @dataclass(frozen=True)
 class RetainedFiles:
-    """What a clean must not delete, whatever its age.
+    """The files that a clean must not delete at any age.
 
     Attributes:
-        pending: by file group the files that pending compactions are to merge.
-        savepoints: by partition path the files that savepoints keep.
+        pending: names of the files in pending compaction plans, by file group.
+        savepoints: names of the files that savepoints keep, by partition path.
     """
 
     pending: Mapping[FileGroupId, Collection[str]]
     savepoints: Mapping[str, Collection[str]]
 
     def holds(self, group: FileGroup, old: SliceFiles) -> bool:
-        """Whether a slice stays, as a whole, because of one of its files."""
+        """Return whether a slice must be kept, which one retained file suffices for."""
         return any(self.needs(group, name) for name in old.files)
 
     def needs(self, group: FileGroup, name: str) -> bool:
-        """Whether a pending compaction or a savepoint names this file."""
+        """Return whether a pending compaction or a savepoint names this file."""
         planned = self.pending.get((group.partition_path, group.file_id), ())
         return name in planned or name in self.savepoints.get(group.partition_path, ())
 
 
 @dataclass(frozen=True)
 class CleanTargets:
-    """What a clean deletes.
+    """The files that a clean deletes.
 
     Attributes:
         files: names by partition path.
-        superseded_by: newest requested time of a write that made one of these slices old, "" without files. The
-            state as of that write is the earliest that stays readable.
+        superseded_by: newest requested time of the writes that superseded these slices, "" without files. The state
+            as of that write is the earliest that stays readable.
     """
 
     files: Mapping[str, tuple[str, ...]]
@@ -98,12 +102,13 @@ class CleanTargets:
 def select_clean_targets(
     groups: Iterable[FileGroup], retention: Retention, earliest: str, kept: RetainedFiles
 ) -> CleanTargets:
-    """The files to delete; whole slices only.
+    """Select the files to delete, always of whole slices.
 
     Args:
         groups: all file groups, or those of some partitions.
-        earliest: requested time of the earliest write to stay readable; "" deletes nothing by commits.
-        kept: what stays whatever its age.
+        retention: the cleaning policy.
+        earliest: requested time of the earliest retained write; "" deletes nothing by commits.
+        kept: the files to keep at any age.
     """
     deleted: dict[str, list[str]] = {}
     newest = ""
@@ -116,10 +121,10 @@ def select_clean_targets(
 
 
 def deletable_files(groups: Iterable[FileGroup], kept: RetainedFiles) -> Iterator[tuple[str, str]]:
-    """(Partition path, name) of every file that some clean may delete: not what readers or pending services need.
+    """List the (partition path, name) of every file that a clean may delete: those of old slices, not retained.
 
-    Kept files count one by one here. When a clean has deleted a base file and died, logs of its slice seem to belong
-    to the slice before; they may go although that one is kept.
+    Here files are retained one by one. If a clean was interrupted after it deleted a base file, the logs of that slice
+    appear in the slice before; they may be deleted although other files of that slice are retained.
     """
     for group in groups:
         for old in group.slices if group.replaced else group.slices[:-1]:
@@ -133,14 +138,14 @@ def _replaced(group: FileGroup, retention: Retention, earliest: str) -> Sequence
 
 
 def _superseded(group: FileGroup, retention: Retention, earliest: str, kept: RetainedFiles) -> Sequence[SliceFiles]:
-    """Old slices of a group: by commits those before the newest one that is older than `earliest`."""
+    """Select the old slices of a group; by commits, those before the newest slice that is older than `earliest`."""
     if retention.by_commits:
         older = [found for found in group.slices[:-1] if found.key < earliest]
-        # Hudi keeps the newest slice before the earliest write too, even where that write made a base file itself.
+        # Hudi keeps the newest slice before the earliest write too, even if that write made a base file itself.
         newest = max((found.key for found in group.slices if found.key < earliest), default="")
         return [found for found in older if found.key != newest]
     waits = (group.partition_path, group.file_id) in kept.pending
-    # A pending compaction is about to make a slice: it is counted before it is there.
+    # The slice that a pending compaction will create is counted already.
     stay = max(1, retention.versions - waits)
     return group.slices[:-stay]
 

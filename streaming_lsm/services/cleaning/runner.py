@@ -1,6 +1,6 @@
-"""Cleaning from plan to record: requested, inflight, files deleted, ``clean`` (docs/format/06-services.md, "Cleaning").
+"""Plan and execute cleans: requested, inflight, files deleted, ``clean`` (docs/format/06-services.md, "Cleaning").
 
-A clean may die at any step. Its plan stays, and whoever comes next deletes the same files again.
+The plan of an interrupted clean stays on the timeline, and the next clean executes it again.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Files = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class CleanSelection:
-    """What a clean would delete.
+    """The files that a clean deletes.
 
     Attributes:
         files: names by partition path.
-        earliest: the earliest write whose state stays readable, None when all are.
-        retention: what is kept.
+        earliest: the earliest write whose state stays readable; None if all states do.
+        retention: the cleaning policy.
     """
 
     files: Files
@@ -46,51 +46,56 @@ class CleanSelection:
 
     @property
     def count(self) -> int:
-        """Files to delete."""
+        """Number of files to delete."""
         return sum(len(names) for names in self.files.values())
 
     def __str__(self) -> str:
         if self.count:
             return f"{self.count} files to delete in {len(self.files)} partitions"
         if not self.retention.by_commits:
-            return f"nothing to clean: no file group has more than the {self.retention.versions} slices that are kept"
+            return f"nothing to clean: no file group has more than the {self.retention.versions} slices to retain"
         if self.earliest is None:
-            return f"nothing to clean: there are not more than the {self.retention.commits} commits that are kept"
-        return f"nothing to clean: no file slice is older than what reading as of {self.earliest.requested} needs"
+            return f"nothing to clean: the timeline has no more than the {self.retention.commits} commits to retain"
+        return f"nothing to clean: no file slice is older than those needed to read as of {self.earliest.requested}"
 
 
 @dataclass(frozen=True)
 class _CleanScope:
-    """At `time` the slices were looked at that writes requested before `limit` had made old."""
+    """The writes whose superseded slices an earlier clean has examined.
+
+    Attributes:
+        limit: writes requested before it were examined.
+        time: instant of that clean; writes completed after it were not examined.
+    """
 
     limit: str = ""
     time: str = ""
 
     @staticmethod
     def of_last_clean(timeline: Timeline) -> _CleanScope:
-        """The look of the last clean on a timeline, whoever made it."""
+        """Return the scope of the last completed clean on a timeline, by any process."""
         cleans = timeline.completed_cleans
         return _CleanScope(timeline.earliest_retained, cleans[-1].requested) if cleans else _CleanScope()
 
     def covers(self, write: Instant) -> bool:
-        """Whether what a completed write made old was looked at; not if it took effect since, as a long compaction."""
+        """Return whether a write was examined; one completed since, such as a long compaction, was not."""
         return write.requested < self.limit and (write.completed or "") <= self.time
 
 
 class Cleaner:
-    """Cleans one table, and remembers up to where it has found nothing to do."""
+    """Cleans one table, and remembers which writes it has examined."""
 
     def __init__(self, context: ServiceContext) -> None:
-        """Prepare; nothing is looked at yet."""
+        """Create a cleaner without reading the table."""
         self._context = context
         self._retention = Retention.of(context.options)
         self._own = self._others = _CleanScope()
 
     def is_due(self, timeline: Timeline) -> bool:
-        """Whether a clean may find something, by the timeline alone.
+        """Return whether a clean may find files to delete, from the timeline alone.
 
-        A slice becomes old by a write that makes the next base file (a compaction, a write of a copy-on-write table)
-        or replaces the file group. Without such a write behind the retention no folder is looked at.
+        A slice is superseded by a write that creates the next base file (a compaction, a write of a copy-on-write
+        table) or replaces the file group. If the retention has no such write behind it, no partition is listed.
         """
         if pending_cleans(timeline):
             return True
@@ -99,12 +104,12 @@ class Cleaner:
         new = [write for write in old if not self._own.covers(write) and not self._others.covers(write)]
         if not new:
             return False
-        # Another process may have cleaned; what it left is not looked at again.
+        # Another process may have cleaned and examined these writes.
         self._others = _CleanScope.of_last_clean(timeline)
         return not all(self._others.covers(write) for write in new)
 
     def preview(self, timeline: Timeline) -> CleanSelection:
-        """What a clean would delete; lists every partition.
+        """Select the files that a clean would delete; lists every partition.
 
         Raises:
             CorruptFileError: a committed file is missing.
@@ -120,11 +125,11 @@ class Cleaner:
         return CleanSelection(targets.files, earliest, self._retention)
 
     def clean(self) -> Instant | None:
-        """Carry out cleans that wait, then plan and carry out one; None when there was nothing to delete.
+        """Execute pending cleans, then plan and execute one; returns None if there was nothing to delete.
 
         Raises:
-            CommitConflict: another writer is at work.
-            CorruptFileError: the plan of a clean that waits names what no clean may delete; nothing was deleted.
+            CommitConflict: another writer holds the lock.
+            CorruptFileError: a pending plan names files that must not be deleted; nothing was deleted.
         """
         resumed = self._resume()
         with self._context.new_transaction() as tx:
@@ -161,7 +166,7 @@ class Cleaner:
         metadata = CleanMetadata(
             start=planned.requested,
             duration_ms=max(0, tx.now_ms() - started_ms),
-            # What an earlier clean deleted does not come back, whatever this plan keeps; the earlier may be archived.
+            # Files of an earlier clean stay deleted even if this plan retains more; that clean may be archived.
             earliest=max(plan.earliest.requested if plan.earliest else "", tx.timeline.earliest_retained),
             last_completed=plan.last_completed,
             policy=plan.policy,
@@ -171,7 +176,7 @@ class Cleaner:
         return tx.complete_clean(metadata.encode())
 
     def _plan(self, timeline: Timeline, cleaning: CleanSelection) -> CleanPlan:
-        # Hadoop's paths are URIs without escapes.
+        # Hadoop paths are URIs without percent-encoding.
         root = unquote(self._context.storage.uri)
         return CleanPlan(
             earliest=cleaning.earliest,
@@ -185,7 +190,7 @@ class Cleaner:
         )
 
     def _limit(self, timeline: Timeline) -> str:
-        """Writes requested before this time may have made slices old enough to go."""
+        """Return the time before which a requested write may have superseded slices that can be deleted."""
         if not self._retention.by_commits:
             return timeline.last_time
         earliest = self._retention.earliest(timeline)
@@ -193,10 +198,10 @@ class Cleaner:
 
 
 def retained_files(context: ServiceContext, timeline: Timeline) -> RetainedFiles:
-    """What pending compactions and savepoints keep from every clean.
+    """Read the files that pending compactions and savepoints retain.
 
     Raises:
-        CorruptFileError: a plan or savepoint cannot be read; then nothing may be deleted.
+        CorruptFileError: a plan or savepoint cannot be read, so that nothing may be deleted.
     """
     saved: dict[str, set[str]] = {}
     for savepoint in _savepoints(timeline):

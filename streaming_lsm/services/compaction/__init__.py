@@ -1,1 +1,1 @@
-"""Compaction: trigger, planner, check of plans, task, runner."""
+"""Compact a table: trigger, planner, check of plans, task and runner."""

@@ -1,4 +1,4 @@
-"""The file slices that a compaction plan names, looked up and checked: plans may come from anybody."""
+"""Find and check the file slices of a compaction plan, as plans may come from other programs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from streaming_lsm.timeline.partition_folders import table_around
 
 
 def planned_file_slices(view: FileSystemView, plan: CompactionPlan, planned: Instant) -> list[FileSlice]:
-    """One slice per operation: the latest of its file group when the compaction was planned, all its files included.
+    """Find the slice of each operation: the latest of its file group as of the compaction's instant.
 
-    The new base file stands for everything that was completed before the compaction's instant (docs/format/10-rules.md,
-    "Rule 8"). A plan that left out a file would lose its rows, or bring deleted ones back.
+    The new base file absorbs every log completed before that instant (docs/format/10-rules.md, "Rule 8"). A plan that
+    leaves out a file would lose its rows, or bring deleted rows back.
 
     Args:
-        view: the table as it is now.
+        view: the current view of the table.
 
     Raises:
-        CorruptFileError: a plan does not name the very files of the slice; a partition is none of the table's; a file
-            group is named twice.
+        CorruptFileError: an operation does not name exactly the files of the slice, a partition is not the table's, or
+            a file group is named twice.
         UnsupportedTable: a partition holds files that this release cannot read.
     """
     path = planned.at(State.REQUESTED).path
@@ -46,9 +46,9 @@ def planned_file_slices(view: FileSystemView, plan: CompactionPlan, planned: Ins
 
 
 def _slices(then: FileSystemView, partition: str, path: str) -> Mapping[str, FileSlice]:
-    """The latest slices of a partition by file id."""
+    """List the latest slices of a partition by file id."""
     if not is_data_folder(partition) or table_around(then.storage, partition) is not None:
-        raise _refused(path, f"names the partition {partition!r}, which is no folder of the table's data")
+        raise _refused(path, f"names the partition {partition!r}, which is not a partition of the table")
     entries = then.storage.list(partition)
     if not any(entry.name == PARTITION_METADATA_NAME for entry in entries):
         raise _refused(path, f"names the partition {partition!r}, which the table does not have")
@@ -67,24 +67,24 @@ def _file_slice(
         if name not in there:
             raise _misfit(then, operation, name, planned)
     left_out = sorted({name for name in there if name is not None}.difference(operation.files))
-    why = f"leaves out {left_out[0]!r}, which was there" if left_out else "names a log as base file, or a file twice"
+    why = f"leaves out {left_out[0]!r} of the slice" if left_out else "names a log as base file, or a file twice"
     raise _refused(planned.at(State.REQUESTED).path, f"{why}, in file group {operation.file_id}")
 
 
 def _misfit(then: FileSystemView, operation: CompactionOperation, name: str, planned: Instant) -> CorruptFileError:
-    """Why a file that the plan names is not of the slice."""
+    """Build the error for a file that the plan names and the slice lacks."""
     path, parsed = planned.at(State.REQUESTED).path, parse_file_name(name, rfc103_names=True)
     if parsed is None or parsed.file_id != operation.file_id:
-        return _refused(path, f"names {name!r}, which is no file of file group {operation.file_id}")
+        return _refused(path, f"names {name!r}, which is not a file of file group {operation.file_id}")
     if then.timeline.completion_time(parsed.instant) is None:
         return _refused(path, f"names {name!r}, whose write was not completed before {planned.requested}")
     where = file_path(operation.partition_path, name)
     if then.storage.exists(where):
         return _refused(path, f"names {name!r}, which is not in the latest file slice before {planned.requested}")
     return CorruptFileError(
-        f"{where}, which {path} is to merge, is gone: restore it; or delete the plan, to give the compaction up"
+        f"{where}, which {path} is to merge, is gone: restore it, or delete the plan to cancel the compaction"
     )
 
 
 def _refused(path: str, why: str) -> CorruptFileError:
-    return CorruptFileError(f"{path} {why}: restore the plan, or delete it to give the compaction up")
+    return CorruptFileError(f"{path} {why}: restore the plan, or delete it to cancel the compaction")

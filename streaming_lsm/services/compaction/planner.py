@@ -1,4 +1,7 @@
-"""Which file slices a compaction merges (docs/format/06-services.md, "Compaction"). No files are touched here."""
+"""Select the file slices that a compaction merges (docs/format/06-services.md, "Compaction"); without file access.
+
+A compaction plan is a list of operations; an operation names the base file and the logs of one file slice.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,14 @@ _LOG_FILES, _LOG_BYTES, _IO_MB = "TOTAL_LOG_FILES", "TOTAL_LOG_FILES_SIZE", "TOT
 
 @dataclass(frozen=True)
 class CompactionStrategy:
-    """Which candidates come first, and how many of them.
+    """Orders the candidates of a compaction and limits their number.
 
     Attributes:
         name: Hudi's name of the strategy.
-        min_log_bytes: `BY_LOG_SIZE` leaves out slices whose logs are smaller.
-        min_log_files: `BY_LOG_NUMBER` leaves out slices with fewer logs.
-        io_mb: all but `UNBOUNDED` end with the operation that reaches this sum of reading and writing, in MiB.
+        min_log_bytes: minimum log bytes of a slice for `BY_LOG_SIZE`.
+        min_log_files: minimum number of logs of a slice for `BY_LOG_NUMBER`.
+        io_mb: target sum of bytes read and written, in MiB, for all strategies but `UNBOUNDED`; the operation that
+            reaches it is the last.
     """
 
     name: str = BY_LOG_SIZE
@@ -37,7 +41,7 @@ class CompactionStrategy:
 
     @staticmethod
     def of(options: Options) -> CompactionStrategy:
-        """The strategy that the options ask for."""
+        """Read the strategy from the options."""
         return CompactionStrategy(
             options[config.COMPACTION_STRATEGY] or BY_LOG_SIZE,
             options[config.COMPACTION_LOG_BYTES],
@@ -46,7 +50,7 @@ class CompactionStrategy:
         )
 
     def choose(self, candidates: Iterable[CompactionOperation]) -> tuple[CompactionOperation, ...]:
-        """The operations to be done, the most urgent first."""
+        """Choose the operations of a plan, the most urgent first."""
         if self.name == UNBOUNDED:
             return tuple(candidates)
         return self._within_io(self._ranked(candidates))
@@ -71,14 +75,14 @@ class CompactionStrategy:
 
 @dataclass(frozen=True)
 class CompactionSelection:
-    """What a compaction would do, and why it would not do more.
+    """The operations of a compaction, and the numbers of file groups left out by reason.
 
     Attributes:
-        operations: one per file group to be merged.
-        groups: live file groups.
-        busy: those that wait in a pending service already.
-        without_logs: those that have nothing to merge.
-        unchosen: those that the strategy left for later.
+        operations: one per file group to compact.
+        groups: number of live file groups.
+        busy: number of those in a pending plan.
+        without_logs: number of those without logs.
+        unchosen: number of those that the strategy left out.
     """
 
     operations: tuple[CompactionOperation, ...]
@@ -89,16 +93,16 @@ class CompactionSelection:
 
     @property
     def plan(self) -> CompactionPlan:
-        """The plan to be put on the timeline."""
+        """The compaction plan, for the requested instant."""
         return CompactionPlan(self.operations)
 
     @property
     def reasons(self) -> str:
-        """Why the other file groups are not to be compacted."""
+        """The numbers of file groups left out by reason, as text."""
         counts = {
             "no log files": self.without_logs,
-            "a pending service already": self.busy,
-            "less than the strategy asks for, or have to wait": self.unchosen,
+            "a pending plan already": self.busy,
+            "fewer logs than the strategy's minimum, or exceed its I/O limit": self.unchosen,
         }
         return f"of {self.groups} file groups " + ", ".join(
             f"{count} have {reason}" for reason, count in counts.items() if count or reason == "no log files"
@@ -121,11 +125,11 @@ def select_slices(
 
     Args:
         slices: the latest slice of every file group.
-        busy: groups that a pending service has.
-        completion_time: when the write at a requested time took effect.
-        instant: requested time of the compaction; logs that were completed later belong to the next slice.
-        strategy: which candidates are taken.
-        with_logs_only: leave out slices that are a base file alone.
+        busy: file groups in a pending plan.
+        completion_time: returns the completion time of the write at a requested time.
+        instant: requested time of the compaction; logs completed later belong to the next slice.
+        strategy: orders and limits the candidates.
+        with_logs_only: whether to leave out slices without logs.
     """
     free = [found for found in slices if (found.partition_path, found.file_id) not in busy]
     logs = [_logs_before(found.logs, completion_time, instant) for found in free]
@@ -149,7 +153,7 @@ def _logs_before(
 
 
 def _operation(found: FileSlice, logs: Sequence[LogFile]) -> CompactionOperation:
-    """The whole slice, logs that a log compaction stands for included.
+    """Build the operation of a slice, with all its logs, those that a log compaction replaced included.
 
     See docs/format/10-rules.md, "Rule 22", "Rule 23", "Rule 24".
     """
@@ -166,7 +170,7 @@ def _operation(found: FileSlice, logs: Sequence[LogFile]) -> CompactionOperation
 
 def _metrics(base_bytes: int, log_bytes: Sequence[int]) -> dict[str, float]:
     read_mb = (base_bytes + sum(log_bytes)) >> 20
-    # Hudi reckons that the new base file is as large as the old one; a first one is as large as its logs here.
+    # Hudi estimates the new base file by the size of the old one; a first one is estimated by the size of its logs.
     write_mb = (base_bytes or sum(log_bytes)) >> 20
     return {
         _LOG_FILES: float(len(log_bytes)),

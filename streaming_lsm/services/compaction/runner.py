@@ -1,4 +1,4 @@
-"""Compaction from plan to commit: requested, inflight, one base file per operation, ``commit``.
+"""Schedule and execute compactions: requested, inflight, one base file per operation, ``commit``.
 
 See docs/format/06-services.md.
 """
@@ -30,13 +30,13 @@ _LATEST = "9" * 17
 
 
 def preview_compaction(context: ServiceContext, timeline: Timeline, instant: str = _LATEST) -> CompactionSelection:
-    """What a compaction scheduled now would merge.
+    """Select the file slices that a compaction scheduled now would merge.
 
     Args:
-        instant: requested time of the compaction; any later than all there are when it is not to be scheduled.
+        instant: requested time of the compaction; by default a time after all instants, for a dry run.
 
     Raises:
-        UnsupportedTable: a clustering is pending, whose file groups must be left alone.
+        UnsupportedTable: a clustering is pending, whose file groups must not be compacted.
     """
     _check_free(context, timeline)
     return select_slices(
@@ -56,13 +56,13 @@ def _check_free(context: ServiceContext, timeline: Timeline) -> None:
 
 
 def schedule_compaction(context: ServiceContext) -> tuple[Instant | None, CompactionSelection]:
-    """Put a plan on the timeline, if there is anything to merge.
+    """Schedule a compaction: write its plan to the timeline, unless there is nothing to merge.
 
     Returns:
-        The compaction that now waits (None for an empty plan), and what was chosen.
+        The pending compaction (None if nothing was selected), and the selection.
 
     Raises:
-        CommitConflict: another writer is at work.
+        CommitConflict: another writer holds the lock.
     """
     with context.new_transaction() as tx:
         requested = tx.new_time()
@@ -78,7 +78,7 @@ def compact_slices(context: ServiceContext, groups: Collection[FileGroupId], eng
     """Rewrite the latest slices of file groups as one base file each, also those without logs; raises as `compact`.
 
     Returns:
-        The completed commit; None when a service has all of them already.
+        The completed commit; None if all of them are in pending plans.
     """
     with context.new_transaction() as tx:
         _check_free(context, tx.timeline)
@@ -95,19 +95,19 @@ def compact_slices(context: ServiceContext, groups: Collection[FileGroupId], eng
 
 
 def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> Instant | None:
-    """Carry out a pending compaction. One that fails waits again, as if it had not been begun.
+    """Execute a pending compaction; one that fails is rolled back to requested.
 
     Args:
         requested: requested time of the compaction.
-        engine: runs the operations, each by itself.
+        engine: runs the operations independently.
 
     Returns:
-        The completed commit; None when the compaction is not pending any more.
+        The completed commit; None if the compaction is not pending any more.
 
     Raises:
-        CommitConflict: another writer is at work.
-        CorruptFileError: a file that the plan names is missing or damaged, or the plan is not to be trusted.
-        UnsupportedTable: the plan is of a kind that this release cannot carry out.
+        CommitConflict: another writer holds the lock.
+        CorruptFileError: a file that the plan names is missing or damaged, or the plan does not fit the table.
+        UnsupportedTable: the plan has a version that this release cannot execute.
     """
     with context.new_transaction() as tx:
         planned = next((found for found in pending_compactions(tx.timeline) if found.requested == requested), None)
@@ -116,10 +116,12 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
         context.config.check_compactable(context.storage.uri)
         plan = read_compaction_plan(context.storage, planned)
         if plan.version != PLAN_VERSION:
-            raise UnsupportedTable(f"{planned.path}: plan version {plan.version}; finish it with the program it is of")
+            raise UnsupportedTable(
+                f"{planned.path}: plan version {plan.version} is not supported: finish it with its own program"
+            )
         view = context.view(tx.timeline)
         slices = planned_file_slices(view, plan, planned)
-        # A plan of another program may leave out a file that was lost before.
+        # A plan of another program may leave out a file that was lost before it was scheduled.
         state = FileState.of(path for found in checked_slices(view) for path in found.paths)
         schema = from_avro(_schema_before(tx.timeline, planned, context), planned.path)
         name = context.config.name
@@ -146,14 +148,13 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
 
 
 def compact(context: ServiceContext, engine: Engine) -> tuple[Instant | None, CompactionSelection | None]:
-    """Run all that is pending, the oldest first; when nothing is, schedule a compaction and run it.
+    """Run all pending compactions, the oldest first; if none is pending, schedule one and run it.
 
     Returns:
-        The last compaction that was completed, None when there was nothing to do; and what was chosen when nothing
-        was pending.
+        The last completed compaction, None if there was nothing to do; and the selection if none was pending.
 
     Raises:
-        LsmError: as `run_compaction`; of several that failed the first, when all the others were tried too.
+        LsmError: as `run_compaction`; the first error, after all pending compactions were tried.
     """
     planned = pending_compactions(context.load_timeline())
     if planned:
@@ -163,9 +164,9 @@ def compact(context: ServiceContext, engine: Engine) -> tuple[Instant | None, Co
 
 
 def run_all(context: ServiceContext, planned: Iterable[Instant], engine: Engine) -> Instant | None:
-    """Carry out pending compactions; returns the last one that was completed.
+    """Execute pending compactions and return the last completed one.
 
-    One that cannot be carried out does not keep the others waiting; its error is raised in the end.
+    All are tried even if one fails; the first error is raised at the end.
     """
     last, failed = None, None
     for pending in planned:
@@ -180,7 +181,7 @@ def run_all(context: ServiceContext, planned: Iterable[Instant], engine: Engine)
 
 
 def _schema_before(timeline: Timeline, planned: Instant, context: ServiceContext) -> str:
-    """The table's schema when the compaction was planned: no file of the plan has columns beyond it."""
+    """Return the table's schema as of the compaction's instant, which has every column of the plan's files."""
     for write in reversed(timeline.completed_writes):
         if (write.completed or "") < planned.requested:
             schema = timeline.read_commit(write).schema

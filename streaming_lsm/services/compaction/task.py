@@ -1,4 +1,4 @@
-"""One compaction operation, on whatever machine it runs: a file slice becomes one base file."""
+"""Execute one compaction operation: merge a file slice into one base file, in this process or on an executor."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from streaming_lsm.write.plan import FileOptions
 
 @dataclass(frozen=True)
 class CompactionTask:
-    """Merges file slices of one compaction; picklable, so that it travels to executors.
+    """Merges file slices of one compaction; picklable, so that it can be sent to executors.
 
     Memory is bounded by one batch per open file of the slice and the open row group of the new file.
 
     Attributes:
         storage: the table's files.
         instant: requested time of the compaction.
-        table_name: names the schema in the new files' footers.
+        table_name: the record name of the Avro schema in the new files' footers.
         schema: the table's columns, without meta columns.
         rule: the table's merge semantics.
         files: Parquet settings.
         spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
         sorted_files: whether the table's files are sorted by record key. The new one always is.
-        visible: instants whose inline blocks count, where a log may hold those of several. See `LogBlocks`.
+        visible: instants whose inline blocks are visible, if a log may hold blocks of several. See `LogBlocks`.
     """
 
     storage: Storage
@@ -53,14 +53,14 @@ class CompactionTask:
     visible: Container[str] | None = None
 
     def __call__(self, operation: tuple[int, FileSlice]) -> WriteStat:
-        """Write the new base file of a slice; one without rows when all records of the slice are deleted.
+        """Write the new base file of a slice; it has no rows if all records of the slice are deleted.
 
         Args:
-            operation: its number in the plan, and exactly the files that the plan names.
+            operation: its number in the plan, and the slice with exactly the files that the plan names.
 
         Raises:
-            CorruptFileError: a file is missing, damaged, or not what its name says.
-            Fenced: the compaction was completed or put back meanwhile; the file is removed.
+            CorruptFileError: a file is missing or damaged, or its footer contradicts its name.
+            Fenced: the compaction was completed or rolled back meanwhile; the new file is removed.
         """
         number, found = operation
         with ExitStack() as opened:
@@ -96,9 +96,9 @@ class CompactionTask:
         return merged if self.sorted_files else in_key_order(merged, spill_folder)
 
     def _create(self, number: int, partition: str, file_id: str) -> BaseFileWriter:
-        """A file under a name that no attempt had before, in this run of the compaction or an earlier one.
+        """Create a base file under a name that no other attempt has used, in this or an earlier run of the compaction.
 
-        The markers of all attempts stay until the compaction completes, so creating one settles who has the name.
+        The markers of all attempts stay until the compaction completes, so creating a marker reserves the name.
         """
         avro, attempt = to_avro(with_meta(self.schema), self.table_name), 0
         while True:
@@ -125,7 +125,7 @@ class CompactionTask:
             num_deletes=deletes,
             previous=found.base.name if found.base else None,
         )
-        # Hudi tells a new file group's first base file from the next one of an older group.
+        # Hudi reports the time of a file group's first base file as create time, that of a later one as upsert time.
         return replace(stat, upsert_ms=merged.age_ms) if found.base else replace(stat, create_ms=merged.age_ms)
 
     def _check_wanted(self, base: BaseFileWriter) -> None:
@@ -137,7 +137,7 @@ class CompactionTask:
 
 
 class _Timed:
-    """Blocks, and how long they were waited for."""
+    """Iterates over blocks and measures the time spent waiting for them."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self._blocks = blocks
@@ -154,10 +154,10 @@ class _Timed:
 
     @property
     def waited_ms(self) -> int:
-        """Milliseconds of reading and merging."""
+        """Milliseconds spent reading and merging."""
         return int(self._waited * 1000)
 
     @property
     def age_ms(self) -> int:
-        """Milliseconds since the merge was set up."""
+        """Milliseconds since the merge was created."""
         return int((time.monotonic() - self._begun) * 1000)

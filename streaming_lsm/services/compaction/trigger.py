@@ -1,4 +1,4 @@
-"""When a compaction is due, by the timeline alone (docs/format/06-services.md, "Compaction")."""
+"""Decide from the timeline alone whether a compaction is due (docs/format/06-services.md, "Compaction")."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUM_OR_TIME = "NUM_OR_TIME"
 
 @dataclass(frozen=True)
 class CompactionTrigger:
-    """When the next compaction is to be scheduled.
+    """The rule by which the next compaction is scheduled.
 
     Attributes:
         strategy: Hudi's name of the rule.
@@ -33,7 +33,7 @@ class CompactionTrigger:
 
     @staticmethod
     def of(options: Options) -> CompactionTrigger:
-        """The trigger that the options ask for."""
+        """Read the trigger from the options."""
         return CompactionTrigger(
             options[config.COMPACT_TRIGGER] or NUM_COMMITS,
             options[config.COMPACT_COMMITS],
@@ -41,10 +41,10 @@ class CompactionTrigger:
         )
 
     def is_due(self, timeline: Timeline, now_ms: int, zone: str, since: str = "") -> bool:
-        """Whether a compaction is due.
+        """Return whether a compaction is due.
 
         Args:
-            since: a time up to which there is known to be nothing to merge; counts as a compaction.
+            since: a time up to which nothing is left to merge; treated as a compaction.
             now_ms: milliseconds since the epoch. A clock that was set back never makes a compaction due by time.
             zone: the timeline's zone, ``UTC`` or ``LOCAL``.
         """
@@ -61,14 +61,14 @@ class CompactionTrigger:
 
 
 def _last_compaction(timeline: Timeline, *, requested: bool) -> str:
-    """Requested time of the last completed compaction, "" for none; with `requested` one that waits counts too."""
+    """Return the requested time of the last completed (with `requested` also pending) compaction, "" if none."""
     done = [write.requested for write in timeline.completed_writes if write.action == "commit"]
     planned = [instant.requested for instant in pending_compactions(timeline)] if requested else []
     return max([*done, *planned], default="")
 
 
 def _delta_commits_since(timeline: Timeline, last: str) -> list[str]:
-    """Requested times of the delta commits that the compaction at `last` did not merge."""
+    """List the requested times of the delta commits that the compaction at `last` did not merge."""
     return [
         write.requested
         for write in timeline.completed_writes

@@ -46,7 +46,7 @@ def test_schedule_only_leaves_a_plan_that_the_next_call_runs(
     said = run(capsys, "compact", tmp_path, "--schedule-only")
     (waiting,) = pending_compactions(table.timeline)
     assert said == f"scheduled {waiting.file_name}\n"
-    assert "2 have a pending service already" in run(capsys, "compact", tmp_path, "--schedule-only")
+    assert "2 have a pending plan already" in run(capsys, "compact", tmp_path, "--schedule-only")
     assert run(capsys, "compact", tmp_path, "--dry-run").startswith(f"waits to be run: {waiting.file_name}\n")
     assert run(capsys, "compact", tmp_path).startswith(waiting.requested)
     assert_sound(table, model)
@@ -56,7 +56,7 @@ def test_clean_takes_options_and_says_why_nothing_was_due(tmp_path: Path, capsys
     table, model = grown(tmp_path)
     table.compact()
     grow(table, model, 3)
-    assert "not more than the 10 commits" in run(capsys, "clean", tmp_path)
+    assert "no more than the 10 commits" in run(capsys, "clean", tmp_path)
     retained = "hoodie.clean.commits.retained=1"
     listed = run(capsys, "clean", tmp_path, "--option", retained, "--dry-run").splitlines()
     assert listed[-1] == "7 files to delete in 1 partitions"
@@ -94,4 +94,4 @@ def test_hudis_full_class_names_are_strategies(tmp_path: Path, capsys: pytest.Ca
     options = ["-o", f"hoodie.compaction.strategy={name}", "-o", "hoodie.compaction.logfile.num.threshold=4"]
     lines = run(capsys, "compact", tmp_path, "--dry-run", *options).splitlines()
     assert lines[-1].startswith("1 file groups to compact")
-    assert "1 have less than the strategy asks for" in lines[-1]
+    assert "1 have fewer logs than the strategy's minimum" in lines[-1]

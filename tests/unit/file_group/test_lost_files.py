@@ -115,7 +115,7 @@ def test_partition_metadata_that_is_gone_is_named(tmp_path: Path) -> None:
     table_at(tmp_path)
     (tmp_path / "nl/.hoodie_partition_metadata").unlink()
 
-    with pytest.raises(CorruptFileError, match=r"is there and not listed: .*\.hoodie_partition_metadata"):
+    with pytest.raises(CorruptFileError, match=r"exists but is not listed: .*\.hoodie_partition_metadata"):
         shown(opened(tmp_path))
 
 
@@ -179,7 +179,7 @@ def test_a_file_that_a_clean_takes_while_folders_are_listed_is_a_conflict_and_no
     clean = Instant("9" * 17, "clean", State.REQUESTED)
     table.storage.put_if_absent(clean.path, plan.encode())
 
-    with pytest.raises(CommitConflict, match="deleted while it was looked for"):
+    with pytest.raises(CommitConflict, match="deleted while the table was listed"):
         check_files(view, kept)
 
 

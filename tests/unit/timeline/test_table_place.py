@@ -108,7 +108,7 @@ def test_no_plan_deletes_files_of_a_table_below(tmp_path: Path) -> None:
     plan = CleanPlan(None, table.timeline.last_time, "KEEP_LATEST_COMMITS", {"in/nl": names})
     table.storage.put_if_absent(Instant(f"2{'0' * 16}", "clean", State.REQUESTED).path, plan.encode())
 
-    with pytest.raises(CorruptFileError, match="'in/nl', which is no folder of the table's data"):
+    with pytest.raises(CorruptFileError, match="'in/nl', which is not a partition of the table"):
         table.clean()
     assert data_files(inner) == files
 

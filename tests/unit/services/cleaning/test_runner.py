@@ -114,7 +114,7 @@ def test_nothing_is_cleaned_while_all_commits_are_retained(tmp_path: Path) -> No
     assert table.clean() is None
     assert table.timeline.instants == before
     assert str(table.services.preview_clean()) == (
-        "nothing to clean: there are not more than the 20 commits that are kept"
+        "nothing to clean: the timeline has no more than the 20 commits to retain"
     )
 
 

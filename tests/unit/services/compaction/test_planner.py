@@ -87,7 +87,7 @@ def test_groups_without_logs_and_groups_in_a_pending_service_are_left_out_and_co
     selection = select(*slices, busy={2})
     assert numbers(selection) == [3]
     assert (selection.groups, selection.without_logs, selection.busy, selection.unchosen) == (3, 1, 1, 0)
-    assert "1 have no log files, 1 have a pending service" in selection.reasons
+    assert "1 have no log files, 1 have a pending plan" in selection.reasons
 
 
 SIZES = [3 * MB, 9 * MB, 6 * MB]
