@@ -1,4 +1,4 @@
-# `make help` lists the targets. Each makes what it needs; a fresh machine needs Python 3.11+ and nothing else.
+# `make help` lists the targets. Each installs its prerequisites; a fresh machine needs only Python 3.11 or newer.
 
 PYTHON ?= python3
 VENV := .venv
@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -q
 DEMO_EVENTS ?= 20000
-# Tests that flush thousands of small files use memory for a disk where there is one; integration tests never do.
+# Tests that flush thousands of small files use a memory file system if there is one; integration tests never do.
 FAST := TMPDIR=$(shell test -w /dev/shm && echo /dev/shm || echo /tmp)
 
 .DEFAULT_GOAL := help
@@ -22,7 +22,7 @@ help:  ## List the targets
 
 ##@ Use
 
-install: $(INSTALLED)  ## Make .venv with the pinned versions of conf/constraints.txt
+install: $(INSTALLED)  ## Create .venv with the pinned versions of conf/constraints.txt
 
 $(INSTALLED): setup.cfg pyproject.toml conf/constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
@@ -30,53 +30,53 @@ $(INSTALLED): setup.cfg pyproject.toml conf/constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint conf/constraints.txt --editable '.[spark,kafka,cli,bench,dev]'
 	@touch $@
 
-run-kafka-demo: install  ## Broker, change events, stream, table, comparison; DEMO_EVENTS=20000 DEMO_KILL=compaction
+run-kafka-demo: install  ## Stream events from a Kafka broker of its own to a table and compare; DEMO_EVENTS, DEMO_FORMAT, DEMO_KILL; 1 min
 	DEMO_EVENTS=$(DEMO_EVENTS) $(BIN)/python jobs/run_kafka_demo.py
 
 ##@ Develop
 
-test: lint unit property golden oracle integration  ## Everything that CI runs, with the time of each group
+test: lint unit property golden oracle integration  ## Run lint and the groups unit to integration, with the time of each
 
-lint: install  ## Style, types, and which room may import which
+lint: install  ## Check style, types and the import contracts
 	$(call group,lint,$(BIN)/ruff check --quiet --config conf/ruff.toml . && $(BIN)/ruff format --check --quiet --config conf/ruff.toml . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache)
 
-unit: install  ## One module at a time
+unit: install  ## Test one module at a time
 	$(call group,unit,$(FAST) $(PYTEST) tests/unit)
 
-property: install  ## Random batches against a model
+property: install  ## Test random batches against a model
 	$(call group,property,$(FAST) $(PYTEST) tests/property)
 
-golden: install  ## Against files and rows of real Hudi
+golden: install  ## Compare with files and rows that Hudi wrote
 	$(call group,golden,$(FAST) $(PYTEST) tests/golden)
 
-oracle: install  ## The independent reader, and ours against its tables
+oracle: install  ## Test the independent reader, and compare it with the package's
 	$(call group,oracle,$(FAST) $(PYTEST) tests/oracle)
 
-integration: install  ## Spark, Kafka, killed processes, the README's own snippets
+integration: install  ## Test with Spark, Kafka, killed processes, and the snippets of the README
 	$(call group,integration,$(PYTEST) tests/integration)
 
-bench: install  ## Ratios to pyarrow and Spark: table, build/bench/results.json and a plot; needs an idle machine
+bench: install  ## Measure ratios to pyarrow and Spark: table, build/bench/results.json and a plot; needs an idle machine
 	$(BIN)/python -m tests.bench
 
-faults: install  ## Spark's own faults on a cluster: killed workers and executors, late tasks, lost shuffles; stopped drivers; drivers stopped, version changes and copies killed at every call; 18 min
+faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, and a kill or stop at every storage call; 18 min
 	$(call group,faults,$(PYTEST) tests/faults && LSM_ALL_FAULTS=1 $(FAST) $(PYTEST) tests/golden/test_version_changes.py tests/golden/test_table_copies.py tests/unit/services/test_interleavings.py)
 
-conformance: install  ## Real Hudi 1.2 on Spark 3.5 and hudi-rs as judges, both directions; sets them up first
+conformance: install  ## Let Hudi 1.2 on Spark 3.5 and hudi-rs read and write the tables; sets them up first
 	$(call group,conformance,$(BIN)/python -m tests.conformance.environment && $(PYTEST) tests/conformance)
 
-test-size: install  ## 20 M rows as one batch under a hard limit of memory; SIZE_ROWS, SIZE_BUDGET, SIZE_FOLDER; 3 min
+test-size: install  ## Write 20 M rows as one batch under a memory limit; SIZE_ROWS, SIZE_BUDGET, SIZE_FOLDER; 3 min
 	$(call group,test-size,$(BIN)/python -m tests.size)
 
 format: install  ## Rewrite the code in the project's style
 	$(BIN)/ruff check --fix --quiet --config conf/ruff.toml .
 	$(BIN)/ruff format --quiet --config conf/ruff.toml .
 
-docs: install  ## Make docs/configuration.md from the table of options
+docs: install  ## Generate docs/configuration.md from the options in config.py
 	$(BIN)/lsm options > docs/configuration.md
 
-constraints: install  ## Pin the versions that .venv has now
+constraints: install  ## Pin the versions that are installed in .venv
 	(head -1 conf/constraints.txt; $(BIN)/python -m pip freeze --exclude-editable) > conf/constraints.new
 	mv conf/constraints.new conf/constraints.txt
 
-clean:  ## Remove .venv and caches
+clean:  ## Delete .venv, caches and build
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -3,10 +3,10 @@
     python jobs/kafka_to_lsm.py --properties conf/kafka_demo.properties --bootstrap-servers host:9092 \\
         lsm.table.path=/lake/orders checkpointLocation=/lake/_checkpoints/orders
 
-Options: properties file < LSM_CONF_ environment < KEY=VALUE arguments; docs/configuration.md lists them.
-Keys under ``kafka.`` (such as kafka.security.protocol) go to the Kafka client.
-Exit status: 0 all read (availableNow) or stopped by SIGTERM, 1 the stream failed, 2 the options are wrong or no
-broker answers, 130 stopped by Ctrl-C.
+Options, see docs/configuration.md: KEY=VALUE arguments override LSM_CONF_ environment variables, which override the
+properties file. Other keys under kafka. (such as kafka.security.protocol) go to the Kafka client.
+Exit status: 0 all events read (lsm.trigger=availableNow) or stopped by SIGTERM, 1 the stream failed, 2 an option is
+wrong or no broker answers, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the job; returns its exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--properties", type=Path, help="Java properties file with options")
-    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT,…", help="short for kafka.bootstrap.servers=")
+    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT,…", help="the option kafka.bootstrap.servers")
     parser.add_argument("--cores", type=int, default=2, help="cores of the local Spark session (default 2)")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop and fail when it runs longer")
-    parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help="options that override the file")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop the query and fail after this time")
+    parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help="options that override file and environment")
     given = parser.parse_args(arguments)
     try:
         overrides = dict(_key_value(text) for text in given.options)
@@ -54,13 +54,13 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         return fail(_NAME, error, 2)
     except (LsmError, PySparkException, Py4JError, TimeoutError) as error:
-        # Behind the reason come Java's stack and the plan of the query, which tell nothing of it.
+        # Spark appends the query's plan and Java's stack trace to the reason.
         reason = str(error).partition("\n=== Streaming Query ===")[0].partition("\n\tat ")[0]
         return fail(_NAME, f"the stream failed: {reason}", 1)
 
 
 def _run(settings: JobSettings, cores: int, timeout_seconds: float | None) -> int:
-    # Whatever is missing is said before Spark starts, which takes seconds.
+    # Options and brokers are checked before Spark starts, which takes seconds.
     source = settings.source()
     path, _ = settings.need(config.TABLE_PATH), settings.need(config.CHECKPOINT)
     check_brokers(source[config.KAFKA_SERVERS.key])
@@ -69,7 +69,7 @@ def _run(settings: JobSettings, cores: int, timeout_seconds: float | None) -> in
     try:
         stopping = threading.Event()
         query = start_stream(spark, settings, stopping.is_set)
-        # What Spark logs of a batch that is cancelled by a stop are no errors.
+        # Spark logs the cancelled batch of a stop as an error.
         watcher = StreamWatcher(query, settings.options, stopping, lambda: spark.sparkContext.setLogLevel("OFF"))
         signals = _stop_on_signals(watcher)
         events = batches = 0
@@ -86,10 +86,10 @@ def _run(settings: JobSettings, cores: int, timeout_seconds: float | None) -> in
 
 
 def _stop_on_signals(watcher: StreamWatcher) -> list[int]:
-    """Stop the query in order at SIGTERM and at Ctrl-C; a second signal does not wait.
+    """Stop the query gracefully on SIGTERM and Ctrl-C; a second signal ends the job at once.
 
     Returns:
-        The list to which the signals that come are added.
+        The list to which received signals are appended.
     """
     signals: list[int] = []
 
@@ -107,7 +107,7 @@ def _stop_on_signals(watcher: StreamWatcher) -> list[int]:
 def _key_value(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
-        raise ConfigError(f"{text!r} is no KEY=VALUE")
+        raise ConfigError(f"option {text!r} has no value: write KEY=VALUE")
     return key.strip(), value
 
 

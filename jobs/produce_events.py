@@ -1,8 +1,8 @@
-"""Send realistic change events of an orders table to a Kafka topic.
+"""Send generated change events of an orders table to a Kafka topic.
 
     python jobs/produce_events.py --bootstrap-servers host:9092 --topic orders --events 20000
 
-The events follow from the seed; --model FILE writes what a table must hold after them, as JSON lines.
+The same seed generates the same events. --model FILE writes the rows that a table must hold after them, as JSON lines.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
     parser.add_argument("--topic", default="orders", help="an existing topic (default orders)")
-    parser.add_argument("--events", type=int, default=20_000, help="how many to send (default 20000)")
-    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--events", type=int, default=20_000, help="number of events to send (default 20000)")
+    parser.add_argument("--seed", type=int, default=7, help="of the generated events (default 7)")
     parser.add_argument("--format", type=EventFormat, choices=list(EventFormat), default=EventFormat.JSON)
     parser.add_argument("--model", type=Path, help="write the rows that the table must hold to this file")
     given = parser.parse_args(arguments)

@@ -1,13 +1,13 @@
-"""The whole way, on this machine: broker, events, stream, restart, and the table compared with what was sent.
+"""Demonstrate the stream from Kafka on this machine, and compare the table with the events sent.
 
     DEMO_EVENTS=20000 DEMO_FORMAT=json DEMO_KILL=no python jobs/run_kafka_demo.py
 
-Starts a real Kafka broker, sends change events of an orders table (updates, late ones, deletes, poison), runs
-jobs/kafka_to_lsm.py on them in its own process, sends the rest, runs the job again from its checkpoint, and shows
-and checks the table. With DEMO_KILL=compaction the first run is killed (SIGKILL) while it compacts; its batches are
-made small enough for a compaction to be due. Exit status: 0 only if the table holds exactly what the events say and
-every poison event is in the dead letters, 1 if not, 2 if an option is wrong or something is missing, 130 after Ctrl-C.
-On failure the folder with all logs stays.
+Starts a Kafka broker, sends change events of an orders table (updates, late updates, deletes, poison events), runs
+jobs/kafka_to_lsm.py on them in its own process, sends further events, runs the job again from its checkpoint, prints
+the table and compares it with the events. With DEMO_KILL=compaction the first run is killed (SIGKILL) during a
+compaction; its batches are made small enough for a compaction to be due.
+Exit status: 0 if the rows of the table and the dead letters are exactly those of the events, 1 if not, 2 if an option
+is wrong or a package is missing, 130 after Ctrl-C. On failure the folder with table and logs is kept.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _BATCHES_KILLED = 6
 
 
 class DemoFailed(Exception):
-    """The demo did not show what it should; the message says what."""
+    """Reports a difference between the table and the events, or a job that ended with an error."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     kill = given.kill == "compaction"
     if kill and given.events < _FEWEST_KILLED:
-        parser.error(f"{given.events} events make no compaction to be killed in: send at least {_FEWEST_KILLED}")
+        parser.error(f"{given.events} events are too few for a compaction to be due: send at least {_FEWEST_KILLED}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="lsm-kafka-demo-"))
     demo = Demo(folder, OrderEvents(given.seed, given.format), given.format, given.timeout)
@@ -85,8 +85,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _status(demo: Demo, events: int, kill: bool) -> int:
-    """Run the demo; returns the exit status, and says why it is not 0."""
-    kept = f"everything is kept in {demo.folder}"
+    """Run the demo and return the exit status; the reason of one other than 0 goes to standard error."""
+    kept = f"table and logs are kept in {demo.folder}"
     try:
         demo.run(events, kill=kill)
     except ConfigError as error:
@@ -112,31 +112,31 @@ def _count(text: str) -> int:
 def _one_of(*allowed: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in allowed:
-            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(allowed)}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(allowed)}")
         return text
 
     return parse
 
 
 class Demo:
-    """One run of the demo in one folder."""
+    """Runs the demo once, with all of its files in one folder."""
 
     def __init__(self, folder: Path, events: OrderEvents, kind: EventFormat, timeout_seconds: float) -> None:
-        """Nothing is started yet."""
+        """Describe the demo; nothing is started yet."""
         self.folder = folder
         self.table_path, self.dead_letters = folder / "table", folder / "dead-letters"
         self._events, self._kind, self._timeout = events, kind, timeout_seconds
         self._began = time.monotonic()
 
     def run(self, count: int, *, kill: bool = False) -> None:
-        """The demo, step by step.
+        """Run the demo step by step.
 
         Args:
-            count: how many events.
-            kill: whether the first run is killed while it compacts.
+            count: number of events.
+            kill: whether the first run is killed during a compaction.
 
         Raises:
-            DemoFailed: the table or the dead letters are not what they must be.
+            DemoFailed: the table or the dead letters differ from the events.
         """
         java = find_java()
         with self._step("jars (fetched once, then cached)"):
@@ -146,7 +146,7 @@ class Demo:
             self._say(f"broker ready at {broker.bootstrap_servers} (Java {java.version} from {java.found})")
             create_topic(broker.bootstrap_servers, TOPIC, PARTITIONS)
             first = self._send(broker, count * 2 // 3)
-            # A batch holds so few events that the compaction after every third batch comes before the last one.
+            # At least six batches, so that a compaction is due (after every third batch) before the last one.
             largest = first.messages // _BATCHES_KILLED if kill else None
             self._stream(broker, "first run", kill=kill, largest_batch=largest)
             second = self._send(broker, count - first.messages)
@@ -158,7 +158,7 @@ class Demo:
         self._say("done")
 
     def log_tails(self) -> str:
-        """The end of each log."""
+        """Return the last lines of each log."""
         tails = []
         for path in sorted([*self.folder.glob("*.log"), *self.folder.glob("broker/broker.*")]):
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-25:]
@@ -182,7 +182,7 @@ class Demo:
         return sent
 
     def _stream(self, broker: KafkaBroker, name: str, *, kill: bool = False, largest_batch: int | None = None) -> None:
-        """Run the job as a user would, in its own process, showing its lines as they come."""
+        """Run the job in its own process, as a user would, and print its lines as they arrive."""
         command = [
             sys.executable, str(HERE / "kafka_to_lsm.py"), "--timeout", str(self._timeout),
             "--properties", str(HERE.parent / "conf" / "kafka_demo.properties"),
@@ -197,7 +197,7 @@ class Demo:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
         with (self.folder / "job.log").open("ab") as log:
             job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
-            # The job has a time limit of its own; this one is for a job that no longer answers.
+            # The job stops by itself after its timeout; the watchdog kills one that hangs.
             watchdog = threading.Timer(self._timeout + 60, job.kill)
             watchdog.start()
             killer = threading.Thread(target=self._kill_at_compaction, args=(job,), daemon=True)
@@ -217,7 +217,7 @@ class Demo:
             raise DemoFailed(f"jobs/kafka_to_lsm.py ended with status {status}")
 
     def _kill_at_compaction(self, job: subprocess.Popen[str]) -> None:
-        """Kill the job as soon as the files of a compaction are being written."""
+        """Kill the job as soon as a compaction is inflight."""
         timeline = self.table_path / ".hoodie" / "timeline"
         while job.poll() is None:
             if list(timeline.glob("*.compaction.inflight")):
@@ -227,8 +227,8 @@ class Demo:
     def _check_killed(self, status: int) -> None:
         left = [str(instant.file_name) for instant in LsmTable(self.table_path).timeline.pending]
         if status != -signal.SIGKILL or not any("compaction" in name for name in left):
-            raise DemoFailed(f"the job was to be killed in a compaction; it ended with {status} and left {left}")
-        self._say(f"  killed while it compacted; left on the timeline: {', '.join(left)}")
+            raise DemoFailed(f"the job was not killed during a compaction; it ended with {status} and left {left}")
+        self._say(f"  killed during the compaction; pending on the timeline: {', '.join(left)}")
 
     def _show(self, table: LsmTable) -> None:
         rows = table.scan().to_arrow()
@@ -253,7 +253,7 @@ class Demo:
         self._show_log_file(table)
 
     def _show_key(self, table: LsmTable) -> None:
-        """The key of the widest history among some rows of the table."""
+        """Print the history of the key with the most versions among the first four."""
         keys = [str(key) for key in table.scan(columns=["order_id"]).to_arrow()["order_id"].slice(0, 4).to_pylist()]
         histories = {key: table.history(key) for key in keys}
         key = max(histories, key=lambda name: histories[name].num_rows)
@@ -261,7 +261,7 @@ class Demo:
         print_table(histories[key].select(["_hoodie_commit_time", "status", "qty", "updated_at", "_lsm_deleted"]))
 
     def _show_log_file(self, table: LsmTable) -> None:
-        """Any Parquet tool reads a log file as it is."""
+        """Query one log file with duckdb, as any Parquet tool reads native log files."""
         paths = [path for found in table.file_slices() for path in found.paths]
         path = max(paths, key=lambda name: name.endswith(".log.parquet"))
         file = str(self.table_path / path).replace("'", "''")
@@ -272,7 +272,7 @@ class Demo:
 
 
 def compactions(table: LsmTable) -> list[tuple[Instant, Instant]]:
-    """Each compaction of the timeline, behind the last write that it takes in."""
+    """Return each compaction of the timeline, with the write before it."""
     timeline = table.timeline
     return [
         (before, write)
@@ -282,7 +282,7 @@ def compactions(table: LsmTable) -> list[tuple[Instant, Instant]]:
 
 
 def print_files(slices: Sequence[FileSlice]) -> None:
-    """Print for each bucket whether it has a base file, and how many logs."""
+    """Print the base file and the number of log files of each bucket."""
     for partition, found in itertools.groupby(slices, key=lambda file_slice: file_slice.partition_path):
         counts = [
             f"bucket {bucket_of(one.file_id)}: {'1 base' if one.base else 'no base'} + {len(one.logs)} logs"
@@ -292,7 +292,7 @@ def print_files(slices: Sequence[FileSlice]) -> None:
 
 
 def print_table(rows: pa.Table) -> None:
-    """Print a few rows in columns."""
+    """Print rows as aligned columns."""
     cells = [[str(name) for name in rows.column_names]]
     cells += [["" if value is None else str(value) for value in row.values()] for row in rows.to_pylist()]
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
@@ -301,10 +301,10 @@ def print_table(rows: pa.Table) -> None:
 
 
 def compare_dead_letters(folder: Path, expected: list[tuple[int, int, str]]) -> None:
-    """Check that exactly the poison events were set aside, and show why.
+    """Check that the dead letters are exactly the poison events, and print their reasons.
 
     Raises:
-        DemoFailed: one is missing, or a good event is among them.
+        DemoFailed: a poison event is missing, or a good event is among the dead letters.
     """
     letters = ds.dataset(folder, format="parquet").to_table().to_pylist() if folder.exists() else []
     found = Counter((int(letter["partition"] or 0), int(letter["offset"] or 0)) for letter in letters)
@@ -321,7 +321,7 @@ def compare_rows(rows: pa.Table, expected: dict[str, Order]) -> None:
     """Compare the snapshot with the model, row by row.
 
     Raises:
-        DemoFailed: they differ; the first differences are named.
+        DemoFailed: rows differ; the message has the first ten differences.
     """
     columns = list(Order.__dataclass_fields__)
     utc = rows.set_column(

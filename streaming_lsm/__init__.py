@@ -1,7 +1,7 @@
-"""Change streams into sorted LSM tables in Apache Hudi's format, from Python.
+"""Write change streams to Apache Hudi tables with the LSM storage layout, and read Hudi tables, from Python.
 
-`LsmTable` writes and reads tables without Spark. Names are imported when they are first asked for: `LsmSink`,
-`LsmListener` and `register` need the ``spark`` extra, and the library works without it.
+`LsmTable` writes and reads tables without Spark. `LsmSink`, `LsmListener` and `register` need the ``spark`` extra.
+Names are imported on first access, so that the package can be imported without extras.
 """
 
 from __future__ import annotations

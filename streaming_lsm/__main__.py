@@ -1,4 +1,4 @@
-"""``lsm`` and ``python -m streaming_lsm``."""
+"""Start the command line: entry point of ``lsm`` and ``python -m streaming_lsm``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from streaming_lsm.scripts import importing
 
 
 def main() -> int:
-    """Run the command line; Ctrl-C ends it in one line while it is being imported, too."""
+    """Run the command line. Its modules are imported here, so that Ctrl-C during the import ends in one line, too."""
     with importing("lsm"):
         from streaming_lsm.cli.commands import main as run
     return run()

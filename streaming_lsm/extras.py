@@ -1,7 +1,7 @@
-"""Name the extra that installs an optional package.
+"""Name the command that installs a missing optional package.
 
-The library itself needs numpy, pyarrow and fastavro. All else is imported where it is used, and an import that fails
-says how to install what is missing.
+The library requires numpy, pyarrow and fastavro. *Optional packages*, such as pyspark, are imported by the modules that
+use them; *extras* such as ``streaming_lsm[spark]`` install them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _INSTALLED_BY = {
 
 
 def missing_package(needed_by: str, error: ModuleNotFoundError) -> ImportError:
-    """Turn a failed import into an error that names the extra to install.
+    """Convert a failed import into an error that names the command to run.
 
     Args:
-        needed_by: what was asked for, such as ``LsmSink``.
-        error: what Python said.
+        needed_by: the name or program that needs the package, such as ``LsmSink``.
+        error: the error of the import.
 
     Returns:
-        The error to raise; `error` itself when the module is not one of an optional package.
+        The error to raise; `error` itself when the module belongs to no optional package.
     """
     package = (error.name or "").partition(".")[0]
     command = _INSTALLED_BY.get(package)

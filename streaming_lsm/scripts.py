@@ -1,4 +1,4 @@
-"""How the command line and the jobs end: one line on standard error, and an exit status."""
+"""End the command line and the jobs with one line on standard error and an exit status."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from contextlib import contextmanager
 from streaming_lsm.extras import missing_package
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C: 128 and the number of SIGINT, as shells have it."""
+"""Exit status after Ctrl-C: 128 plus the number of SIGINT, as in shells."""
 
 
 def fail(program: str, reason: object, status: int) -> int:
-    """Print why a program ends, as one line or paragraph, and return its exit status."""
+    """Print the reason why a program ends to standard error, and return its exit status."""
     print(f"{program}: {reason}", file=sys.stderr)
     return status
 
 
 @contextmanager
 def importing(program: str) -> Iterator[None]:
-    """Guard the imports of a program, which take a second where Spark is among them.
+    """Turn failures of a program's imports into one line and an exit status. With Spark the imports take a second.
 
     Raises:
-        SystemExit: an optional package is not installed (2), or Ctrl-C was pressed (130); one line says so.
+        SystemExit: an optional package is not installed (2), or Ctrl-C was pressed (130).
     """
     try:
         yield

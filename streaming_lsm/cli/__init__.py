@@ -1,1 +1,1 @@
-"""``lsm``, the command line."""
+"""Implement ``lsm``, the command line: its verbs, their text tables, and the configuration page."""

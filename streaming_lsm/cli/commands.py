@@ -1,4 +1,8 @@
-"""``lsm``: look at a table from the command line, compact it and clean it."""
+"""Parse and run the verbs of ``lsm``: read a table, list its timeline, compact, clean, copy it, change its version.
+
+*Verb*: a subcommand; each parses its arguments, calls `LsmTable` and prints the result. *Service verb*: a verb that
+changes a table; it takes options by ``-o`` and ``--properties``, and ``--dry-run``.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +42,10 @@ _SHOWN_ROWS = 50
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run one verb.
 
     Returns:
-        0 when it worked, 2 when the user can mend what is wrong, 130 after Ctrl-C.
+        The exit status: 0 on success, 2 after an error, which is printed as one line, 130 after Ctrl-C.
     """
     parsed = _parser().parse_args(arguments)
     try:
@@ -51,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail("lsm", error, 2)
     except KeyboardInterrupt:
         return fail("lsm", "interrupted", INTERRUPTED)
-    except BrokenPipeError:  # the reader of a pipe has seen enough
+    except BrokenPipeError:  # the reader of the pipe, such as head, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         return fail("lsm", f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
@@ -61,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="lsm", description="Look at a table, compact it, clean it.")
+    parser = argparse.ArgumentParser(prog="lsm", description="Read, compact, clean, copy and upgrade Hudi tables.")
     parser.add_argument("--version", action="version", version=f"lsm {__version__}")
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _read_arguments(verbs.add_parser("read", help="print the rows or the changes of a table"))
@@ -70,25 +74,25 @@ def _parser() -> argparse.ArgumentParser:
     timeline.set_defaults(run=_timeline)
     compact = verbs.add_parser("compact", help="merge log files into base files")
     _service_arguments(compact)
-    compact.add_argument("--schedule-only", action="store_true", help="only plan it; the next compaction runs it")
+    compact.add_argument("--schedule-only", action="store_true", help="write the plan; the next compaction runs it")
     compact.set_defaults(run=_compact)
     clean = verbs.add_parser("clean", help="delete file slices that no retained commit needs")
     _service_arguments(clean)
     clean.set_defaults(run=_clean)
-    upgrade = verbs.add_parser("upgrade", help="make a table one of a later version, or of sorted files")
+    upgrade = verbs.add_parser("upgrade", help="raise the version of a table, or change its storage layout")
     _service_arguments(upgrade)
     upgrade.add_argument(
-        "--to", type=int, metavar="VERSION", help="10 if left out, or as it is with --storage-layout default"
+        "--to", type=int, metavar="VERSION", help="default 10; with --storage-layout alone the version stays"
     )
-    upgrade.add_argument("--storage-layout", choices=(DEFAULT_LAYOUT, LSM_TREE), help="as it is if left out")
+    upgrade.add_argument("--storage-layout", choices=(DEFAULT_LAYOUT, LSM_TREE), help="stays as it is if left out")
     upgrade.set_defaults(run=_upgrade)
-    downgrade = verbs.add_parser("downgrade", help="make a table one of an earlier version, which older readers read")
+    downgrade = verbs.add_parser("downgrade", help="lower the version of a table, for older readers")
     _service_arguments(downgrade)
-    downgrade.add_argument("--to", type=int, metavar="VERSION", default=9, help="9 or 8; 9 if left out")
+    downgrade.add_argument("--to", type=int, metavar="VERSION", default=9, help="9 or 8, default 9")
     downgrade.set_defaults(run=_downgrade)
-    copy = verbs.add_parser("copy", help="write the rows of a table, of any version that is read, to a new one")
-    copy.add_argument("table", help="path of the table to be read")
-    copy.add_argument("target", help="path of the new table, or of one that an earlier copy left unfinished")
+    copy = verbs.add_parser("copy", help="write the rows of a table to a new one")
+    copy.add_argument("table", help="path of the table to copy, of any readable version")
+    copy.add_argument("target", help="path of the new table, or of the target of an interrupted copy")
     _option_arguments(copy)
     _dry_run_argument(copy)
     copy.set_defaults(run=_copy)
@@ -104,7 +108,7 @@ def _service_arguments(service: argparse.ArgumentParser) -> None:
 
 
 def _dry_run_argument(service: argparse.ArgumentParser) -> None:
-    service.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
+    service.add_argument("--dry-run", action="store_true", help="print the plan and change nothing")
 
 
 def _option_arguments(service: argparse.ArgumentParser) -> None:
@@ -113,22 +117,22 @@ def _option_arguments(service: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="an option, see docs/configuration.md; may be given several times",
+        help="an option of docs/configuration.md; may be repeated",
     )
     service.add_argument("--properties", metavar="FILE", help="Java properties file with options")
 
 
 def _read_arguments(read: argparse.ArgumentParser) -> None:
     read.add_argument("table", help="path of the table")
-    read.add_argument("--as-of", metavar="T", help="an instant, or a time such as '2026-11-20 10:00'; now if left out")
-    read.add_argument("--query-type", choices=QUERY_TYPES, default=SNAPSHOT, help="what to read; default snapshot")
-    read.add_argument("--begin", metavar="T", help="incremental and cdc: writes completed after it; 000 for all")
-    read.add_argument("--end", metavar="T", help="incremental and cdc: writes completed until then; all if left out")
+    read.add_argument("--as-of", metavar="T", help="an instant, or a time such as '2026-11-20 10:00'; default now")
+    read.add_argument("--query-type", choices=QUERY_TYPES, default=SNAPSHOT, help="default snapshot")
+    read.add_argument("--begin", metavar="T", help="incremental and cdc: writes completed after T; 000 for all")
+    read.add_argument("--end", metavar="T", help="incremental and cdc: writes completed at T or before; default all")
     read.add_argument("--columns", metavar="A,B", help="the columns to print, in this order")
     read.add_argument("--where", metavar="FILTER", help="for example: qty > 5 and country in ('DE', 'FR')")
-    read.add_argument("--meta", action="store_true", help="also the five _hoodie_ columns")
-    read.add_argument("--format", choices=FORMATS, default="table", help=f"table shows the first {_SHOWN_ROWS} rows")
-    read.add_argument("--output", metavar="FILE", help="write there instead of to the screen; needed for parquet")
+    read.add_argument("--meta", action="store_true", help="add the five _hoodie_ columns")
+    read.add_argument("--format", choices=FORMATS, default="table", help=f"default table: the first {_SHOWN_ROWS} rows")
+    read.add_argument("--output", metavar="FILE", help="write to FILE instead of standard output; required for parquet")
     read.set_defaults(run=_read)
 
 
@@ -145,21 +149,21 @@ def _read(arguments: argparse.Namespace) -> None:
 
 
 def _check_read(arguments: argparse.Namespace) -> None:
-    """Refuse options that the query would not heed."""
+    """Refuse options that the query type does not take."""
     query = arguments.query_type
     by_time = query in (INCREMENTAL, CDC)
     if by_time and not arguments.begin:
-        raise ConfigError(f"--query-type {query} needs --begin, for example --begin 000 for all there is")
+        raise ConfigError(f"--query-type {query} needs --begin, for example --begin 000 for all writes")
     unused = ["as_of"] if by_time else ["begin", "end"]
     if query == CDC:
         unused += ["columns", "where", "meta"]
     given = [f"--{name.replace('_', '-')}" for name in unused if getattr(arguments, name)]
     if given:
-        raise ConfigError(f"--query-type {query} does not go with {', '.join(given)}")
+        raise ConfigError(f"--query-type {query} does not take {', '.join(given)}: leave it out")
 
 
 def _scan(table: LsmTable, arguments: argparse.Namespace, columns: Sequence[str] | None = None) -> Scan:
-    """The rows asked for, with other columns where these are given."""
+    """Describe the scan of the arguments; `columns` replaces those of ``--columns``."""
     where = parse_where(arguments.where, with_meta(table.schema)) if arguments.where else None
     if columns is None and arguments.columns:
         columns = [name.strip() for name in arguments.columns.split(",")]
@@ -195,7 +199,7 @@ def _write_csv(rows: pa.Table, output: str | None) -> None:
 
 
 def _sorted_lines(table: LsmTable, arguments: argparse.Namespace) -> list[str]:
-    """Rows by partition path, record key and text, so that two readers' outputs can be compared as files."""
+    """Sort rows by partition path, record key and text, so that the outputs of two readers are comparable files."""
     shown = _scan(table, arguments)
     keyed = _scan(table, arguments, [*dict.fromkeys([*shown.columns, PARTITION_PATH, RECORD_KEY])]).to_arrow()
     paths, keys = keyed.column(PARTITION_PATH).to_pylist(), keyed.column(RECORD_KEY).to_pylist()
@@ -222,7 +226,7 @@ def _table_lines(rows: pa.Table) -> list[str]:
 
 
 def _opened(arguments: argparse.Namespace) -> LsmTable:
-    """The table of a service, with the options of the command line."""
+    """Open the table of a service verb with the options of the command line."""
     return LsmTable(arguments.table, _given(arguments), properties=arguments.properties)
 
 
@@ -230,7 +234,7 @@ def _given(arguments: argparse.Namespace) -> dict[str, str]:
     pairs = [text.partition("=") for text in arguments.option]
     for key, equals, _ in pairs:
         if not equals:
-            raise ConfigError(f"{key!r} is no KEY=VALUE")
+            raise ConfigError(f"option {key!r} has no value: write KEY=VALUE")
     return {key.strip(): value for key, _, value in pairs}
 
 
@@ -276,7 +280,7 @@ def _compact(arguments: argparse.Namespace) -> None:
         return
     completed, chosen = table.services.compact(LocalEngine(table.options[config.READ_THREADS]))
     if completed is None:
-        print(f"nothing to compact: {chosen.reasons}" if chosen else "nothing to compact: another writer did it")
+        print(f"nothing to compact: {chosen.reasons}" if chosen else "nothing to compact: another writer has done it")
         return
     stats = table.timeline.read_commit(completed).stats
     logs = sum(stat.log_files_compacted for stat in stats)
@@ -288,7 +292,7 @@ def _compact(arguments: argparse.Namespace) -> None:
 
 
 def _compaction_lines(table: LsmTable) -> list[str]:
-    planned = [f"waits to be run: {pending.file_name}" for pending in pending_compactions(table.timeline)]
+    planned = [f"planned: {pending.file_name}" for pending in pending_compactions(table.timeline)]
     selection = table.services.preview_compaction()
     if not selection.operations:
         return [*planned, f"nothing to schedule: {selection.reasons}"]
@@ -306,7 +310,7 @@ def _clean(arguments: argparse.Namespace) -> None:
     if arguments.dry_run:
         cleaning = table.services.preview_clean()
         files = [file_path(partition, name) for partition, names in cleaning.files.items() for name in names]
-        planned = [f"waits to be carried out: {pending.file_name}" for pending in pending_cleans(table.timeline)]
+        planned = [f"planned: {pending.file_name}" for pending in pending_cleans(table.timeline)]
         _write_lines([*planned, *files, str(cleaning)], None)
         return
     completed = table.clean()

@@ -1,4 +1,4 @@
-"""The configuration page of the documentation, made from the table of options."""
+"""Generate docs/configuration.md from the options in `streaming_lsm/config.py`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from streaming_lsm.config import OPTIONS, Option, environment_name
 _INTRODUCTION = """\
 # Configuration
 
-This page is made from the table of options in `streaming_lsm/config.py` by `make docs`.
+This page is generated from the table of options in `streaming_lsm/config.py` by `make docs`.
 
-Options come from a properties file, from the environment and from arguments; the later ones win. The environment
-variable of a key is `LSM_CONF_` and the key in capitals with `_` for every other character:
-`hoodie.table.name` is `{example}`. An unknown key is an error: it names the key that is meant, when one is near, or
-says what the option is for, when it is one of Hudi's that are not built here.
+Options are read from a properties file, the environment and arguments; later sources override earlier ones. The
+environment variable of a key is `LSM_CONF_` and the key in capitals, with `_` for every other character:
+`hoodie.table.name` is `{example}`. An unknown key is an error, which names the nearest known key if one is near. For an
+option of Hudi that this release does not have, the error names the feature that the option belongs to.
 """
 
 
 def options_page() -> str:
-    """The page as Markdown."""
+    """Render the page as Markdown."""
     return "\n".join(_lines()) + "\n"
 
 

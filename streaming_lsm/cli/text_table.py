@@ -1,7 +1,7 @@
-"""Columns of text for the command line, by rich where it is installed.
+"""Render rows of text as aligned columns for the command line.
 
-rich folds wide columns to the width of a terminal. Without it, and in what goes to a file or a pipe, each row is one
-line.
+If rich is installed, wide columns are folded to the width of the terminal. Without rich, and in a file or pipe, each
+row is one line.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _PIPE_WIDTH = 1_000
 
 @dataclass(frozen=True)
 class TextTable:
-    """Headings and rows of text.
+    """Collects the headings and rows of a text table.
 
     Attributes:
-        headings: of the columns.
-        right: headings of the columns that are aligned to the right, such as numbers.
-        rows: one text per heading.
+        headings: names of the columns.
+        right: headings of right-aligned columns, such as numbers.
+        rows: cells of each row, one for each heading.
     """
 
     headings: Sequence[str]
@@ -58,7 +58,7 @@ class TextTable:
             shown.add_column(heading, justify="right" if heading in self.right else "left", overflow="fold")
         for row in self.rows:
             shown.add_row(*row)
-        # Values of a table are no markup: `[/x]` is to be shown, not obeyed.
+        # Without markup, as a value such as `[/x]` is printed as it is.
         console = Console(width=width, no_color=True, markup=False, emoji=False, highlight=False)
         with console.capture() as capture:
             console.print(shown)

@@ -1,1 +1,1 @@
-"""Kafka: change-event envelopes become rows for the sink; a broker and events for the demo."""
+"""Convert change events from Kafka to rows for the sink, and provide a broker and events for the demo."""

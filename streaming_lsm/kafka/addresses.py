@@ -1,4 +1,4 @@
-"""Look whether a broker answers, before Spark starts: its Kafka source takes three minutes to give up."""
+"""Check that a Kafka broker is reachable before Spark starts, as Spark's Kafka source gives up after three minutes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from streaming_lsm.errors import ConfigError
 
 
 def check_brokers(bootstrap_servers: str, timeout_seconds: float = 10) -> None:
-    """Connect to one of the brokers.
+    """Connect to the brokers one after another until one accepts the connection.
 
     Args:
         bootstrap_servers: ``host:port`` separated by commas, as Kafka's clients read them.
-        timeout_seconds: for each broker.
+        timeout_seconds: limit for each broker.
 
     Raises:
-        ConfigError: an address is malformed, or no broker takes a connection; the reason of each is named.
+        ConfigError: an address is malformed, or no broker accepts a connection; the message has the reason of each.
     """
     refused = []
     for address in filter(None, map(str.strip, bootstrap_servers.split(","))):
@@ -30,8 +30,8 @@ def check_brokers(bootstrap_servers: str, timeout_seconds: float = 10) -> None:
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
-    # A security protocol may stand before the host, and an address of IPv6 in brackets.
+    # Kafka also accepts PROTOCOL://host:port and IPv6 addresses in brackets.
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise ConfigError(f"kafka.bootstrap.servers: {address!r} is not host:port")
+        raise ConfigError(f"kafka.bootstrap.servers: {address!r} is not an address: write host:port")
     return host.strip("[]"), int(port)

@@ -1,4 +1,4 @@
-"""A real single-node Kafka broker (KRaft) on this machine: one JVM, no container, for the demo and the tests."""
+"""Run a single-node Kafka broker (KRaft) in a JVM on this machine, for the demo and the tests."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ rootLogger.appenderRef.file.ref=file
 
 
 class BrokerError(LsmError):
-    """The broker did not start; the message has the end of its log."""
+    """Reports that the broker did not start; the message has the end of its log."""
 
 
 class KafkaBroker:
-    """A broker whose files lie in one folder and whose ports stay the same over restarts.
+    """Starts and stops a broker that keeps its files in one folder and its ports over restarts.
 
-    As a context manager it starts on entry and stops on exit; its files are left to the caller.
+    As a context manager it starts on entry and stops on exit. It does not delete its files.
 
     Attributes:
-        folder: data, settings and logs.
+        folder: folder of data, settings and logs.
         log: the broker's log file.
         bootstrap_servers: ``host:port`` for clients; set by the first start.
     """
@@ -79,7 +79,15 @@ class KafkaBroker:
         start_seconds: float = 60,
         new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
     ) -> None:
-        """Take a folder, the broker's jars (``broker_jars.txt``), the Java to run them and a source of ids."""
+        """Describe a broker; nothing is started yet.
+
+        Args:
+            folder: folder of data, settings and logs, created by the first start.
+            jars: the broker's jars (``broker_jars.txt``).
+            java: the Java that runs them.
+            start_seconds: limit for formatting the folder, and for the start.
+            new_uuid: source of the cluster id.
+        """
         self.folder = folder.absolute()
         self.log = self.folder / "broker.log"
         self.bootstrap_servers = ""
@@ -104,7 +112,7 @@ class KafkaBroker:
         """Format the folder if it is new, start the JVM and wait until the broker answers.
 
         Raises:
-            BrokerError: it ended or did not answer in time.
+            BrokerError: the broker ended or did not answer in time.
         """
         if self._process is not None:
             return
@@ -116,13 +124,13 @@ class KafkaBroker:
                 return
             except BrokerError as error:
                 self.kill()
-                # Only a port of a first start may be chosen anew: later ones are known to clients.
+                # Other ports are chosen on the first start only: clients know those of a later one.
                 if attempt == 2 or "Address already in use" not in str(error) or self._formatted():
                     raise
                 self.bootstrap_servers = ""
 
     def stop(self, timeout_seconds: float = 20) -> None:
-        """Ask the broker to end, and kill it when it does not."""
+        """Stop the broker by SIGTERM, and kill it after `timeout_seconds`."""
         process = self._process
         if process is None:
             return
@@ -135,14 +143,14 @@ class KafkaBroker:
         self._process = None
 
     def kill(self) -> None:
-        """End the broker at once, as a crash would."""
+        """Kill the broker with SIGKILL, as in a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def log_tail(self, lines: int = 30) -> str:
-        """The end of the broker's log and of its standard error."""
+        """Return the last lines of the broker's log and of its standard error."""
         parts = []
         for path in (self.log, self.folder / "broker.err"):
             if path.exists():
@@ -168,7 +176,7 @@ class KafkaBroker:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=self._start_seconds, check=False,
         )  # fmt: skip
         if done.returncode:
-            raise BrokerError(f"formatting {data} failed:\n{done.stdout[-2000:]}")
+            raise BrokerError(f"formatting the broker's folder {data} failed:\n{done.stdout[-2000:]}")
         self.bootstrap_servers = f"127.0.0.1:{broker}"
 
     def _command(self, main: str, *arguments: str) -> list[str]:
@@ -177,7 +185,7 @@ class KafkaBroker:
             f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}", "-Djava.net.preferIPv4Stack=true",
             "-cp", ":".join(self._jars), main, *arguments,
         ]  # fmt: skip
-        # The broker must not outlive a parent that is killed, which could not stop it.
+        # With setpriv the kernel kills the broker when this process is killed and cannot stop it.
         guard = shutil.which("setpriv")
         return [guard, "--pdeathsig", "KILL", *java] if guard else java
 
@@ -187,7 +195,7 @@ class KafkaBroker:
             self._process = subprocess.Popen(
                 self._command("kafka.Kafka", str(self.folder / "server.properties")),
                 stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
-                start_new_session=True,  # Ctrl-C reaches Python first, which stops the broker in order.
+                start_new_session=True,  # Ctrl-C goes to Python only, which stops the broker.
             )  # fmt: skip
 
     def _wait_until_ready(self) -> None:
@@ -196,7 +204,7 @@ class KafkaBroker:
         while time.monotonic() < deadline:
             if self._process is None or self._process.poll() is not None:
                 raise BrokerError(f"the broker ended while starting:\n{self.log_tail()}")
-            # A plain connect first: the client's own retries at a closed port are slow and noisy.
+            # The port is tried first, as the client's own retries are slow and log an error each.
             if _accepts(host, int(port)) and self._answers():
                 return
             time.sleep(0.1)
@@ -216,9 +224,9 @@ class KafkaBroker:
 
 
 def cluster_id(new_uuid: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
-    """Draw a cluster id in Kafka's spelling, 22 characters of URL-safe base64.
+    """Generate a cluster id as Kafka does: 22 characters of URL-safe base64 that do not begin with ``-``.
 
-    As Kafka does for its own ids, one that begins with ``-`` is drawn again: its tools take it for an option.
+    Kafka's tools read an id that begins with ``-`` as an option.
     """
     while True:
         text = base64.urlsafe_b64encode(new_uuid().bytes).decode().rstrip("=")

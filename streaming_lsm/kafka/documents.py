@@ -1,8 +1,12 @@
-"""JSON documents → raw rows: strict parsing, and where in a document the row and its fate are found.
+"""Parse JSON documents strictly, and locate the row and the kind of change in them.
 
-Everything is Spark column expressions over one row of Kafka's source. A document is parsed once,
-with the schema that the envelope leads to expect; the loose parse, which keeps every value as text,
-runs only for the few that did not fit, to say why.
+*Document*: the JSON text of a message's value. *Raw row*: the table's columns as `raw_type` reads them. *Flag*: a field
+of a flat document that makes it a delete. *Wrapper*: Kafka Connect's object of ``schema`` and ``payload`` around a
+document.
+
+All of it is Spark column expressions over a row of Spark's Kafka source. A document is parsed once, with the types that
+its format prescribes. A second parse, which keeps every value as text, runs for documents that do not fit, to give the
+reason.
 """
 
 from __future__ import annotations
@@ -17,10 +21,10 @@ from pyspark.sql import types as T
 from streaming_lsm.kafka.values import raw_type
 
 UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
-"""What Debezium sends for a large column that an update did not touch: as text, and as base64."""
+"""Debezium's placeholder for a large column that an update did not change: as text, and as base64."""
 
 DELETED_FLAGS = ("_hoodie_is_deleted", "__deleted")
-"""Fields of a flat row that make it a delete: Hudi's, and that of Debezium's ExtractNewRecordState."""
+"""Flags of a flat document: Hudi's, and that of Debezium's ExtractNewRecordState."""
 
 ENVELOPE_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "_change_operation_type": ("op",),
@@ -34,7 +38,7 @@ ENVELOPE_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "_event_pos": ("source", "pos"),
     "_event_row": ("source", "row"),
 }
-"""Columns that a table may have under Hudi's names for Debezium's facts, and where the envelope holds them."""
+"""Hudi's column names for Debezium's metadata, and the path of each in the envelope."""
 
 _STRICT = {
     "columnNameOfCorruptRecord": "bad",
@@ -48,68 +52,68 @@ def parse_strictly(text: Column, kind: T.DataType) -> Column:
     """Parse a JSON text that must be one whole document.
 
     Returns:
-        struct ``v: kind, bad: string``. `bad` is null when all went well. When it is set, `v` is null or
-        holds what could be read: a syntax error and a value of another type are not told apart here.
+        struct ``v: kind, bad: string``. `bad` is null when the document fits. When it is set, `v` is null or holds
+        the values that could be read: `bad` does not distinguish a syntax error from a value of another type.
     """
-    # As the value of a field, text behind the document is a syntax error; bare, Spark's parser would stop reading.
+    # Nested in a field, as Spark's parser ignores text after a document on its own.
     whole = F.concat(F.lit('{"v":'), text, F.lit("}"))
     return F.from_json(whole, T.StructType().add("v", kind).add("bad", "string"), _STRICT)
 
 
 def syntax_error(text: Column) -> Column:
-    """True when a text is no JSON object."""
+    """Return whether a text is not a JSON object."""
     loose = parse_strictly(text, _TEXTS)
     return loose["bad"].isNotNull() | loose["v"].isNull()
 
 
 def fields_as_text(text: Column) -> Column:
-    """The fields of a JSON object, each value as text; nested ones as JSON."""
+    """Parse the fields of a JSON object, each value as text; nested values as JSON."""
     return parse_strictly(text, _TEXTS)["v"]
 
 
 def shown(text: Column) -> Column:
-    """A text cut to what fits into a message."""
+    """Cut a text to 60 characters for a message."""
     return F.when(F.length(text) > 60, F.concat(F.substring(text, 1, 60), F.lit("…"))).otherwise(text)
 
 
 class Documents(Protocol):
-    """One way in which a value holds a row."""
+    """Builds the expressions that read documents of one format."""
 
     def steps(self) -> list[dict[str, Column]]:
-        """Columns to add, one projection after the other, that parse column ``_lsm_text``."""
+        """Return the columns to add, one projection after another, that parse column ``_lsm_text``."""
         ...
 
     def reason(self) -> Column:
-        """Why the parsed value is no event of this kind; null when it is one."""
+        """Return the reason why the value is not an event of this format; null when it is one."""
         ...
 
     def complaint(self) -> Column:
-        """Whether a parse met something that did not fit."""
+        """Return whether a value of the document did not fit its column."""
         ...
 
     def is_delete(self) -> Column:
-        """Whether the event deletes its key."""
+        """Return whether the event deletes its key."""
         ...
 
     def has_row(self) -> Column:
-        """Whether the value holds the columns of the row; if not, the message's key must."""
+        """Return whether the value holds the row; otherwise key and partition are read from the message's key."""
         ...
 
     def raw(self, name: str) -> Column:
-        """Raw value of a column."""
+        """Return the raw value of a column."""
         ...
 
     def as_text(self, name: str) -> Column:
-        """Value of a column as text, whatever its type; costs a second parse."""
+        """Return the value of a column as text, of any JSON type; it takes a second parse."""
         ...
 
     def semantic(self, name: str) -> Column | None:
-        """Name of the schema that the event states for a column."""
+        """Return the schema name that the event states for a column; None when documents have no schema."""
         ...
 
 
 def raw_struct(columns: T.StructType) -> T.StructType:
-    """The type as which a row is read."""
+    """Return the struct type of a raw row."""
     return T.StructType([T.StructField(field.name, raw_type(field)) for field in columns.fields])
 
 
@@ -129,10 +133,7 @@ def _flag(raw: Column) -> Column:
 
 
 class FlatDocuments:
-    """The row itself is the document; a flag among its fields makes it a delete.
-
-    The row may stand in the ``payload`` of Kafka Connect's schema wrapper.
-    """
+    """Reads documents that are the row itself, bare or in the ``payload`` of a wrapper; a flag makes one a delete."""
 
     def __init__(self, columns: T.StructType) -> None:
         """Take the columns of the table."""
@@ -213,7 +214,7 @@ class FlatDocuments:
 
 
 class DebeziumDocuments:
-    """Debezium's envelope: ``op``, ``before``, ``after``, ``source``; bare or in Connect's schema wrapper."""
+    """Reads Debezium's envelope (``op``, ``before``, ``after``, ``source``), bare or as ``payload`` of a wrapper."""
 
     def __init__(self, columns: T.StructType) -> None:
         """Take the columns of the table."""

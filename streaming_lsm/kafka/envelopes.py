@@ -1,27 +1,26 @@
-"""Kafka messages → rows for the sink: flat JSON rows, Debezium envelopes and tombstones.
+"""Convert Kafka messages to rows for the sink: flat JSON rows, Debezium envelopes and tombstones.
 
-`Envelope.rows` is a projection: Spark column expressions only, no Python per row, no action of its
-own. It never fails on an event. One that cannot be read becomes a row whose ``_lsm_bad`` says why,
-and the sink decides (``lsm.on.bad.event``).
+*Event*: a message as a change of the table. *Bad event*: an event that cannot be read; its row has the reason in
+``_lsm_bad``, and the sink fails or writes it to the dead letters (``lsm.on.bad.event``). `Envelope.rows` is a
+projection: Spark column expressions only, without Python per row and without a Spark action.
 
-What an event does:
+Effect of each event:
 
-* A *flat row* is an upsert; with ``_hoodie_is_deleted`` (or ``__deleted``, as Debezium's
-  ExtractNewRecordState writes it) true it is a delete.
-* A *Debezium envelope* with op c, r or u upserts ``after``; op d deletes the row in ``before``. Other
-  operations are bad events. A partition column that changes leaves the row in its old partition, as
-  with Hudi's bucket index: choose one that does not change.
-* A *tombstone* (null value) deletes the key that the message's key states, whatever the stored
-  row's ordering value. So its partition must follow from the key. A tombstone behind the Debezium
-  delete of the same key says nothing new and is dropped: by the sink, or here where the key does not
-  give its partition. The one that begins a batch goes to the sink, bad as it is, with its record key: the
-  sink knows whether its delete ended the batch before.
+* A *flat row* is an upsert; with ``_hoodie_is_deleted`` (or ``__deleted``, as written by Debezium's
+  ExtractNewRecordState) true it is a delete.
+* A *Debezium envelope* with op c, r or u upserts ``after``; op d deletes the row in ``before``. Other operations are
+  bad events. An update that changes the partition column leaves the row in its old partition, as with Hudi's bucket
+  index: choose a column that does not change.
+* A *tombstone* (null value) deletes the key in the message's key, independent of the ordering value of the stored row.
+  Its partition must follow from the message's key. A tombstone right after the Debezium delete of the same key repeats
+  it and is dropped: by the sink, or here if the message's key does not give the partition. The first event of a batch
+  may repeat the last delete of the batch before, which only the sink knows: such a tombstone goes to the sink with its
+  record key and a reason, and is bad unless the sink finds that delete.
 
-The ordering value of a delete: that of its row. For Debezium an ordering column of the table itself
-comes from ``before`` and so holds the deleted version's value; a tie goes to the later event, so the
-delete wins over exactly that version and those before it. Better is a column of the log's own order,
-such as ``_event_lsn``, see `ENVELOPE_COLUMNS`. Where the ordering value is missing (Postgres without
-``REPLICA IDENTITY FULL``) the delete removes whatever was stored before it.
+A delete has the ordering value of its row. For Debezium an ordering column of the table comes from ``before``, so it
+holds the value of the deleted version; on a tie the later event wins, so the delete removes that version and earlier
+ones. A column of the database log's order, such as ``_event_lsn``, is the better choice (`ENVELOPE_COLUMNS`). A delete
+without ordering value (Postgres without ``REPLICA IDENTITY FULL``) removes any version stored before it.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ from streaming_lsm.kafka.keys import MessageKey
 from streaming_lsm.kafka.values import raw_type, time_unit, typed
 
 PAYLOAD_BYTES = 65_536
-"""How much of a bad event's value is kept."""
+"""Number of bytes of a bad event's value that are kept."""
 
 _NESTED = (T.ArrayType, T.MapType, T.StructType)
 
 
 class EventFormat(StrEnum):
-    """What the value of a message holds."""
+    """Names the format of message values."""
 
     JSON = "json"
     DEBEZIUM = "debezium-json"
@@ -62,14 +61,14 @@ class EventFormat(StrEnum):
 
 @dataclass(frozen=True)
 class Envelope:
-    """How messages become rows of a table.
+    """Describes how messages are converted to rows of a table.
 
     Attributes:
         columns: the table's columns without Hudi's meta columns.
         record_key: record key columns.
         partition: partition columns; none for an unpartitioned table.
         ordering: ordering columns that an upsert must have; none when the later event wins.
-        format: what the values hold.
+        format: format of message values.
     """
 
     columns: T.StructType
@@ -82,8 +81,8 @@ class Envelope:
         """Check the columns.
 
         Raises:
-            ConfigError: no columns, a name twice or reserved, a type that JSON cannot carry, or a
-                key, partition or ordering column that is not among them.
+            ConfigError: no columns, a duplicate or reserved name, a type that is not read from JSON, or a key,
+                partition or ordering column that is not declared.
         """
         names = self.columns.names
         if not names or not self.record_key:
@@ -92,7 +91,7 @@ class Envelope:
             raise ConfigError(f"lsm.kafka.schema: column {name!r} is declared twice")
         for name in names:
             if name.startswith("_lsm_"):
-                raise ConfigError(f"lsm.kafka.schema: column {name!r}: names with _lsm_ are reserved")
+                raise ConfigError(f"lsm.kafka.schema: column {name!r}: names with _lsm_ are reserved, rename it")
         for field in self.columns.fields:
             raw_type(field)
             time_unit(field)
@@ -108,18 +107,18 @@ class Envelope:
                 + (f"; did you mean {near[0]!r}?" if near else "")
             )
         if isinstance(self.columns[name].dataType, _NESTED):
-            raise ConfigError(f"column {name!r} is nested: it can be no key, partition or ordering column")
+            raise ConfigError(f"column {name!r} is nested: choose another key, partition or ordering column")
 
     def rows(self, events: DataFrame) -> DataFrame:
-        """Rows for the sink from rows of Spark's Kafka source.
+        """Convert rows of Spark's Kafka source to rows for the sink.
 
         Args:
             events: columns ``key``, ``value`` (binary), ``topic``, ``partition``, ``offset``. For Debezium with a
-                partition column outside the record key it must be a batch (in ``foreachBatch``), as whether a
-                tombstone follows its delete is asked of the event before it.
+                partition column outside the record key it must be a batch (in ``foreachBatch``), as each tombstone
+                is compared with the event before it.
 
         Returns:
-            One row an event, but for tombstones that are dropped: the table's columns, then ``_lsm_delete`` and
+            One row for each event except dropped tombstones: the table's columns, then ``_lsm_delete`` and
             ``_lsm_tombstone`` (boolean), ``_lsm_bad`` (reason, null for a good event), ``_lsm_topic``,
             ``_lsm_partition``, ``_lsm_offset`` and ``_lsm_payload`` (the first `PAYLOAD_BYTES` of a bad event's
             value). The table's columns are null in bad events; a delete has only key, partition and ordering
@@ -127,17 +126,17 @@ class Envelope:
             before the batch was not a delete of that key.
 
         Raises:
-            ConfigError: a stream where a batch is needed.
+            ConfigError: `events` is a stream and must be a batch.
         """
         return self.converter()(events)
 
     def converter(self) -> Callable[[DataFrame], DataFrame]:
-        """`rows` for many batches: its expressions are built once, which takes longer than a small batch."""
+        """Return `rows` as a function that builds its expressions once, as building takes longer than a small batch."""
         return _Reader(self).convert
 
 
 class _Reader:
-    """The expressions of one envelope, over the intermediate columns that `Envelope.rows` adds."""
+    """Builds the expressions of an envelope, over intermediate columns named ``_lsm_…``."""
 
     def __init__(self, envelope: Envelope) -> None:
         self.envelope = envelope
@@ -190,11 +189,11 @@ class _Reader:
         return F.when(F.col("_lsm_by_key"), by_key).otherwise(by_value)
 
     def raw_row(self) -> Column:
-        """Struct of the raw values."""
+        """Return the struct of the raw values."""
         return F.struct(*[self._raw(name).alias(name) for name in self.envelope.columns.names])
 
     def typed_row(self) -> Column:
-        """Struct of the values, null where a raw value does not fit."""
+        """Return the struct of the converted values, null where a raw value does not fit."""
         return F.struct(
             *[
                 typed(F.col("_lsm_raw")[field.name], field, self.documents.semantic(field.name)).alias(field.name)
@@ -221,7 +220,7 @@ class _Reader:
         )
 
     def _counts(self, field: T.StructField) -> Column:
-        """Of a delete only the columns that say which row, and how new, need be right."""
+        """Return whether a wrong value of the column makes the event bad; in deletes key, partition, ordering only."""
         return F.lit(True) if field.name in self.identity else ~F.col("_lsm_delete")
 
     def _wrong_type(self, field: T.StructField) -> Column:
@@ -237,7 +236,7 @@ class _Reader:
             return F.coalesce(F.when(raw.isin(*UNAVAILABLE), unsent), wrong) if debezium else wrong
         misfit = raw.isNotNull() if isinstance(field.dataType, T.DecimalType) else F.lit(False)
         complained = F.coalesce(self.documents.complaint() | self.key.complaint(), F.lit(False))
-        # The parse gave nothing: either the field is null or absent, or its text is of another type.
+        # A null raw value means that the field is null, absent, or of another type.
         unread = raw.isNull() & complained & self.as_text(field.name).isNotNull()
         return F.when(value.isNull() & (misfit | unread), said)
 
@@ -268,13 +267,13 @@ class _Reader:
         return F.when(F.col("_lsm_by_key"), F.when(unknown, from_key)).otherwise(by_value)
 
     def _facts(self, name: str) -> list[str]:
-        """Columns whose presence shows that a deleted row came whole, so that a null in column `name` is its value."""
+        """Return columns whose presence shows that a delete has the whole row, so that a null `name` is its value."""
         debezium = self.envelope.format is EventFormat.DEBEZIUM
         passed_over = {*self.envelope.record_key, name, *(ENVELOPE_COLUMNS if debezium else ())}
         return [field.name for field in self.fields if field.name not in passed_over]
 
     def _unexplained(self) -> Column:
-        """The parse complained about something inside a nested column, which reads as null there."""
+        """Return the reason for a wrong value inside a nested column, which Spark reads as null."""
         return F.when(self.documents.complaint(), F.lit("a value inside a nested field has not the declared type"))
 
     def _missing(self) -> list[Column]:
@@ -287,15 +286,15 @@ class _Reader:
 
     @property
     def drops_tombstones(self) -> bool:
-        """Whether there can be tombstones after a delete that their key does not place."""
+        """Whether message keys may lack the partition of tombstones that follow a delete."""
         outside = set(self.envelope.partition) - set(self.envelope.record_key)
         return self.envelope.format is EventFormat.DEBEZIUM and bool(outside)
 
     def unplaced_tombstones(self) -> dict[str, Column]:
-        """Columns that say of a tombstone that cannot be placed whether it need not be.
+        """Return flags of tombstones whose message key does not give their partition.
 
-        ``_lsm_follows``: it repeats the delete right before it. ``_lsm_first``: it is the first event of its topic
-        partition here, so that the event before it is known to the sink alone.
+        ``_lsm_follows``: the tombstone repeats the delete right before it. ``_lsm_first``: it is the first event of its
+        topic partition in the batch, so that only the sink knows the event before it.
         """
         value, names = F.col("_lsm_typed"), self.envelope.record_key
         key = F.struct(*[value[name].alias(name) for name in names])
@@ -308,7 +307,7 @@ class _Reader:
 
     @property
     def _asks_sink(self) -> Column:
-        """Whether a bad event is a tombstone that may repeat the delete at the end of the batch before."""
+        """Return whether a bad event is a tombstone that may repeat the last delete of the batch before."""
         return F.col("_lsm_first") if self.drops_tombstones else F.lit(False)
 
     def table_columns(self) -> list[Column]:
@@ -326,7 +325,7 @@ class _Reader:
             elif field.name in kept:
                 stays = good
             elif field.name in self.envelope.ordering:
-                # All ordering values of a delete or none: a partly null tuple has no place in the order.
+                # A delete has all of its ordering values or none, as a partly null tuple is not ordered.
                 stays = good & (~delete | ordered)
             columns.append(F.when(stays, value[field.name]).alias(field.name))
         return columns

@@ -1,8 +1,7 @@
-"""The key of a Kafka message as columns of the table: all that a tombstone has.
+"""Parse the key of a Kafka message into the table's record key and partition columns, for messages without a value.
 
-Three forms are read: a JSON object of the columns, the same in the ``payload`` of Kafka Connect's
-schema wrapper (Debezium), and, for a table with one record key column, the plain text (or JSON
-string or number) of that column.
+Three forms are read: a JSON object of the columns, the same in the ``payload`` of Kafka Connect's schema wrapper
+(Debezium), and, for a table with one record key column, the plain text (or JSON string or number) of that column.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from streaming_lsm.kafka.values import raw_from_text
 
 @dataclass(frozen=True)
 class MessageKey:
-    """How the columns of a table are found in a message's key.
+    """Builds the column expressions that parse a message's key.
 
     Attributes:
         columns: the record key columns and the partition columns.
@@ -35,7 +34,7 @@ class MessageKey:
         return not {"schema", "payload"} & set(self.columns.names)
 
     def steps(self, wanted: Column) -> list[dict[str, Column]]:
-        """Columns to add, one projection after the other, that parse column ``_lsm_key`` where `wanted` is true."""
+        """Return the columns to add, one projection after another, that parse ``_lsm_key`` where `wanted` is true."""
         text = F.when(wanted, F.col("_lsm_key"))
         outer = T.StructType(list(raw_struct(self.columns).fields))
         for name in ("schema", "payload") if self._wrapper else ():
@@ -54,7 +53,7 @@ class MessageKey:
         return F.when(wrapped, document["v"]["payload"]).otherwise(text)
 
     def reason(self) -> Column:
-        """Why the parsed key is not one of the forms; null when it is."""
+        """Return the reason why the parsed key has none of the forms; null when it has one."""
         body = F.col("_lsm_key_body")
         single = len(self.record_key) == 1
         message = "the key is not a JSON object" if single else "the key is not a JSON object of the record key columns"
@@ -66,17 +65,17 @@ class MessageKey:
         )
 
     def complaint(self) -> Column:
-        """Whether the parse met something that did not fit."""
+        """Return whether a value of the key did not fit its column."""
         return F.col("_lsm_key_row")["bad"].isNotNull()
 
     def raw(self, name: str) -> Column:
-        """Raw value of a column of `columns`; null where the key does not hold it."""
+        """Return the raw value of a column of `columns`; null when the key does not hold it."""
         body, field = F.col("_lsm_key_body"), self.columns[name]
         plain = raw_from_text(_unquoted(body), field) if list(self.record_key) == [name] else F.lit(None)
         return F.when(_is_object(body), F.col("_lsm_key_row")["v"][name]).otherwise(plain)
 
     def as_text(self, name: str) -> Column:
-        """Value of a column as text, for messages."""
+        """Return the value of a column as text, for messages."""
         body = F.col("_lsm_key_body")
         return F.when(_is_object(body), F.get_json_object(body, f"$['{name}']")).otherwise(_unquoted(body))
 

@@ -1,6 +1,7 @@
-"""Realistic change events of an orders table, and what the table must hold after them.
+"""Generate change events of an orders table, and model the rows of the table after them, for the demo and the tests.
 
-Used by the demo and the tests. Everything follows from the seed.
+*Poison*: a message that must end up in the dead letters. *Late*: an update with an ordering value below that of the
+stored row. The seed determines all messages.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One version of a row."""
+    """Holds one version of a row."""
 
     order_id: str
     customer: str
@@ -40,7 +41,7 @@ class Order:
     updated_at: datetime
 
     def as_json(self) -> dict[str, object]:
-        """The row as it is sent; the time is ISO text, the amount text so that nothing rounds it."""
+        """Return the row as sent: the time as ISO text, the amount as text, so that it is not rounded."""
         return {
             "order_id": self.order_id, "customer": self.customer, "country": self.country, "status": self.status,
             "qty": self.qty, "amount": str(self.amount), "note": self.note, "updated_at": self.updated_at.isoformat(),
@@ -49,11 +50,11 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is sent to Kafka.
+    """Holds key and value of a Kafka message.
 
     Attributes:
         key, value: bytes; a null value is a tombstone.
-        poison: a word on why it must end up in the dead letters; None for a good event.
+        poison: why the message must end up in the dead letters; None for a good event.
     """
 
     key: bytes | None
@@ -63,10 +64,10 @@ class Message:
 
 @dataclass
 class OrdersModel:
-    """What the table holds by the rules of event time, key by key.
+    """Models the table by event-time ordering, key by key.
 
-    The larger ``updated_at`` wins, the later event on a tie. A delete with a time is remembered with it;
-    a tombstone has none and forgets the key whatever was there.
+    The larger ``updated_at`` wins, and the later event on a tie. A delete is kept with its ``updated_at``; a tombstone
+    has none and removes the key unconditionally.
     """
 
     _states: dict[str, tuple[datetime, Order | None]] = field(default_factory=dict)
@@ -80,7 +81,7 @@ class OrdersModel:
         self._apply(order_id, at, None)
 
     def tombstone(self, order_id: str) -> None:
-        """Apply a delete without one."""
+        """Apply a delete without an ordering value."""
         self._states.pop(order_id, None)
 
     def _apply(self, order_id: str, at: datetime, row: Order | None) -> None:
@@ -89,22 +90,22 @@ class OrdersModel:
             self._states[order_id] = (at, row)
 
     def rows(self) -> dict[str, Order]:
-        """The rows, by key."""
+        """Return the rows by key."""
         return {key: row for key, (_, row) in self._states.items() if row is not None}
 
 
 class OrderEvents:
-    """An endless source of change events; each message taken is applied to `model`.
+    """Generates change events without end, and applies each message taken to `model`.
 
-    About a quarter of the messages are new orders; the rest updates, of which one in eight is *late* (its time
-    lies before that of the stored row), one in twelve a delete, one in 150 poison.
+    About a quarter of the messages are new orders; the rest are updates, one in eight of them late. One in twelve is a
+    delete, one in 150 poison.
 
     Attributes:
         model: the table after all messages taken so far.
     """
 
     def __init__(self, seed: int = 7, kind: EventFormat = EventFormat.JSON) -> None:
-        """Begin with no orders."""
+        """Start without orders."""
         self.model = OrdersModel()
         self._random = random.Random(seed)
         self._kind = kind
@@ -113,7 +114,7 @@ class OrderEvents:
         self._now = _START
 
     def take(self, count: int) -> Iterator[Message]:
-        """At least `count` more messages: those that belong to one delete are never parted."""
+        """Generate the next messages, `count` or up to two more: the messages of one delete are not split."""
         sent = 0
         while sent < count:
             for message in self._next():
@@ -160,7 +161,7 @@ class OrderEvents:
 
     def _delete(self, order: Order) -> list[Message]:
         if self._kind is EventFormat.DEBEZIUM:
-            # The tombstone behind the delete says nothing new: what comes late must go on losing to the delete.
+            # The tombstone after the delete must not clear its ordering value: a late update still loses to the delete.
             late = replace(order, updated_at=order.updated_at - timedelta(seconds=1))
             self.model.delete(order.order_id, order.updated_at)
             self.model.upsert(late)
@@ -171,7 +172,7 @@ class OrderEvents:
             return [Message(self._key(order), None)]
         self.model.delete(order.order_id, self._now)
         row = replace(order, updated_at=self._now).as_json() | {"_hoodie_is_deleted": True}
-        # The row comes once more, from before its delete, which must go on winning.
+        # The late update has an ordering value below that of the delete and must lose to it.
         self.model.upsert(order)
         return [Message(self._key(order), _dump(row)), Message(self._key(order), _dump(order.as_json()))]
 
@@ -205,7 +206,7 @@ class OrderEvents:
             Message(b"poison", None, "tombstone without partition"),
         ]
         if self._kind is EventFormat.DEBEZIUM:
-            # Without its partition a Debezium tombstone is taken for the echo of a delete where its batch begins.
+            # At the begin of a batch a Debezium tombstone without partition counts as a repetition of a delete.
             messages.pop()
         for why, row in rows:
             whole: dict[str, object] = (

@@ -1,4 +1,4 @@
-"""The jar lists of this package: Spark's Kafka source, and the demo's broker."""
+"""Fetch the jars of this package's jar lists: Spark's Kafka source, and the broker of demo and tests."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from streaming_lsm.spark.java import Java
 
 
 def connector_jars(java: Java | None = None) -> list[Path]:
-    """Jars that Spark's Kafka source needs, fetched on first use (see `resolve_jars`)."""
+    """Return the jars of Spark's Kafka source, fetched on first use (see `resolve_jars`)."""
     return _resolve("connector_jars.txt", java)
 
 
 def broker_jars(java: Java | None = None) -> list[Path]:
-    """Jars of a whole Kafka broker, fetched on first use (see `resolve_jars`)."""
+    """Return the jars of a Kafka broker, fetched on first use (see `resolve_jars`)."""
     return _resolve("broker_jars.txt", java)
 
 
@@ -25,7 +25,7 @@ def _resolve(name: str, java: Java | None) -> list[Path]:
 
 
 def main() -> None:
-    """Fetch both lists, so that nothing is left to fetch later: ``python -m streaming_lsm.kafka.packaged``."""
+    """Fetch both lists into the cache, for use without a network: ``python -m streaming_lsm.kafka.packaged``."""
     for jars in (connector_jars(), broker_jars()):
         print(f"{len(jars)} jars in {jars[0].parent}")
 

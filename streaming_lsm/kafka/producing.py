@@ -1,4 +1,4 @@
-"""Sending the demo's events to a topic."""
+"""Send the demo's events to a topic."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from streaming_lsm.kafka.orders import Message
 
 @dataclass(frozen=True, slots=True)
 class SentEvents:
-    """What was sent.
+    """Counts the messages sent, and locates the bad events among them.
 
     Attributes:
-        messages: how many.
-        poison: topic partition, offset and kind of each poison message.
+        messages: number of messages.
+        poison: topic partition, offset and kind of each message that is a bad event.
     """
 
     messages: int
@@ -24,10 +24,10 @@ class SentEvents:
 
 
 def send(bootstrap_servers: str, topic: str, messages: Iterable[Message]) -> SentEvents:
-    """Send messages in order, each key's to one partition, and wait until the broker has them all.
+    """Send messages in order, those of a key to one partition, and wait until the broker has acknowledged them.
 
     Raises:
-        KafkaError: a message was not taken.
+        KafkaError: the broker did not acknowledge a message.
     """
     producer = KafkaProducer(bootstrap_servers=bootstrap_servers, compression_type="gzip", linger_ms=20)
     try:

@@ -1,4 +1,7 @@
-"""The Kafka job's options: where events come from, how they become rows, when batches run."""
+"""Load the options of the Kafka job: source, event format and schema, trigger.
+
+*Client keys*: keys under ``kafka.`` that are no options of this package and go to the Kafka client.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ _CLIENT = "kafka."
 
 @dataclass(frozen=True)
 class JobSettings:
-    """Everything that the Kafka job was asked for.
+    """Holds the options of the Kafka job.
 
     Attributes:
-        options: the options of this package.
-        client: further keys under ``kafka.``, passed to the Kafka client as they are.
+        options: options of this package.
+        client: client keys, passed on unchanged.
     """
 
     options: Options
@@ -31,7 +34,7 @@ class JobSettings:
 
     @classmethod
     def load(cls, properties: Path | None, arguments: Mapping[str, str]) -> JobSettings:
-        """Settings by precedence: properties file < environment < arguments.
+        """Load settings by precedence: properties file < environment < arguments.
 
         Raises:
             ConfigError: an unreadable or malformed file, an unknown key or a malformed value.
@@ -42,10 +45,10 @@ class JobSettings:
         return cls(options, {**client, **client_arguments})
 
     def need(self, option: Option[str | None]) -> str:
-        """The value of an option that the job cannot do without.
+        """Return the value of an option that the job requires.
 
         Raises:
-            ConfigError: it was not set.
+            ConfigError: the option is not set.
         """
         value = self.options[option]
         if not value:
@@ -53,7 +56,7 @@ class JobSettings:
         return value
 
     def source(self) -> dict[str, str]:
-        """Options of Spark's Kafka source."""
+        """Return the options of Spark's Kafka source."""
         chosen = {
             config.KAFKA_SERVERS.key: self.need(config.KAFKA_SERVERS),
             config.KAFKA_TOPICS.key: self.need(config.KAFKA_TOPICS),
@@ -67,10 +70,10 @@ class JobSettings:
         return {**chosen, **self.client}
 
     def envelope(self) -> Envelope:
-        """How events become rows. Needs a running Spark session, which parses the columns.
+        """Build the envelope that converts events to rows. Spark parses the columns, so a session must be running.
 
         Raises:
-            ConfigError: columns, key, partition or ordering do not fit together.
+            ConfigError: columns, key, partition or ordering contradict each other.
         """
         ddl = self.need(config.KAFKA_SCHEMA)
         try:
@@ -84,7 +87,7 @@ class JobSettings:
         return Envelope(
             columns,
             self.options[config.RECORD_KEY_FIELDS],
-            # With the CUSTOM key generator a partition field is written column:SIMPLE or column:TIMESTAMP.
+            # The CUSTOM key generator takes partition fields as column:SIMPLE or column:TIMESTAMP.
             tuple(name.partition(":")[0] for name in self.options[config.PARTITION_FIELDS]),
             () if commit_time else self.options[config.ORDERING_FIELDS],
             EventFormat(self.need(config.KAFKA_FORMAT)),
@@ -92,6 +95,6 @@ class JobSettings:
 
 
 def _split(values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Options of this package, and keys for the Kafka client."""
+    """Split keys into options of this package and client keys."""
     client = {key: value for key, value in values.items() if key.startswith(_CLIENT) and key not in OPTIONS}
     return {key: value for key, value in values.items() if key not in client}, client

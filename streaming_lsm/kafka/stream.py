@@ -1,4 +1,4 @@
-"""The stream: Kafka → `Envelope` → `LsmSink`, with a line of numbers per batch."""
+"""Start the streaming query from Kafka through `Envelope` to `LsmSink`, and report the numbers of each batch."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from streaming_lsm.write.plan import DeadLetters
 
 
 class BatchCancelled(LsmError):
-    """The batch was cancelled as the query is being stopped: start it again, and the batch is read again."""
+    """Reports a batch that was cancelled by the stop of its query; the next start reads it again."""
 
 
 def start_stream(
     spark: SparkSession, settings: JobSettings, stopping: Callable[[], bool] = lambda: False
 ) -> StreamingQuery:
-    """Start the query that the settings describe.
+    """Start the streaming query of the settings.
 
     Args:
         spark: the session.
-        settings: where events come from and where they go.
-        stopping: whether the query is being stopped, so that a batch which fails now was cancelled.
+        settings: options of source, sink and trigger.
+        stopping: tells whether the query is being stopped; a batch that fails then raises `BatchCancelled`.
 
     Raises:
         ConfigError: settings are missing or contradict each other.
@@ -52,7 +52,7 @@ def start_stream(
         try:
             sink(rows(batch), batch_id)
         except Exception as error:
-            # Spark searches the text of the failure by an expression that a long one takes beyond its stack.
+            # A short text: Spark matches it with a regular expression that overflows the stack on a long traceback.
             if stopping():
                 raise BatchCancelled(f"batch {batch_id}: {type(error).__name__}") from None
             raise
@@ -66,7 +66,7 @@ def start_stream(
 
 
 def _sink_options(options: Options) -> dict[str, object]:
-    """The job's options, with the events' order within a batch unless another one was asked for."""
+    """Add the order of events within a batch, by topic partition and offset, unless the options name another."""
     chosen: dict[str, object] = dict(options.items())
     chosen.setdefault(config.ARRIVAL_FIELDS.key, (TOPIC_PARTITION, OFFSET))
     return chosen
@@ -74,17 +74,17 @@ def _sink_options(options: Options) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """Numbers of one batch.
+    """Holds the numbers of one batch.
 
     Attributes:
-        batch_id: of the query.
-        events: read from Kafka.
-        rows, deletes, files, size: what the batch's commit wrote; size in bytes.
-        dead_letters: events that were set aside; 0 where there is no folder for them.
-        seconds: the batch as a whole, and `write_seconds` of it in the sink.
-        behind: events on the brokers that the query has not read; None when Spark does not say.
-        instant: of the commit; None when the batch has none.
-        replayed: the commit was there before: Spark ran the batch again, and nothing was written.
+        batch_id: Spark's number of the batch.
+        events: number of events read from Kafka.
+        rows, deletes, files, size: totals of the batch's commit; size in bytes.
+        dead_letters: bad events written to the dead-letter folder; 0 without such a folder.
+        seconds: duration of the batch; `write_seconds` of it were spent in the sink.
+        behind: events on the brokers that the query has not read; None when Spark reports no offsets.
+        instant: instant of the commit; None when the batch made no commit.
+        replayed: whether the batch had been committed before, so that this run wrote nothing.
     """
 
     batch_id: int
@@ -114,14 +114,14 @@ class BatchReport:
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """The commit of a batch, and what its ledger says of the query."""
+    """Holds the commit of a batch, and the query's entry in its ledger."""
 
     instant: Instant
     batch: LastBatch
 
 
 class StreamWatcher:
-    """Reports the batches of a query as they complete, until it ends."""
+    """Reports the batches of a query as they complete, until the query ends."""
 
     def __init__(
         self,
@@ -133,10 +133,10 @@ class StreamWatcher:
         """Watch a query.
 
         Args:
-            query: which `start_stream` started.
-            options: with which it was started.
-            stopping: set by `stop`; one that `start_stream` looks at, too, where cancelled batches are to be quiet.
-            before_stop: called before the query is stopped by `stop`.
+            query: the query, started by `start_stream`.
+            options: the options that it was started with.
+            stopping: event that `stop` sets; `start_stream` gets its ``is_set`` to tell cancelled from failed batches.
+            before_stop: called before `stop` takes effect on the query.
         """
         self._query = query
         self._storage = open_storage(str(options[config.TABLE_PATH]))
@@ -149,23 +149,23 @@ class StreamWatcher:
         self._ledgers: dict[Instant, LastBatch | None] = {}
 
     def stop(self) -> None:
-        """Stop the query at the next look. Safe in a signal handler, where talking to Spark is not."""
+        """Request a stop, which `reports` carries out within a second. Unlike calls of Spark it is signal-safe."""
         self._stopping.set()
 
     def reports(self, timeout_seconds: float | None = None) -> Iterator[BatchReport]:
-        """One report per batch that read something.
+        """Yield one report for each batch that read events, until the query ends.
 
         Args:
-            timeout_seconds: the query is stopped after this time; it may run for ever when not given.
+            timeout_seconds: time after which the query is stopped; no limit when not given.
 
         Raises:
-            TimeoutError: the time is over.
+            TimeoutError: the query was stopped after `timeout_seconds`.
             StreamingQueryException: the query failed.
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         ended = False
         while not ended:
-            # Progress of the last batch may come after the query has ended, so it is read once more.
+            # Spark may report the last batch after the query has ended, so its progress is read once more.
             ended = self._ended()
             if self._stopping.is_set() and not ended:
                 self._before_stop()
@@ -176,11 +176,11 @@ class StreamWatcher:
                 raise TimeoutError(f"the stream did not end within {timeout_seconds:.0f} s and was stopped")
 
     def _ended(self) -> bool:
-        """Wait a second at most for the query to end."""
+        """Wait up to a second for the query to end; True if it has ended."""
         try:
             return bool(self._query.awaitTermination(1))
         except StreamingQueryException:
-            # A batch that is cancelled by the stop fails; Spark runs it again when the query is started again.
+            # A batch that the stop cancels fails; the next start of the query runs it again.
             if self._stopping.is_set():
                 return True
             raise
@@ -221,9 +221,9 @@ class StreamWatcher:
             return None
 
     def _commit_of(self, batch_id: int, timeline: Timeline) -> _Commit | None:
-        """The commit of a batch: the first to be completed whose ledger has it, as later ones carry the ledger on.
+        """Find the commit of a batch: the first completed one whose ledger has it. Later commits carry the ledger on.
 
-        A compaction that took long was requested before batches whose ledger it has.
+        Commits are ordered by completion time, as a long compaction has a later ledger than its requested time shows.
         """
         found = None
         for instant in sorted(timeline.completed_writes, key=lambda write: write.completed or "", reverse=True):
@@ -237,7 +237,7 @@ class StreamWatcher:
         return found
 
     def _ledger_of(self, instant: Instant, timeline: Timeline) -> LastBatch | None:
-        """The query's last batch as of a commit; None in those of other programs and before its first one."""
+        """Read the query's last batch from the ledger of a commit; None when the ledger does not have the query."""
         if instant not in self._ledgers:
             text = timeline.read_commit(instant).extra.get(LEDGER_KEY)
             ledger = WriterLedger() if text is None else WriterLedger.decode(text, instant.path)
@@ -251,5 +251,5 @@ class StreamWatcher:
 
 
 def _epoch_ms(moment: str) -> int:
-    """Milliseconds since the epoch of the time at which Spark began a batch, ``2026-01-02T03:04:05.678Z``."""
+    """Convert the time at which Spark began a batch, ``2026-01-02T03:04:05.678Z``, to epoch milliseconds."""
     return int(datetime.fromisoformat(moment).timestamp() * 1000)

@@ -1,8 +1,8 @@
-"""Texts and numbers of a JSON document → values of a table's columns, as Spark column expressions.
+"""Convert values of a JSON document to the types of a table's columns, as Spark column expressions.
 
-JSON knows fewer types than a table, so each column is first read as its *raw* type (a text, for
-most) and then converted. A raw value that is present and converts to null is a value of the wrong
-type; `typed` never rounds, truncates or guesses to avoid that.
+*Raw type*: the type as which a column is read from JSON, string for most. *Raw value*: a value of that type, which
+`typed` then converts without rounding, truncating or guessing. A raw value that is present and converts to null has
+the wrong type.
 
 ======================  ==========================================================================
 column type             accepted
@@ -50,11 +50,11 @@ _FIRST_DAY, _LAST_DAY = _FIRST_SECOND // 86_400, _LAST_SECOND // 86_400
 
 
 class TimeUnit(StrEnum):
-    """Unit of a timestamp that is a whole number.
+    """Names the unit of a timestamp that is a whole number.
 
-    It is known in two ways: the column's comment in the schema names it (``updated_at TIMESTAMP
-    COMMENT 'micros'``), or the event carries Debezium's or Kafka Connect's schema. Without either
-    a whole number is refused, since milliseconds and microseconds cannot be told apart by their size.
+    The unit is given by the column's comment in the schema (``updated_at TIMESTAMP COMMENT 'micros'``) or by the
+    Debezium or Kafka Connect schema of the event. Without either a whole number is a bad value, as milliseconds and
+    microseconds cannot be distinguished by their size.
     """
 
     MILLIS = "millis"
@@ -63,7 +63,7 @@ class TimeUnit(StrEnum):
 
     @property
     def per_second(self) -> int:
-        """Units in a second."""
+        """Number of units in a second."""
         return {TimeUnit.MILLIS: 10**3, TimeUnit.MICROS: 10**6, TimeUnit.NANOS: 10**9}[self]
 
 
@@ -80,14 +80,14 @@ CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
 def raw_type(field: T.StructField) -> T.DataType:
-    """The type as which a column is read from JSON.
+    """Return the raw type of a column.
 
     Raises:
         ConfigError: the column's type cannot be read from JSON without guessing.
     """
     kind = field.dataType
     if isinstance(kind, T.DecimalType):
-        # Every digit right of the point that 38 digits leave room for, so that `typed` sees what rounding would drop.
+        # The largest scale that 38 digits allow, so that `typed` sees the digits that rounding would drop.
         return T.DecimalType(38, 38 - (kind.precision - kind.scale))
     if isinstance(kind, T.ArrayType | T.MapType | T.StructType):
         _check_nested(field.name, kind)
@@ -114,7 +114,7 @@ def _check_nested(path: str, kind: T.DataType) -> None:
 
 
 def time_unit(field: T.StructField) -> TimeUnit | None:
-    """The unit that a column's comment names; None without a comment, or when the column is no TIMESTAMP.
+    """Return the unit that a column's comment names; None without a comment, or when the column is no TIMESTAMP.
 
     Raises:
         ConfigError: the comment of a TIMESTAMP column is none of the units.
@@ -132,19 +132,19 @@ def time_unit(field: T.StructField) -> TimeUnit | None:
 
 
 def raw_from_text(text: Column, field: T.StructField) -> Column:
-    """A plain text, such as a message key, as the raw value of a column."""
+    """Convert a plain text, such as a message key, to the raw value of a column."""
     if isinstance(field.dataType, T.DecimalType):
         return F.when(text.rlike(_NUMBER), text).try_cast(raw_type(field))
     return text
 
 
 def typed(raw: Column, field: T.StructField, semantic: Column | None = None) -> Column:
-    """The value of a column, null where the raw value does not fit.
+    """Convert a raw value to the type of its column; null when it does not fit.
 
     Args:
-        raw: the value as `raw_type`.
+        raw: the raw value.
         field: the column.
-        semantic: name of the value's schema where the event carries one (`SEMANTIC_UNITS`).
+        semantic: schema name that the event states for the value (`SEMANTIC_UNITS`); None when events have no schema.
     """
     kind = field.dataType
     if isinstance(kind, _WHOLE_TYPES):

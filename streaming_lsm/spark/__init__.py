@@ -1,1 +1,1 @@
-"""The Spark side: sink, data source, session, Java and jars."""
+"""Integrate the library with Spark: streaming sink, data source, task engine, query listener, session, Java, jars."""

@@ -1,4 +1,8 @@
-"""What the batches so far say about the next one: how many tasks it is worth, and how its rows are best handed over."""
+"""Size the tasks and transfers of the next batch by the sizes of recent batches.
+
+*Task*: a Spark task that writes files. *Transfer*: the rows that Spark hands to a Python worker at a time, one Arrow
+record batch.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,17 @@ _REMEMBERED = 4
 _MAX_ROWS, _FEWEST_ROWS = 4096, 256
 _BUDGET_SHARE = 32
 UNBOUNDED = (1 << 31) - 1
-"""Spark's word for no bound. With any other it adds up the size of all columns after each row, which takes longer than
-writing the row does."""
+"""Value of ``spark.sql.execution.arrow.maxBytesPerBatch`` without a bound. With a bound Spark adds up the sizes of all
+columns after each row, which takes longer than writing the row."""
 
 
 @dataclass(frozen=True)
 class BatchSize:
-    """How large a batch was.
+    """Holds the size of a batch.
 
     Attributes:
-        rows: of the batch.
-        bytes: that they took as Arrow columns.
+        rows: number of rows.
+        bytes: their size as Arrow columns.
     """
 
     rows: int
@@ -35,32 +39,32 @@ class BatchSize:
 
 @dataclass(frozen=True)
 class Transfer:
-    """How much Spark hands to a Python worker at a time: at most so many rows, and about so many bytes."""
+    """Limits one transfer to a Python worker: at most `rows` rows, about `bytes` bytes."""
 
     rows: int
     bytes: int
 
 
 class BatchSizeHistory:
-    """Remembers the last few batches.
+    """Keeps the sizes of the last four batches.
 
-    The next batch may be of any size all the same: too few tasks or too wide rows make it slow, never wrong.
+    A next batch of another size is written correctly too; it is slower with too few tasks or too large transfers.
     """
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
+        """Start without batches."""
         self._seen: deque[BatchSize] = deque(maxlen=_REMEMBERED)
 
     def note(self, size: BatchSize) -> None:
-        """Remember a batch."""
+        """Add the size of a batch that was written."""
         self._seen.append(size)
 
     @contextmanager
     def trusted(self) -> Iterator[None]:
-        """Within the context a batch is written as the last ones suggest; when that fails, they are forgotten.
+        """Clear the history when the batch that is written within the context fails.
 
-        It may have failed for being unlike them: rows that are far wider can end a worker that is handed thousands at
-        a time. Written again by this process, it is taken for one of which nothing is known.
+        Far wider rows than before can exhaust the memory of a worker that gets thousands of them at a time. A retry
+        in this process starts with the limits for unknown batches.
         """
         try:
             yield
@@ -69,21 +73,21 @@ class BatchSizeHistory:
             raise
 
     def tasks(self, most: int) -> int:
-        """How many tasks are to write the next batch: what the largest of the last batches was worth, or `most`."""
+        """Return the number of tasks for the next batch, sized for the largest recent one; `most` without a history."""
         if not self._seen:
             return most
         worth = max(max(-(-size.rows // ROWS_A_TASK), -(-size.bytes // BYTES_A_TASK)) for size in self._seen)
         return max(1, min(most, worth))
 
     def transfer(self, budget: int) -> Transfer:
-        """What Spark is to hand to a Python worker at a time.
+        """Return the limits of a transfer, 1/32 of the memory budget of a task.
 
-        A worker has two or three transfers in memory beside its budget, so that they are to be a small share of it. As
-        a row may be a cell (`CELL_BYTES`), that is so many cells. More rows at a time are hardly faster. Bytes have no
-        bound where the rows so far keep far below it.
+        A worker holds two or three transfers in addition to its budget. A row may be a cell of `CELL_BYTES` bytes,
+        which limits the number of rows; more than 4,096 rows at a time are hardly faster. Bytes are unbounded when
+        transfers of recent batches stayed within the share.
 
         Args:
-            budget: of a task, `lsm.write.buffer.bytes`.
+            budget: bytes of a task, ``lsm.write.buffer.bytes``.
         """
         share = budget // _BUDGET_SHARE
         transfer = Transfer(max(_FEWEST_ROWS, min(_MAX_ROWS, share // CELL_BYTES)), share)

@@ -1,4 +1,10 @@
-"""One micro-batch through Spark's executors, as one action."""
+"""Write one micro-batch on Spark's executors, as one Spark action.
+
+*Sender task*: reads rows of the batch, computes keys and buckets, sorts, and cuts them by writer task. *Writer task*:
+receives the rows of its file groups and writes their files. *Cell*: a row of Spark's shuffle that holds a piece of a
+compressed Arrow message (`write/shuffle/exchange.py`). A batch for a single task is read and written by that task,
+without a shuffle.
+"""
 
 from __future__ import annotations
 
@@ -36,20 +42,21 @@ T = TypeVar("T")
 
 _TRANSFER = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch")
 _OWN_ERROR = re.compile(r"streaming_lsm\.errors\.(\w+): (.*?)(?=\n\n|\nDuring handling|\n\tat |\Z)", re.DOTALL)
-# Above the position of a row in its partition, as in Spark's monotonically_increasing_id.
+# Bits below it number the rows of a partition, as in Spark's monotonically_increasing_id.
 _PARTITION_BIT = 33
-# So few are sent to every task; more are sent to the task that writes them, which takes a stage one more partition.
+# Up to so many file groups travel in the closure of every task. More go through the shuffle to the task that writes
+# them, which costs one more partition.
 _CARRIED_GROUPS = 1024
 
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What became of a batch on the executors.
+    """Holds the files and numbers that the tasks of a batch returned.
 
     Attributes:
-        written: files, and numbers of the tasks that wrote them.
-        sent: numbers of the tasks that read the batch, where those were others.
-        size: of the batch.
+        written: files, and numbers of the writer tasks.
+        sent: numbers of the sender tasks; zeros for a batch without a shuffle.
+        size: rows and bytes of the batch.
     """
 
     written: WriteResult
@@ -58,7 +65,7 @@ class BatchResult:
 
     @staticmethod
     def joined(parts: Iterable[tuple[WriteResult, list[SenderReport], int]]) -> BatchResult:
-        """From what each task returned: what it wrote, the reports of senders, bytes of rows that it read itself."""
+        """Join the results of tasks: files written, reports of sender tasks, bytes read by a task without a shuffle."""
         found = list(parts)
         written = WriteResult.joined(part for part, _, _ in found)
         reports = [report for _, reports, _ in found for report in reports]
@@ -69,7 +76,7 @@ class BatchResult:
 
     @property
     def numbers(self) -> TaskNumbers:
-        """Both kinds of tasks together; `sort_ms` and `write_ms` are those of the tasks that write."""
+        """Add up the numbers of sender and writer tasks; `sort_ms` and `write_ms` are those of the writer tasks."""
         numbers, sent = self.written.numbers, self.sent
         dropped = sent.rows_in - numbers.rows_in if sent.rows_in else 0
         return replace(
@@ -83,18 +90,18 @@ class BatchResult:
 def write_batch(
     batch: DataFrame, table: LsmTable, plan: WritePlan, pace: BatchSizeHistory | None = None
 ) -> BatchResult:
-    """Send every row to the task that writes its bucket, and write.
+    """Write the rows of a batch, each by the task that writes its file group.
 
-    Whole rows go to Python once, sorted runs of them through the shuffle. A batch for one task has no shuffle.
+    Rows go to Python once and through the shuffle as sorted runs. A batch for one task has no shuffle.
 
     Args:
         batch: the rows.
         table: the table.
-        plan: of the batch.
-        pace: what the batches before were like; it is told of this one, and forgets them all when this one fails.
+        plan: the write plan of the batch.
+        pace: sizes of recent batches; this batch is added when it succeeds, all are cleared when it fails.
 
     Raises:
-        LsmError: as the task that failed raised it.
+        LsmError: the error that the failed task raised.
     """
     known, begun = pace or BatchSizeHistory(), perf_counter()
     tasks = _tasks(batch, table, known)
@@ -140,16 +147,16 @@ def _two_stages(batch: DataFrame, plan: WritePlan, tasks: int) -> DataFrame:
     sent = batch.mapInArrow(send, from_arrow_schema(CELLS))
     if writing.groups_follow:
         groups = pa.Table.from_batches(group_cells(plan, tasks), CELLS)
-        # One partition keeps the cells of a message in order; it comes last, so that the senders keep their numbers.
+        # One partition keeps the cells of a message in order. It comes last, so that senders keep their partition ids.
         sent = sent.union(batch.sparkSession.createDataFrame(groups).coalesce(1))
     return sent.repartitionById(tasks, TASK).mapInArrow(write, "written binary")
 
 
 class _IncomingBatches:
-    """Batches from Spark in the table's types, with the position of each row where that orders them.
+    """Casts the batches of a Spark partition to the table's types, and adds row positions where they order the rows.
 
     Attributes:
-        bytes: of all batches so far.
+        bytes: size of the batches read so far.
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch], plan: WritePlan, partition: int) -> None:
@@ -170,7 +177,7 @@ class _IncomingBatches:
 
 
 def _token() -> WriteToken:
-    """The task attempt that runs here."""
+    """Return the write token of the running task attempt."""
     freeze_gc()
     task = TaskContext.get()
     assert task is not None
@@ -183,10 +190,10 @@ def _report(result: object) -> pa.RecordBatch:
 
 @cache
 def freeze_gc() -> None:
-    """Take what is there by now, the imported modules above all, out of the garbage collector's sight.
+    """Exclude the objects that exist now, mostly imported modules, from garbage collection.
 
-    Spark's workers run a full collection after every task. With pyarrow and pandas loaded that takes 25 ms, which is
-    more than a small batch does otherwise.
+    Spark's workers run a full collection after every task. With pyarrow and pandas loaded it takes 25 ms, longer than
+    the work of a small batch.
     """
     gc.collect()
     gc.freeze()
@@ -194,7 +201,7 @@ def freeze_gc() -> None:
 
 @contextmanager
 def _transfer(spark: SparkSession, transfer: Transfer) -> Iterator[None]:
-    """Within the context rows go to Python in such pieces."""
+    """Set the size of Spark's transfers to Python workers within the context."""
     before = [spark.conf.get(key) for key in _TRANSFER]
     try:
         for key, value in zip(_TRANSFER, (transfer.rows, transfer.bytes), strict=True):
@@ -208,7 +215,7 @@ def _transfer(spark: SparkSession, transfer: Transfer) -> Iterator[None]:
 
 @contextmanager
 def unwrapped_errors() -> Iterator[None]:
-    """Raise an error of ours that a task raised as itself; Spark hands it over as text in the middle of its own."""
+    """Raise an `LsmError` of a task as that class. Spark passes it on as text inside an exception of its own."""
     try:
         yield
     except PySparkException as error:

@@ -1,4 +1,4 @@
-"""``spark.read.format("streaming_lsm")``: snapshots as Spark DataFrames, one task per file slice."""
+"""Read tables as Spark DataFrames by ``spark.read.format("streaming_lsm")``, with one task for each file slice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORMAT = "streaming_lsm"
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read.format("streaming_lsm")`` known to a session; call it once after starting Spark."""
+    """Register the data source ``streaming_lsm`` with a session; call it once after starting Spark."""
     spark.dataSource.register(LsmDataSource)
 
 
@@ -44,7 +44,9 @@ class LsmDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         scan = self._scan()
         if schema != from_arrow_schema(scan.schema):
-            raise ConfigError("a schema cannot be given to spark.read, the table has its own; select and cast instead")
+            raise ConfigError(
+                "spark.read.schema(…) differs from the table's schema: leave it out, and select and cast instead"
+            )
         return LsmReader(scan)
 
     def _scan(self) -> Scan:
@@ -56,16 +58,16 @@ class LsmDataSource(DataSource):
 
 @dataclass
 class SlicePartition(InputPartition):
-    """The input of one task."""
+    """Holds the file slice that one task reads."""
 
     file_slice: FileSlice
 
 
 class LsmReader(DataSourceReader):
-    """Plans on the driver which slices there are, and reads one on an executor."""
+    """Lists the file slices on the driver, and reads one of them in each task."""
 
     def __init__(self, scan: Scan) -> None:
-        """Read what `scan` describes."""
+        """Take the scan to run."""
         self._scan = scan
 
     @names_failures
@@ -74,6 +76,6 @@ class LsmReader(DataSourceReader):
         return [SlicePartition(file_slice) for file_slice in self._scan.slices]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, SlicePartition):  # Spark makes one of its own where there is no slice
+        if isinstance(partition, SlicePartition):  # without slices Spark passes an empty InputPartition
             with named_failures():
                 yield from self._scan.read_slice(partition.file_slice)

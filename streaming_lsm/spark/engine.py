@@ -1,4 +1,4 @@
-"""Independent tasks, such as the operations of a compaction, on Spark's executors."""
+"""Run independent tasks, such as the operations of a compaction, on Spark's executors."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _TASKS_A_CORE = 4
-"""Enough for tasks of unlike size to end at about the same time; each costs Spark some milliseconds."""
+"""Spark tasks for each core. Several even out items of different size; each costs some milliseconds."""
 
 
 @dataclass(frozen=True)
 class SparkEngine:
-    """Runs tasks on executors; has the methods of `streaming_lsm.engine.LocalEngine`.
+    """Runs tasks on executors; implements `streaming_lsm.services.context.Engine`.
 
     Attributes:
-        spark: the session whose executors work.
+        spark: the session that runs the tasks.
     """
 
     spark: SparkSession
 
     @property
     def width(self) -> int:
-        """How many tasks run at a time."""
+        """Number of tasks that run at a time."""
         return int(self.spark.sparkContext.defaultParallelism)
 
     def map(self, task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Results in the order of `items`, once all are there; task, items and results travel pickled.
+        """Run `task` on each item and return the results in the order of `items`, after all tasks have ended.
+
+        Task, items and results are pickled.
 
         Raises:
-            LsmError: as the task that failed raised it.
+            LsmError: the error that the failed task raised.
         """
         numbered = list(enumerate(items))
         if not numbered:

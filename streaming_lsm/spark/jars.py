@@ -1,8 +1,8 @@
-"""Fetching exact lists of jars from Maven Central with the Ivy that PySpark carries.
+"""Fetch lists of jars from Maven Central with the Ivy that PySpark contains.
 
-A list names every jar, so nothing is resolved transitively: what is fetched today is what was
-tested. ``spark.jars.packages`` is not used, because it adds dependencies of its own choice and
-costs seconds in every session.
+*Jar list*: a text file that names every jar by its Maven coordinate, so that the tested versions are fetched and
+nothing is resolved transitively. ``spark.jars.packages`` is not used: it resolves dependencies by itself and costs
+seconds in every session.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MODULE = """<ivy-module version="2.0">
 
 @dataclass(frozen=True, slots=True)
 class Coordinate:
-    """One jar on Maven Central."""
+    """Identifies a jar on Maven Central by group, artifact and version."""
 
     group: str
     artifact: str
@@ -59,10 +59,10 @@ class Coordinate:
 
 
 def parse_jar_list(text: str, source: str) -> tuple[Coordinate, ...]:
-    """Coordinates of a jar list: one ``group:artifact:version`` a line, ``#`` begins a comment.
+    """Parse a jar list: one ``group:artifact:version`` a line, ``#`` begins a comment.
 
     Raises:
-        ConfigError: a line is no coordinate, or two lines name the same file; `source` is named.
+        ConfigError: a line is no coordinate, or two lines give the same file name; the message names `source`.
     """
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     for line in filter(None, lines):
@@ -83,19 +83,19 @@ def resolve_jars(
     environment: Mapping[str, str] | None = None,
     timeout_seconds: float = 300,
 ) -> list[Path]:
-    """Paths of the jars, fetched into the cache when they are not there yet.
+    """Return the paths of jars in the cache, and fetch them into it if they are missing.
 
-    The cache is ``<cache folder>/jars/<hash of the list>``; a list that is there costs no process.
-    Several processes may resolve the same list at once.
+    The cache folder of a list is ``<cache folder>/jars/<hash of the list>``. Several processes may resolve the same
+    list at the same time.
 
     Args:
-        jars: what to fetch, exactly.
-        java: runs Ivy; found when not given.
-        environment: for the cache folder and the child process; the process's own when not given.
-        timeout_seconds: for the download as a whole.
+        jars: the jars, without their dependencies.
+        java: the Java that runs Ivy; `find_java` when not given.
+        environment: variables for the cache folder and the child process; those of the process when not given.
+        timeout_seconds: limit for the whole download.
 
     Raises:
-        ConfigError: a jar cannot be fetched; the message has Ivy's reason.
+        ConfigError: a jar cannot be fetched; the message contains Ivy's reason.
     """
     variables = dict(os.environ if environment is None else environment)
     listed = "\n".join(sorted(map(str, jars)))
@@ -131,7 +131,7 @@ def _fetch(
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise ConfigError(
-            f"fetching {len(jars)} jars took longer than {timeout_seconds:.0f} s: look at the network"
+            f"fetching {len(jars)} jars took longer than {timeout_seconds:.0f} s: check the network and try again"
         ) from None
     missing = _missing(scratch / "lib", jars)
     if done.returncode or missing:
@@ -144,7 +144,7 @@ def _fetch(
 
 
 def _reason(output: str) -> str:
-    """The line of Ivy's output that says the most: an error of the server, else the last line."""
+    """Return the line of Ivy's output that names the cause: a server error, an exception, or else the last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip(" \t:")]
     for sign in ("Server access error", "Exception", "not found"):
         told = [line for line in lines if sign in line]
@@ -168,16 +168,16 @@ def _publish(fetched: Path, folder: Path, jars: Sequence[Coordinate]) -> None:
     try:
         fetched.rename(folder)
     except OSError:
-        # Another process was faster with the same list.
+        # Another process has published the same list in the meantime.
         if _missing(folder, jars):
             raise
 
 
 def ivy_jar() -> Path:
-    """The Ivy jar inside the installed PySpark.
+    """Return the path of the Ivy jar in the installed PySpark.
 
     Raises:
-        ConfigError: PySpark is not installed, or carries none.
+        ConfigError: PySpark is not installed, or has no Ivy jar.
     """
     spark = find_spec("pyspark")
     if spark is None or spark.origin is None:

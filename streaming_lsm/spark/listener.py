@@ -1,4 +1,4 @@
-"""The numbers of each batch beside Spark's own progress."""
+"""Report the numbers of each batch together with Spark's query progress."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from streaming_lsm.write.numbers import BatchNumbers
 
 @dataclass(frozen=True)
 class BatchProgress:
-    """One batch as Spark and the sink saw it.
+    """Holds the progress of one batch as Spark and the sink report it.
 
     Attributes:
-        batch_id: its number.
-        numbers: the sink's; None when the batch was committed before, or had nothing to write.
-        behind: events that are in the source and were not read yet (Kafka's lag, summed over partitions); None when
-            the source does not say.
-        trigger_ms: the whole batch, as Spark timed it.
-        spark: all that Spark reports, as in ``StreamingQuery.lastProgress``.
+        batch_id: Spark's number of the batch.
+        numbers: counts and times of the sink; None when the batch was committed before, or had no rows.
+        behind: events in the source that were not read yet (Kafka's lag, summed over partitions); None when the
+            source reports no offsets.
+        trigger_ms: duration of the whole trigger, measured by Spark.
+        spark: Spark's report, as in ``StreamingQuery.lastProgress``.
     """
 
     batch_id: int
@@ -49,14 +49,14 @@ class LsmListener(StreamingQueryListener):
         """Listen to the session's queries.
 
         Args:
-            sink: whose numbers are reported.
-            report: called for each batch, on a thread of Spark's.
-            query_id: the sink's query, needed where the session runs several.
+            sink: the sink that counts and times the batches.
+            report: called after each batch, on a listener thread of Spark.
+            query_id: id of the sink's query; needed when the session runs several queries.
         """
         self._sink, self._report, self._query_id = sink, report, query_id
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing to report yet."""
+        """Ignore the start of a query."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Report a batch."""
@@ -67,17 +67,20 @@ class LsmListener(StreamingQueryListener):
             self._report(BatchProgress(batch_id, self._sink.numbers(batch_id), events_behind(progress), took, progress))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing came; nothing to report."""
+        """Ignore a trigger without new events."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Nothing to report any more."""
+        """Ignore the end of a query."""
 
 
 def events_behind(progress: Mapping[str, Any]) -> int | None:
-    """Events that are in the topics and were not read yet, summed over partitions.
+    """Return the number of events that the query has not read yet, summed over topics and partitions.
 
     Args:
-        progress: of a batch, as Spark reports it.
+        progress: Spark's report of a batch.
+
+    Returns:
+        None when the source reports no Kafka offsets.
     """
     sources = progress.get("sources")
     if not isinstance(sources, list) or not sources:
@@ -87,7 +90,7 @@ def events_behind(progress: Mapping[str, Any]) -> int | None:
 
 
 def _total(offsets: object) -> int | None:
-    """Sum of Kafka's offsets by topic and partition; None where these are something else."""
+    """Add up Kafka's offsets by topic and partition; None when `offsets` has another shape."""
     if isinstance(offsets, str):
         offsets = json.loads(offsets)
     if not isinstance(offsets, dict) or not all(isinstance(partitions, dict) for partitions in offsets.values()):

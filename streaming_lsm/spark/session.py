@@ -1,4 +1,4 @@
-"""A local Spark session with the settings this package is tested with."""
+"""Start a local Spark session with the settings that this package is tested with."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ DEFAULTS: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Over TCP each Python task of a small batch waits some 40 ms for an acknowledgement that is held back.
+    # Over TCP each Python task of a small batch waits about 40 ms for a delayed acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.adaptive.enabled": "false",
     "spark.log.level": "WARN",
 }
-"""Settings of `local_session`. Adaptive execution is off, as it would merge the tasks of small batches and
-adds a planning step to each; streaming queries run without it anyway."""
+"""Settings of `local_session`. Adaptive execution is off: it would merge the tasks of small batches and add a planning
+step to each. Streaming queries run without it in any case."""
 
 
 def local_session(
@@ -39,7 +39,7 @@ def local_session(
     jars: Sequence[Path] = (),
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The session of this process, started when there is none yet.
+    """Return the Spark session of this process, and start it if there is none.
 
     Environment variables that Spark's launcher and its Python workers read are set in this process:
     ``JAVA_HOME`` (see `find_java`), ``PYSPARK_PYTHON`` (this interpreter) and ``SPARK_LOCAL_IP``.
@@ -51,7 +51,7 @@ def local_session(
         settings: override `DEFAULTS`.
 
     Returns:
-        The session. When one is already running its static settings, the jars included, stay as they are.
+        The session. An existing session keeps its static settings, including its jars.
 
     Raises:
         ConfigError: no suitable Java.
@@ -66,7 +66,7 @@ def local_session(
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Hold Ctrl-C back until Spark's Java process is known: PySpark leaves it behind when its start is interrupted.
+    """Defer Ctrl-C until Spark's Java process has started: an interrupted start of PySpark leaves the process running.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed in the meantime.
@@ -83,7 +83,7 @@ def _interrupts_held_back() -> Iterator[None]:
     try:
         yield
     finally:
-        # A new Spark context brings a handler of its own, which stays.
+        # A new Spark context installs its own handler, which is kept.
         if signal.getsignal(signal.SIGINT) is remember:
             signal.signal(signal.SIGINT, previous or signal.default_int_handler)
     if pressed:
@@ -93,7 +93,7 @@ def _interrupts_held_back() -> Iterator[None]:
 def session_settings(
     cores: int = 2, jars: Sequence[Path] = (), settings: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The settings that `local_session` passes on."""
+    """Return the Spark settings of a `local_session`: `DEFAULTS`, cores and jars, overridden by `settings`."""
     chosen = {**DEFAULTS, "spark.master": f"local[{cores}]", "spark.sql.shuffle.partitions": str(cores)}
     if jars:
         chosen["spark.jars"] = ",".join(str(jar) for jar in jars)
@@ -101,12 +101,12 @@ def session_settings(
 
 
 def prepare_environment() -> None:
-    """Set what Spark reads from the environment: Java home, the workers' Python, the address to bind to.
+    """Set the environment variables that Spark reads: Java home, the workers' Python, the address to bind to.
 
     Raises:
         ConfigError: no suitable Java.
     """
     os.environ["JAVA_HOME"] = str(find_java().home)
-    # Workers would otherwise take the first python3 on PATH, which need not be this one.
+    # Without it workers run the first python3 on PATH, which may be another one.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -1,4 +1,9 @@
-"""`LsmSink`: every micro-batch of a Structured Streaming query becomes one deltacommit."""
+"""Write the micro-batches of a Structured Streaming query to a table, each as one deltacommit (`LsmSink`).
+
+*Writer*: a query, identified by its query id or by ``lsm.writer.id``. *Batch identity*: writer and batch id, which are
+stored in the commit; a batch that Spark replays is recognised by it. *Dead letters*: bad events written to a folder of
+the batch instead of the table.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +49,7 @@ class LsmSink:
         *,
         properties: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Describe the sink; nothing is read or written yet.
+        """Resolve the options; nothing is read or written before the first batch.
 
         Args:
             path: the table's folder or ``file://`` URI.
@@ -52,7 +57,7 @@ class LsmSink:
             properties: a Java properties file with options.
 
         Raises:
-            ConfigError: an option is unknown or malformed, or dead letters have nowhere to go.
+            ConfigError: an option is unknown or malformed, or dead letters are asked for without a folder.
         """
         self._path = path
         self._options = resolve(options, properties)
@@ -63,22 +68,22 @@ class LsmSink:
 
     @names_failures
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Write one micro-batch; the whole of it becomes visible, or nothing.
+        """Write one micro-batch atomically: all of its rows become visible, or none.
 
         Raises:
-            LsmError: what is wrong with the batch, the options or the table. The query stops with its
-                checkpoint where it was, and goes on from there when the cause is mended.
+            LsmError: the batch, the options or the table are at fault. The query stops before its checkpoint
+                advances, so that a restart reads the same batch again.
         """
-        # 1. Open the table, see its timeline, roll back what a dead writer left.
+        # 1. Open the table, load its timeline, roll back the writes of dead writers.
         table = self._open(batch)
         identity = self._identity(batch, batch_id)
         table.upgrade_if_asked(_arrow_schema(batch), self._operation)
         with table.transaction(identity) as tx:
-            # 2. Spark replays a batch when it cannot know that it was committed.
+            # 2. Skip a committed batch: Spark replays it when the driver died before the checkpoint was written.
             if tx.already_committed:
                 _report_replay(tx.ledger, identity)
                 return
-            _report_stranger(tx.ledger, identity)
+            _report_new_writer(tx.ledger, identity)
             table.check_batch(_arrow_schema(batch), tx.timeline, self._operation)
             # 3. Begin the deltacommit.
             letters = self._dead_letters_of(identity)
@@ -86,14 +91,14 @@ class LsmSink:
             plan = plan.at(tx.begin(plan.action))
             # 4. Bucket, repartition, sort, dedup and write, in one Spark action.
             done = write_batch(batch, table, plan, self._pace)
-            # 5. Remove what attempts that do not count wrote, and complete: from here on every reader sees the batch.
+            # 5. Delete files of failed and speculative task attempts, and complete the deltacommit.
             table.commit(tx, plan, done.written)
             self._remember(batch_id, table)
-        # 6. Compact and clean where that is due; the batch stands whatever becomes of it.
+        # 6. Run table services that are due; their failures are logged and do not fail the batch.
         table.run_services(SparkEngine(batch.sparkSession))
 
     def numbers(self, batch_id: int) -> BatchNumbers | None:
-        """What one of the last batches counted and timed; None when it was not written, or long ago."""
+        """Return the counts and times of one of the last 100 batches; None when it was not written by this sink."""
         return self._numbers.get(batch_id)
 
     def _remember(self, batch_id: int, table: LsmTable) -> None:
@@ -119,17 +124,18 @@ class LsmSink:
         return pa.schema([field for field in _arrow_schema(batch) if field.name not in hidden])
 
     def _identity(self, batch: DataFrame, batch_id: int) -> BatchIdentity:
-        """Who writes which batch: the query's id survives restarts from the same checkpoint."""
+        """Identify the batch by writer and batch id. The query id stays the same over restarts from one checkpoint."""
         query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         writer = self._options[config.WRITER_ID] or query
         if not writer:
             raise ConfigError(
-                f"outside a streaming query set {config.WRITER_ID.key}, so that a repeated batch id is recognised"
+                f"the batch belongs to no streaming query: set {config.WRITER_ID.key}, by which a repeated batch id "
+                "is recognised"
             )
         return BatchIdentity(writer, batch_id)
 
     def _dead_letters_of(self, identity: BatchIdentity) -> DeadLetters | None:
-        """The batch's own folder, emptied of what an earlier attempt at the batch left."""
+        """Return the batch's dead-letter folder, after deleting the files of an earlier attempt at the batch."""
         if self._dead_letters is None:
             return None
         storage = open_storage(self._dead_letters)
@@ -150,7 +156,7 @@ def _report_replay(ledger: WriterLedger, identity: BatchIdentity) -> None:
     )
 
 
-def _report_stranger(ledger: WriterLedger, identity: BatchIdentity) -> None:
+def _report_new_writer(ledger: WriterLedger, identity: BatchIdentity) -> None:
     if ledger.writers and identity.writer_id not in ledger.writers:
         _LOG.warning(
             "%s writes to this table for the first time, which %s wrote before: if its checkpoint was lost, events "
@@ -163,7 +169,9 @@ def _dead_letter_path(options: Options) -> str | None:
     if options[config.ON_BAD_EVENT] != "dead_letter":
         return None
     if options[config.DEAD_LETTER_PATH] is None:
-        raise ConfigError(f"{config.ON_BAD_EVENT.key}=dead_letter needs {config.DEAD_LETTER_PATH.key}")
+        raise ConfigError(
+            f"{config.ON_BAD_EVENT.key}=dead_letter needs {config.DEAD_LETTER_PATH.key}, a folder for the bad events"
+        )
     return options[config.DEAD_LETTER_PATH]
 
 

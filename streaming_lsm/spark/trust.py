@@ -1,8 +1,8 @@
-"""Find the certificates that this machine trusts, in a form that a bundled Java reads.
+"""Find the machine's trusted certificates as a trust store that a bundled Java reads.
 
-A Java that comes as a Python package has a trust store of its own, which does not know a certificate authority that the
-machine's administrator added. The system's store for Java is taken where there is one; else the system's PEM bundle is
-written as a Java key store (JKS), which any Java reads.
+The Java of a Python package has a trust store of its own, without certificate authorities that an administrator added
+to the machine. The system's trust store for Java is used if it exists; otherwise the system's PEM bundle is converted
+to a Java key store (JKS), which every Java reads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BUNDLES = (
 _BUNDLE_VARIABLE = "SSL_CERT_FILE"
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", re.DOTALL)
 _MAGIC, _VERSION, _TRUSTED_CERTIFICATE = 0xFEEDFEED, 2, 2
-# The password that every Java store of certificates has. It guards nothing: the content is public.
+# Default password of Java trust stores; their content is public.
 _PASSWORD = "changeit"
 
 
@@ -39,13 +39,13 @@ def system_trust_store(
     java_stores: Sequence[str] = JAVA_STORES,
     bundles: Sequence[str] = _BUNDLES,
 ) -> Path | None:
-    """Return a Java trust store with the certificates of this machine; None when it has none.
+    """Return a Java trust store with the certificates of this machine; None when no certificates are found.
 
     Args:
-        variables: the environment; ``SSL_CERT_FILE`` names a bundle before those of the system.
-        cache: folder for a store that is made from a bundle, by the hash of its content.
-        java_stores: where systems keep a store for Java.
-        bundles: where systems keep a PEM bundle.
+        variables: the environment; a bundle named by ``SSL_CERT_FILE`` comes before those of the system.
+        cache: folder for a store that is converted from a bundle, named by the hash of its content.
+        java_stores: paths of system trust stores for Java, tried in order.
+        bundles: paths of system PEM bundles, tried in order.
     """
     named = variables.get(_BUNDLE_VARIABLE)
     for store in java_stores if not named else ():
@@ -59,7 +59,7 @@ def system_trust_store(
 
 
 def _certificates(bundle: Path) -> list[bytes]:
-    """The certificates of a PEM file, as DER; none when it cannot be read."""
+    """Read the certificates of a PEM file, as DER; an empty list when it cannot be read."""
     try:
         return [base64.b64decode(text) for text in _CERTIFICATE.findall(bundle.read_bytes())]
     except (OSError, ValueError):
@@ -79,8 +79,8 @@ def _stored(content: bytes, cache: Path) -> Path:
 def key_store(certificates: Sequence[bytes]) -> bytes:
     """Encode trusted certificates (DER) as a Java key store of version 2.
 
-    Layout, big-endian: magic, version, count; for each its tag, alias, time, type, length and bytes; a SHA-1 digest
-    over the password, a fixed phrase and all before it.
+    Layout, big-endian: magic, version, count; for each certificate its tag, alias, time, type, length and bytes; a
+    SHA-1 digest over the password, a fixed phrase and the preceding bytes.
     """
     entries = [
         struct.pack(">I", _TRUSTED_CERTIFICATE) + _text(f"certificate-{number}") + struct.pack(">q", 0)

@@ -47,7 +47,7 @@ def test_schedule_only_leaves_a_plan_that_the_next_call_runs(
     (waiting,) = pending_compactions(table.timeline)
     assert said == f"scheduled {waiting.file_name}\n"
     assert "2 have a pending plan already" in run(capsys, "compact", tmp_path, "--schedule-only")
-    assert run(capsys, "compact", tmp_path, "--dry-run").startswith(f"waits to be run: {waiting.file_name}\n")
+    assert run(capsys, "compact", tmp_path, "--dry-run").startswith(f"planned: {waiting.file_name}\n")
     assert run(capsys, "compact", tmp_path).startswith(waiting.requested)
     assert_sound(table, model)
 
@@ -83,7 +83,7 @@ def test_the_timeline_shows_what_services_did(tmp_path: Path, capsys: pytest.Cap
 
 def test_options_that_are_no_options_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     grown(tmp_path)
-    assert "'seven' is no KEY=VALUE" in run(capsys, "clean", tmp_path, "-o", "seven", code=2)
+    assert "option 'seven' has no value: write KEY=VALUE" in run(capsys, "clean", tmp_path, "-o", "seven", code=2)
     wrong = run(capsys, "compact", tmp_path, "-o", "hoodie.compaction.strategy=Fastest", code=2)
     assert "LogFileSizeBasedCompactionStrategy" in wrong
 

@@ -25,11 +25,11 @@ def test_every_broker_that_does_not_answer_is_named_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("localhost", "'localhost' is not host:port"),
-        ("localhost:", "'localhost:' is not host:port"),
-        ("localhost:kafka", "'localhost:kafka' is not host:port"),
-        ("localhost:99999", "'localhost:99999' is not host:port"),
-        (":9092", "':9092' is not host:port"),
+        ("localhost", "'localhost' is not an address: write host:port"),
+        ("localhost:", "'localhost:' is not an address: write host:port"),
+        ("localhost:kafka", "'localhost:kafka' is not an address: write host:port"),
+        ("localhost:99999", "'localhost:99999' is not an address: write host:port"),
+        (":9092", "':9092' is not an address: write host:port"),
         (" , ", "no address is given"),
     ],
 )
