@@ -117,7 +117,7 @@ class RecordBuffer:
         self.meter.count("sort", ORDER_BYTES * len(events))
         deduplicator = Deduplicator(self._plan, self._intake.shape, events, stay=True)
         for code, block in found.blocks(codes(events), row_sizes(events), self.budget.block):
-            yield deduplicator.deduplicate(self._intake.group(code), block)
+            yield deduplicator.deduplicate(self._intake.groups[code], block)
 
     def _merged(self) -> Iterator[FileGroupChanges]:
         shape = self._intake.shape
@@ -129,7 +129,7 @@ class RecordBuffer:
         for code in sorted({code for run in runs for code in run.codes}):
             for events, found in merged_blocks(runs, code, shape, self.budget.block):
                 self._count_loaded(events)
-                yield Deduplicator(self._plan, shape, events, stay=False).deduplicate(self._intake.group(code), found)
+                yield Deduplicator(self._plan, shape, events, stay=False).deduplicate(self._intake.groups[code], found)
 
     def _spill(self) -> None:
         """Turn what waits into a run on disk; too many runs become one."""

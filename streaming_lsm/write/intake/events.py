@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,16 +11,15 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Column, Flags, Int64s, flags, int64s, pc, strings
 from streaming_lsm.errors import RecordError, SchemaError
-from streaming_lsm.format.table.file_names import BucketId
-from streaming_lsm.keys.bucket import bucket_ids
-from streaming_lsm.keys.dictionaries import codes_of, texts_of
+from streaming_lsm.index.base import FileGroups
+from streaming_lsm.index.bucket import index_of
 from streaming_lsm.schema import RECORD_KEY, fit
 from streaming_lsm.write.intake import control_columns
 from streaming_lsm.write.intake.tombstones import LastEvents, events_before, repeated_tombstones
 from streaming_lsm.write.plan import DELETE, WritePlan
 
 CODE = "_lsm_code"
-"""int64: number of the partition path, times the number of buckets, plus the bucket."""
+"""int64: number of the file group, of those that the task has met."""
 FLAGS = "_lsm_flags"
 """uint8: 1 for a delete of any kind, else 0."""
 ARRIVAL = "_lsm_arrival_"
@@ -103,8 +101,9 @@ class Intake(Protocol):
         """The events of a batch that count."""
         ...
 
-    def group(self, code: int) -> BucketId:
-        """The file group that events are numbered for."""
+    @property
+    def groups(self) -> FileGroups:
+        """The file groups by number."""
         ...
 
 
@@ -120,8 +119,7 @@ class EventIntake:
     def __init__(self, plan: WritePlan) -> None:
         """An intake for one task of `plan`."""
         self._plan = plan
-        self._numbers: dict[str, int] = {}
-        self._paths: list[str] = []
+        self._index = index_of(plan.config)
         self._row_schema = pa.schema([field.with_nullable(True) for field in plan.schema])
         self.shape = EventShape.of(plan)
         self.sorted_runs = False
@@ -142,7 +140,7 @@ class EventIntake:
         rows = self._fit(batch)
         self._check_values(rows, keys, deleted)
         arrival = [pa.array(_arrival(batch, name)) for name in plan.arrival_fields]
-        code = self._codes(batch, keys)
+        code = self._index.locate(keys, plan.keys.partition_paths(batch))
         repeats, self.last_events = repeated_tombstones(batch, keys, deleted & ~tombstone, tombstone, self.last_events)
         values = [rows.column(name) for name in self.shape.schema.names[3 + len(arrival) :]]
         columns: list[pa.Array[Any]] = [keys, pa.array(code), pa.array(deleted.view(np.uint8)), *arrival, *values]
@@ -150,27 +148,9 @@ class EventIntake:
         return events.filter(pa.array(~repeats)) if repeats.any() else events
 
     @property
-    def paths(self) -> Sequence[str]:
-        """The partition paths so far, by number."""
-        return self._paths
-
-    def group(self, code: int) -> BucketId:
-        """The file group that events are numbered for."""
-        number, bucket = divmod(code, self._plan.config.num_buckets)
-        return self._paths[number], bucket
-
-    def _codes(self, batch: pa.RecordBatch, keys: pa.StringArray) -> Int64s:
-        table = self._plan.config
-        paths = self._plan.keys.partition_paths(batch)
-        numbers = np.array([self._number(path) for path in texts_of(paths)], np.int64)
-        buckets = bucket_ids(keys, table.record_key_fields, table.hash_fields, table.num_buckets)
-        return numbers[codes_of(paths)] * table.num_buckets + buckets
-
-    def _number(self, path: str) -> int:
-        if path not in self._numbers:
-            self._numbers[path] = len(self._paths)
-            self._paths.append(path)
-        return self._numbers[path]
+    def groups(self) -> FileGroups:
+        """The file groups of the events so far, by number."""
+        return self._index.groups
 
     def _deleted(self, batch: pa.RecordBatch) -> Flags:
         if self._plan.operation == DELETE:

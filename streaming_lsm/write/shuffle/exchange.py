@@ -13,7 +13,6 @@ the arrival in that order.
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Int64s, gathered, pc, strings
-from streaming_lsm.format.table.file_names import BucketId, WriteToken
-from streaming_lsm.keys.dictionaries import codes_of
+from streaming_lsm.arrow.columns import Int64s, gathered, pc
+from streaming_lsm.format.table.file_names import WriteToken
+from streaming_lsm.index.base import BucketIds, FileGroups
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.buffer.budget import Budget, Meter
 from streaming_lsm.write.buffer.pending_batches import PendingBatches
@@ -59,7 +58,7 @@ CELL_BYTES = 4096
 _MESSAGE_BYTES = 1 << 20
 _DRIVER = -1
 """The driver's number among the tasks that send."""
-_PATHS = b"lsm.paths"
+_GROUPS = b"lsm.groups"
 _SORTED = b"lsm.sorted"
 _SAMPLE = 4096
 _CHECKED_ROWS, _CHECKED_BYTES = 1 << 15, 4 << 20
@@ -146,18 +145,14 @@ class RunSender:
 
     def _by_task(self, code: Int64s, order: Positions | None) -> Iterator[Positions]:
         """Each task's rows in order; in the order in which they came where there is none."""
-        number, bucket = np.divmod(code if order is None else code[order], self._plan.config.num_buckets)
-        task = tasks_of(pa.array(self._intake.paths, pa.string()), number, bucket, self._tasks)
-        for places in positions_by_task(task, self._tasks):
+        task = tasks_of(self._intake.groups.ids, self._tasks)
+        for places in positions_by_task(task[code if order is None else code[order]], self._tasks):
             yield places if order is None else order[places]
 
     def _message(self, events: pa.Table, *, is_sorted: bool) -> pa.Buffer:
-        names = self._intake.paths
-        used = range(len(names)) if len(names) == 1 else np.unique(codes(events) // self._plan.config.num_buckets)
-        told = {
-            _PATHS: json.dumps({str(number): names[number] for number in used}).encode(),
-            _SORTED: b"1" if is_sorted else b"",
-        }
+        used = np.flatnonzero(np.bincount(codes(events))).astype(np.int32)
+        groups = self._intake.groups.ids.take(used)
+        told = {_GROUPS: pickle.dumps((used, groups)), _SORTED: b"1" if is_sorted else b""}
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, events.schema.with_metadata(told), options=_WRITE) as writer:
             writer.write_table(events)
@@ -186,9 +181,7 @@ def group_cells(plan: WritePlan, tasks: int) -> Iterator[pa.RecordBatch]:
     A closure of Spark is the same for all tasks. In a table of many file groups it would carry all of them to each.
     """
     groups = list(plan.file_ids.items())
-    paths = pa.array([path for (path, _), _ in groups], pa.string()).dictionary_encode()
-    bucket = np.array([bucket for (_, bucket), _ in groups], np.int64)
-    task = tasks_of(strings(paths.dictionary), codes_of(paths), bucket, tasks)
+    task = tasks_of(BucketIds.of(plan.file_ids), tasks)
     for each, positions in enumerate(positions_by_task(task, tasks)):
         file_ids = dict(groups[position] for position in positions.tolist())
         bases = {group: plan.bases[group] for group in file_ids if group in plan.bases} if plan.bases else {}
@@ -221,30 +214,24 @@ class RunReceiver:
         sorted_runs: whether all of them came sorted.
         last_events: the last event of each topic partition, as the senders that report here saw it.
         sent: what those senders had to say.
-        groups: the file groups that this task writes, where they do not come with the plan.
+        groups: the file groups of the events, by number.
+        live_groups: the live file groups that this task writes, where they do not come with the plan.
     """
 
     def __init__(self, plan: WritePlan) -> None:
         """A receiver for one task of `plan`."""
-        self._buckets = plan.config.num_buckets
-        self._numbers: dict[str, int] = {}
-        self._paths: list[str] = []
         self._unfinished: dict[int, list[pa.Buffer]] = {}
         self._places: dict[int, int] = {}
         self.shape = EventShape.of(plan)
         self.sorted_runs = True
         self.last_events: LastEvents = {}
         self.sent: list[SenderReport] = []
-        self.groups: LiveGroups | None = None
+        self.groups = FileGroups()
+        self.live_groups: LiveGroups | None = None
 
     def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """`batch`: it was checked where it came from."""
         return batch
-
-    def group(self, code: int) -> BucketId:
-        """The file group that events are numbered for."""
-        number, bucket = divmod(code, self._buckets)
-        return self._paths[number], bucket
 
     def receive(self, cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The events in `cells`.
@@ -286,31 +273,23 @@ class RunReceiver:
         with pa.ipc.open_stream(message, options=_READ) as reader:
             told = reader.schema.metadata
             self.sorted_runs &= bool(told[_SORTED])
-            numbers = {int(number): self._number(path) for number, path in json.loads(told[_PATHS]).items()}
+            used, groups = pickle.loads(told[_GROUPS])
+            numbers = np.zeros(used[-1] + 1, np.int64)
+            numbers[used] = self.groups.add(groups)
             for batch in reader:
                 yield self._renumbered(batch, numbers)
 
     def _hear(self, report: SenderReport | LiveGroups) -> None:
         if isinstance(report, LiveGroups):
-            self.groups = report
+            self.live_groups = report
             return
         self.sent.append(report)
         self.last_events = newest_events(self.last_events, report.last_events)
 
-    def _number(self, path: str) -> int:
-        if path not in self._numbers:
-            self._numbers[path] = len(self._paths)
-            self._paths.append(path)
-        return self._numbers[path]
-
-    def _renumbered(self, batch: pa.RecordBatch, numbers: dict[int, int]) -> pa.RecordBatch:
-        """`batch` with this task's numbers of the partition paths instead of the sender's."""
+    def _renumbered(self, batch: pa.RecordBatch, numbers: Int64s) -> pa.RecordBatch:
+        """Replace the sender's numbers of file groups by those of this task."""
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        if any(old != new for old, new in numbers.items()):
-            table = np.zeros(max(numbers) + 1, np.int64)
-            table[list(numbers)] = list(numbers.values())
-            number, bucket = np.divmod(codes(batch), self._buckets)
-            columns[CODE] = pa.array(table[number] * self._buckets + bucket)
+        columns[CODE] = pa.array(numbers[codes(batch)])
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=self.shape.schema)
 
 
@@ -345,8 +324,8 @@ def write_received(
     spent = perf_counter() - begun - received.seconds
     collected = CollectedRows(buffer, DeadLetterBox(plan, token), received.seconds, spent)
     if plan.groups_follow:
-        if receiver.groups is None:  # every bucket would get a second file group
+        if receiver.live_groups is None:  # every bucket would get a second file group
             buffer.close()
             raise RuntimeError("the file groups of a task were lost on the way to it: run the batch again")
-        plan = plan.with_groups(receiver.groups)
+        plan = plan.with_groups(receiver.live_groups)
     return write_collected(plan, collected, token), receiver.sent

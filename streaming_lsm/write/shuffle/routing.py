@@ -5,34 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_lsm.arrow.columns import Flags, Int64s, flags, strings
-from streaming_lsm.keys.bucket import bucket_ids, java_string_hash
-from streaming_lsm.keys.dictionaries import codes_of
+from streaming_lsm.arrow.columns import Flags, Int64s, flags
+from streaming_lsm.index.base import BucketIds, Index
+from streaming_lsm.keys.bucket import java_string_hash
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.write.intake import control_columns
 
 
 @dataclass(frozen=True)
 class Router:
-    """Assigns rows to tasks by partition path and bucket.
+    """Assigns rows to tasks by file group.
 
     Attributes:
         keys: record key and partition path of a row.
-        record_key_fields, hash_fields, num_buckets: the bucket index (docs/format/07-index-and-metadata.md).
+        index: finds the file group of a row.
         tasks: how many tasks share the batch.
     """
 
     keys: KeyGenerator
-    record_key_fields: tuple[str, ...]
-    hash_fields: tuple[str, ...]
-    num_buckets: int
+    index: Index
     tasks: int
 
     def route(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
@@ -54,10 +51,8 @@ class Router:
         return tasks
 
     def _route_keyed(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
-        keys = self.keys.record_keys(batch)
-        buckets = bucket_ids(keys, self.record_key_fields, self.hash_fields, self.num_buckets)
-        partitions = self.keys.partition_paths(batch)
-        return tasks_of(strings(partitions.dictionary), codes_of(partitions), buckets, self.tasks)
+        located = self.index.locate(self.keys.record_keys(batch), self.keys.partition_paths(batch))
+        return tasks_of(self.index.groups.ids, self.tasks)[located]
 
 
 def positions_by_task(numbers: npt.NDArray[np.int32], tasks: int) -> Iterator[Int64s]:
@@ -72,10 +67,8 @@ def positions_by_task(numbers: npt.NDArray[np.int32], tasks: int) -> Iterator[In
         yield order[first:last]
 
 
-def tasks_of(
-    paths: pa.StringArray, number: npt.NDArray[np.integer[Any]], bucket: npt.NDArray[np.integer[Any]], tasks: int
-) -> npt.NDArray[np.int32]:
-    """Which of `tasks` writes the file groups that `number`, of the partition path in `paths`, and `bucket` name."""
-    spread = java_string_hash(paths).astype(np.int64)
-    task: npt.NDArray[np.int32] = ((spread[number] + bucket) % tasks).astype(np.int32)
+def tasks_of(groups: BucketIds, tasks: int) -> npt.NDArray[np.int32]:
+    """Choose which of `tasks` writes each of `groups`, int32 (groups,). Partition path and bucket alone decide."""
+    spread = java_string_hash(pa.array(groups.partitions, pa.string())).astype(np.int64)
+    task: npt.NDArray[np.int32] = ((spread[groups.partition] + groups.bucket) % tasks).astype(np.int32)
     return task
