@@ -33,6 +33,7 @@ from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import BatchIdentity
+from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.intake.control_columns import check_columns
 from streaming_lsm.write.intake.tombstones import has_sources, open_deletes
@@ -236,12 +237,13 @@ class LsmTable(ReadableTable):
         still_open = open_deletes(plan.open_deletes, written.last_events)
         schema = to_avro(plan.schema, self.config.name)
         numbers = BatchNumbers.of(written.numbers, written.stats, self._groups.most_logs_with(written.stats))
-        tx.reconcile(written.stats)
         extra = {
             NUMBERS_KEY: numbers.encode(),
             **recorded_files(tx.timeline, self._groups.state_with(written.stats)),
         }
-        completed = tx.complete(written.stats, plan.operation.upper(), schema, extra, open_deletes=still_open)
+        outcome = Outcome(written.stats, plan.operation.upper(), schema, extra=extra, open_deletes=still_open)
+        tx.reconcile(outcome)
+        completed = tx.complete(outcome)
         self._committed = tx.timeline.with_completed(completed)
         self.last_numbers = replace(numbers, commit_ms=round(1000 * (perf_counter() - begun)))
         _LOG.info("%s of %s: %s", completed.requested, self.config.name, self.last_numbers.line())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 
@@ -17,7 +17,6 @@ from streaming_lsm.config import (
     Options,
 )
 from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
-from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.lock.heartbeat import Heartbeat, create_heartbeat, delete_heartbeat
 from streaming_lsm.lock.lock import TableLock
@@ -33,6 +32,7 @@ from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedger
 from streaming_lsm.txn.decision import decision_path, delete_decisions, open_run, publish, undo, undo_run
 from streaming_lsm.txn.metadata_hook import OpenMetadata
+from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.planned_actions import delete_uncommitted_files, revert_to_requested
 from streaming_lsm.txn.recovery import recover, refuse_concurrent_writers, settle_pending
 from streaming_lsm.txn.rollback import roll_back
@@ -50,8 +50,9 @@ class Transaction:
                 return
             instant = transaction.begin()
             stats = ...                     # executors: create_marker, write, check_still_inflight
-            transaction.reconcile(stats)
-            transaction.complete(stats, "UPSERT", schema)
+            outcome = Outcome(stats, "UPSERT", schema)
+            transaction.reconcile(outcome)
+            transaction.complete(outcome)
 
     Entering takes the lock and undoes what dead writers left. Leaving without `complete` rolls the write back.
 
@@ -248,8 +249,8 @@ class Transaction:
         """
         delete_files(self._storage, self._lock, paths)
 
-    def reconcile(self, stats: Sequence[WriteStat]) -> None:
-        """Make the instant's files those of `stats` and no others; tasks that still run are shut out.
+    def reconcile(self, outcome: Outcome) -> None:
+        """Make the instant's files those of `outcome` and no others; tasks that still run are shut out.
 
         Files of failed, repeated or speculative attempts have a marker but no stat, and are deleted.
 
@@ -257,45 +258,29 @@ class Transaction:
             Fenced: another writer took the lock, and may run the same compaction; none of its files was deleted.
         """
         instant = self._running()
-        listed = _paths(stats)
+        listed = outcome.paths
         self._lock.verify()
         delete_heartbeat(self._storage, instant.requested, self._lock.owner)
         delete_uncommitted_files(self._storage, self._lock, instant, listed)
         self._reconciled = listed
 
-    def complete(
-        self,
-        stats: Sequence[WriteStat],
-        operation_type: str,
-        schema_json: str,
-        extra: Mapping[str, str] | None = None,
-        *,
-        open_deletes: Mapping[str, str] | None = None,
-    ) -> Instant:
+    def complete(self, outcome: Outcome) -> Instant:
         """Publish the write: one file, created if absent, makes all its data files visible.
 
         Args:
-            stats: as given to `reconcile`.
-            operation_type: Hudi's name of the operation, such as ``UPSERT``.
-            schema_json: Avro JSON of the table's schema without meta columns.
-            extra: further keys for the commit's metadata.
-            open_deletes: what the writer's next batch has to know, see `LastBatch`.
+            outcome: with the files given to `reconcile`.
 
         Raises:
-            CorruptFileError: a file of `stats` is missing; nothing was published.
+            CorruptFileError: a file of `outcome` is missing; nothing was published.
             Fenced: another writer took the lock, and undid the write; nothing was published.
             CommitUnknown: the storage failed and does not tell whether the write is decided. Do not write again: the
                 next transaction finds out, and `already_committed` says it.
         """
         running = self._running()
-        if self._reconciled != _paths(stats):
+        if self._reconciled != outcome.paths:
             raise RuntimeError("reconcile the very stats that are to be completed")
-        metadata = CommitMetadata(
-            tuple(stats),
-            operation_type,
-            self._extra(schema_json, extra or {}, open_deletes),
-            compacted=running.action == COMPACTION,
-        )
+        ledger = {LEDGER_KEY: self._next_ledger(outcome.open_deletes).encode()}
+        metadata = outcome.metadata(ledger, compacted=running.action == COMPACTION)
         completed = self._finish(running, metadata.encode())
         self._clean_up(completed)
         return completed
@@ -339,9 +324,8 @@ class Transaction:
         except Exception:
             _LOG.warning("%s is committed, but its markers remain for now", completed.path, exc_info=True)
 
-    def _extra(
-        self, schema_json: str, extra: Mapping[str, str], open_deletes: Mapping[str, str] | None
-    ) -> dict[str, str]:
+    def _next_ledger(self, open_deletes: Mapping[str, str] | None) -> WriterLedger:
+        """The ledger with this batch. An empty one is written, too: else the next writer reads all commits for it."""
         ledger, dropped = self._ledger.advanced(
             self._identity,
             self._runtime.clock(),
@@ -355,9 +339,7 @@ class Transaction:
                 "forgetting writer %r of %s: last batch %d; a replay of it would be written again",
                 *(writer, self._storage.uri, last.batch_id),
             )
-        # Also an empty one, so that the next writer need not look for it in all commits before.
-        own = {LEDGER_KEY: ledger.encode()}
-        return {**extra, "schema": schema_json, **own}
+        return ledger
 
     def _running(self) -> Instant:
         if self._begun is None or self._published:
@@ -427,7 +409,3 @@ def _planned(action: str) -> ActionKind:
     if not kind.is_planned:
         raise ValueError(f"{action!r} is not planned first: compactions and cleans are")
     return kind
-
-
-def _paths(stats: Iterable[WriteStat]) -> frozenset[str]:
-    return frozenset(path for stat in stats for path in stat.paths)

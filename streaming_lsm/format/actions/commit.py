@@ -243,6 +243,11 @@ class CommitMetadata:
         """Avro JSON of the table's schema, if this commit has one."""
         return self.extra.get("schema") or None
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """Paths of all files that the action wrote, change logs included."""
+        return paths_of(self.stats)
+
     def encode(self) -> bytes:
         """Bytes of the completed file (also fit for an inflight one)."""
         record: dict[str, object] = {
@@ -278,6 +283,11 @@ class CommitMetadata:
             compacted=bool(record["compacted"]),
             replaced={key: tuple(ids) for key, ids in replaced.items()} if name == _REPLACE else None,
         )
+
+
+def paths_of(stats: Iterable[WriteStat]) -> frozenset[str]:
+    """Collect the paths of all files that `stats` name, change logs included."""
+    return frozenset(path for stat in stats for path in stat.paths)
 
 
 def _by_partition(stats: Iterable[WriteStat]) -> dict[str, list[AvroRecord]]:
