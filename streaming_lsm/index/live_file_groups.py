@@ -22,7 +22,7 @@ _LATEST = "9" * 17
 
 @dataclass(frozen=True, slots=True)
 class LiveFileGroup:
-    """A live file group.
+    """Holds the files of a live file group's latest slice.
 
     Attributes:
         file_id: its id.
@@ -40,7 +40,7 @@ class LiveFileGroup:
         return (*((self.base.path,) if self.base else ()), *(path for _, path in self.logs))
 
     def with_file(self, stat: WriteStat, completed: str) -> LiveFileGroup:
-        """The group once a write that was completed at a time has added a file."""
+        """Add a file of a write that was completed at `completed`."""
         name = parse_file_name(stat.file_name)
         base, logs = self.base, self.logs
         if not isinstance(name, BaseFileName):
@@ -74,11 +74,11 @@ class LiveFileGroups:
 
     @property
     def most_logs(self) -> int:
-        """Log files of the file slice that has most of them."""
+        """Largest number of log files in one file slice."""
         return max((len(group.logs) for group in self._groups.values()), default=0)
 
     def most_logs_with(self, stats: Iterable[WriteStat]) -> int:
-        """The same once the files of `stats` are committed."""
+        """Compute `most_logs` as it is once the files of `stats` are committed."""
         counts = {bucket: len(group.logs) for bucket, group in self._groups.items()}
         for stat in stats:
             bucket = (stat.partition_path, bucket_of(stat.file_id))
@@ -86,7 +86,7 @@ class LiveFileGroups:
         return max(counts.values(), default=0)
 
     def state_with(self, stats: Iterable[WriteStat]) -> FileState:
-        """Files of all latest slices once those of `stats` are committed."""
+        """Compute the state of all latest slices as it is once the files of `stats` are committed."""
         grown: dict[BucketId, LiveFileGroup] = {}
         for stat in stats:
             bucket = (stat.partition_path, bucket_of(stat.file_id))
@@ -96,7 +96,7 @@ class LiveFileGroups:
         return self._state.changed(before, (path for group in grown.values() for path in group.paths))
 
     def refresh(self, view: FileSystemView) -> None:
-        """Take in what was committed since the last call.
+        """Apply the commits completed since the last call.
 
         Raises:
             CorruptFileError: folders were listed, and a committed file is missing.
@@ -131,7 +131,7 @@ class LiveFileGroups:
         self._groups[stat.partition_path, bucket_of(stat.file_id)] = group
 
     def _put(self, partition: str, group: LiveFileGroup) -> LiveFileGroup:
-        """The known group of the bucket, else this one from now on."""
+        """Return the known group of the bucket; if there is none, add this one."""
         bucket = bucket_of(group.file_id)
         if bucket >= self._num_buckets:
             raise ConfigError(
@@ -148,7 +148,7 @@ class LiveFileGroups:
 
 
 def _changes_groups(timeline: Timeline, unseen: Iterable[Instant], vanished: Iterable[Instant]) -> bool:
-    """Whether writes took files away: by replacing file groups, or by being undone (a restore, not an archival)."""
+    """Test whether writes removed files: by replacing file groups, or by a restore. Archival removes none."""
     return any(write.action == "replacecommit" for write in unseen) or any(
         write.requested >= timeline.first for write in vanished
     )

@@ -1,4 +1,4 @@
-"""Sorted runs of checked events on their way from the tasks that read a batch to the tasks that write it.
+"""Send sorted runs of checked events from the tasks that read a batch to the tasks that write it.
 
 A task that reads checks its rows, sorts them, leaves out what can no longer count, and sends what remains as compressed
 Arrow messages, each of them to one task that writes. A message travels as a row of cells: however many rows Spark puts
@@ -68,7 +68,7 @@ _READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 @dataclass(frozen=True)
 class SenderReport:
-    """What a task that sends has to say in the end.
+    """Reports the counts and last events of a sending task.
 
     Attributes:
         numbers: rows taken in, and memory.
@@ -85,7 +85,7 @@ class RunSender:
     """Sends the rows of one task."""
 
     def __init__(self, plan: WritePlan, tasks: int, source: int) -> None:
-        """A sender to `tasks` tasks; `source` is its own number."""
+        """Create a sender to `tasks` tasks; `source` is its own number."""
         self._plan, self._tasks, self._source = plan, tasks, source
         self._intake = EventIntake(plan)
         self._letters = DeadLetterBox(plan, WriteToken(source, 0, 0))
@@ -95,7 +95,7 @@ class RunSender:
         self._rows_in = self._bytes_in = 0
 
     def send(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Cells of all rows of `batches`, which have the table's types; the last ones hold a `SenderReport`.
+        """Check and sort `batches`, which have the table's types. Yield cells, the last with a `SenderReport`.
 
         Raises:
             RecordError, SchemaError: see `EventIntake.check` and `DeadLetterBox.divert`.
@@ -125,7 +125,7 @@ class RunSender:
         self._letters.post()
 
     def _run(self) -> Iterator[pa.RecordBatch]:
-        """Everything that waits, in one order, to each task what it writes."""
+        """Sort the pending events and yield to each task the cells of the rows that it writes."""
         self._meter.count("sort", self._held.sorting - self._held.bytes)
         events = self._held.take()
         order = self._order(events) if _repeats(events) else None
@@ -139,12 +139,12 @@ class RunSender:
         self._meter.count("events", 0)
 
     def _order(self, events: pa.Table) -> Positions:
-        """The rows that may still count, by file group and key."""
+        """Select the rows that may still count, by file group and key."""
         found = sort_events(events, self._intake.shape)
         return reduced(events, found, self._plan.rule) if self._plan.combine else found.order
 
     def _by_task(self, code: Int64s, order: Positions | None) -> Iterator[Positions]:
-        """Each task's rows in order; in the order in which they came where there is none."""
+        """Yield the rows of each task, in `order` or, without one, as they came."""
         task = tasks_of(self._intake.groups.ids, self._tasks)
         for places in positions_by_task(task[code if order is None else code[order]], self._tasks):
             yield places if order is None else order[places]
@@ -165,7 +165,7 @@ class RunSender:
 
 
 def _cut_message(message: pa.Buffer, task: int, source: int, place: int, *, run: bool) -> pa.RecordBatch:
-    """The cells of one message; `place` is that of the first of them."""
+    """Cut a message into cells; `place` is that of the first cell."""
     offsets = np.minimum(np.arange(0, message.size + CELL_BYTES, CELL_BYTES), message.size).astype(np.int32)
     count = len(offsets) - 1
     data = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets.tobytes()), message])
@@ -176,7 +176,7 @@ def _cut_message(message: pa.Buffer, task: int, source: int, place: int, *, run:
 
 
 def group_cells(plan: WritePlan, tasks: int) -> Iterator[pa.RecordBatch]:
-    """Cells with the `LiveGroups` of each task, for a plan whose `groups_follow`; the driver makes them.
+    """Build cells with the `LiveGroups` of each task, for a plan whose `groups_follow`; called on the driver.
 
     A closure of Spark is the same for all tasks. In a table of many file groups it would carry all of them to each.
     """
@@ -190,13 +190,13 @@ def group_cells(plan: WritePlan, tasks: int) -> Iterator[pa.RecordBatch]:
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer batches: checking one takes as long as checking some thousand rows."""
+    """Join small batches: checking a batch takes as long as checking some thousand rows."""
     for table in gathered(batches, _CHECKED_ROWS, _CHECKED_BYTES):
         yield from table.combine_chunks().to_batches()
 
 
 def _repeats(events: pa.Table) -> bool:
-    """Whether sorting is worth it before the rows are sent, as about a third of them could stay behind.
+    """Estimate whether sorting pays before rows are sent: about a third of them need not be sent.
 
     Told from how many pairs of a sample are equal: two of them are as likely as one in the number of distinct keys.
     """
@@ -207,7 +207,7 @@ def _repeats(events: pa.Table) -> bool:
 
 
 class RunReceiver:
-    """Puts messages together again; stands where a buffer expects an `EventIntake`.
+    """Joins cells to messages and yields their events; the `Intake` of a receiving task.
 
     Attributes:
         shape: columns of the events.
@@ -219,7 +219,7 @@ class RunReceiver:
     """
 
     def __init__(self, plan: WritePlan) -> None:
-        """A receiver for one task of `plan`."""
+        """Create a receiver for one task of `plan`."""
         self._unfinished: dict[int, list[pa.Buffer]] = {}
         self._places: dict[int, int] = {}
         self.shape = EventShape.of(plan)
@@ -230,11 +230,11 @@ class RunReceiver:
         self.live_groups: LiveGroups | None = None
 
     def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """`batch`: it was checked where it came from."""
+        """Return `batch` as it is: the sender has checked it."""
         return batch
 
     def receive(self, cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The events in `cells`.
+        """Yield the events in `cells`.
 
         Raises:
             RuntimeError: cells of a sender come in another order than it sent them, or not all of them come.
@@ -294,7 +294,7 @@ class RunReceiver:
 
 
 def _bytes_of(column: pa.Array[Any]) -> tuple[npt.NDArray[np.int32], pa.Buffer]:
-    """Where each value begins, int32 (rows + 1,), and the bytes of all values; nothing is copied."""
+    """Return the offsets of the values, int32 (rows + 1,), and their bytes, without a copy."""
     _, offsets, data = column.buffers()
     assert offsets is not None
     assert data is not None
@@ -304,7 +304,7 @@ def _bytes_of(column: pa.Array[Any]) -> tuple[npt.NDArray[np.int32], pa.Buffer]:
 def write_received(
     plan: WritePlan, cells: Iterable[pa.RecordBatch], token: WriteToken
 ) -> tuple[WriteResult, list[SenderReport]]:
-    """Write what other tasks sent to this one.
+    """Write the rows that other tasks sent to this one.
 
     Returns:
         What was written, and what those senders that report to this task had to say.

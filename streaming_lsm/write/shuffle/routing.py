@@ -1,4 +1,4 @@
-"""Which task writes a row: every row of one file group goes to the same task."""
+"""Choose the task that writes a row: all rows of one file group go to one task."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Router:
     tasks: int
 
     def route(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
-        """Task numbers, int32 (rows,). Events that could not be read have no key and go to task 0.
+        """Choose the task of each row, int32 (rows,). Events that could not be read have no key and go to task 0.
 
         Raises:
             RecordError: a key is null or empty, or a partition value unusable.
@@ -43,7 +43,7 @@ class Router:
         return self._route_rows(batch, readable)
 
     def _route_rows(self, batch: pa.RecordBatch, chosen: Flags) -> npt.NDArray[np.int32]:
-        """Task numbers of the `chosen` rows; 0 for the others."""
+        """Choose the tasks of the `chosen` rows; 0 for the others."""
         if chosen.all():
             return self._route_keyed(batch)
         tasks = np.zeros(batch.num_rows, np.int32)
@@ -56,7 +56,7 @@ class Router:
 
 
 def positions_by_task(numbers: npt.NDArray[np.int32], tasks: int) -> Iterator[Int64s]:
-    """For each of `tasks` the positions of its rows, ascending; `numbers` are the tasks of all rows.
+    """Yield for each of `tasks` the positions of its rows, ascending; `numbers` are the tasks of all rows.
 
     One stable sort serves all tasks. Of 16-bit numbers numpy sorts the digits, in time that is linear in the rows.
     """
