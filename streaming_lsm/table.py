@@ -15,8 +15,10 @@ from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.file_group.lost_files import recorded_files
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.format.table.properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY
-from streaming_lsm.index.bucket import BucketIndex
+from streaming_lsm.index.base import Index
+from streaming_lsm.index.bucket import index_of
 from streaming_lsm.index.bucket_check import check_buckets
+from streaming_lsm.index.live_file_groups import LiveFileGroups
 from streaming_lsm.keys.generator import ALLOW, KeyGenerator
 from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.readable_table import OptionValues, Path, ReadableTable
@@ -31,6 +33,7 @@ from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import BatchIdentity
+from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.intake.control_columns import check_columns
 from streaming_lsm.write.intake.tombstones import has_sources, open_deletes
@@ -68,7 +71,7 @@ class LsmTable(ReadableTable):
     ) -> None:
         """Open a table; see `ReadableTable`."""
         super().__init__(path, options, properties=properties)
-        self._index = BucketIndex(self.config.num_buckets)
+        self._groups = LiveFileGroups(self.config.num_buckets)
         self._committed: Timeline | None = None
         self._buckets_stored = False
 
@@ -168,7 +171,7 @@ class LsmTable(ReadableTable):
         if not self.options.is_set(config.TABLE_VERSION) or self.options[config.TABLE_VERSION] <= self.config.version:
             return
         timeline = self.timeline
-        self._check_takes_rows(timeline, BucketIndex(self.config.num_buckets))
+        self._check_takes_rows(timeline, LiveFileGroups(self.config.num_buckets))
         self.check_batch(batch, timeline, operation)
         self.config = self.change_version(self.options[config.TABLE_VERSION]).config
         self.__dict__.pop("services", None)
@@ -189,7 +192,7 @@ class LsmTable(ReadableTable):
             UnsupportedTable: this release does not write tables with these settings.
             TableNotFound: the table was removed.
         """
-        self._check_takes_rows(tx.timeline, self._index)
+        self._check_takes_rows(tx.timeline, self._groups)
         if self._only_options_say_buckets:
             self._store_buckets(tx)
         return WritePlan(
@@ -202,20 +205,22 @@ class LsmTable(ReadableTable):
             combine=self.options[_COMBINE[operation]],
             arrival_fields=self.options[config.ARRIVAL_FIELDS] or arrival_fields,
             files=FileOptions.of(self.options),
-            file_ids=self._index.file_ids,
-            bases=self._index.bases if self.config.is_copy_on_write else {},
+            file_ids=self._groups.file_ids,
+            bases=self._groups.bases if self.config.is_copy_on_write else {},
             dead_letters=dead_letters,
             open_deletes=tx.open_deletes,
             buffer_bytes=self.options[config.BUFFER_BYTES],
             spill_folder=self.options[config.SPILL_FOLDER],
         )
 
+    def new_index(self) -> Index:
+        """Create an index for one batch."""
+        return index_of(self.config)
+
     def router(self, tasks: int) -> Router:
         """Build the router that spreads rows over `tasks` so that each file group is written by one task."""
-        table = self.config
         # Ambiguous keys are checked once, when the rows are collected.
-        keys, fields = replace(self.key_generator, ambiguous=ALLOW), table.record_key_fields
-        return Router(keys, fields, table.hash_fields, table.num_buckets, tasks)
+        return Router(replace(self.key_generator, ambiguous=ALLOW), self.new_index(), tasks)
 
     def check_batch(self, batch: pa.Schema, timeline: Timeline, operation: str) -> None:
         """Check the columns of a batch before anything is written.
@@ -231,13 +236,14 @@ class LsmTable(ReadableTable):
         begun = perf_counter()
         still_open = open_deletes(plan.open_deletes, written.last_events)
         schema = to_avro(plan.schema, self.config.name)
-        numbers = BatchNumbers.of(written.numbers, written.stats, self._index.most_logs_with(written.stats))
-        tx.reconcile(written.stats)
+        numbers = BatchNumbers.of(written.numbers, written.stats, self._groups.most_logs_with(written.stats))
         extra = {
             NUMBERS_KEY: numbers.encode(),
-            **recorded_files(tx.timeline, self._index.state_with(written.stats)),
+            **recorded_files(tx.timeline, self._groups.state_with(written.stats)),
         }
-        completed = tx.complete(written.stats, plan.operation.upper(), schema, extra, open_deletes=still_open)
+        outcome = Outcome(written.stats, plan.operation.upper(), schema, extra=extra, open_deletes=still_open)
+        tx.reconcile(outcome)
+        completed = tx.complete(outcome)
         self._committed = tx.timeline.with_completed(completed)
         self.last_numbers = replace(numbers, commit_ms=round(1000 * (perf_counter() - begun)))
         _LOG.info("%s of %s: %s", completed.requested, self.config.name, self.last_numbers.line())
@@ -327,7 +333,7 @@ class LsmTable(ReadableTable):
             token = WriteToken(0, 0, 0)
             return [(collect(plan, (fit_known(batch, plan.schema) for batch in data), token), token)]
         # A tombstone is interpreted by the event before it, so that one task must have all events.
-        tasks = 1 if has_sources(data.schema) else min(self._engine.width, self.config.num_buckets)
+        tasks = 1 if has_sources(data.schema) else min(self._engine.width, self.new_index().max_groups_per_partition)
         router = self.router(tasks)
         batches = [fit_known(batch, plan.schema) for batch in data.to_batches()]
         routed = [(batch, list(positions_by_task(router.route(batch), tasks))) for batch in batches]
@@ -339,13 +345,13 @@ class LsmTable(ReadableTable):
 
         return list(self._engine.map(collect_task, range(tasks)))
 
-    def _check_takes_rows(self, timeline: Timeline, index: BucketIndex) -> None:
-        """Check that the table accepts writes, see `plan`; `index` is refreshed with the table's file groups."""
+    def _check_takes_rows(self, timeline: Timeline, groups: LiveFileGroups) -> None:
+        """Check that the table accepts writes, see `plan`; `groups` is refreshed with the table's file groups."""
         self.config.check_writable(self.path)
         self._check_unchanged()
         view = self._context.view(timeline)
-        index.refresh(view)
-        if self.config.is_copy_on_write and index.most_logs:
+        groups.refresh(view)
+        if self.config.is_copy_on_write and groups.most_logs:
             raise UnsupportedTable(
                 f"the table at {self.path} is COPY_ON_WRITE but has log files, whose rows a write would lose: "
                 "set hoodie.table.type back to MERGE_ON_READ"

@@ -1,4 +1,4 @@
-"""Whether a table whose properties do not say its buckets has the ones that a writer was told."""
+"""Check the number of buckets that a writer was given against the keys that a table stores."""
 
 from __future__ import annotations
 

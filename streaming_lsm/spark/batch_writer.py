@@ -118,7 +118,8 @@ def _tasks(batch: DataFrame, table: LsmTable, pace: BatchSizeHistory) -> int:
     if asked:
         return asked
     cores = batch.sparkSession.sparkContext.defaultParallelism
-    return pace.tasks(cores if table.config.partition_fields else min(cores, table.config.num_buckets))
+    most = table.new_index().max_groups_per_partition
+    return pace.tasks(cores if table.config.partition_fields else min(cores, most))
 
 
 def _one_stage(batch: DataFrame, plan: WritePlan) -> DataFrame:

@@ -175,7 +175,7 @@ def _reap(storage: Storage, lock: TableLock, timeline: Timeline, instant: str) -
     written = next((write for write in timeline.completed_writes if write.requested == instant), None)
     marked = set(list_marked_files(storage, instant))
     if written is not None:
-        marked -= {path for stat in timeline.read_commit(written).stats for path in stat.paths}
+        marked -= timeline.read_commit(written).paths
     elif timeline.completion_time(instant) is not None:
         _LOG.warning("%s/%s in %s: its instant is archived, so the markers are kept", TEMP_FOLDER, instant, storage.uri)
         return

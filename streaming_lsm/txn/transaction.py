@@ -7,7 +7,7 @@ is to decide that it is completed, and to create its completed file (see `stream
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 
@@ -21,7 +21,6 @@ from streaming_lsm.config import (
     Options,
 )
 from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
-from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.lock.heartbeat import Heartbeat, create_heartbeat, delete_heartbeat
 from streaming_lsm.lock.lock import TableLock
@@ -37,6 +36,7 @@ from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedger
 from streaming_lsm.txn.decision import decision_path, delete_decisions, open_run, publish, undo, undo_run
 from streaming_lsm.txn.metadata_hook import OpenMetadata
+from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.planned_actions import delete_uncommitted_files, revert_to_requested
 from streaming_lsm.txn.recovery import recover, refuse_concurrent_writers, settle_pending
 from streaming_lsm.txn.rollback import roll_back
@@ -54,8 +54,9 @@ class Transaction:
                 return
             instant = transaction.begin()
             stats = ...                     # executors: create_marker, write, check_still_inflight
-            transaction.reconcile(stats)
-            transaction.complete(stats, "UPSERT", schema)
+            outcome = Outcome(stats, "UPSERT", schema)
+            transaction.reconcile(outcome)
+            transaction.complete(outcome)
 
     Entering acquires the lock and recovers the table: actions that dead writers decided to complete are completed,
     their other writes are rolled back. Leaving without `complete` rolls the write back.
@@ -253,8 +254,8 @@ class Transaction:
         """
         delete_files(self._storage, self._lock, paths)
 
-    def reconcile(self, stats: Sequence[WriteStat]) -> None:
-        """Reconcile the instant's files with `stats`: fence running tasks, and delete every marked file without a stat.
+    def reconcile(self, outcome: Outcome) -> None:
+        """Reconcile the instant's files with `outcome`: fence running tasks, and delete all other marked files.
 
         These are files of failed, repeated or speculative task attempts.
 
@@ -262,46 +263,30 @@ class Transaction:
             Fenced: another writer took the lock, and may run the same compaction; none of its files was deleted.
         """
         instant = self._running()
-        listed = _paths(stats)
+        listed = outcome.paths
         self._lock.verify()
         delete_heartbeat(self._storage, instant.requested, self._lock.owner)
         delete_uncommitted_files(self._storage, self._lock, instant, listed)
         self._reconciled = listed
 
-    def complete(
-        self,
-        stats: Sequence[WriteStat],
-        operation_type: str,
-        schema_json: str,
-        extra: Mapping[str, str] | None = None,
-        *,
-        open_deletes: Mapping[str, str] | None = None,
-    ) -> Instant:
+    def complete(self, outcome: Outcome) -> Instant:
         """Publish the write: its completed file, created if absent, makes all its data files visible.
 
         Args:
-            stats: the same write stats as given to `reconcile`.
-            operation_type: Hudi's name of the operation, such as ``UPSERT``.
-            schema_json: Avro JSON of the table's schema without meta columns.
-            extra: further keys of the commit's extra metadata.
-            open_deletes: open deletes for the writer's next batch, see `LastBatch`.
+            outcome: with the files given to `reconcile`.
 
         Raises:
-            CorruptFileError: a file of `stats` is missing; nothing was published.
+            CorruptFileError: a file of `outcome` is missing; nothing was published.
             Fenced: another writer took the lock, and decided that the write is undone; nothing was published.
             CommitUnknown: the storage failed while the write was being decided or published. Do not write again: the
                 next transaction completes the write if it is decided, else rolls it back; its `already_committed`
                 tells which.
         """
         running = self._running()
-        if self._reconciled != _paths(stats):
-            raise RuntimeError("complete needs the stats that were given to reconcile")
-        metadata = CommitMetadata(
-            tuple(stats),
-            operation_type,
-            self._extra(schema_json, extra or {}, open_deletes),
-            compacted=running.action == COMPACTION,
-        )
+        if self._reconciled != outcome.paths:
+            raise RuntimeError("complete needs the outcome that was given to reconcile")
+        ledger = {LEDGER_KEY: self._next_ledger(outcome.open_deletes).encode()}
+        metadata = outcome.metadata(ledger, compacted=running.action == COMPACTION)
         completed = self._finish(running, metadata.encode())
         self._clean_up(completed)
         return completed
@@ -345,9 +330,8 @@ class Transaction:
         except Exception:
             _LOG.warning("%s is committed, but its markers remain for now", completed.path, exc_info=True)
 
-    def _extra(
-        self, schema_json: str, extra: Mapping[str, str], open_deletes: Mapping[str, str] | None
-    ) -> dict[str, str]:
+    def _next_ledger(self, open_deletes: Mapping[str, str] | None) -> WriterLedger:
+        """The ledger with this batch. An empty one is written, too: else the next writer reads all commits for it."""
         ledger, dropped = self._ledger.advanced(
             self._identity,
             self._runtime.clock(),
@@ -361,9 +345,7 @@ class Transaction:
                 "forgetting writer %r of %s: last batch %d; a replay of it would be written again",
                 *(writer, self._storage.uri, last.batch_id),
             )
-        # An empty ledger is written, too, so that the next writer does not search all earlier commits for one.
-        own = {LEDGER_KEY: ledger.encode()}
-        return {**extra, "schema": schema_json, **own}
+        return ledger
 
     def _running(self) -> Instant:
         if self._begun is None or self._published:
@@ -433,7 +415,3 @@ def _planned(action: str) -> ActionKind:
     if not kind.is_planned:
         raise ValueError(f"{action!r} is not planned first: compactions and cleans are")
     return kind
-
-
-def _paths(stats: Iterable[WriteStat]) -> frozenset[str]:
-    return frozenset(path for stat in stats for path in stat.paths)

@@ -1,4 +1,4 @@
-"""What one task, and a whole batch, counted and timed."""
+"""Count and time the work of one task and of a whole batch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TaskNumbers:
 
     @staticmethod
     def joined(parts: Iterable[TaskNumbers]) -> TaskNumbers:
-        """The numbers of several tasks together."""
+        """Add up the numbers of several tasks."""
         found = list(parts)
         return TaskNumbers(
             rows_in=sum(part.rows_in for part in found),
@@ -54,7 +54,7 @@ class TaskNumbers:
         )
 
     def within(self, spent_ms: int) -> TaskNumbers:
-        """The same where all tasks together took `spent_ms`: what is neither sorting nor writing is receiving.
+        """Raise the receiving time to the part of `spent_ms` that is neither sorting nor writing.
 
         The tasks that write do not see how long others read and sent.
         """
@@ -98,7 +98,7 @@ class BatchNumbers:
 
     @staticmethod
     def of(tasks: TaskNumbers, stats: Sequence[WriteStat], log_files: int) -> BatchNumbers:
-        """The numbers of a batch that is about to be committed."""
+        """Compute the numbers of a batch that is about to be committed."""
         return BatchNumbers(
             rows_in=tasks.rows_in,
             rows_deduplicated=tasks.rows_replaced,
@@ -114,16 +114,16 @@ class BatchNumbers:
         )
 
     def encode(self) -> str:
-        """As JSON, for the commit's metadata; what is not known yet is left out."""
+        """Encode as JSON for the commit's metadata; numbers not known yet are left out."""
         return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
 
     def line(self) -> str:
-        """All numbers in one line, for the log."""
+        """Format all numbers in one line, for the log."""
         return ", ".join(f"{name}={value:,}" for name, value in asdict(self).items() if value is not None)
 
 
 class Timed(Generic[T]):
-    """An iterator that adds up how long its items were waited for.
+    """Iterates, and adds up the time of waiting for items.
 
     Attributes:
         seconds: the time so far.

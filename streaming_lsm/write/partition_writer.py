@@ -1,4 +1,4 @@
-"""What one task does with its part of a batch: collect, sort, dedup, write, report."""
+"""Write one task's part of a batch: collect, sort, dedup, write, report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from streaming_lsm.write.plan import WritePlan
 
 @dataclass(frozen=True)
 class WriteResult:
-    """What one task, or a whole batch, has written.
+    """Reports the files that one task, or a whole batch, has written.
 
     Attributes:
         stats: one per file.
@@ -39,7 +39,7 @@ class WriteResult:
 
     @staticmethod
     def joined(parts: Iterable[WriteResult]) -> WriteResult:
-        """What several tasks have written."""
+        """Join the results of several tasks."""
         found = list(parts)
         stats = tuple(stat for part in found for stat in part.stats)
         events = tuple(events for part in found for events in part.last_events)
@@ -64,7 +64,7 @@ def write_partition(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: W
 
 @dataclass(frozen=True)
 class CollectedRows:
-    """The rows of one task, checked, and its unreadable events.
+    """Holds the checked rows of one task, and its unreadable events.
 
     Attributes:
         buffer: the rows.
@@ -80,7 +80,7 @@ class CollectedRows:
 
 
 def collect(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToken) -> CollectedRows:
-    """The first half of `write_partition`, which finds bad input and writes nothing; the plan needs no instant."""
+    """Collect and check rows: the first half of `write_partition`. Nothing is written; the plan needs no instant."""
     buffer, letters, received = RecordBuffer(plan), DeadLetterBox(plan, token), Timed(batches)
     try:
         begun = perf_counter()
@@ -94,7 +94,7 @@ def collect(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToke
 
 
 def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken) -> WriteResult:
-    """The second half of `write_partition`."""
+    """Write collected rows: the second half of `write_partition`."""
     buffer = collected.buffer
     writer = _writer(plan, token, buffer)
     begun = perf_counter()

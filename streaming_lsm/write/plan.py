@@ -1,4 +1,4 @@
-"""Everything an executor needs to know to write its part of one batch."""
+"""Describe one batch to the tasks that write it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UPSERT, INSERT, BULK_INSERT, DELETE = "upsert", "insert", "bulk_insert", "delete
 
 @dataclass(frozen=True)
 class FileOptions:
-    """How Parquet files are written.
+    """Settings for writing data files.
 
     Attributes:
         codec: Parquet codec.
@@ -55,7 +55,7 @@ class FileOptions:
 
     @staticmethod
     def of(options: Options) -> FileOptions:
-        """The settings that the options ask for."""
+        """Read the settings from the options."""
         return FileOptions(
             codec=options[config.COMPRESSION] or "zstd",
             row_group_rows=options[config.ROW_GROUP_ROWS],
@@ -72,7 +72,7 @@ class FileOptions:
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """Where events that could not be read go: a folder of its own for each batch."""
+    """Names the folder of dead letters; each batch has a folder of its own in it."""
 
     storage: Storage
     folder: str
@@ -80,7 +80,7 @@ class DeadLetters:
 
 @dataclass(frozen=True)
 class LiveGroups:
-    """The live file groups that one task writes.
+    """Lists the live file groups that one task writes.
 
     Attributes:
         file_ids: their ids by partition path and bucket.
@@ -93,7 +93,7 @@ class LiveGroups:
 
 @dataclass(frozen=True)
 class WritePlan:
-    """One batch of one instant; frozen and picklable.
+    """Describes one batch of one instant; frozen and picklable.
 
     Attributes:
         storage: the table's files.
@@ -135,20 +135,20 @@ class WritePlan:
     groups_follow: bool = False
 
     def at(self, instant: str) -> WritePlan:
-        """The plan once the deltacommit has begun."""
+        """Set the instant, once the action has begun."""
         return replace(self, instant=instant)
 
     def without_groups(self, *, follow: bool = False) -> WritePlan:
-        """The plan for a task that writes no files or, with `follow`, one that receives its file groups by itself."""
+        """Remove the file groups, for a task that writes no files or, with `follow`, receives its `LiveGroups`."""
         return replace(self, file_ids={}, bases={}, groups_follow=follow)
 
     def with_groups(self, groups: LiveGroups) -> WritePlan:
-        """The plan for the task that writes `groups`."""
+        """Set the file groups that the task writes."""
         return replace(self, file_ids=groups.file_ids, bases=groups.bases, groups_follow=False)
 
     @property
     def action(self) -> str:
-        """What the write is called on the timeline."""
+        """Action of the write on the timeline."""
         return "commit" if self.config.is_copy_on_write else "deltacommit"
 
     @property
@@ -157,7 +157,7 @@ class WritePlan:
         return delete_log_schema(self.schema, self.rule.ordering_fields)
 
     def file_id(self, group: BucketId) -> str:
-        """The file group's id: the live one, else one that every attempt at this batch makes alike."""
+        """Return the id of the live file group, or make one that is the same in every attempt at this batch."""
         known = self.file_ids.get(group)
         if known is not None:
             return known
@@ -166,5 +166,5 @@ class WritePlan:
         return bucket_file_id(bucket, unique)
 
     def starts_group(self, group: BucketId) -> bool:
-        """Whether the batch creates this file group."""
+        """Test whether the batch creates this file group."""
         return group not in self.file_ids

@@ -13,6 +13,7 @@ from streaming_lsm.merge.runs import SortedRun, merge_runs
 from streaming_lsm.schema import RECORD_KEY, to_avro
 from tests.bench.result import Result, in_turns
 from tests.bench.workload import KEY, ORDERING, orders
+from tests.support.writers import outcome
 
 FEW, MANY, ROWS, RUNS = 50, 1_000, 100, 41
 BATCHES, BATCH_ROWS = 500, 1_000
@@ -55,8 +56,8 @@ def _commit(table: LsmTable, schema: str) -> None:
     """A transaction of no files, as short as there can be one."""
     with table.transaction() as transaction:
         transaction.begin()
-        transaction.reconcile([])
-        transaction.complete([], "UPSERT", schema)
+        transaction.reconcile(outcome())
+        transaction.complete(outcome(schema=schema))
 
 
 def _merge(sources: list[list[pa.RecordBatch]]) -> None:

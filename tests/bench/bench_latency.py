@@ -20,6 +20,7 @@ from tests.bench.bench_sink import OPTIONS
 from tests.bench.reference.latency import move_only
 from tests.bench.result import Result
 from tests.bench.workload import orders
+from tests.support.writers import outcome
 
 COMMIT_SECONDS = 0.05
 RUNS, WARM_UP = 15, 15
@@ -102,6 +103,6 @@ def _commit(table: LsmTable, events: pa.Table, number: int) -> float:
         plan = table.plan(transaction, "upsert").at(transaction.begin())
         written = write_partition(plan, events.to_batches(), WriteToken(0, 0, 0))
         begun = time.perf_counter()
-        transaction.reconcile(written.stats)
+        transaction.reconcile(outcome(written.stats))
         table.commit(transaction, plan, written)
         return time.perf_counter() - begun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import create_table_files
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import BatchIdentity
+from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.transaction import Transaction
 
 CONFIG = TableConfig(name="orders", record_key_fields=("id",), num_buckets=4)
@@ -97,6 +98,11 @@ def write_file(storage: Storage, instant: str, file: DataFile) -> WriteStat:
     return stat
 
 
+def outcome(stats: Iterable[WriteStat] = (), operation: str = "UPSERT", schema: str = SCHEMA, **extra: str) -> Outcome:
+    """The outcome of an action that wrote the files of `stats`."""
+    return Outcome(tuple(stats), operation, schema, extra=extra)
+
+
 def write_batch(storage: Storage, runtime: Runtime, batch_id: int) -> Instant | None:
     """One whole batch of two files, with one failed attempt; None when it is committed already."""
     with transaction(storage, runtime, batch_id) as running:
@@ -106,8 +112,8 @@ def write_batch(storage: Storage, runtime: Runtime, batch_id: int) -> Instant | 
         for failed in FAILED:
             write_file(storage, instant, failed)
         stats = [write_file(storage, instant, file) for file in KEPT]
-        running.reconcile(stats)
-        return running.complete(stats, "UPSERT", SCHEMA, {"batch": str(batch_id)})
+        running.reconcile(outcome(stats))
+        return running.complete(outcome(stats, batch=str(batch_id)))
 
 
 def files_below(root: Path) -> set[str]:

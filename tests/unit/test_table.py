@@ -19,6 +19,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.errors import CommitConflict, ConfigError, SchemaError
 from streaming_lsm.timeline.instant import Instant
 from tests.support.small_tables import SCHEMA, create, data_files, rows, shown
+from tests.support.writers import outcome
 
 FIRST = rows(("a", "DE", 1, 10), ("b", "DE", 1, 20), ("c", "FR", 1, 30))
 SECOND = rows(("a", "DE", 2, 11), ("d", "FR", 1, 40))
@@ -190,8 +191,8 @@ def test_a_second_writer_is_refused_and_does_not_disturb_the_first(tmp_path: Pat
         with pytest.raises(CommitConflict):
             LsmTable(tmp_path).upsert(FIRST)
         assert [pending.requested for pending in table.timeline.pending] == [instant]
-        running.reconcile([])
-        done(running.complete([], "UPSERT", table.config.create_schema or ""))
+        running.reconcile(outcome())
+        done(running.complete(outcome(schema=table.config.create_schema or "")))
     done(table.upsert(FIRST))
     assert len(shown(table)) == 3
 

@@ -245,6 +245,11 @@ class CommitMetadata:
         """Avro JSON of the table's schema; None if this commit has none."""
         return self.extra.get("schema") or None
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """Paths of all files that the action wrote, change logs included."""
+        return paths_of(self.stats)
+
     def encode(self) -> bytes:
         """Encode the completed file; the encoding of an inflight file is the same."""
         record: dict[str, object] = {
@@ -280,6 +285,11 @@ class CommitMetadata:
             compacted=bool(record["compacted"]),
             replaced={key: tuple(ids) for key, ids in replaced.items()} if name == _REPLACE else None,
         )
+
+
+def paths_of(stats: Iterable[WriteStat]) -> frozenset[str]:
+    """Collect the paths of all files that `stats` name, change logs included."""
+    return frozenset(path for stat in stats for path in stat.paths)
 
 
 def _by_partition(stats: Iterable[WriteStat]) -> dict[str, list[AvroRecord]]:

@@ -22,6 +22,7 @@ from streaming_lsm.services.context import Engine, FileGroupId, ServiceContext, 
 from streaming_lsm.timeline.action_kind import COMPACTION
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.planned_actions import pending_compactions
 from streaming_lsm.write.plan import FileOptions
 
@@ -141,10 +142,11 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
         )
         tx.start(planned)
         stats = tuple(engine.map(task, enumerate(slices)))
-        tx.reconcile(stats)
         merged = (path for found in slices for path in found.paths)
         files_after = recorded_files(tx.timeline, state.changed(merged, (stat.path for stat in stats)))
-        return tx.complete(stats, "COMPACT", to_avro(schema, name), files_after)
+        outcome = Outcome(stats, "COMPACT", to_avro(schema, name), extra=files_after)
+        tx.reconcile(outcome)
+        return tx.complete(outcome)
 
 
 def compact(context: ServiceContext, engine: Engine) -> tuple[Instant | None, CompactionSelection | None]:

@@ -1,4 +1,4 @@
-"""How the memory of one task is shared out, and what of it is in use."""
+"""Divide the memory of one task among its parts, and measure the use of each part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LARGEST_BATCH = 8 << 20
 
 @dataclass(frozen=True)
 class Budget:
-    """The shares of one task's memory.
+    """Defines the share of each part in one task's memory.
 
     Attributes:
         total: bytes in all.
@@ -64,20 +64,20 @@ class Budget:
 
 
 class Meter:
-    """Counts bytes in use by name, and remembers the most there were at a time."""
+    """Counts bytes in use by part, and keeps the peak of their sum."""
 
     def __init__(self) -> None:
-        """Nothing in use."""
+        """Start with no bytes in use."""
         self._parts: dict[str, int] = {}
         self.peak = 0
 
     def count(self, part: str, in_use: int) -> None:
-        """`part` takes `in_use` bytes from now on."""
+        """Set the bytes that `part` uses."""
         self._parts[part] = in_use
         self.peak = max(self.peak, self.in_use)
 
     def clear(self) -> None:
-        """Nothing is in use any more."""
+        """Set the bytes of all parts to 0."""
         self._parts.clear()
 
     @property

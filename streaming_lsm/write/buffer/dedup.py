@@ -1,4 +1,4 @@
-"""Sorted events of one file group → what the batch does to it: rows, deletes, unordered deletes."""
+"""Deduplicate the sorted events of one file group into rows, deletes and unordered deletes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streaming_lsm.write.plan import WritePlan
 
 @dataclass(frozen=True)
 class FileGroupChanges:
-    """What one batch does to one file group, or to one range of its keys; every part ascends by record key.
+    """Holds the changes of one batch to one file group, or to a range of its keys. Each part ascends by record key.
 
     Attributes:
         group: partition path and bucket.
@@ -49,10 +49,10 @@ class _Deduplicated:
 
 
 class Deduplicator:
-    """Decides for sorted events what is to be stored, and gathers that."""
+    """Selects the sorted events that are stored, and gathers their rows."""
 
     def __init__(self, plan: WritePlan, shape: EventShape, events: pa.Table, *, stay: bool) -> None:
-        """Begin with `events`, which have one chunk a column; `stay`: they outlive what is gathered of them."""
+        """Create a deduplicator of `events`, one chunk a column; with `stay` they outlive the rows gathered of them."""
         self._plan, self._shape, self._outlives = plan, shape, not stay
         self._deleted = deleted_flags(events)
         self._unordered_deletes, self._ranks = (
@@ -62,7 +62,7 @@ class Deduplicator:
         self._values = events.select([name for name in events.schema.names if not name.startswith(CONTROL_PREFIX)])
 
     def deduplicate(self, group: BucketId, found: SortedEvents) -> FileGroupChanges:
-        """What some events, all those of their keys and of one file group, come down to."""
+        """Deduplicate events of one file group. They include all events of each of their keys."""
         kept = self._keep(found)
         is_delete = self._deleted[kept.rows]
         rows = gather(self._values, kept.rows[~is_delete], outlives=self._outlives)
@@ -75,7 +75,7 @@ class Deduplicator:
         )
 
     def _keep(self, found: SortedEvents) -> _Deduplicated:
-        """Rows that stay, in key order, after dedup by the merge rule.
+        """Select the rows that remain after dedup by the merge rule, in key order.
 
         See docs/format/05-merge.md, "Dedup before write".
         """

@@ -1,4 +1,4 @@
-"""Events that wait in memory, and what they and the sorting of them take."""
+"""Hold unsorted events in memory, and measure the memory that they and their sorting take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streaming_lsm.write.buffer.sorting import ORDER_BYTES, SORT_BYTES
 
 
 class PendingBatches:
-    """Batches of events in the order of their arrival.
+    """Holds batches of events in the order of their arrival.
 
     A batch from elsewhere is often a view of a larger message, which stays in memory as long as any part of it does.
     So batches are copied, many at a time: what is counted is what is there, and no heap is left in pieces. That costs
@@ -23,7 +23,7 @@ class PendingBatches:
     """
 
     def __init__(self, schema: pa.Schema, budget: Budget) -> None:
-        """No events yet."""
+        """Start without events."""
         self._schema, self._budget = schema, budget
         self._chunks: list[pa.RecordBatch] = []
         self._arrived: list[pa.RecordBatch] = []
@@ -43,14 +43,14 @@ class PendingBatches:
         return _sorting(self._columns, self.rows) + self._beyond
 
     def takes(self, batch: pa.RecordBatch) -> bool:
-        """Whether a batch can be held besides the others, sorted with them and written within the budget."""
+        """Test whether a batch can be held with the others, sorted with them and written within the budget."""
         columns, rows, budget = self._columns + _column_bytes(batch), self.rows + batch.num_rows, self._budget
         own = int(columns.sum())
         needed = max(own + 2 * budget.chunk, _sorting(columns, rows), own + ORDER_BYTES * rows + budget.encoding)
         return own <= budget.pending and needed <= budget.total
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The batch, or pieces of one that is too large to wait whole; each is added before the next is asked for."""
+        """Split a batch that is too large to be held whole. Add each piece before asking for the next."""
         if self.takes(batch):
             yield batch
             return
@@ -58,7 +58,7 @@ class PendingBatches:
             yield batch.slice(first, last - first)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Hold a batch."""
+        """Add a batch."""
         columns = _column_bytes(batch)
         size = int(columns.sum())
         self._columns = self._columns + columns
@@ -85,7 +85,7 @@ class PendingBatches:
             self._beyond = 0
 
     def take(self) -> pa.Table:
-        """Hand over all events as a table with one chunk a column, and forget them."""
+        """Remove all events and return them as a table with one chunk a column."""
         self._join_arrived()
         columns = [[batch.column(place) for batch in self._chunks] for place in range(len(self._schema))]
         self._chunks.clear()
@@ -94,7 +94,7 @@ class PendingBatches:
 
 
 def _joined(columns: list[list[pa.Array[Any]]], schema: pa.Schema) -> Iterator[pa.Array[Any]]:
-    """Each column as one array; the pieces of one are let go before the next is joined."""
+    """Join each column to one array. The pieces of a column are released before the next is joined."""
     for place, field in enumerate(schema):
         pieces, columns[place] = columns[place], []
         if len(pieces) == 1:
@@ -107,7 +107,7 @@ def _joined(columns: list[list[pa.Array[Any]]], schema: pa.Schema) -> Iterator[p
 
 
 def _sorting(columns: Int64s, rows: int) -> int:
-    """Bytes of events with columns of this size, and of the larger of joining one column and sorting all keys."""
+    """Compute the bytes of events and of the larger of joining one column and sorting all keys, from column sizes."""
     return int(columns.sum()) + max(int(columns.max()), SORT_BYTES * rows + int(columns[0]))
 
 
@@ -120,7 +120,7 @@ def _buffers(batch: pa.RecordBatch) -> list[pa.Buffer]:
 
 
 def _roots(batch: pa.RecordBatch) -> dict[int, int]:
-    """Address and size of all memory that a batch keeps: its buffers, or what they are views of."""
+    """Find address and size of all memory that a batch keeps: its buffers, or the buffers that they are views of."""
     roots = {}
     for buffer in _buffers(batch):
         while buffer.parent is not None:
@@ -130,6 +130,6 @@ def _roots(batch: pa.RecordBatch) -> dict[int, int]:
 
 
 def _is_whole(batch: pa.RecordBatch, roots: dict[int, int], size: int) -> bool:
-    """Whether a batch keeps little more than its own bytes, and each column can be let go by itself."""
+    """Test whether a batch keeps little more than its own bytes, and each column can be released by itself."""
     views = any(buffer.parent is not None for buffer in _buffers(batch))
     return not views and sum(roots.values()) <= size * 5 // 4

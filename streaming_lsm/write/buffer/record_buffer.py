@@ -1,4 +1,4 @@
-"""The events that one task has of a batch: taken in within a budget, handed over sorted by file group and key."""
+"""Buffer the events of one task within a memory budget, and return them sorted by file group and key."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from streaming_lsm.write.plan import WritePlan
 
 
 class RecordBuffer:
-    """Collects batches, then hands them over sorted and deduplicated.
+    """Collects batches, then returns them sorted and deduplicated.
 
     Batches wait in memory as they came. When the next one would break the budget, those that wait are sorted into a
     run on disk, without the events that can no longer count; in the end the runs are merged, block by block. What
@@ -47,7 +47,7 @@ class RecordBuffer:
     """
 
     def __init__(self, plan: WritePlan, intake: Intake | None = None) -> None:
-        """An empty buffer for one task of `plan`; `intake` takes its batches, an `EventIntake` when not given."""
+        """Create an empty buffer for one task of `plan`; `intake` checks its batches, by default an `EventIntake`."""
         self.budget = Budget(plan.buffer_bytes)
         self.meter = Meter()
         self.rows_in = self.rows_kept = self.rows_deleted = self.spilled_bytes = 0
@@ -68,7 +68,7 @@ class RecordBuffer:
         return self._intake.last_events
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Take in a batch with the table's columns and, optionally, control columns.
+        """Add a batch with the table's columns and, optionally, control columns.
 
         Raises:
             RecordError, SchemaError: see `EventIntake.check`.
@@ -85,7 +85,7 @@ class RecordBuffer:
             self.meter.count("events", self._held.bytes)
 
     def drain(self) -> Iterator[tuple[BucketId, Iterator[FileGroupChanges]]]:
-        """Hand over everything by file group, and forget it.
+        """Remove all events and return them by file group.
 
         As with `itertools.groupby`, the blocks of a group are gone once the next group is asked for. They ascend by
         key and share none.
@@ -117,7 +117,7 @@ class RecordBuffer:
         self.meter.count("sort", ORDER_BYTES * len(events))
         deduplicator = Deduplicator(self._plan, self._intake.shape, events, stay=True)
         for code, block in found.blocks(codes(events), row_sizes(events), self.budget.block):
-            yield deduplicator.deduplicate(self._intake.group(code), block)
+            yield deduplicator.deduplicate(self._intake.groups[code], block)
 
     def _merged(self) -> Iterator[FileGroupChanges]:
         shape = self._intake.shape
@@ -129,10 +129,10 @@ class RecordBuffer:
         for code in sorted({code for run in runs for code in run.codes}):
             for events, found in merged_blocks(runs, code, shape, self.budget.block):
                 self._count_loaded(events)
-                yield Deduplicator(self._plan, shape, events, stay=False).deduplicate(self._intake.group(code), found)
+                yield Deduplicator(self._plan, shape, events, stay=False).deduplicate(self._intake.groups[code], found)
 
     def _spill(self) -> None:
-        """Turn what waits into a run on disk; too many runs become one."""
+        """Sort the pending events into a run on disk. Too many runs are merged."""
         self.meter.count("sort", self._held.sorting - self._held.bytes)
         run = self._held_run()
         self._runs.append(self._written((code, batch) for code in run.codes for batch in run.batches(code)))
@@ -144,7 +144,7 @@ class RecordBuffer:
         pa.default_memory_pool().release_unused()
 
     def _merge_runs(self) -> None:
-        """Make one run of the latest ones and of those before them that are no larger than all after them.
+        """Merge the latest runs and those before them that are no larger than all after them.
 
         What is merged again and again is so at least doubled each time. They stay in order, as neighbours are merged.
         """
@@ -166,7 +166,7 @@ class RecordBuffer:
         return run
 
     def _held_run(self) -> MemoryRun:
-        """What waits as a sorted run, without what can no longer count; nothing waits afterwards."""
+        """Remove the pending events and return them as a sorted run, without those that can no longer count."""
         events = self._held.take()
         found = sort_events(events, self._intake.shape, runs=self._intake.sorted_runs)
         rule = self._reducing_rule
@@ -178,7 +178,7 @@ class RecordBuffer:
         return self._plan.rule if self._plan.combine else None
 
     def _count_loaded(self, events: pa.Table) -> None:
-        """Count what merging takes when `events` are loaded: those, joined once, and what sorting and gathering takes.
+        """Count the memory of merging loaded `events`: the events, their joined copy, sorting and gathering.
 
         One key that has more than its share of them is loaded whole.
         """
@@ -186,7 +186,7 @@ class RecordBuffer:
         self.meter.count("runs", max(usual, 2 * events.nbytes + SORT_BYTES * len(events)))
 
     def close(self) -> None:
-        """Forget everything; the files of spilled runs are gone."""
+        """Drop all events and delete the files of spilled runs."""
         for run in self._runs:
             run.close()
         self._runs.clear()

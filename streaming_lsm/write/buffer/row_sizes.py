@@ -1,4 +1,4 @@
-"""How many bytes each row takes, and cuts by a running sum of them: a few rows may hold most of a batch's bytes."""
+"""Measure the bytes of each row, and cut rows by size: a few rows may hold most of a batch's bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OFFSET_BYTES = 4
 
 
 def row_sizes(rows: pa.Table | pa.RecordBatch) -> Int64s:
-    """Bytes of each row, int64 (rows,), bits rounded up; at least 1.
+    """Compute the bytes of each row, int64 (rows,), bits rounded up; at least 1.
 
     Exact for the types that a table keeps; of others, which never get here, all values count alike.
     """
@@ -29,7 +29,7 @@ def row_sizes(rows: pa.Table | pa.RecordBatch) -> Int64s:
 
 
 def _value_sizes(values: pa.Array[Any]) -> Int64s | int:
-    """Bytes of each value, or of all alike."""
+    """Compute the bytes of each value, or one size if all have the same."""
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return int64s(pc.binary_length(values)) + _OFFSET_BYTES

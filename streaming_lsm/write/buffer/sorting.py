@@ -1,4 +1,4 @@
-"""Checked events → one sorted run, and several sorted runs → one."""
+"""Sort checked events into runs, and merge sorted runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ORDER_BYTES = 40
 
 @dataclass(frozen=True)
 class SortedEvents:
-    """The order of events: by file group, record key, arrival, and row number.
+    """Holds the order of events: by file group, record key, arrival, and row number.
 
     Attributes:
         order: int64, row numbers.
@@ -66,7 +66,7 @@ class SortedEvents:
 
 
 def sort_events(events: pa.Table, shape: EventShape, *, runs: bool = False) -> SortedEvents:
-    """Sort events.
+    """Sort events by file group, record key and arrival.
 
     Args:
         events: in the order in which they came, as far as the arrival columns leave it open.
@@ -92,7 +92,7 @@ def _differs(values: Int64s) -> Flags:
 
 
 def reduced(events: pa.Table, found: SortedEvents, rule: MergeRule) -> Positions:
-    """The rows, in order, that may still count when the run is merged with others; see `survivors`."""
+    """Select the rows, in order, that may still count when the run is merged with others; see `survivors`."""
     if len(found.starts) == len(found.order):
         return found.order
     ranks, unordered_deletes = rule.ranks(events), rule.unordered_deletes(events, deleted_flags(events))
@@ -109,7 +109,7 @@ class EventRun(Protocol):
         ...
 
     def batches(self, code: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one file group by key, made or read as they are asked for."""
+        """Yield the rows of one file group by key; they are gathered or read lazily."""
         ...
 
 
@@ -121,7 +121,7 @@ class MemoryRun:
     """
 
     def __init__(self, events: pa.Table, order: Positions, batch_bytes: int) -> None:
-        """A run of the rows `order`, sorted by file group and key.
+        """Create a run of the rows `order`, sorted by file group and key.
 
         Args:
             events: one chunk a column, or each piece would join the chunks again.
@@ -140,7 +140,7 @@ class MemoryRun:
         return self._ranges
 
     def batches(self, code: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one file group by key."""
+        """Yield the rows of one file group by key."""
         begin, end = self._ranges.get(code, (0, 0))
         for first, last in cuts(self._ends, begin, end, self._batch_bytes):
             yield from gather(self._events, self._order[first:last]).to_batches()
@@ -149,7 +149,7 @@ class MemoryRun:
 def merged_blocks(
     runs: Sequence[EventRun], code: int, shape: EventShape, loaded_bytes: int
 ) -> Iterator[tuple[pa.Table, SortedEvents]]:
-    """Merge what the runs have of one file group, by ranges of keys.
+    """Merge the rows of one file group from all runs, by ranges of keys.
 
     Args:
         runs: in the order in which their rows came, as far as the arrival columns leave it open.
@@ -170,7 +170,7 @@ def merged_blocks(
 
 
 def _windows(batches: Iterator[pa.RecordBatch], window_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in larger batches: the fewer the runs, the more there is room for of each."""
+    """Join batches up to `window_bytes`: with fewer runs there is memory for more rows of each."""
     window: list[pa.RecordBatch] = []
     held = 0
     for batch in batches:
@@ -185,7 +185,7 @@ def _windows(batches: Iterator[pa.RecordBatch], window_bytes: int) -> Iterator[p
 
 
 def joined_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of at least one batch as one batch, of memory of its own if there are several."""
+    """Join one or more batches; several are copied."""
     if len(batches) == 1:
         return batches[0]
     columns = zip(*(batch.columns for batch in batches), strict=True)
@@ -217,7 +217,7 @@ def merged_batches(
 
 
 def gather(events: pa.Table, positions: Positions, *, outlives: bool = False) -> pa.Table:
-    """Rows of a table; a stretch of neighbours is not copied.
+    """Take rows of a table; a range of neighbours is not copied.
 
     Args:
         events: one chunk a column.

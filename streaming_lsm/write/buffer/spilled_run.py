@@ -1,4 +1,4 @@
-"""Sorted runs of events on a local disk."""
+"""Write sorted runs of events to a local disk, and read them by file group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streaming_lsm.storage.spill_file import SpillFile
 
 
 class SpilledRun:
-    """One sorted run as compressed Arrow batches, none of which has rows of two file groups.
+    """Stores one sorted run as compressed Arrow batches, each with rows of one file group.
 
     Attributes:
         bytes: its size on disk.
@@ -46,6 +46,6 @@ class SpilledRun:
         return self._numbers
 
     def batches(self, code: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one file group, read as they are asked for."""
+        """Read the rows of one file group, batch by batch."""
         for number in self._numbers.get(code, ()):
             yield self._file.batch(number)

@@ -1,4 +1,4 @@
-"""A sorted base file in the making: footer, bloom filter and key range are gathered as it grows."""
+"""Write a sorted base file. Footer keys, bloom filter and key range are collected row group by row group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sorted blocks of one file group → log files, or the group's first base file; one block in memory at a time."""
+"""Write sorted blocks of one file group to log files, or to its first base file, one block in memory at a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FileGroupWriter:
     """Writes the files of one task; each is preceded by its marker (docs/format/01-table.md, "Markers")."""
 
     def __init__(self, plan: WritePlan, token: WriteToken, meter: Meter | None = None) -> None:
-        """A writer for the task attempt that `token` names; `meter` counts what its open files hold."""
+        """Create a writer for the task attempt `token`; `meter` counts the memory of its open files."""
         self._plan = plan
         self._token = token
         self._meter = Meter() if meter is None else meter
@@ -45,7 +45,7 @@ class FileGroupWriter:
         self._paths: list[str] = []
 
     def write(self, group: BucketId, blocks: Iterable[FileGroupChanges]) -> Iterator[WriteStat]:
-        """Write what one batch does to one file group.
+        """Write the changes of one batch to one file group.
 
         A bulk insert into a new group makes its base file, unless the first block has deletes. Deletes that turn up
         later are logs on top of it; unordered deletes are left out then, as there is nothing older that they could act
@@ -147,7 +147,7 @@ class FileGroupWriter:
         self._meter.count("files", 2 * held)
 
     def discard(self) -> None:
-        """Delete all files written so far: the task fails, and its files are nobody's."""
+        """Delete all files written so far, as the task has failed."""
         for path in self._paths:
             with suppress(FileNotFoundError):
                 self._plan.storage.delete(path)

@@ -1,4 +1,4 @@
-"""Inline (version 1) logs of one file group: what one flush does, block after block in one file.
+"""Write inline (version 1) logs of one file group: the changes of one flush, block after block in one file.
 
 See docs/format/04-inline-logs.md.
 """
@@ -29,7 +29,7 @@ AVRO, PARQUET = "avro", "parquet"
 
 @dataclass(frozen=True)
 class BlockOptions:
-    """How inline blocks are written.
+    """Settings for writing inline blocks.
 
     Attributes:
         data_format: ``avro`` or ``parquet``: what a data block holds.
@@ -44,7 +44,7 @@ class BlockOptions:
 
 @dataclass(frozen=True)
 class InlineLogTarget:
-    """What the blocks of one file group have in common.
+    """Holds the properties that all blocks of one file group share.
 
     Attributes:
         storage: the table's files.
@@ -80,7 +80,7 @@ class _OpenFile:
 
 @dataclass
 class InlineLogWriter:
-    """One log file that grows until it is large enough; leaving the context unfinished removes it.
+    """Writes one log file until it is large enough. Leaving the context unfinished removes the file.
 
     Blocks of a file are read in its order, so that deletes before and after rows need no files of their own.
     """
@@ -109,7 +109,7 @@ class InlineLogWriter:
         return 0
 
     def takes(self, _unordered_deletes: pa.Table) -> bool:
-        """Whether a block can be added; else it needs another roll."""
+        """Test whether a block can be added; if not, it needs a new log file."""
         return self._open is None or self._open.size < self.source.options.limit
 
     def append(self, rows: pa.Table, deletes: pa.Table, unordered_deletes: pa.Table) -> None:

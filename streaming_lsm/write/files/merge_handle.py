@@ -1,4 +1,4 @@
-"""Copy on write: what one batch does to one file group, merged into a new base file."""
+"""Merge the changes of one batch into a new base file of each file group (copy on write)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MergeHandle:
     """Writes the base files of one task: the rows of the base file before, changed by those of the batch."""
 
     def __init__(self, plan: WritePlan, token: WriteToken, meter: Meter | None = None) -> None:
-        """A merger for the task attempt that `token` names; `meter` counts what it holds of files."""
+        """Create a merge handle for the task attempt `token`; `meter` counts the memory of its files."""
         self._plan = plan
         self._token = token
         self._meter = Meter() if meter is None else meter
@@ -65,7 +65,7 @@ class MergeHandle:
                 yield self._write(group, previous, found, files)
 
     def discard(self) -> None:
-        """Delete all files written so far: the instant is no longer this writer's, so nobody else will."""
+        """Delete all files written so far: the rollback of the instant may be over, and would miss them."""
         for path in self._paths:
             self._plan.storage.delete(path)
 
@@ -114,7 +114,7 @@ class MergeHandle:
         return in_key_order(merged, plan.spill_folder, Budget(plan.buffer_bytes).block)
 
     def _is_in_order(self, base: BaseFile) -> bool:
-        """Whether no key of a base file comes before a smaller one, nor twice where repeated ones stay apart."""
+        """Test whether the keys of a base file ascend, strictly where repeated keys are not merged."""
         with ExitStack() as files:
             return open_base(self._plan.storage, base, files).ascends(distinct=not self._plan.config.is_lsm_tree)
 
@@ -133,7 +133,7 @@ class MergeHandle:
         return [SortedRun(file.path, file.batches(self._base_schema), base=True), batch]
 
     def _incoming(self, blocks: Iterable[FileGroupChanges]) -> Iterator[pa.RecordBatch]:
-        """The batch as one run: per key the delete without ordering, the row, the delete that stands after it."""
+        """Build one run of the batch: per key the unordered delete, the row, and the delete after the row."""
         for block in blocks:
             rows = self._marked(block_with_meta(self._plan, block, self._sequence), deleted=False)
             # In the default layout what stands over a delete without ordering makes it forgotten
@@ -152,7 +152,7 @@ class MergeHandle:
         return rows.append_column(DELETE, marks).cast(self._batch_schema)
 
     def _deletes(self, deletes: pa.Table) -> pa.Table:
-        """Deletes in the shape of rows: key and ordering fields, and nulls."""
+        """Build rows for deletes: key and ordering fields, and nulls."""
         columns = [
             deletes.column(field.name) if field.name in deletes.schema.names else pa.nulls(len(deletes), field.type)
             for field in self._base_schema

@@ -1,4 +1,4 @@
-"""The log files of one flush: rows and deletes under one version, unordered deletes under the version before."""
+"""Write the log files of one flush: rows and deletes as one version, unordered deletes as the version before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streaming_lsm.write.files.sorted_parquet_file import SortedParquetFile
 
 @dataclass(frozen=True)
 class OpenNativeLog:
-    """A log file in the making.
+    """Writes one open log file.
 
     Attributes:
         partition: its partition path.
@@ -43,7 +43,7 @@ class OpenNativeLog:
 
 
 class NativeLogWriter:
-    """Up to three log files that grow together until one of them is large enough.
+    """Writes up to three log files in parallel until one of them is large enough.
 
     Then all end, and the next roll has a higher version (docs/format/01-table.md, "Native log names"). Unordered
     deletes act on what is older, the rows of their own flush excepted, so that they need a version before it
@@ -54,7 +54,7 @@ class NativeLogWriter:
     def __init__(
         self, create: Callable[[int, LogKind], OpenNativeLog], version: int, limit: int, *, has_wipes: bool
     ) -> None:
-        """A roll without files yet.
+        """Create a writer without open files.
 
         Args:
             create: makes the log file of a version and kind.
@@ -87,7 +87,7 @@ class NativeLogWriter:
         return sum(log.file.buffered_bytes for log in self._logs.values())
 
     def takes(self, unordered_deletes: pa.Table) -> bool:
-        """Whether a block with these unordered deletes can be added; else it needs another roll."""
+        """Test whether a block with these unordered deletes can be added; if not, it needs new log files."""
         full = any(log.file.size >= self._limit for log in self._logs.values())
         return not full and (self._wipe_version is not None or not unordered_deletes.num_rows)
 

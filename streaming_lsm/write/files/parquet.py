@@ -1,4 +1,4 @@
-"""Sorted Parquet files: meta columns, footer and settings that base files and logs share."""
+"""Define meta columns, footer and writer settings that sorted base files and logs share."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class SequenceNumbers:
     """``<instant>_<task>_<n>``; n goes on over all files that one task writes (docs/format/10-rules.md, "Rule 27")."""
 
     def __init__(self, instant: str, task: int) -> None:
-        """Numbers of one task at one instant, from 0."""
+        """Start from 0, for one task at one instant."""
         self._prefix = f"{instant}_{task}_"
         self._next = 0
 
     def take(self, count: int) -> pa.StringArray:
-        """The next `count` numbers."""
+        """Return the next `count` numbers."""
         numbers = pa.array(np.arange(self._next, self._next + count)).cast(pa.string())
         self._next += count
         # The published stubs take no texts among the arrays.
@@ -64,12 +64,12 @@ def add_meta_columns(
 
 
 def constant(value: str, count: int) -> pa.DictionaryArray[Any, Any]:
-    """A column of `count` times the same text, which takes next to no room and is never gathered."""
+    """Create a column of `count` times the same text as a dictionary, which takes little memory."""
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32), pa.int32()), pa.array([value]))
 
 
 def open_writer(sink: BinaryIO, rows: pa.Table, options: FileOptions) -> pq.ParquetWriter:
-    """A writer of rows that ascend by record key; the Arrow schema is left out, see `SortedParquetFile.finish`.
+    """Open a writer of rows that ascend by record key. No Arrow schema is stored, see `SortedParquetFile.finish`.
 
     Args:
         rows: the first rows, which decide which columns get a dictionary, and how often pages are looked at.
@@ -90,7 +90,7 @@ def open_writer(sink: BinaryIO, rows: pa.Table, options: FileOptions) -> pq.Parq
 
 
 def _dictionary_columns(rows: pa.Table) -> Iterator[str]:
-    """Leaf columns worth a dictionary: all but those whose values hardly repeat.
+    """Select the leaf columns to be dictionary encoded: all but those whose values hardly repeat.
 
     For them it takes up to half as long again to write a file, which is larger then.
     """
@@ -106,7 +106,7 @@ def _dictionary_columns(rows: pa.Table) -> Iterator[str]:
 
 
 def _repeats(sample: pa.ChunkedArray[Any], rows: int) -> bool:
-    """Whether about a quarter of `rows` values or fewer are distinct, from how many pairs of a sample are equal."""
+    """Estimate whether at most a quarter of `rows` values are distinct, from the equal pairs of a sample."""
     if pa.types.is_dictionary(sample.type):
         return True
     repeated = len(sample) - pc.count_distinct(sample, mode="all").as_py()
@@ -133,7 +133,7 @@ def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
 
 
 def block_with_meta(plan: WritePlan, block: FileGroupChanges, sequence: SequenceNumbers) -> pa.Table:
-    """The block's rows as a log has them; a base file puts its own name in.
+    """Add the meta columns of a log to the block's rows; a base file writer sets its own file name.
 
     See docs/format/01-table.md, "Record columns".
     """

@@ -1,4 +1,4 @@
-"""One sorted Parquet file that grows row group by row group."""
+"""Write a sorted Parquet file row group by row group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streaming_lsm.write.plan import FileOptions
 
 
 class SortedParquetFile:
-    """A Parquet file in the making; rows come ascending by record key.
+    """Writes one Parquet file from rows that ascend by record key.
 
     It is durable once `finish` returned. Leaving the context without that removes it::
 
@@ -79,7 +79,7 @@ class SortedParquetFile:
         return written + (self.buffered_bytes * written // self._encoded if self._encoded else self.buffered_bytes)
 
     def append(self, rows: pa.Table) -> None:
-        """Take in rows; full row groups go to disk, the rest is held (`buffered_bytes` bytes)."""
+        """Append rows. Full row groups are written; the others are held in memory (`buffered_bytes`)."""
         self._open.append(rows)
         self._open_rows += rows.num_rows
         self.buffered_bytes += rows.nbytes
@@ -102,7 +102,7 @@ class SortedParquetFile:
         self.buffered_bytes = left
 
     def finish(self, footer: Mapping[str, str]) -> int:
-        """Write what is held and the footer, and flush the file to disk.
+        """Write the open row group and the footer, and flush the file to disk.
 
         The footer's entries are added by themselves: pyarrow drops them together with the Arrow schema, which is
         left out so that the columns' types are those of Parquet for every reader.

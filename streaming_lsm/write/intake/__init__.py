@@ -1,1 +1,1 @@
-"""Events on their way in: control columns, checks, tombstones, dead letters."""
+"""Check incoming events: control columns, tombstones, dead letters."""

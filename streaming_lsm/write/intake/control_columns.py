@@ -1,4 +1,4 @@
-"""Columns that travel with a batch to say what an event is, and are never stored."""
+"""Define the control columns: they describe the events of a batch and are not stored."""
 
 from __future__ import annotations
 

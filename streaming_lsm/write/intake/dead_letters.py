@@ -1,4 +1,4 @@
-"""Events that the table cannot take: out of the batch, into a folder of their own or into an error."""
+"""Remove events that the table cannot take from the batch: write them to a folder, or raise an error."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _FILE_BYTES = 8 << 20
 
 
 def batch_folder(writer_id: str, batch_id: int) -> str:
-    """Where the dead letters of one batch lie, below the folder of all."""
+    """Return the folder of one batch's dead letters, below the folder of all."""
     return f"{writer_id}/batch-{batch_id}"
 
 
 def count_letters(letters: DeadLetters) -> int:
-    """How many events of a batch were set aside; reads no more than the files' footers."""
+    """Count the dead letters of a batch from the files' footers."""
     count = 0
     for entry in letters.storage.list(letters.folder):
         if entry.name.endswith(".parquet"):
@@ -57,10 +57,10 @@ def count_letters(letters: DeadLetters) -> int:
 
 
 class DeadLetterBox:
-    """Keeps apart the events of one task that the table cannot take."""
+    """Collects the events of one task that the table cannot take."""
 
     def __init__(self, plan: WritePlan, token: WriteToken) -> None:
-        """A box for the task attempt that `token` names."""
+        """Create an empty box for the task attempt `token`."""
         self._plan = plan
         self._task = token.task
         self._letters: list[pa.RecordBatch] = []
@@ -69,7 +69,7 @@ class DeadLetterBox:
         self._count = 0
 
     def divert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """`batch` without the events that the table cannot take, which are kept for `post`.
+        """Remove the events that the table cannot take from `batch`, and hold them for `post`.
 
         Those are the events that could not be read, and, where events have somewhere to go or say where they come
         from, those without a usable record key or partition value. A tombstone that could not be placed and only
@@ -94,7 +94,7 @@ class DeadLetterBox:
         return batch.filter(pa.array(~bad))
 
     def _reasons(self, batch: pa.RecordBatch) -> pa.StringArray:
-        """Why the table cannot take an event; null where it can."""
+        """Find the reason why the table cannot take an event; null where it can."""
         index = batch.schema.get_field_index(control_columns.BAD)
         unread: pa.StringArray = pa.nulls(batch.num_rows, pa.string())
         if index >= 0:
@@ -126,7 +126,7 @@ class DeadLetterBox:
         return repeated
 
     def post(self) -> int:
-        """Write what is left; returns how many events were kept.
+        """Write the events that are still held; returns the number of all dead letters of the task.
 
         Every attempt at this task gives its files the same names, and takes away what a longer attempt left.
         """
@@ -165,7 +165,7 @@ def _letters(batch: pa.RecordBatch, reasons: pa.StringArray, schema: pa.Schema) 
 
 
 def _as_json(batch: pa.RecordBatch, schema: pa.Schema) -> pa.BinaryArray:
-    """Events that were read, so that their bytes did not come along, as JSON of their values; null for the others."""
+    """Encode decoded events, whose bytes are not in the batch, as JSON of their values; null for the others."""
     index = batch.schema.get_field_index(control_columns.BAD)
     read = [True] * batch.num_rows if index < 0 else pc.is_null(batch.column(index)).to_pylist()
     names = [name for name in schema.names if name in batch.schema.names]

@@ -1,8 +1,7 @@
-"""Checked events as Arrow batches of one shape: in memory, in a spilled run and between tasks."""
+"""Convert checked events to Arrow batches of one shape, for memory, spilled runs and the exchange between tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,16 +11,15 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Column, Flags, Int64s, flags, int64s, pc, strings
 from streaming_lsm.errors import RecordError, SchemaError
-from streaming_lsm.format.table.file_names import BucketId
-from streaming_lsm.keys.bucket import bucket_ids
-from streaming_lsm.keys.dictionaries import codes_of, texts_of
+from streaming_lsm.index.base import FileGroups
+from streaming_lsm.index.bucket import index_of
 from streaming_lsm.schema import RECORD_KEY, fit
 from streaming_lsm.write.intake import control_columns
 from streaming_lsm.write.intake.tombstones import LastEvents, events_before, repeated_tombstones
 from streaming_lsm.write.plan import DELETE, WritePlan
 
 CODE = "_lsm_code"
-"""int64: number of the partition path, times the number of buckets, plus the bucket."""
+"""int64: number of the file group, of those that the task has met."""
 FLAGS = "_lsm_flags"
 """uint8: 1 for a delete of any kind, else 0."""
 ARRIVAL = "_lsm_arrival_"
@@ -30,7 +28,7 @@ ARRIVAL = "_lsm_arrival_"
 
 @dataclass(frozen=True)
 class EventShape:
-    """The columns of checked events: the record key, three kinds of control columns, then the table's own.
+    """Defines the columns of checked events: record key, three kinds of control columns, then the table's columns.
 
     Attributes:
         schema: columns of the events; those of the table may be null, as in a delete.
@@ -46,7 +44,7 @@ class EventShape:
 
     @staticmethod
     def of(plan: WritePlan) -> EventShape:
-        """The shape of a batch's events."""
+        """Build the shape of the events of `plan`."""
         shared = _key_column(plan)
         arrivals = tuple(f"{ARRIVAL}{place}" for place in range(len(plan.arrival_fields)))
         key, code, bits = pa.field(RECORD_KEY, pa.string()), pa.field(CODE, pa.int64()), pa.field(FLAGS, pa.uint8())
@@ -55,7 +53,7 @@ class EventShape:
         return EventShape(pa.schema(fields), plan.schema, shared, arrivals)
 
     def table_rows(self, events: pa.Table) -> pa.Table:
-        """The table's columns of events that are no deletes."""
+        """Select the table's columns of events that are no deletes."""
         names = (RECORD_KEY if name == self.key_column else name for name in self.rows.names)
         return pa.table([events.column(name) for name in names], names=self.rows.names).cast(self.rows)
 
@@ -71,18 +69,18 @@ def _key_column(plan: WritePlan) -> str | None:
 
 
 def deleted_flags(events: pa.Table) -> Flags:
-    """Whether events are deletes, bool (rows,)."""
+    """Test whether events are deletes, bool (rows,)."""
     bits: npt.NDArray[np.uint8] = np.asarray(events.column(FLAGS), np.uint8)
     return bits.astype(np.bool_)
 
 
 def codes(events: pa.Table | pa.RecordBatch) -> Int64s:
-    """The numbers of the events' file groups, int64 (rows,)."""
+    """Return the file group number of each event, int64 (rows,)."""
     return np.asarray(events.column(CODE), np.int64)
 
 
 class Intake(Protocol):
-    """Where the events of one task come from."""
+    """Checks the batches of one task, or takes those that another task has checked."""
 
     @property
     def shape(self) -> EventShape:
@@ -100,11 +98,12 @@ class Intake(Protocol):
         ...
 
     def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The events of a batch that count."""
+        """Check a batch and return the events that count."""
         ...
 
-    def group(self, code: int) -> BucketId:
-        """The file group that events are numbered for."""
+    @property
+    def groups(self) -> FileGroups:
+        """The file groups by number."""
         ...
 
 
@@ -118,17 +117,16 @@ class EventIntake:
     """
 
     def __init__(self, plan: WritePlan) -> None:
-        """An intake for one task of `plan`."""
+        """Create an intake for one task of `plan`."""
         self._plan = plan
-        self._numbers: dict[str, int] = {}
-        self._paths: list[str] = []
+        self._index = index_of(plan.config)
         self._row_schema = pa.schema([field.with_nullable(True) for field in plan.schema])
         self.shape = EventShape.of(plan)
         self.sorted_runs = False
         self.last_events: LastEvents = events_before(plan.open_deletes)
 
     def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The events of a batch with the table's columns and, optionally, control columns; nothing is copied.
+        """Check a batch with the table's columns and, optionally, control columns; its columns are not copied.
 
         Tombstones that only repeat the delete before them are left out; then the others are copied.
 
@@ -142,7 +140,7 @@ class EventIntake:
         rows = self._fit(batch)
         self._check_values(rows, keys, deleted)
         arrival = [pa.array(_arrival(batch, name)) for name in plan.arrival_fields]
-        code = self._codes(batch, keys)
+        code = self._index.locate(keys, plan.keys.partition_paths(batch))
         repeats, self.last_events = repeated_tombstones(batch, keys, deleted & ~tombstone, tombstone, self.last_events)
         values = [rows.column(name) for name in self.shape.schema.names[3 + len(arrival) :]]
         columns: list[pa.Array[Any]] = [keys, pa.array(code), pa.array(deleted.view(np.uint8)), *arrival, *values]
@@ -150,27 +148,9 @@ class EventIntake:
         return events.filter(pa.array(~repeats)) if repeats.any() else events
 
     @property
-    def paths(self) -> Sequence[str]:
-        """The partition paths so far, by number."""
-        return self._paths
-
-    def group(self, code: int) -> BucketId:
-        """The file group that events are numbered for."""
-        number, bucket = divmod(code, self._plan.config.num_buckets)
-        return self._paths[number], bucket
-
-    def _codes(self, batch: pa.RecordBatch, keys: pa.StringArray) -> Int64s:
-        table = self._plan.config
-        paths = self._plan.keys.partition_paths(batch)
-        numbers = np.array([self._number(path) for path in texts_of(paths)], np.int64)
-        buckets = bucket_ids(keys, table.record_key_fields, table.hash_fields, table.num_buckets)
-        return numbers[codes_of(paths)] * table.num_buckets + buckets
-
-    def _number(self, path: str) -> int:
-        if path not in self._numbers:
-            self._numbers[path] = len(self._paths)
-            self._paths.append(path)
-        return self._numbers[path]
+    def groups(self) -> FileGroups:
+        """The file groups of the events so far, by number."""
+        return self._index.groups
 
     def _deleted(self, batch: pa.RecordBatch) -> Flags:
         if self._plan.operation == DELETE:
@@ -179,7 +159,7 @@ class EventIntake:
         return flagged | _flags(batch, control_columns.DELETE) | _flags(batch, control_columns.TOMBSTONE)
 
     def _fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The table's columns; a delete may lack all that neither key nor order needs."""
+        """Fit the batch to the table's columns. A delete needs key and ordering columns only."""
         missing = [field for field in self._row_schema if batch.schema.get_field_index(field.name) < 0]
         if self._plan.operation == DELETE:
             for field in missing:
@@ -199,7 +179,7 @@ class EventIntake:
         self._check_text(rows, keys)
 
     def _check_text(self, rows: pa.RecordBatch, keys: pa.StringArray) -> None:
-        """Text that is no UTF-8 would be written, and then be readable by nobody."""
+        """Refuse text that is not UTF-8: no reader could decode the file."""
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
             if has_text(column.type) and not _is_valid(column):
                 key = keys[_first_invalid(column)].as_py()
@@ -219,12 +199,12 @@ class EventIntake:
 
 
 def event_keys(events: pa.Table) -> pa.StringArray:
-    """The record keys of events as one array."""
+    """Return the record keys of events as one array."""
     return strings(events.column(RECORD_KEY))
 
 
 def has_text(kind: pa.DataType) -> bool:
-    """Whether values of a type hold text at any depth."""
+    """Test whether values of a type hold text at any depth."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return True
     return any(has_text(kind.field(place).type) for place in range(kind.num_fields))
@@ -239,7 +219,7 @@ def _is_valid(column: pa.Array[Any]) -> bool:
 
 
 def _first_invalid(column: pa.Array[Any]) -> int:
-    """Row of the first text that is not UTF-8; there is one."""
+    """Find the first row whose text is not UTF-8; there is one."""
     begin, end = 0, len(column)
     while end - begin > 1:
         middle = (begin + end) // 2

@@ -1,4 +1,4 @@
-"""Rows that can have no place in a table, told apart from those that can: no record key, unusable partition value.
+"""Find rows that cannot be stored: those without record key or with an unusable partition value.
 
 The rules are the key generator's own. A batch that it takes whole costs one try; of one that it refuses only the
 distinct key and partition values are tried again, by halves.
@@ -25,7 +25,7 @@ _Check = Callable[[pa.RecordBatch], object]
 
 
 def invalid_rows(keys: KeyGenerator, batch: pa.RecordBatch) -> pa.StringArray | None:
-    """Why rows can have no place in the table.
+    """Find the reason why rows cannot be stored.
 
     Returns:
         The reason per row, null for rows that have a place; None when all have.
@@ -57,7 +57,7 @@ def _reasons(check: _Check, batch: pa.RecordBatch, names: Sequence[str]) -> pa.S
 
 
 def _faults(check: _Check, rows: pa.RecordBatch, begin: int) -> Iterator[tuple[int, str]]:
-    """Position and reason of each row that `check` refuses; `begin` is the position of the first row."""
+    """Find position and reason of each row that `check` refuses; `begin` is the position of the first row."""
     try:
         check(rows)
     except RecordError as error:
@@ -70,7 +70,7 @@ def _faults(check: _Check, rows: pa.RecordBatch, begin: int) -> Iterator[tuple[i
 
 
 def _distinct(columns: Sequence[pa.Array[Any]]) -> tuple[Int64s, Int64s]:
-    """The first row of each distinct tuple, and per row the number of its tuple; both int64."""
+    """Find the first row of each distinct tuple, and per row the number of its tuple; both int64."""
     of_row: Int64s = np.zeros(len(columns[0]), np.int64)
     first: Int64s = of_row[:1]
     for column in columns:

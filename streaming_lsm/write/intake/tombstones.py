@@ -1,4 +1,4 @@
-"""Tombstones that only repeat a delete: those whose event before, in the same topic partition, deletes the same key.
+"""Drop tombstones that repeat a delete: the event before, in the same topic partition, deletes the same key.
 
 A Debezium delete carries an ordering value and is followed by a tombstone of the same key, which carries none.
 Taken for a delete of its own the tombstone would remove rows that are newer than the delete. Which event comes before
@@ -24,7 +24,7 @@ _POSITION = (control_columns.TOPIC, control_columns.TOPIC_PARTITION, control_col
 
 @dataclass(frozen=True, slots=True)
 class LastEvent:
-    """The last event that a task saw of one topic partition.
+    """Describes the last event of one topic partition that a task has seen.
 
     Attributes:
         offset: its offset.
@@ -42,7 +42,7 @@ LastEvents = Mapping[str, LastEvent]
 
 
 def open_deletes(before: OpenDeletes, tasks: Iterable[LastEvents]) -> dict[str, str]:
-    """What the next batch has to know, from what the tasks of this one saw; sources without events stay."""
+    """Compute the open deletes for the next batch from the last events of this one; sources without events stay."""
     last: dict[str, LastEvent] = {}
     for events in tasks:
         for source, event in events.items():
@@ -53,20 +53,20 @@ def open_deletes(before: OpenDeletes, tasks: Iterable[LastEvents]) -> dict[str, 
 
 
 def newest_events(before: LastEvents, after: LastEvents) -> LastEvents:
-    """The later one of two last events of each source."""
+    """Select the later of two last events of each source."""
     newer = {source: new for source, new in after.items() if new.offset > before.get(source, _UNKNOWN).offset}
     return {**before, **newer}
 
 
 def events_before(deletes: OpenDeletes) -> LastEvents:
-    """The events before a batch, as far as tombstones could follow them. Their offsets are known no more: below all."""
+    """Build the last events before a batch from its open deletes. Their offsets are unknown and sort below all."""
     return {source: LastEvent(-1, key) for source, key in deletes.items()}
 
 
 def repeated_tombstones(
     batch: pa.RecordBatch, keys: pa.StringArray, deletes: Flags, tombstone: Flags, before: LastEvents
 ) -> tuple[Flags, LastEvents]:
-    """Which tombstones say nothing new, and what has to be known when the next batch comes.
+    """Find the tombstones that repeat a delete, and the last events for the next batch.
 
     Args:
         batch: events. Those that do not say where they come from are never answered and answer nothing.
@@ -97,12 +97,12 @@ def repeated_tombstones(
 
 
 def has_sources(schema: pa.Schema) -> bool:
-    """Whether events say which topic partition and offset they come from, and which of them are tombstones."""
+    """Test whether a batch has the columns for topic partition, offset and tombstone."""
     return {*_POSITION, control_columns.TOMBSTONE} <= set(schema.names)
 
 
 def _by_source(batch: pa.RecordBatch) -> tuple[Int64s, Flags]:
-    """The rows by topic partition and offset, without those that do not say all of it.
+    """Sort the rows by topic partition and offset; rows with nulls in them are left out.
 
     Returns:
         int64, row numbers; bool, whether a topic partition begins there.

@@ -1,1 +1,1 @@
-"""The exchange of rows between tasks: routing and messages."""
+"""Exchange rows between tasks: routing and messages."""

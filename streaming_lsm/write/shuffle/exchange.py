@@ -1,4 +1,4 @@
-"""Sorted runs of checked events on their way from the tasks that read a batch to the tasks that write it.
+"""Send sorted runs of checked events from the tasks that read a batch to the tasks that write it.
 
 A task that reads checks its rows, sorts them, leaves out what can no longer count, and sends what remains as compressed
 Arrow messages, each of them to one task that writes. A message travels as a row of cells: however many rows Spark puts
@@ -13,7 +13,6 @@ the arrival in that order.
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Int64s, gathered, pc, strings
-from streaming_lsm.format.table.file_names import BucketId, WriteToken
-from streaming_lsm.keys.dictionaries import codes_of
+from streaming_lsm.arrow.columns import Int64s, gathered, pc
+from streaming_lsm.format.table.file_names import WriteToken
+from streaming_lsm.index.base import BucketIds, FileGroups
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.buffer.budget import Budget, Meter
 from streaming_lsm.write.buffer.pending_batches import PendingBatches
@@ -59,7 +58,7 @@ CELL_BYTES = 4096
 _MESSAGE_BYTES = 1 << 20
 _DRIVER = -1
 """The driver's number among the tasks that send."""
-_PATHS = b"lsm.paths"
+_GROUPS = b"lsm.groups"
 _SORTED = b"lsm.sorted"
 _SAMPLE = 4096
 _CHECKED_ROWS, _CHECKED_BYTES = 1 << 15, 4 << 20
@@ -69,7 +68,7 @@ _READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 @dataclass(frozen=True)
 class SenderReport:
-    """What a task that sends has to say in the end.
+    """Reports the counts and last events of a sending task.
 
     Attributes:
         numbers: rows taken in, and memory.
@@ -86,7 +85,7 @@ class RunSender:
     """Sends the rows of one task."""
 
     def __init__(self, plan: WritePlan, tasks: int, source: int) -> None:
-        """A sender to `tasks` tasks; `source` is its own number."""
+        """Create a sender to `tasks` tasks; `source` is its own number."""
         self._plan, self._tasks, self._source = plan, tasks, source
         self._intake = EventIntake(plan)
         self._letters = DeadLetterBox(plan, WriteToken(source, 0, 0))
@@ -96,7 +95,7 @@ class RunSender:
         self._rows_in = self._bytes_in = 0
 
     def send(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Cells of all rows of `batches`, which have the table's types; the last ones hold a `SenderReport`.
+        """Check and sort `batches`, which have the table's types. Yield cells, the last with a `SenderReport`.
 
         Raises:
             RecordError, SchemaError: see `EventIntake.check` and `DeadLetterBox.divert`.
@@ -126,7 +125,7 @@ class RunSender:
         self._letters.post()
 
     def _run(self) -> Iterator[pa.RecordBatch]:
-        """Everything that waits, in one order, to each task what it writes."""
+        """Sort the pending events and yield to each task the cells of the rows that it writes."""
         self._meter.count("sort", self._held.sorting - self._held.bytes)
         events = self._held.take()
         order = self._order(events) if _repeats(events) else None
@@ -140,24 +139,20 @@ class RunSender:
         self._meter.count("events", 0)
 
     def _order(self, events: pa.Table) -> Positions:
-        """The rows that may still count, by file group and key."""
+        """Select the rows that may still count, by file group and key."""
         found = sort_events(events, self._intake.shape)
         return reduced(events, found, self._plan.rule) if self._plan.combine else found.order
 
     def _by_task(self, code: Int64s, order: Positions | None) -> Iterator[Positions]:
-        """Each task's rows in order; in the order in which they came where there is none."""
-        number, bucket = np.divmod(code if order is None else code[order], self._plan.config.num_buckets)
-        task = tasks_of(pa.array(self._intake.paths, pa.string()), number, bucket, self._tasks)
-        for places in positions_by_task(task, self._tasks):
+        """Yield the rows of each task, in `order` or, without one, as they came."""
+        task = tasks_of(self._intake.groups.ids, self._tasks)
+        for places in positions_by_task(task[code if order is None else code[order]], self._tasks):
             yield places if order is None else order[places]
 
     def _message(self, events: pa.Table, *, is_sorted: bool) -> pa.Buffer:
-        names = self._intake.paths
-        used = range(len(names)) if len(names) == 1 else np.unique(codes(events) // self._plan.config.num_buckets)
-        told = {
-            _PATHS: json.dumps({str(number): names[number] for number in used}).encode(),
-            _SORTED: b"1" if is_sorted else b"",
-        }
+        used = np.flatnonzero(np.bincount(codes(events))).astype(np.int32)
+        groups = self._intake.groups.ids.take(used)
+        told = {_GROUPS: pickle.dumps((used, groups)), _SORTED: b"1" if is_sorted else b""}
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, events.schema.with_metadata(told), options=_WRITE) as writer:
             writer.write_table(events)
@@ -170,7 +165,7 @@ class RunSender:
 
 
 def _cut_message(message: pa.Buffer, task: int, source: int, place: int, *, run: bool) -> pa.RecordBatch:
-    """The cells of one message; `place` is that of the first of them."""
+    """Cut a message into cells; `place` is that of the first cell."""
     offsets = np.minimum(np.arange(0, message.size + CELL_BYTES, CELL_BYTES), message.size).astype(np.int32)
     count = len(offsets) - 1
     data = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets.tobytes()), message])
@@ -181,14 +176,12 @@ def _cut_message(message: pa.Buffer, task: int, source: int, place: int, *, run:
 
 
 def group_cells(plan: WritePlan, tasks: int) -> Iterator[pa.RecordBatch]:
-    """Cells with the `LiveGroups` of each task, for a plan whose `groups_follow`; the driver makes them.
+    """Build cells with the `LiveGroups` of each task, for a plan whose `groups_follow`; called on the driver.
 
     A closure of Spark is the same for all tasks. In a table of many file groups it would carry all of them to each.
     """
     groups = list(plan.file_ids.items())
-    paths = pa.array([path for (path, _), _ in groups], pa.string()).dictionary_encode()
-    bucket = np.array([bucket for (_, bucket), _ in groups], np.int64)
-    task = tasks_of(strings(paths.dictionary), codes_of(paths), bucket, tasks)
+    task = tasks_of(BucketIds.of(plan.file_ids), tasks)
     for each, positions in enumerate(positions_by_task(task, tasks)):
         file_ids = dict(groups[position] for position in positions.tolist())
         bases = {group: plan.bases[group] for group in file_ids if group in plan.bases} if plan.bases else {}
@@ -197,13 +190,13 @@ def group_cells(plan: WritePlan, tasks: int) -> Iterator[pa.RecordBatch]:
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer batches: checking one takes as long as checking some thousand rows."""
+    """Join small batches: checking a batch takes as long as checking some thousand rows."""
     for table in gathered(batches, _CHECKED_ROWS, _CHECKED_BYTES):
         yield from table.combine_chunks().to_batches()
 
 
 def _repeats(events: pa.Table) -> bool:
-    """Whether sorting is worth it before the rows are sent, as about a third of them could stay behind.
+    """Estimate whether sorting pays before rows are sent: about a third of them need not be sent.
 
     Told from how many pairs of a sample are equal: two of them are as likely as one in the number of distinct keys.
     """
@@ -214,40 +207,34 @@ def _repeats(events: pa.Table) -> bool:
 
 
 class RunReceiver:
-    """Puts messages together again; stands where a buffer expects an `EventIntake`.
+    """Joins cells to messages and yields their events; the `Intake` of a receiving task.
 
     Attributes:
         shape: columns of the events.
         sorted_runs: whether all of them came sorted.
         last_events: the last event of each topic partition, as the senders that report here saw it.
         sent: what those senders had to say.
-        groups: the file groups that this task writes, where they do not come with the plan.
+        groups: the file groups of the events, by number.
+        live_groups: the live file groups that this task writes, where they do not come with the plan.
     """
 
     def __init__(self, plan: WritePlan) -> None:
-        """A receiver for one task of `plan`."""
-        self._buckets = plan.config.num_buckets
-        self._numbers: dict[str, int] = {}
-        self._paths: list[str] = []
+        """Create a receiver for one task of `plan`."""
         self._unfinished: dict[int, list[pa.Buffer]] = {}
         self._places: dict[int, int] = {}
         self.shape = EventShape.of(plan)
         self.sorted_runs = True
         self.last_events: LastEvents = {}
         self.sent: list[SenderReport] = []
-        self.groups: LiveGroups | None = None
+        self.groups = FileGroups()
+        self.live_groups: LiveGroups | None = None
 
     def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """`batch`: it was checked where it came from."""
+        """Return `batch` as it is: the sender has checked it."""
         return batch
 
-    def group(self, code: int) -> BucketId:
-        """The file group that events are numbered for."""
-        number, bucket = divmod(code, self._buckets)
-        return self._paths[number], bucket
-
     def receive(self, cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The events in `cells`.
+        """Yield the events in `cells`.
 
         Raises:
             RuntimeError: cells of a sender come in another order than it sent them, or not all of them come.
@@ -286,36 +273,28 @@ class RunReceiver:
         with pa.ipc.open_stream(message, options=_READ) as reader:
             told = reader.schema.metadata
             self.sorted_runs &= bool(told[_SORTED])
-            numbers = {int(number): self._number(path) for number, path in json.loads(told[_PATHS]).items()}
+            used, groups = pickle.loads(told[_GROUPS])
+            numbers = np.zeros(used[-1] + 1, np.int64)
+            numbers[used] = self.groups.add(groups)
             for batch in reader:
                 yield self._renumbered(batch, numbers)
 
     def _hear(self, report: SenderReport | LiveGroups) -> None:
         if isinstance(report, LiveGroups):
-            self.groups = report
+            self.live_groups = report
             return
         self.sent.append(report)
         self.last_events = newest_events(self.last_events, report.last_events)
 
-    def _number(self, path: str) -> int:
-        if path not in self._numbers:
-            self._numbers[path] = len(self._paths)
-            self._paths.append(path)
-        return self._numbers[path]
-
-    def _renumbered(self, batch: pa.RecordBatch, numbers: dict[int, int]) -> pa.RecordBatch:
-        """`batch` with this task's numbers of the partition paths instead of the sender's."""
+    def _renumbered(self, batch: pa.RecordBatch, numbers: Int64s) -> pa.RecordBatch:
+        """Replace the sender's numbers of file groups by those of this task."""
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        if any(old != new for old, new in numbers.items()):
-            table = np.zeros(max(numbers) + 1, np.int64)
-            table[list(numbers)] = list(numbers.values())
-            number, bucket = np.divmod(codes(batch), self._buckets)
-            columns[CODE] = pa.array(table[number] * self._buckets + bucket)
+        columns[CODE] = pa.array(numbers[codes(batch)])
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=self.shape.schema)
 
 
 def _bytes_of(column: pa.Array[Any]) -> tuple[npt.NDArray[np.int32], pa.Buffer]:
-    """Where each value begins, int32 (rows + 1,), and the bytes of all values; nothing is copied."""
+    """Return the offsets of the values, int32 (rows + 1,), and their bytes, without a copy."""
     _, offsets, data = column.buffers()
     assert offsets is not None
     assert data is not None
@@ -325,7 +304,7 @@ def _bytes_of(column: pa.Array[Any]) -> tuple[npt.NDArray[np.int32], pa.Buffer]:
 def write_received(
     plan: WritePlan, cells: Iterable[pa.RecordBatch], token: WriteToken
 ) -> tuple[WriteResult, list[SenderReport]]:
-    """Write what other tasks sent to this one.
+    """Write the rows that other tasks sent to this one.
 
     Returns:
         What was written, and what those senders that report to this task had to say.
@@ -345,8 +324,8 @@ def write_received(
     spent = perf_counter() - begun - received.seconds
     collected = CollectedRows(buffer, DeadLetterBox(plan, token), received.seconds, spent)
     if plan.groups_follow:
-        if receiver.groups is None:  # every bucket would get a second file group
+        if receiver.live_groups is None:  # every bucket would get a second file group
             buffer.close()
             raise RuntimeError("the file groups of a task were lost on the way to it: run the batch again")
-        plan = plan.with_groups(receiver.groups)
+        plan = plan.with_groups(receiver.live_groups)
     return write_collected(plan, collected, token), receiver.sent

@@ -11,6 +11,7 @@ from streaming_lsm.file_group.file_system_view import FileSystemView
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.timeline import Timeline
 from tests.support.small_tables import create, data_files, rows, shown
+from tests.support.writers import outcome
 
 ONE_BUCKET = {"hoodie.bucket.index.num.buckets": 1}
 
@@ -67,8 +68,8 @@ def test_files_of_a_pending_write_are_not_seen(tmp_path: Path) -> None:
         assert paths(tmp_path) == before
         assert shown(table) == [("a", "DE", 1, 1)]
         copy.unlink()
-        running.reconcile([])
-        running.complete([], "UPSERT", table.config.create_schema or "")
+        running.reconcile(outcome())
+        running.complete(outcome(schema=table.config.create_schema or ""))
 
 
 def test_a_slice_is_the_newest_base_file_and_all_later_logs(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.decision import DECISION_FOLDER
 from tests.support.faulty_storage import FaultyStorage
 from tests.support.metadata_tables import ENABLED, PARTITIONS, assert_agrees, assert_settled, has_metadata_table
-from tests.support.writers import KEPT, SCHEMA, files_below, new_process, transaction, write_file
+from tests.support.writers import KEPT, files_below, new_process, outcome, transaction, write_file
 from tests.unit.metadata.test_table import METADATA, TIMELINE, make, write, written
 
 
@@ -71,13 +71,13 @@ def test_the_record_that_the_next_holder_made_of_the_same_instant_stays(tmp_path
     with transaction(robbed, new_process(), 2, options=ENABLED) as running:
         instant = running.begin()
         stats = [write_file(storage, instant, file) for file in KEPT]
-        running.reconcile(stats)
+        running.reconcile(outcome(stats))
         theirs = f"{TIMELINE}/{instant}_20261121120000777.deltacommit"
         storage.put_if_absent(theirs, b"")
         before = own_files(tmp_path)
         robbed.awaited = ("names", TIMELINE)
         with pytest.raises(Fenced):
-            running.complete(stats, "UPSERT", SCHEMA, {"batch": "2"})
+            running.complete(outcome(stats, batch="2"))
     assert robbed.awaited is None
     assert own_files(tmp_path) == before
 

@@ -33,7 +33,7 @@ from tests.support.metadata_tables import (
     has_metadata_table,
     metadata_timeline,
 )
-from tests.support.writers import KEPT, SCHEMA, DataFile, make_table, new_process, transaction, write_file
+from tests.support.writers import KEPT, DataFile, make_table, new_process, outcome, transaction, write_file
 
 METADATA = ".hoodie/metadata"
 TIMELINE = f"{METADATA}/.hoodie/timeline"
@@ -60,8 +60,8 @@ def write(
             return None
         instant = running.begin()
         stats = [write_file(storage, instant, file) for file in files]
-        running.reconcile(stats)
-        return running.complete(stats, "UPSERT", SCHEMA, {"batch": str(batch)})
+        running.reconcile(outcome(stats))
+        return running.complete(outcome(stats, batch=str(batch)))
 
 
 def written(root: Path, batches: int = 2) -> LocalStorage:
@@ -317,9 +317,9 @@ def test_what_a_driver_that_was_replaced_adds_late_is_replaced(tmp_path: Path) -
     with transaction(storage, new_process(), 2, options=ENABLED) as running:
         instant = running.begin()
         stats = [write_file(storage, instant, file) for file in KEPT]
-        running.reconcile(stats)
+        running.reconcile(outcome(stats))
         storage.put_if_absent(completed(f"{instant}_20261121120000777.deltacommit"), b"")
-        running.complete(stats, "UPSERT", SCHEMA, {"batch": "2"})
+        running.complete(outcome(stats, batch="2"))
     assert len([write for write in delta_commits(metadata_timeline(tmp_path)) if write.requested == instant]) == 1
     assert_settled(tmp_path)
 

@@ -23,7 +23,16 @@ from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.decision import DECISION_FOLDER
 from streaming_lsm.txn.transaction import Transaction
 from tests.support.faulty_storage import FaultyStorage, Killed
-from tests.support.writers import KEPT, NOON_MS, SCHEMA, files_below, make_table, new_process, transaction, write_batch
+from tests.support.writers import (
+    KEPT,
+    NOON_MS,
+    files_below,
+    make_table,
+    new_process,
+    outcome,
+    transaction,
+    write_batch,
+)
 
 PLAN = b"plan"
 
@@ -79,8 +88,8 @@ def test_a_compaction_completes_as_a_commit_that_says_so(storage: LocalStorage) 
     with transaction(storage, new_process()) as tx:
         tx.start(waiting)
         stats = [write_base(storage, waiting.requested)]
-        tx.reconcile(stats)
-        completed = tx.complete(stats, "COMPACT", SCHEMA)
+        tx.reconcile(outcome(stats))
+        completed = tx.complete(outcome(stats, "COMPACT"))
     assert (completed.action, completed.requested) == ("commit", waiting.requested)
     timeline = Timeline.load(storage)
     assert timeline.pending == ()
@@ -118,8 +127,8 @@ def test_a_run_that_died_before_it_was_inflight_can_be_started_again(storage: Lo
     create_heartbeat(storage, waiting.requested, Owner(process.process(), "dead", "t", NOON_MS, 1000))
     with transaction(storage, new_process()) as tx:
         tx.start(waiting)
-        tx.reconcile([])
-        tx.complete([], "COMPACT", SCHEMA)
+        tx.reconcile(outcome())
+        tx.complete(outcome(operation="COMPACT"))
     assert pending(storage) == ()
 
 
@@ -133,8 +142,8 @@ def test_a_run_without_heartbeat_may_be_another_programs_and_is_put_back_only_to
     with transaction(storage, new_process()) as tx:
         tx.start(waiting)
         assert not storage.exists(stat.path)
-        tx.reconcile([])
-        tx.complete([], "COMPACT", SCHEMA)
+        tx.reconcile(outcome())
+        tx.complete(outcome(operation="COMPACT"))
     assert pending(storage) == ()
 
 
@@ -167,8 +176,8 @@ def test_a_file_of_a_dead_run_that_appears_in_the_next_run_is_removed(storage: L
         tx.start(waiting)
         stats = [write_base(storage, waiting.requested, attempt=1)]
         storage.put_if_absent(late.path, b"late")
-        tx.reconcile(stats)
-        tx.complete(stats, "COMPACT", SCHEMA)
+        tx.reconcile(outcome(stats))
+        tx.complete(outcome(stats, "COMPACT"))
     assert not storage.exists(late.path)
     assert storage.exists(stats[0].path)
 
@@ -178,9 +187,9 @@ def test_a_file_that_appears_after_the_reconciliation_goes_with_the_markers(stor
     late = die_running(storage, waiting)
     with transaction(storage, new_process()) as tx:
         tx.start(waiting)
-        tx.reconcile([])
+        tx.reconcile(outcome())
         storage.put_if_absent(late.path, b"late")
-        tx.complete([], "COMPACT", SCHEMA)
+        tx.complete(outcome(operation="COMPACT"))
     assert not storage.exists(late.path)
 
 
@@ -197,10 +206,10 @@ def test_a_run_whose_lock_was_taken_publishes_nothing(storage: LocalStorage) -> 
     waiting = schedule(storage)
     with transaction(storage, new_process()) as tx:
         tx.start(waiting)
-        tx.reconcile([])
+        tx.reconcile(outcome())
         storage.delete(".hoodie/lock")
         with pytest.raises(Fenced, match="removed"):
-            tx.complete([], "COMPACT", SCHEMA)
+            tx.complete(outcome(operation="COMPACT"))
     assert [instant.action for instant in pending(storage)] == ["compaction"]
 
 
@@ -265,10 +274,10 @@ class Takeover:
     stats: list[WriteStat]
 
     def reconcile(self) -> None:
-        self.tx.reconcile(self.stats)
+        self.tx.reconcile(outcome(self.stats))
 
     def complete(self) -> Instant:
-        return self.tx.complete(self.stats, "COMPACT", SCHEMA)
+        return self.tx.complete(outcome(self.stats, "COMPACT"))
 
 
 def assert_completed(storage: Storage, run: Takeover) -> None:
@@ -493,9 +502,9 @@ def test_a_writer_that_loses_its_lock_while_it_takes_its_time_publishes_nothing(
     slow = replace(runtime, sleep=lambda seconds: takes.pop(0)() and None)
     with transaction(storage, slow, 7, options={"hoodie.time.generator.max_expected_clock_skew_ms": 1}) as tx:
         tx.begin()
-        tx.reconcile([])
+        tx.reconcile(outcome())
         with pytest.raises(Fenced):
-            tx.complete([], "UPSERT", SCHEMA)
+            tx.complete(outcome())
     assert takes == []
     assert len(Timeline.load(storage).completed_writes) == 1
 

@@ -31,6 +31,7 @@ from tests.support.writers import (
     files_below,
     make_table,
     new_process,
+    outcome,
     times_of,
     transaction,
     write_batch,
@@ -55,10 +56,10 @@ def test_the_steps_leave_what_the_format_says(storage: LocalStorage, tmp_path: P
         assert storage.exists(heartbeat_path(instant))
         stats = [write_file(storage, instant, file) for file in KEPT]
         failed = write_file(storage, instant, FAILED[0])
-        running.reconcile(stats)
+        running.reconcile(outcome(stats))
         assert not storage.exists(failed.path)
         assert not storage.exists(heartbeat_path(instant))
-        completed = running.complete(stats, "UPSERT", SCHEMA, {"batch": "0"})
+        completed = running.complete(outcome(stats, batch="0"))
     assert completed == Instant(instant, "deltacommit", State.COMPLETED, "20261121120000001")
     commit = Timeline.load(storage).read_commit(completed)
     assert commit.operation_type == "UPSERT"
@@ -84,8 +85,8 @@ def test_every_commit_carries_all_writers_forward(storage: LocalStorage) -> None
         batch = None if writer is None else 5
         with transaction(storage, new_process(), batch, writer_id=writer or "") as running:
             running.begin()
-            running.reconcile([])
-            running.complete([], "UPSERT", SCHEMA)
+            running.reconcile(outcome())
+            running.complete(outcome())
     newest = Timeline.load(storage).completed_writes[-1:]
     ledger = WriterLedger.of(Timeline(storage, newest, newest[0].requested))
     assert {writer: last.batch_id for writer, last in ledger.writers.items()} == {"a": 5, "b": 5}
@@ -96,8 +97,8 @@ def test_a_forgotten_writer_is_warned_of(storage: LocalStorage, caplog: pytest.L
     month = new_process(clock=lambda: NOON_MS + 31 * 86_400_000)
     with transaction(storage, month, 0, writer_id="new") as running, caplog.at_level(logging.WARNING):
         running.begin()
-        running.reconcile([])
-        running.complete([], "UPSERT", SCHEMA)
+        running.reconcile(outcome())
+        running.complete(outcome())
     assert "'query'" in caplog.text
     assert "last batch 8" in caplog.text
 
@@ -126,8 +127,8 @@ def test_an_exception_after_the_commit_does_not_undo_it(storage: LocalStorage, t
         with transaction(storage, new_process(), 0) as running:
             instant = running.begin()
             stats = [write_file(storage, instant, file) for file in KEPT]
-            running.reconcile(stats)
-            running.complete(stats, "UPSERT", SCHEMA, {"batch": "0"})
+            running.reconcile(outcome(stats))
+            running.complete(outcome(stats, batch="0"))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -145,10 +146,10 @@ def test_a_transaction_that_finds_nothing_to_do_leaves_no_trace(storage: LocalSt
 def test_a_file_of_the_stats_that_is_missing_stops_the_commit(storage: LocalStorage, tmp_path: Path) -> None:
     with transaction(storage, new_process(), 0) as running:
         stat = write_file(storage, running.begin(), KEPT[0])
-        running.reconcile([stat])
+        running.reconcile(outcome([stat]))
         storage.delete(stat.path)
         with pytest.raises(CorruptFileError, match=r"nl/.*is gone"):
-            running.complete([stat], "UPSERT", SCHEMA)
+            running.complete(outcome([stat]))
     assert_clean(tmp_path, [])
 
 
@@ -156,10 +157,10 @@ def test_tasks_that_still_run_at_the_reconciliation_are_shut_out(storage: LocalS
     with transaction(storage, new_process(), 0) as running:
         instant = running.begin()
         stats = [write_file(storage, instant, file) for file in KEPT]
-        running.reconcile(stats)
+        running.reconcile(outcome(stats))
         with pytest.raises(Fenced):
             write_file(storage, instant, DataFile("nl", 0, attempt=7))
-        running.complete(stats, "UPSERT", SCHEMA, {"batch": "0"})
+        running.complete(outcome(stats, batch="0"))
     with pytest.raises(Fenced):
         write_file(storage, instant, DataFile("nl", 0, attempt=8))
     assert_clean(tmp_path, [0])
@@ -171,10 +172,10 @@ def test_a_writer_that_lost_its_lock_publishes_nothing_and_undoes_nothing(
     with transaction(storage, new_process(), 0) as zombie:
         instant = zombie.begin()
         stats = [write_file(storage, instant, file) for file in KEPT]
-        zombie.reconcile(stats)
+        zombie.reconcile(outcome(stats))
         write_batch(storage, new_process(), 0)
         with pytest.raises(Fenced, match="was removed"):
-            zombie.complete(stats, "UPSERT", SCHEMA)
+            zombie.complete(outcome(stats))
     assert_clean(tmp_path, [0])
 
 
@@ -190,11 +191,11 @@ def test_a_file_added_after_the_reconciliation_is_removed_by_the_commit(storage:
     with transaction(storage, new_process(), 0) as running:
         instant = running.begin()
         stats = [write_file(storage, instant, file) for file in KEPT]
-        running.reconcile(stats)
+        running.reconcile(outcome(stats))
         name = str(DataFile("nl", 0, attempt=7).name(instant))
         storage.put_if_absent(marker_path(instant, "nl", name), b"")
         storage.put_if_absent(f"nl/{name}", b"late")
-        running.complete(stats, "UPSERT", SCHEMA, {"batch": "0"})
+        running.complete(outcome(stats, batch="0"))
     assert_clean(tmp_path, [0])
 
 
@@ -216,8 +217,8 @@ def test_a_living_writer_is_neither_disturbed_nor_rolled_back(storage: LocalStor
         stats = [write_file(storage, instant, file) for file in KEPT]
         with pytest.raises(CommitConflict, match="'first'"):
             transaction(storage, new_process(alive=lambda process: True), 0, writer_id="second").__enter__()
-        running.reconcile(stats)
-        running.complete(stats, "UPSERT", SCHEMA, {"batch": "0"})
+        running.reconcile(outcome(stats))
+        running.complete(outcome(stats, batch="0"))
     assert_clean(tmp_path, [0])
 
 
@@ -315,15 +316,30 @@ def test_the_skew_wait_is_slept_for_each_time(storage: LocalStorage) -> None:
     runtime = replace(new_process(), sleep=slept.append)
     with transaction(storage, runtime, options={CLOCK_SKEW_MS.key: 150}) as running:
         running.begin()
-        running.reconcile([])
-        running.complete([], "UPSERT", SCHEMA)
+        running.reconcile(outcome())
+        running.complete(outcome())
     assert slept == [0.15, 0.15]
+
+
+def test_replaced_file_groups_and_change_files_are_in_the_commit(storage: LocalStorage) -> None:
+    with transaction(storage, new_process()) as running:
+        instant = running.begin("replacecommit")
+        stat = write_file(storage, instant, KEPT[0])
+        change, left = (write_file(storage, instant, file) for file in (KEPT[1], FAILED[0]))
+        done = replace(outcome([replace(stat, cdc_files=((change.path, 4),))]), replaced={"nl": ("old-0",)})
+        assert done.paths == {stat.path, change.path}
+        running.reconcile(done)
+        completed = running.complete(done)
+    commit = Timeline.load(storage).read_commit(completed)
+    assert commit.replaced == {"nl": ("old-0",)}
+    assert commit.paths == done.paths
+    assert [storage.exists(path) for path in (stat.path, change.path, left.path)] == [True, True, False]
 
 
 def test_steps_out_of_order_are_refused(storage: LocalStorage) -> None:
     with transaction(storage, new_process()) as running:
         with pytest.raises(RuntimeError, match="call begin first"):
-            running.reconcile([])
+            running.reconcile(outcome())
         with pytest.raises(ValueError, match="'clean'"):
             running.begin("clean")
         instant = running.begin()
@@ -331,8 +347,8 @@ def test_steps_out_of_order_are_refused(storage: LocalStorage) -> None:
             running.begin()
         stat = write_file(storage, instant, KEPT[0])
         with pytest.raises(RuntimeError, match="reconcile"):
-            running.complete([stat], "UPSERT", SCHEMA)
-        running.reconcile([stat])
-        running.complete([stat], "UPSERT", SCHEMA)
+            running.complete(outcome([stat]))
+        running.reconcile(outcome([stat]))
+        running.complete(outcome([stat]))
         with pytest.raises(RuntimeError, match="complete once"):
-            running.complete([stat], "UPSERT", SCHEMA)
+            running.complete(outcome([stat]))

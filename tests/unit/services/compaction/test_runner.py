@@ -27,6 +27,7 @@ from streaming_lsm.write.files.base_file_writer import BaseFileWriter
 from tests.oracle.reader import read_snapshot
 from tests.support.service_tables import assert_sound, compactions, grow, grown, ledger, most_logs, reopened
 from tests.support.small_tables import SCHEMA, create, data_files, rows, shown
+from tests.support.writers import outcome
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -515,8 +516,8 @@ def test_a_compaction_writes_the_schema_of_the_time_when_it_was_planned(tmp_path
     then = table.timeline.table_schema()
     with table.transaction() as tx:
         tx.begin()
-        tx.reconcile([])
-        tx.complete([], "UPSERT", to_avro(SCHEMA.append(pa.field("added", pa.string())), "later"))
+        tx.reconcile(outcome())
+        tx.complete(outcome(schema=to_avro(SCHEMA.append(pa.field("added", pa.string())), "later")))
     completed = table.compact()
     assert completed is not None
     assert table.timeline.read_commit(completed).schema == then

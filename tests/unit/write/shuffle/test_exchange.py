@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from streaming_lsm.errors import RecordError
 from streaming_lsm.format.table.file_names import BucketId, WriteToken
+from streaming_lsm.index.base import BucketIds
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.write.buffer.record_buffer import RecordBuffer
 from streaming_lsm.write.intake import control_columns
@@ -172,7 +172,7 @@ def own_groups(plan: WritePlan, tasks: int) -> list[RunReceiver]:
 def test_each_task_hears_of_the_file_groups_that_rows_of_it_go_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "CELL_BYTES", 4096)
     plan, tasks = plan_of_groups(1000), 8
-    told = [receiver.groups for receiver in own_groups(plan, tasks)]
+    told = [receiver.live_groups for receiver in own_groups(plan, tasks)]
     found: dict[BucketId, str] = {}
     for task, groups in enumerate(told):
         assert groups is not None
@@ -180,7 +180,7 @@ def test_each_task_hears_of_the_file_groups_that_rows_of_it_go_to(monkeypatch: p
         assert not groups.file_ids.keys() & found.keys()
         found.update(groups.file_ids)
         for path, bucket in groups.file_ids:
-            assert tasks_of(pa.array([path]), np.zeros(1, np.int64), np.array([bucket]), tasks)[0] == task
+            assert tasks_of(BucketIds.of([(path, bucket)]), tasks).tolist() == [task]
     assert found == plan.file_ids
 
 

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm.errors import RecordError
+from streaming_lsm.index.bucket import BucketIndex
 from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.write.shuffle.routing import Router, positions_by_task
 
 
 def router(tasks: int) -> Router:
-    return Router(KeyGenerator("SIMPLE", ("id",), (("part", "SIMPLE"),)), ("id",), ("id",), 5, tasks)
+    return Router(KeyGenerator("SIMPLE", ("id",), (("part", "SIMPLE"),)), BucketIndex(("id",), ("id",), 5), tasks)
 
 
 def rows(count: int = 200) -> pa.RecordBatch:

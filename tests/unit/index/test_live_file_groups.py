@@ -10,7 +10,7 @@ from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSystemView
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, base_file_stat, log_file_stat
 from streaming_lsm.format.table.file_names import BaseFileName, LogFileName, LogKind, WriteToken
-from streaming_lsm.index.bucket import BucketIndex
+from streaming_lsm.index.live_file_groups import LiveFileGroups
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.timeline import Timeline
 from tests.support.faulty_storage import Fault, FaultyStorage
@@ -45,15 +45,15 @@ def view(root: Path) -> FileSystemView:
     return FileSystemView(storage, Timeline.load(storage))
 
 
-def indexed(root: Path, buckets: int = 4) -> BucketIndex:
-    index = BucketIndex(buckets)
+def indexed(root: Path, buckets: int = 4) -> LiveFileGroups:
+    index = LiveFileGroups(buckets)
     index.refresh(view(root))
     return index
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["listed", "followed"])
 def test_groups_are_found_by_partition_and_bucket(tmp_path: Path, at_once: bool) -> None:
-    index = BucketIndex(4)
+    index = LiveFileGroups(4)
     commit(tmp_path, "10", "11", log("x", file_id(0), "10"), log("y", file_id(0, "b"), "10"))
     if not at_once:
         index.refresh(view(tmp_path))
@@ -66,7 +66,7 @@ def test_groups_are_found_by_partition_and_bucket(tmp_path: Path, at_once: bool)
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["listed", "followed"])
 def test_a_base_file_leaves_only_the_logs_that_were_completed_since(tmp_path: Path, at_once: bool) -> None:
-    index = BucketIndex(4)
+    index = LiveFileGroups(4)
     group = file_id(1)
     for requested, completed in (("10", "11"), ("20", "21"), ("30", "41"), ("50", "51")):
         commit(tmp_path, requested, completed, log("", group, requested))
@@ -79,7 +79,7 @@ def test_a_base_file_leaves_only_the_logs_that_were_completed_since(tmp_path: Pa
 
 
 def test_a_replaced_group_makes_room_for_another_of_its_bucket(tmp_path: Path) -> None:
-    index = BucketIndex(4)
+    index = LiveFileGroups(4)
     commit(tmp_path, "10", "11", log("", file_id(1, "a"), "10"))
     index.refresh(view(tmp_path))
     new = base("", file_id(1, "b"), "20")
@@ -98,7 +98,7 @@ def test_a_bucket_beyond_the_count_is_refused_with_both_numbers(tmp_path: Path) 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["listed", "followed"])
 def test_two_groups_for_one_bucket_are_refused_with_both_ids(tmp_path: Path, at_once: bool) -> None:
-    index = BucketIndex(4)
+    index = LiveFileGroups(4)
     commit(tmp_path, "10", "11", log("part", file_id(1, "a"), "10"))
     if not at_once:
         index.refresh(view(tmp_path))

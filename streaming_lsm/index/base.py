@@ -1,0 +1,144 @@
+"""`Index`: assign the file group of each record key.
+
+A file group has a number within one `FileGroups`: dense int64, from 0, opaque to all that sort, count and send rows by
+it. Its `BucketId` is what file names are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Int64s, pc
+from streaming_lsm.format.table.file_names import BucketId
+
+
+@dataclass(frozen=True)
+class BucketIds:
+    """`BucketId` of several rows or file groups, as columns.
+
+    Attributes:
+        partitions: partition paths.
+        partition: integers (n,), indices into `partitions`.
+        bucket: integers (n,), at least 0.
+    """
+
+    partitions: tuple[str, ...]
+    partition: npt.NDArray[np.integer[Any]]
+    bucket: npt.NDArray[np.integer[Any]]
+
+    @staticmethod
+    def of(groups: Iterable[BucketId]) -> BucketIds:
+        """Make columns of the ids of `groups`."""
+        pairs = list(groups)
+        numbers = {path: number for number, path in enumerate(dict.fromkeys(path for path, _ in pairs))}
+        partition = np.array([numbers[path] for path, _ in pairs], np.int64)
+        return BucketIds(tuple(numbers), partition, np.array([bucket for _, bucket in pairs], np.int64))
+
+    def take(self, places: npt.NDArray[np.integer[Any]]) -> BucketIds:
+        """Select the ids at `places`; partition paths that none of them has are left out."""
+        used, partition = np.unique(self.partition[places], return_inverse=True)
+        paths = tuple(self.partitions[path] for path in used.tolist())
+        return BucketIds(paths, partition.astype(np.int32), self.bucket[places])
+
+
+class FileGroups:
+    """The file groups that the rows of one task belong to, numbered as they come."""
+
+    def __init__(self) -> None:
+        """Start without file groups."""
+        self._paths: list[str] = []
+        self._path_numbers: dict[str, int] = {}
+        self._partition, self._bucket = np.zeros(0, np.int32), np.zeros(0, np.int32)
+        # By partition * width + bucket the number of the file group plus one, or 0: zeros that were never written to
+        # take no memory.
+        self._width, self._table = 1, np.zeros(0, np.int32)
+
+    def __len__(self) -> int:
+        """Count the file groups."""
+        return len(self._bucket)
+
+    def __getitem__(self, number: int) -> BucketId:
+        """Return partition path and bucket of the file group `number`."""
+        return self._paths[self._partition[number]], int(self._bucket[number])
+
+    @property
+    def ids(self) -> BucketIds:
+        """Partition path and bucket of all file groups, by number."""
+        return BucketIds(tuple(self._paths), self._partition, self._bucket)
+
+    def add(self, ids: BucketIds) -> Int64s:
+        """Number the file groups of `ids`. Those that are new follow in the order of partition and bucket.
+
+        Returns:
+            int64 (n,), the number of each id.
+        """
+        paths = np.array([self._path_number(path) for path in ids.partitions], np.int64)
+        self._make_room(int(ids.bucket.max(initial=0)) + 1)
+        cells = (paths * self._width)[ids.partition] + ids.bucket
+        found = self._table.take(cells)
+        if not found.all():
+            self._append(np.sort(np.asarray(pc.unique(pa.array(cells[found == 0])), np.int64)))
+            found = self._table.take(cells)
+        numbers: Int64s = np.subtract(found, 1, dtype=np.int64)
+        return numbers
+
+    def _path_number(self, path: str) -> int:
+        number = self._path_numbers.setdefault(path, len(self._paths))
+        if number == len(self._paths):
+            self._paths.append(path)
+        return number
+
+    def _make_room(self, buckets: int) -> None:
+        """Lay the table out for all partitions and so many buckets; doubling makes that rare."""
+        if buckets <= self._width and len(self._paths) * self._width <= len(self._table):
+            return
+        self._width = max(self._width, _power_of_two(buckets))
+        self._table = np.zeros(_power_of_two(len(self._paths)) * self._width, np.int32)
+        self._enter(0)
+
+    def _append(self, cells: Int64s) -> None:
+        first = len(self)
+        partition, bucket = np.divmod(cells, self._width)
+        self._partition = np.append(self._partition, partition.astype(np.int32))
+        self._bucket = np.append(self._bucket, bucket.astype(np.int32))
+        self._enter(first)
+
+    def _enter(self, first: int) -> None:
+        cells = self._partition[first:].astype(np.int64) * self._width + self._bucket[first:]
+        self._table[cells] = np.arange(first + 1, len(self) + 1, dtype=np.int32)
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << max(least - 1, 0).bit_length()
+
+
+class Index(Protocol):
+    """Assigns record keys to file groups. It is of one task and one batch, as its `groups` grow with the rows."""
+
+    @property
+    def groups(self) -> FileGroups:
+        """The file groups of all rows located so far."""
+        ...
+
+    @property
+    def max_groups_per_partition(self) -> int:
+        """Most file groups that a partition can have: more tasks than that have nothing to write there."""
+        ...
+
+    def locate(self, keys: pa.StringArray, partitions: pa.DictionaryArray[Any, Any]) -> Int64s:
+        """Find the file group of each row, and add those that are new to `groups`.
+
+        Args:
+            keys: record keys (rows,), without nulls.
+            partitions: partition paths (rows,), without nulls.
+
+        Returns:
+            int64 (rows,), numbers in `groups`.
+        """
+        ...

@@ -1,0 +1,154 @@
+"""List the live file groups of a table by bucket, which is the number that begins a file id.
+
+See docs/format/07-index-and-metadata.md, "Simple bucket index".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from streaming_lsm.errors import ConfigError, UnsupportedTable
+from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, FileSystemView
+from streaming_lsm.file_group.lost_files import checked_slices
+from streaming_lsm.format.actions.commit import WriteStat
+from streaming_lsm.format.actions.file_state import FileState
+from streaming_lsm.format.table.file_names import BaseFileName, BucketId, bucket_of, parse_file_name
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.timeline import Timeline
+
+_LATEST = "9" * 17
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFileGroup:
+    """Holds the files of a live file group's latest slice.
+
+    Attributes:
+        file_id: its id.
+        base: its newest base file.
+        logs: completion times and paths of the log files on top of it.
+    """
+
+    file_id: str
+    base: BaseFile | None = None
+    logs: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of its files, relative to the table."""
+        return (*((self.base.path,) if self.base else ()), *(path for _, path in self.logs))
+
+    def with_file(self, stat: WriteStat, completed: str) -> LiveFileGroup:
+        """Add a file of a write that was completed at `completed`."""
+        name = parse_file_name(stat.file_name)
+        base, logs = self.base, self.logs
+        if not isinstance(name, BaseFileName):
+            logs = (*logs, (completed, stat.path))
+        elif base is None or base.name.instant < name.instant:
+            # A base file absorbs what was completed before its instant (docs/format/10-rules.md, "Rule 8").
+            base = BaseFile(stat.path, name, stat.total_bytes)
+            logs = tuple(log for log in logs if log[0] >= name.instant)
+        return LiveFileGroup(self.file_id, base, logs)
+
+
+class LiveFileGroups:
+    """Holds the live file groups by partition path and bucket. They are listed once, then updated from the commits."""
+
+    def __init__(self, num_buckets: int) -> None:
+        """Start without file groups, for a table of `num_buckets` per partition."""
+        self._num_buckets = num_buckets
+        self._groups: dict[BucketId, LiveFileGroup] = {}
+        self._seen: frozenset[Instant] | None = None
+        self._state = FileState()
+
+    @property
+    def file_ids(self) -> Mapping[BucketId, str]:
+        """File id of each bucket that has a file group."""
+        return {bucket: group.file_id for bucket, group in self._groups.items()}
+
+    @property
+    def bases(self) -> Mapping[BucketId, BaseFile]:
+        """Newest base file of each bucket that has one."""
+        return {bucket: group.base for bucket, group in self._groups.items() if group.base}
+
+    @property
+    def most_logs(self) -> int:
+        """Largest number of log files in one file slice."""
+        return max((len(group.logs) for group in self._groups.values()), default=0)
+
+    def most_logs_with(self, stats: Iterable[WriteStat]) -> int:
+        """Compute `most_logs` as it is once the files of `stats` are committed."""
+        counts = {bucket: len(group.logs) for bucket, group in self._groups.items()}
+        for stat in stats:
+            bucket = (stat.partition_path, bucket_of(stat.file_id))
+            counts[bucket] = counts.get(bucket, 0) + (stat.log_version is not None)
+        return max(counts.values(), default=0)
+
+    def state_with(self, stats: Iterable[WriteStat]) -> FileState:
+        """Compute the state of all latest slices as it is once the files of `stats` are committed."""
+        grown: dict[BucketId, LiveFileGroup] = {}
+        for stat in stats:
+            bucket = (stat.partition_path, bucket_of(stat.file_id))
+            known = grown.get(bucket) or self._groups.get(bucket) or LiveFileGroup(stat.file_id)
+            grown[bucket] = known.with_file(stat, _LATEST)
+        before = [path for bucket in grown if bucket in self._groups for path in self._groups[bucket].paths]
+        return self._state.changed(before, (path for group in grown.values() for path in group.paths))
+
+    def refresh(self, view: FileSystemView) -> None:
+        """Apply the commits completed since the last call.
+
+        Raises:
+            CorruptFileError: folders were listed, and a committed file is missing.
+            ConfigError: a bucket number that the table's bucket count does not allow.
+            UnsupportedTable: two file groups with one bucket number.
+        """
+        timeline = view.timeline
+        writes = frozenset(timeline.completed_writes)
+        # Unknown until this is through: what fails half-way is made up for by listing everything the next time.
+        seen, self._seen = self._seen, None
+        unseen = sorted(writes - (seen or frozenset()), key=lambda write: write.completed or "")
+        if seen is None or _changes_groups(timeline, unseen, seen - writes):
+            self._groups, self._state = {}, FileState()
+            for found in checked_slices(view):
+                self._add_slice(found, timeline)
+        else:
+            for write in unseen:
+                for stat in timeline.read_commit(write).stats:
+                    self._add_file(write, stat)
+        self._seen = writes
+
+    def _add_slice(self, found: FileSlice, timeline: Timeline) -> None:
+        logs = tuple((timeline.completion_time(log.name.instant) or "", log.path) for log in found.logs)
+        group = LiveFileGroup(found.file_id, found.base, logs)
+        self._put(found.partition_path, group)
+        self._state = self._state.changed((), group.paths)
+
+    def _add_file(self, write: Instant, stat: WriteStat) -> None:
+        known = self._put(stat.partition_path, LiveFileGroup(stat.file_id))
+        group = known.with_file(stat, write.completed or "")
+        self._state = self._state.changed(known.paths, group.paths)
+        self._groups[stat.partition_path, bucket_of(stat.file_id)] = group
+
+    def _put(self, partition: str, group: LiveFileGroup) -> LiveFileGroup:
+        """Return the known group of the bucket; if there is none, add this one."""
+        bucket = bucket_of(group.file_id)
+        if bucket >= self._num_buckets:
+            raise ConfigError(
+                f"file group {group.file_id} in partition {partition!r} has bucket {bucket}, but the number of "
+                f"buckets is {self._num_buckets}: give the one that the table was written with "
+                "(hoodie.bucket.index.num.buckets; a table made here keeps it as lsm.bucket.index.num.buckets)"
+            )
+        known = self._groups.setdefault((partition, bucket), group)
+        if known.file_id != group.file_id:
+            raise UnsupportedTable(
+                f"partition {partition!r} has two file groups for bucket {bucket}: {known.file_id} and {group.file_id}"
+            )
+        return known
+
+
+def _changes_groups(timeline: Timeline, unseen: Iterable[Instant], vanished: Iterable[Instant]) -> bool:
+    """Test whether writes removed files: by replacing file groups, or by a restore. Archival removes none."""
+    return any(write.action == "replacecommit" for write in unseen) or any(
+        write.requested >= timeline.first for write in vanished
+    )
