@@ -23,6 +23,8 @@ from streaming_lsm.schema import table_schema
 from streaming_lsm.table import LsmTable
 from streaming_lsm.table_options import copied_options, new_table_config
 
+_WRITER = "lsm copy"
+
 
 @dataclass(frozen=True)
 class TableCopy:
@@ -56,7 +58,10 @@ class TableCopy:
     def run(self) -> LsmTable:
         """Execute the copy; a few file slices and ``lsm.write.buffer.bytes`` of rows are in memory at a time."""
         target = self.found or LsmTable.create(self.path, self.scan.schema, self.options)
-        target.bulk_insert(pa.RecordBatchReader.from_batches(self.scan.schema, self.scan.to_batches()))
+        # A batch with an identity, as an interrupted copy may have been decided: the transaction then completes it.
+        target.options = target.options.merged(Options({config.WRITER_ID.key: _WRITER}))
+        rows = pa.RecordBatchReader.from_batches(self.scan.schema, self.scan.to_batches())
+        target.bulk_insert(rows, batch_id=0)
         return target
 
 
