@@ -38,16 +38,31 @@ def create_heartbeat(storage: Storage, instant: str, owner: Owner) -> None:
         raise Fenced(f"{heartbeat_path(instant)} in {storage.uri} is another writer's: stop") from None
 
 
-def delete_heartbeat(storage: Storage, instant: str, owner: Owner | None = None) -> None:
-    """Delete the heartbeat of an instant: tasks that have not passed `check_still_inflight` yet discard their files.
+def delete_heartbeat(storage: Storage, instant: str, owner: Owner) -> None:
+    """Delete the heartbeat of an instant if it is this owner's.
 
-    Args:
-        owner: delete only the heartbeat of this owner; None for that of any owner.
+    Tasks that have not passed `check_still_inflight` yet discard their files.
     """
-    if owner is None:
-        storage.delete(heartbeat_path(instant))
-    else:
-        storage.delete_if_unchanged(heartbeat_path(instant), owner.encode())
+    storage.delete_if_unchanged(heartbeat_path(instant), owner.encode())
+
+
+def revoke_heartbeat(storage: Storage, lock: TableLock, instant: str) -> None:
+    """Delete the heartbeat of an instant, of any owner, as `delete_heartbeat` does.
+
+    The heartbeat is read before the lock is verified, and deleted only if it is unchanged: a later holder of the lock
+    may create a heartbeat of its own for another run of the instant.
+
+    Raises:
+        Fenced: another writer took the lock.
+    """
+    path = heartbeat_path(instant)
+    try:
+        content = storage.read(path)
+    except FileNotFoundError:
+        content = None
+    lock.verify()
+    if content is not None:
+        storage.delete_if_unchanged(path, content)
 
 
 def check_still_inflight(storage: Storage, instant: str) -> None:

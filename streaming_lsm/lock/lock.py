@@ -45,6 +45,8 @@ class TableLock:
         self.owner = Owner(runtime.process(), writer_id, runtime.new_token(), runtime.clock(), lease_ms)
         self.taken_over = False
         self._content = self.owner.encode()
+        self._former = b""
+        self._is_kept = False
 
     def acquire(self) -> None:
         """Acquire the lock without waiting.
@@ -65,11 +67,20 @@ class TableLock:
         A failure is logged, not raised: a lock file that remains is taken over by the next writer.
         """
         try:
-            self._storage.delete_if_unchanged(LOCK_FILE, self._content)
+            if not self._is_kept:
+                self._storage.delete_if_unchanged(LOCK_FILE, self._content)
         except Exception:
             _LOG.warning("%s in %s could not be removed", LOCK_FILE, self._storage.uri, exc_info=True)
         finally:
             self._runtime.process_locks.release(self._storage.uri, self.owner)
+
+    def give_back(self) -> None:
+        """Undo a take-over: put the former owner's lock back, so that the next writer takes it over in its turn.
+
+        Called if the take-over fails before the former owner is fenced. If this fails too, the lock is not released.
+        """
+        self._is_kept = True
+        self._storage.replace_if_unchanged(LOCK_FILE, self._former, self._content)
 
     def verify(self) -> None:
         """Verify that the lock is still this writer's.
@@ -118,7 +129,7 @@ class TableLock:
         if not self._storage.replace_if_unchanged(LOCK_FILE, self._content, content):
             return False
         _LOG.warning("took %s in %s over from %s, which is dead", LOCK_FILE, self._storage.uri, dead)
-        self.taken_over = True
+        self.taken_over, self._former = True, content
         return True
 
     def _dead_owner(self, content: bytes) -> Owner:

@@ -66,7 +66,12 @@ class LocalStorage:
             return file.read()
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(self._inside(path))
+        # `os.path.exists` would report a file that cannot be looked at as absent.
+        try:
+            os.stat(self._inside(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def list(self, folder: str) -> Listing:
         prefix = folder + "/" if folder else ""

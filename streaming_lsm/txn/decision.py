@@ -15,6 +15,7 @@ finds on the timeline that the action is not pending any more, and deletes its r
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import dataclass
 
 from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
@@ -44,9 +45,13 @@ class Decision:
     data: bytes = b""
 
     def encode(self) -> bytes:
-        """Encode a line of JSON with the name of the completed file, or null, followed by the content of that file."""
+        """Encode a line of JSON, followed by the content of the completed file.
+
+        The line has the name of the completed file, or null, and the length and CRC-32 of the content.
+        """
         name = self.completed.file_name if self.completed else None
-        return json.dumps({"completed": name}).encode() + b"\n" + self.data
+        head = {"completed": name, "length": len(self.data), "crc32": zlib.crc32(self.data)}
+        return json.dumps(head).encode() + b"\n" + self.data
 
     @classmethod
     def read(cls, storage: Storage, path: str) -> Decision:
@@ -58,12 +63,13 @@ class Decision:
         """
         head, _, data = storage.read(path).partition(b"\n")
         try:
-            name = json.loads(head)["completed"]
+            found = json.loads(head)
+            name, is_whole = found["completed"], (found["length"], found["crc32"]) == (len(data), zlib.crc32(data))
             completed = None if name is None else Instant.parse(name)
         except (ValueError, TypeError, KeyError, RecursionError):
             raise CorruptFileError(_damaged(storage, path)) from None
         requested = path.rpartition("/")[2].partition(".")[0]
-        if name is not None and (completed is None or not completed.is_completed or completed.requested != requested):
+        if not is_whole or name is not None and (completed is None or not completed.is_completed or completed.requested != requested):
             raise CorruptFileError(_damaged(storage, path))
         return cls(path, completed, data)
 
@@ -120,8 +126,13 @@ def publish(storage: Storage, path: str, running: Instant, completed: Instant, d
     decision = Decision(path, completed, data)
     if _decide(storage, decision) != decision:
         raise Fenced(f"{running.path} in {storage.uri} was undone by another writer: stop")
-    if _is_over(storage, running):
-        storage.delete(path)
+    try:
+        is_over = _is_over(storage, running)
+        if is_over:
+            storage.delete(path)
+    except Exception as error:
+        raise CommitUnknown(_decided(storage, path, error)) from error
+    if is_over:
         raise Fenced(f"{running.path} in {storage.uri} was finished or undone by another writer: stop")
     _put_completed(storage, running, completed, data)
 
@@ -145,13 +156,19 @@ def undo(storage: Storage, pending: Instant, path: str) -> bool:
     return True
 
 
+def list_decisions(storage: Storage) -> frozenset[str]:
+    """List the names in `DECISION_FOLDER`: decision records, and records of open runs."""
+    return frozenset(storage.names(DECISION_FOLDER))
+
+
 def settle(storage: Storage, pending: Instant, decisions: frozenset[str]) -> bool:
     """Decide an action that another writer left pending: complete it if so decided, else decide that it is undone.
 
     For a compaction, clean or rollback the open runs are decided; if they are undone, the action stays pending.
 
     Args:
-        decisions: names in `DECISION_FOLDER`.
+        decisions: as listed before the timeline was loaded on which the action is pending. A run that was completed
+            between the two would have no record any more.
 
     Returns:
         Whether the action is completed.
@@ -258,9 +275,14 @@ def _put_completed(storage: Storage, running: Instant, completed: Instant, data:
         if _read_back(storage, completed.path, error) != data:
             raise Fenced(f"{completed.path} in {storage.uri} was made by another writer: stop") from error
         return
-    if _has_left(storage, running):
-        # A writer that took over completed the action, and archived it since.
-        storage.delete(completed.path)
+    try:
+        has_left = _has_left(storage, running)
+        if has_left:
+            # A writer that took over completed the action, and archived it since.
+            storage.delete(completed.path)
+    except Exception as error:
+        raise CommitUnknown(_decided(storage, completed.path, error)) from error
+    if has_left:
         raise CommitUnknown(
             f"{completed.path} in {storage.uri} was decided, and its action has left the timeline since: look for "
             f"{completed.requested} in the archived timeline before writing this batch again"
@@ -271,7 +293,11 @@ def _read_back(storage: Storage, path: str, error: Exception) -> bytes:
     try:
         return storage.read(path)
     except Exception as unreadable:
-        raise CommitUnknown(
-            f"creating {path} in {storage.uri} failed ({error}), and so did reading it ({unreadable}): the action "
-            "is decided, and the next transaction completes it; do not write this batch again"
-        ) from error
+        raise CommitUnknown(_decided(storage, path, f"{error}; then {unreadable}")) from error
+
+
+def _decided(storage: Storage, path: str, error: object) -> str:
+    return (
+        f"{path} in {storage.uri}: the storage failed ({error}) after the action was decided to be completed: the next "
+        "transaction completes it; do not write this batch again"
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from streaming_lsm.lock.heartbeat import delete_heartbeat
+from streaming_lsm.lock.heartbeat import revoke_heartbeat
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import delete_files, list_marked_files
 from streaming_lsm.storage.base import Storage
@@ -42,8 +42,7 @@ def revert_to_requested(storage: Storage, lock: TableLock, compaction: Instant) 
     Raises:
         Fenced: the lock is not held any more.
     """
-    lock.verify()
-    delete_heartbeat(storage, compaction.requested)
+    revoke_heartbeat(storage, lock, compaction.requested)
     delete_uncommitted_files(storage, lock, compaction)
     lock.verify()
     storage.delete(compaction.at(State.INFLIGHT).path)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from streaming_lsm.errors import CommitConflict, UnsupportedTable
 from streaming_lsm.format.actions.rollback import RollbackPlan
-from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, delete_heartbeat, heartbeat_path
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, heartbeat_path, revoke_heartbeat
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import TEMP_FOLDER, delete_files, delete_markers, list_marked_files
 from streaming_lsm.lock.owner import Owner
@@ -21,7 +21,7 @@ from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION, ROLLBACK
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.decision import DECISION_FOLDER, reap_decisions, settle
+from streaming_lsm.txn.decision import reap_decisions, settle
 from streaming_lsm.txn.lost_completion import check_pending
 from streaming_lsm.txn.planned_actions import pending_compactions, revert_to_requested
 from streaming_lsm.txn.rollback import clear_rolled_back, read_plan, resume_rollback, roll_back
@@ -29,11 +29,14 @@ from streaming_lsm.txn.rollback import clear_rolled_back, read_plan, resume_roll
 _LOG = logging.getLogger(__name__)
 
 
-def settle_pending(storage: Storage, timeline: Timeline) -> Timeline:
+def settle_pending(storage: Storage, timeline: Timeline, decisions: frozenset[str]) -> Timeline:
     """Decide every action that other writers left pending, before any of its files is changed (see `settle`).
 
     Their writers may be stopped, not dead, and about to publish. Actions that they decided to complete are completed
     here; the others they cannot publish any more.
+
+    Args:
+        decisions: as listed before `timeline` was loaded, see `settle`.
 
     Returns:
         The timeline afterwards; writes that are still pending are to be rolled back.
@@ -46,7 +49,6 @@ def settle_pending(storage: Storage, timeline: Timeline) -> Timeline:
     ours = [pending for pending in timeline.pending if pending.action in (*WRITE_ACTIONS, COMPACTION, CLEAN, ROLLBACK)]
     if not ours:
         return timeline
-    decisions = frozenset(storage.names(DECISION_FOLDER))
     completed = [pending for pending in ours if settle(storage, pending, decisions)]
     for pending in completed:
         _LOG.warning("completed %s in %s, as its writer had decided", pending.path, storage.uri)
@@ -131,8 +133,7 @@ def _roll_back_writes(
     # The newest first, as in Hudi: a write is undone only after the writes that build on it.
     for write in reversed(dead):
         if write.requested in finished:
-            lock.verify()
-            delete_heartbeat(storage, write.requested)
+            revoke_heartbeat(storage, lock, write.requested)
             clear_rolled_back(storage, lock, write)
         else:
             _LOG.warning("rolling back %s in %s, whose writer is dead", write.path, storage.uri)
@@ -179,7 +180,7 @@ def _reap(storage: Storage, lock: TableLock, timeline: Timeline, instant: str) -
     elif timeline.completion_time(instant) is not None:
         _LOG.warning("%s/%s in %s: its instant is archived, so the markers are kept", TEMP_FOLDER, instant, storage.uri)
         return
-    delete_heartbeat(storage, instant)
+    revoke_heartbeat(storage, lock, instant)
     delete_files(storage, lock, marked)
     delete_markers(storage, instant)
 
@@ -188,8 +189,7 @@ def _reap_heartbeats(storage: Storage, lock: TableLock, timeline: Timeline) -> N
     pending = {instant.requested for instant in timeline.pending}
     over = [name for name in storage.names(HEARTBEAT_FOLDER) if name.isdigit() and name not in pending]
     for instant in over:
-        lock.verify()
-        delete_heartbeat(storage, instant)
+        revoke_heartbeat(storage, lock, instant)
 
 
 def _pending_writes(timeline: Timeline) -> tuple[Instant, ...]:

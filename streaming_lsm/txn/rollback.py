@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.actions.rollback import RollbackMetadata, RollbackPlan, RollbackRequest, RolledBackPartition
 from streaming_lsm.format.table.file_names import parse_file_name
-from streaming_lsm.lock.heartbeat import delete_heartbeat
+from streaming_lsm.lock.heartbeat import revoke_heartbeat
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import delete_files, delete_markers, is_file_of, list_marked_files
 from streaming_lsm.storage.base import Storage
@@ -42,8 +42,7 @@ def roll_back(storage: Storage, lock: TableLock, target: Instant, times: Instant
     Raises:
         Fenced: another writer took the lock; it finishes the rollback.
     """
-    lock.verify()
-    delete_heartbeat(storage, target.requested)
+    revoke_heartbeat(storage, lock, target.requested)
     plan = _plan(storage, target)
     rollback = Instant(times.next(), ROLLBACK, State.REQUESTED)
     lock.verify()
@@ -55,8 +54,7 @@ def resume_rollback(
     storage: Storage, lock: TableLock, rollback: Instant, plan: RollbackPlan, times: InstantSource
 ) -> Instant:
     """Finish a pending rollback that another process began; see `roll_back`."""
-    lock.verify()
-    delete_heartbeat(storage, plan.instant)
+    revoke_heartbeat(storage, lock, plan.instant)
     return _carry_out(storage, lock, rollback, plan, times)
 
 

@@ -20,7 +20,7 @@ from streaming_lsm.config import (
     WRITER_MAX,
     Options,
 )
-from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
+from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced, StorageError
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.lock.heartbeat import Heartbeat, create_heartbeat, delete_heartbeat
 from streaming_lsm.lock.lock import TableLock
@@ -34,13 +34,23 @@ from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.properties_file import fence_properties, update_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedger
-from streaming_lsm.txn.decision import decision_path, delete_decisions, open_run, publish, undo, undo_run
+from streaming_lsm.txn.decision import (
+    decision_path,
+    delete_decisions,
+    list_decisions,
+    open_run,
+    publish,
+    undo,
+    undo_run,
+)
 from streaming_lsm.txn.metadata_hook import OpenMetadata
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.planned_actions import delete_uncommitted_files, revert_to_requested
 from streaming_lsm.txn.recovery import recover, refuse_concurrent_writers, settle_pending
 from streaming_lsm.txn.rollback import roll_back
 
+# Errors about files, raised here or in a task: another writer that took the lock may have deleted the files.
+_OF_FILES = (OSError, CorruptFileError, StorageError)
 _LOG = logging.getLogger(__name__)
 
 
@@ -121,11 +131,12 @@ class Transaction:
         try:
             self._heartbeat.start()
             if self._lock.taken_over:
-                fence_properties(self._storage, self._lock.owner.token, self._runtime.clock)
+                self._fence_former_owner()
+            decisions = list_decisions(self._storage)  # before the timeline, see `settle`
             first = not self._timelines.has(self._storage)
             found = self._timelines.load(self._storage)
             refuse_concurrent_writers(self._storage, found, self._runtime, self._lease_ms)
-            found = settle_pending(self._storage, found)
+            found = settle_pending(self._storage, found, decisions)
             # Before the recovery, which makes it final: delta commits of writes to be rolled back are undone first.
             self._metadata.open(found)
             self._times = self._instant_source(found)
@@ -389,7 +400,7 @@ class Transaction:
     def _let_go(self, error: BaseException | None) -> None:
         """Stop the heartbeat and release the lock; raise `Fenced` in place of `error` as in `__exit__`."""
         self._heartbeat.stop()
-        fenced = self._fenced() if isinstance(error, (OSError, CorruptFileError)) else None
+        fenced = self._fenced() if isinstance(error, _OF_FILES) else None
         self._lock.release()
         if fenced is not None and not self._published:
             raise fenced from error
@@ -403,6 +414,14 @@ class Transaction:
         except Exception:
             _LOG.warning("the lock of %s cannot be read", self._storage.uri, exc_info=True)
         return None
+
+    def _fence_former_owner(self) -> None:
+        """Fence the changes of properties of the writer from which the lock was taken, or give the lock back."""
+        try:
+            fence_properties(self._storage, self._lock.owner.token, self._runtime.clock)
+        except BaseException:
+            self._lock.give_back()
+            raise
 
     def _instant_source(self, timeline: Timeline) -> InstantSource:
         zone, skew_ms = self._config.timeline_zone, self._options[CLOCK_SKEW_MS]

@@ -7,6 +7,7 @@ does whose lease has ended.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.support.writers import NOON_MS, new_process
 
 T = TypeVar("T")
 PATIENCE_S = 60
+_clock = itertools.count(NOON_MS)
 Work = Callable[[LsmTable], object]
 
 
@@ -85,7 +87,8 @@ class Driver:
     def _run(self, root: Path, work: Work, options: dict[str, object]) -> None:
         try:
             table = DrivenTable(root, {**OPTIONS_OF_SERVICES, **options})
-            table.runtime = new_process(clock=lambda: NOON_MS)
+            # One clock for all: with times of their own, a resumed driver's would be those of the driver that took over.
+            table.runtime = new_process(clock=lambda: next(_clock))
             table.storage = self._storage
             self.result = work(table)
         except BaseException as error:

@@ -15,6 +15,7 @@ from streaming_lsm.lock.heartbeat import (
     create_heartbeat,
     delete_heartbeat,
     heartbeat_path,
+    revoke_heartbeat,
 )
 from streaming_lsm.lock.lock import LOCK_FILE, TableLock
 from streaming_lsm.storage.local import LocalStorage
@@ -53,10 +54,28 @@ def test_a_beat_never_brings_a_closed_instant_back(storage: LocalStorage, lock: 
     check_still_inflight(storage, INSTANT)
     heartbeat = Heartbeat(storage, lock, 60_000)
     heartbeat.follow(INSTANT)
-    delete_heartbeat(storage, INSTANT)
+    delete_heartbeat(storage, INSTANT, lock.owner)
     heartbeat.beat()
     with pytest.raises(Fenced, match=INSTANT):
         check_still_inflight(storage, INSTANT)
+
+
+def test_a_heartbeat_that_another_run_created_after_the_look_at_the_lock_stays(
+    storage: LocalStorage, lock: TableLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_heartbeat(storage, INSTANT, lock.owner)
+    taker = TableLock(storage, "taker", 1000, new_process())
+    verify = lock.verify
+
+    def then_taken() -> None:
+        verify()
+        taker.acquire()
+        revoke_heartbeat(storage, taker, INSTANT)
+        create_heartbeat(storage, INSTANT, taker.owner)
+
+    monkeypatch.setattr(lock, "verify", then_taken)
+    revoke_heartbeat(storage, lock, INSTANT)
+    assert storage.read(heartbeat_path(INSTANT)) == taker.owner.encode()
 
 
 def test_a_writer_that_lost_its_lock_does_not_keep_the_new_holder_alive(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streaming_lsm.errors import CorruptFileError, Fenced
 from streaming_lsm.keys.partition_path import path_fault
-from streaming_lsm.lock.heartbeat import create_heartbeat, delete_heartbeat
+from streaming_lsm.lock.heartbeat import create_heartbeat, heartbeat_path
 from streaming_lsm.lock.lock import LOCK_FILE, TableLock
 from streaming_lsm.lock.markers import (
     create_marker,
@@ -62,7 +62,7 @@ def test_no_marker_is_made_once_the_folder_is_gone(storage: LocalStorage, tmp_pa
 
 
 def test_no_marker_is_made_once_the_instant_takes_no_more_files(storage: LocalStorage, tmp_path: Path) -> None:
-    delete_heartbeat(storage, INSTANT)
+    storage.delete(heartbeat_path(INSTANT))
     with pytest.raises(Fenced, match=INSTANT):
         create_marker(storage, INSTANT, "nl", NAME)
     assert list_marked_files(storage, INSTANT) == ()
@@ -71,7 +71,7 @@ def test_no_marker_is_made_once_the_instant_takes_no_more_files(storage: LocalSt
 def test_a_task_that_is_overtaken_while_it_makes_its_marker_is_fenced(storage: LocalStorage) -> None:
     class Overtaken(LocalStorage):
         def put_if_absent(self, path: str, data: bytes) -> None:
-            delete_heartbeat(storage, INSTANT)
+            storage.delete(heartbeat_path(INSTANT))
             super().put_if_absent(path, data)
 
     with pytest.raises(Fenced):

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from streaming_lsm.errors import CommitConflict, CommitUnknown, Fenced
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.lock.markers import TEMP_FOLDER
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.txn.decision import DECISION_FOLDER
 from streaming_lsm.txn.planned_actions import pending_cleans
 from tests.support.faulty_storage import Killed
@@ -32,6 +33,8 @@ from tests.support.small_tables import Row, rows, shown
 EVERY_CALL = bool(os.environ.get("LSM_ALL_FAULTS"))
 STEP = 1 if EVERY_CALL else 11
 TURNS = 6 if EVERY_CALL else 1
+RECOVERY_CALLS = 30
+"""Storage calls after which a driver has recovered the table, and works."""
 RETAINED = {"hoodie.clean.commits.retained": 1}
 
 FIRST: Row = ("first", "nl", 9000, 1)
@@ -145,11 +148,19 @@ def settled(driver: Driver, row: Row | None, model: Model) -> list[Model]:
     raise driver.error
 
 
-def assert_one_of(root: Path, models: list[Model]) -> None:
+def acknowledged(driver: Driver) -> set[str]:
+    """Requested times of the actions that a driver was told are completed."""
+    results = driver.result if isinstance(driver.result, list) else [driver.result]
+    return {result.requested for result in results if driver.error is None and isinstance(result, Instant)}
+
+
+def assert_one_of(root: Path, models: list[Model], *drivers: Driver) -> None:
     """The next writer finds a sound table of one of these models, and leaves nothing of those before it."""
     table = reopened(LsmTable(root))
     with table.transaction():
         pass
+    completed = {instant.requested for instant in table.timeline.instants if instant.is_completed}
+    assert set().union(*map(acknowledged, drivers)) <= completed
     if pending_cleans(table.timeline):
         table.clean()
     found = {row["id"] for row in table.scan(["id"]).to_arrow().to_pylist()}
@@ -192,7 +203,8 @@ def test_a_stopped_driver_is_told_what_became_of_its_work(tmp_path: Path, name: 
             for after_both in settled(first, case.adds, after_second)
         ]
         print(f"{name}: stopped before call {number}, after {first.calls[number - 1]}; meanwhile: {other}")
-        assert_one_of(path, models)
+        assert second.error is None  # it holds the lock from its start to its end
+        assert_one_of(path, models, first, second)
         shutil.rmtree(path)
 
 
@@ -234,5 +246,44 @@ def test_three_drivers_of_which_two_are_stopped_are_told_what_became_of_their_wo
         models = [model]
         for driver, row in ((third, THIRD), (second, ADDED.get(other)), (first, case.adds)):
             models = [after for before in models for after in settled(driver, row, before)]
-        assert_one_of(path, models)
+        assert_one_of(path, models, first, second, third)
         shutil.rmtree(path)
+
+
+def around_decision(calls: list[tuple[str, str]]) -> list[int]:
+    """The calls from two before the last decision record is created to the driver's end, or only its creation."""
+    decided = [n for n, (call, path) in enumerate(calls) if call == "put_if_absent" and is_decision(path)][-1]
+    return list(range(decided - 2, len(calls), 2)) if EVERY_CALL else [decided]
+
+
+def is_decision(path: str) -> bool:
+    return path.startswith(f"{DECISION_FOLDER}/") and not path.endswith(".run")
+
+
+@pytest.mark.timeout(3600 if EVERY_CALL else 300)
+@pytest.mark.parametrize("other", ["upsert", "same"])
+@pytest.mark.parametrize("name", [name for name in CASES if name not in ("upgrade", "downgrade")])
+def test_a_driver_that_resumes_while_the_next_one_recovers_is_told_what_became_of_its_work(
+    tmp_path: Path, name: str, other: str
+) -> None:
+    """The second driver holds the lock, and is stopped while the first goes on to its end."""
+    case = CASES[name]
+    root, model = template(case, tmp_path)
+    counted = Driver(Path(shutil.copytree(root, tmp_path / "counted")), case.work, **RETAINED)
+    work, adds = (case.work, case.adds) if other == "same" else (MEANWHILE[other], ADDED[other])
+    for number in around_decision(counted.calls):
+        for later in count(1, 1 if EVERY_CALL else 2):
+            path = Path(shutil.copytree(root, tmp_path / f"{number}-{later}"))
+            first = Driver(path, case.work, number, **RETAINED)
+            second = Driver(path, work, later, **RETAINED)
+            has_stopped = second.is_stopped
+            print(f"{name}: stopped before {number}, {first.stands_at}; {other}: {later}, {second.stands_at}")
+            first.go_on()
+            second.go_on()
+            # A look at the lock may find it free while the first one lives: then nothing was changed.
+            assert second.error is None or isinstance(second.error, CommitConflict)
+            models = [after for before in settled(first, case.adds, model) for after in settled(second, adds, before)]
+            assert_one_of(path, models, first, second)
+            shutil.rmtree(path)
+            if not has_stopped or (later > RECOVERY_CALLS and not EVERY_CALL):
+                break

@@ -165,7 +165,7 @@ def test_a_task_that_closes_its_file_during_the_rollback_is_told_to_discard_it(t
     storage, instant = dead_writer(tmp_path)
     calls = FaultyStorage(storage)
     recover(calls)
-    closing = calls.calls.index(("delete", heartbeat_path(instant)))
+    closing = calls.calls.index(("delete_if_unchanged", heartbeat_path(instant)))
     with suppress(Killed):
         recover(FaultyStorage(storage, {closing: Fault.KILL_AFTER}))
     with pytest.raises(Fenced, match=instant):

@@ -193,7 +193,7 @@ def test_a_resumed_rollback_shuts_tasks_out_before_it_deletes(storage: LocalStor
     watched = FaultyStorage(storage)
     with transaction(watched, new_process()):
         pass
-    assert watched.calls.index(("delete", heartbeat_path(DEAD))) < watched.calls.index(("delete", PATH))
+    assert watched.calls.index(("delete_if_unchanged", heartbeat_path(DEAD))) < watched.calls.index(("delete", PATH))
 
 
 def test_a_rollback_whose_plan_is_gone_is_named(storage: LocalStorage) -> None:
