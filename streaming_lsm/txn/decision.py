@@ -15,6 +15,7 @@ finds on the timeline that the action is not pending any more, and deletes its r
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import dataclass
 
 from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
@@ -44,9 +45,14 @@ class Decision:
     data: bytes = b""
 
     def encode(self) -> bytes:
-        """Encode a line of JSON with the name of the completed file, or null, followed by the content of that file."""
+        """Encode a line of JSON, followed by the content of the completed file.
+
+        The line has the name of that file, or null, and a CRC-32 of name and content: a damaged record would publish a
+        damaged commit.
+        """
         name = self.completed.file_name if self.completed else None
-        return json.dumps({"completed": name}).encode() + b"\n" + self.data
+        head = {"completed": name, "crc32": _checksum(name, self.data)}
+        return json.dumps(head).encode() + b"\n" + self.data
 
     @classmethod
     def read(cls, storage: Storage, path: str) -> Decision:
@@ -56,16 +62,23 @@ class Decision:
             CorruptFileError: the record is damaged.
             FileNotFoundError: the record is missing.
         """
-        head, _, data = storage.read(path).partition(b"\n")
+        head, line_feed, data = storage.read(path).partition(b"\n")
         try:
-            name = json.loads(head)["completed"]
+            fields = json.loads(head)
+            name, checksum = fields["completed"], fields["crc32"]
+            if not line_feed or checksum != _checksum(name, data):
+                raise CorruptFileError(_damaged(storage, path))
             completed = None if name is None else Instant.parse(name)
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise CorruptFileError(_damaged(storage, path)) from None
         requested = path.rpartition("/")[2].partition(".")[0]
         if name is not None and (completed is None or not completed.is_completed or completed.requested != requested):
             raise CorruptFileError(_damaged(storage, path))
         return cls(path, completed, data)
+
+
+def _checksum(name: str | None, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32((name or "").encode()))
 
 
 def _damaged(storage: Storage, path: str) -> str:
