@@ -45,7 +45,7 @@ class CommitConflict(LsmError):
 
 
 class CommitUnknown(LsmError):
-    """The outcome of the commit is unknown: check the timeline, do not write again."""
+    """The outcome of the commit is unknown: do not write again; the next transaction completes it or undoes it."""
 
 
 class Fenced(LsmError):

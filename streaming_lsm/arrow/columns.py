@@ -1,8 +1,7 @@
-"""Convert Arrow columns to numpy arrays, and combine small batches into larger tables."""
+"""Convert Arrow columns to numpy arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -67,17 +66,3 @@ def text_bytes(texts: pa.StringArray) -> tuple[Int64s, UInt8s]:
     bounds = np.frombuffer(memoryview(offsets), np.int32)[first : last + 1].astype(np.int64)
     everything = np.zeros(0, np.uint8) if data is None else np.frombuffer(memoryview(data), np.uint8)
     return bounds - bounds[0], everything[bounds[0] : bounds[-1]]
-
-
-def gathered(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.Table]:
-    """Combine batches into tables; a table ends with the batch that reaches `rows` rows or `size` bytes."""
-    waiting: list[pa.RecordBatch] = []
-    count = held = 0
-    for batch in batches:
-        waiting.append(batch)
-        count, held = count + batch.num_rows, held + batch.nbytes
-        if count >= rows or held >= size:
-            yield pa.Table.from_batches(waiting)
-            waiting, count, held = [], 0, 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)

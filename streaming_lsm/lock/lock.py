@@ -96,6 +96,16 @@ class TableLock:
             holder = Owner.decode(content) or "another program"
             raise Fenced(f"{LOCK_FILE} in {self._storage.uri} was taken from {self.owner} by {holder}: stop")
 
+    def loss(self) -> Fenced | None:
+        """Return the error of `verify`; None if the lock is held, or cannot be read."""
+        try:
+            self.verify()
+        except Fenced as fenced:
+            return fenced
+        except Exception:
+            _LOG.warning("the lock of %s cannot be read", self._storage.uri, exc_info=True)
+        return None
+
     def touch(self) -> None:
         """Renew the lease.
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Flags, Int64s, gathered, pc, strings
+from streaming_lsm.arrow.batches import coalesced
+from streaming_lsm.arrow.columns import Flags, Int64s, pc, strings
 from streaming_lsm.keys.words import KeyWords, sort_keys
 from streaming_lsm.merge.fold import fold
 from streaming_lsm.merge.partial import SentValues, fold_columns, sent_values, take_columns
@@ -21,7 +22,8 @@ from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block
 from streaming_lsm.schema import RECORD_KEY
 
-_GATHERED_BYTES = 128 << 20
+_BASE_BYTES = 128 << 20
+"""Maximum bytes of the rows of a base file that are merged with the logs at a time."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,8 @@ def merge_base(base: Iterable[pa.RecordBatch], logs: LogOutcome, rule: MergeRule
     if not len(logs.keys):
         yield from (Block(pa.Table.from_batches([batch])) for batch in base)
     else:
-        # Larger batches, as `index_in` hashes the keys of the logs anew for each of them.
-        for rows in gathered(base, len(logs.keys), _GATHERED_BYTES):
+        # `index_in` hashes the keys of the logs anew for each table, so a table has about as many rows as the logs.
+        for rows in coalesced(base, size=_BASE_BYTES, rows=2 * len(logs.keys)):
             yield _merge_batch(rows, logs, rule, met)
     left = np.flatnonzero(~met & ~logs.deleted)
     if len(left):

@@ -16,14 +16,15 @@ from dataclasses import dataclass, field
 from streaming_lsm.errors import Fenced, UnsupportedTable
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, log_file_stat
-from streaming_lsm.format.metadata.files_partition import PARTITION, Records, encode_log, log_name
-from streaming_lsm.format.metadata.records import (
+from streaming_lsm.format.metadata.files_partition import (
     ALL_PARTITIONS_KEY,
-    FilesRecord,
-    MetadataFileInfo,
-    metadata_schema,
+    PARTITION,
+    Records,
+    encode_log,
+    log_name,
     partition_key,
 )
+from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo, metadata_schema
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import marker_folder

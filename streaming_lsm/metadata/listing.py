@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.metadata.files_partition import (
+    ALL_PARTITIONS_KEY,
     FILE_GROUP,
     FIRST_INSTANT,
     PARTITION,
@@ -20,15 +21,12 @@ from streaming_lsm.format.metadata.files_partition import (
     Records,
     decode_base,
     decode_log,
-)
-from streaming_lsm.format.metadata.records import (
-    ALL_PARTITIONS_KEY,
-    FilesRecord,
     existing,
     merge_files,
     partition_key,
     partition_path,
 )
+from streaming_lsm.format.metadata.records import FilesRecord
 from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, parse_file_name
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder

@@ -8,13 +8,14 @@ read directly (docs/format/05-merge.md, "Opened-file bound"; the choice of logs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from streaming_lsm.arrow.batches import rebatched
 from streaming_lsm.file_group.data_file import MAX_OPEN_FILES, DataFile
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block, SortedRun, interleave_runs, merge_runs
@@ -83,7 +84,8 @@ class SliceMerge:
         marked = schema.append(pa.field(_DELETE, pa.bool_()))
         with ExitStack() as opened:
             runs = [_with_marks(part.open(opened), marked) for part in parts]
-            file = SpillFile(self.spill_folder, marked, _rebatched(interleave_runs(runs), rows, size))
+            batches = (batch for table in interleave_runs(runs) for batch in table.to_batches())
+            file = SpillFile(self.spill_folder, marked, rebatched(batches, size=size, rows=rows))
         return _Spilled(file, sum(part.rows for part in parts))
 
 
@@ -143,22 +145,3 @@ def _marked(batch: pa.RecordBatch, schema: pa.Schema, deleted: bool) -> pa.Recor
         if field.name != _DELETE
     ]
     return pa.RecordBatch.from_arrays([*columns, pa.repeat(deleted, count)], schema=schema)
-
-
-def _rebatched(tables: Iterable[pa.Table], rows: int, size: int) -> Iterator[pa.RecordBatch]:
-    """Rebatch tables to at most `rows` rows or about `size` bytes per batch, whichever is smaller."""
-    waiting: list[pa.Table] = []
-    count = held = 0
-    for table in tables:
-        waiting.append(table)
-        count, held = count + len(table), held + table.nbytes
-        if count >= rows or held >= size:
-            yield from _joined(waiting, min(rows, max(1, size * count // max(1, held))))
-            waiting.clear()
-            count = held = 0
-    if waiting:
-        yield from _joined(waiting, rows)
-
-
-def _joined(tables: Sequence[pa.Table], rows: int) -> list[pa.RecordBatch]:
-    return pa.concat_tables(tables).combine_chunks().to_batches(max_chunksize=rows)

@@ -61,3 +61,15 @@ def kind_of(action: str) -> ActionKind:
     if action not in _KINDS:
         raise ValueError(f"{action!r} is not run by this release: expected one of {', '.join(sorted(_KINDS))}")
     return _KINDS[action]
+
+
+def planned_kind(action: str) -> ActionKind:
+    """Return the kind of an action that is planned before it is run.
+
+    Raises:
+        ValueError: the action is not planned first, or this release does not run it.
+    """
+    kind = kind_of(action)
+    if not kind.is_planned:
+        raise ValueError(f"{action!r} is not planned first: compactions and cleans are")
+    return kind

@@ -47,10 +47,11 @@ class Decision:
     def encode(self) -> bytes:
         """Encode a line of JSON, followed by the content of the completed file.
 
-        The line has the name of the completed file, or null, and the length and CRC-32 of the content.
+        The line has the name of that file, or null, and a CRC-32 of name and content: a damaged record would publish a
+        damaged commit.
         """
         name = self.completed.file_name if self.completed else None
-        head = {"completed": name, "length": len(self.data), "crc32": zlib.crc32(self.data)}
+        head = {"completed": name, "crc32": _checksum(name, self.data)}
         return json.dumps(head).encode() + b"\n" + self.data
 
     @classmethod
@@ -61,17 +62,23 @@ class Decision:
             CorruptFileError: the record is damaged.
             FileNotFoundError: the record is missing.
         """
-        head, _, data = storage.read(path).partition(b"\n")
+        head, line_feed, data = storage.read(path).partition(b"\n")
         try:
-            found = json.loads(head)
-            name, is_whole = found["completed"], (found["length"], found["crc32"]) == (len(data), zlib.crc32(data))
+            fields = json.loads(head)
+            name, checksum = fields["completed"], fields["crc32"]
+            if not line_feed or checksum != _checksum(name, data):
+                raise CorruptFileError(_damaged(storage, path))
             completed = None if name is None else Instant.parse(name)
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise CorruptFileError(_damaged(storage, path)) from None
         requested = path.rpartition("/")[2].partition(".")[0]
-        if not is_whole or name is not None and (completed is None or not completed.is_completed or completed.requested != requested):
+        if name is not None and (completed is None or not completed.is_completed or completed.requested != requested):
             raise CorruptFileError(_damaged(storage, path))
         return cls(path, completed, data)
+
+
+def _checksum(name: str | None, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32((name or "").encode()))
 
 
 def _damaged(storage: Storage, path: str) -> str:

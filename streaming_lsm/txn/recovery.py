@@ -79,14 +79,14 @@ def recover(
     dead = [write for write in _pending_writes(timeline) if write.requested not in resumed]
     if dead:
         _roll_back_writes(storage, lock, timeline, times, dead)
-    returned = _put_compactions_back(storage, lock, timeline)
-    if resumed or dead or returned:
+    reverted = _revert_compactions(storage, lock, timeline)
+    if resumed or dead or reverted:
         timeline = Timeline.load(storage, previous=timeline)
     _reap_markers(storage, lock, timeline)
     _reap_heartbeats(storage, lock, timeline)
     reap_decisions(storage, lock, frozenset(instant.requested for instant in timeline.pending))
     storage.sweep(".hoodie")
-    if sweep or resumed or dead or returned:
+    if sweep or resumed or dead or reverted:
         storage.sweep(TIMELINE_FOLDER)
     return timeline
 
@@ -140,7 +140,7 @@ def _roll_back_writes(
             roll_back(storage, lock, write, times)
 
 
-def _put_compactions_back(storage: Storage, lock: TableLock, timeline: Timeline) -> bool:
+def _revert_compactions(storage: Storage, lock: TableLock, timeline: Timeline) -> bool:
     """Revert compactions of dead writers to requested, and return whether there were any."""
     found = False
     for compaction in pending_compactions(timeline):

@@ -7,7 +7,7 @@ is to decide that it is completed, and to create its completed file (see `stream
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 
@@ -27,7 +27,7 @@ from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import delete_files, delete_markers, marker_folder
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.action_kind import COMPACTION, ActionKind, OnFailure, kind_of
+from streaming_lsm.timeline.action_kind import COMPACTION, ActionKind, OnFailure, kind_of, planned_kind
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
@@ -228,7 +228,7 @@ class Transaction:
             Fenced: another writer took the lock, and may have changed the planned files; the plan is deleted.
         """
         self._lock.verify()
-        instant = Instant(requested, _planned(action).action, State.REQUESTED)
+        instant = Instant(requested, planned_kind(action).action, State.REQUESTED)
         self._storage.put_if_absent(instant.path, plan)
         try:
             self._lock.verify()
@@ -242,7 +242,7 @@ class Transaction:
         """Start a run of a planned action; tasks may create files of a compaction from now on."""
         if self._begun is not None:
             raise RuntimeError("a transaction runs one instant: begin or start was called before")
-        kind = _planned(planned.action)
+        kind = planned_kind(planned.action)
         self._lock.verify()
         if kind.on_failure is OnFailure.PUT_BACK:
             # Deletes files that a failed run left, of this or of another program.
@@ -380,7 +380,10 @@ class Transaction:
         except Fenced as error:
             _LOG.warning("%s is left to the writer that took over: %s", begun.path, error)
             # This process is alive: with its heartbeat the instant would count as being written.
-            self._guarded(lambda: delete_heartbeat(self._storage, begun.requested, self._lock.owner))
+            try:
+                delete_heartbeat(self._storage, begun.requested, self._lock.owner)
+            except Exception:
+                _LOG.warning("the heartbeat of %s could not be deleted", begun.path, exc_info=True)
         except Exception:
             uri = self._storage.uri
             _LOG.warning("%s in %s could not be rolled back; the next write does it", begun.path, uri, exc_info=True)
@@ -391,29 +394,13 @@ class Transaction:
             if kind.on_failure is OnFailure.PUT_BACK:
                 revert_to_requested(self._storage, self._lock, pending)
 
-    def _guarded(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except Exception:
-            _LOG.warning("leaving a write in %s: a step failed", self._storage.uri, exc_info=True)
-
     def _let_go(self, error: BaseException | None) -> None:
         """Stop the heartbeat and release the lock; raise `Fenced` in place of `error` as in `__exit__`."""
         self._heartbeat.stop()
-        fenced = self._fenced() if isinstance(error, _OF_FILES) else None
+        fenced = self._lock.loss() if isinstance(error, _OF_FILES) else None
         self._lock.release()
         if fenced is not None and not self._published:
             raise fenced from error
-
-    def _fenced(self) -> Fenced | None:
-        """Return the error of a lost lock; None if the lock is held, or cannot be read."""
-        try:
-            self._lock.verify()
-        except Fenced as fenced:
-            return fenced
-        except Exception:
-            _LOG.warning("the lock of %s cannot be read", self._storage.uri, exc_info=True)
-        return None
 
     def _fence_former_owner(self) -> None:
         """Fence the changes of properties of the writer from which the lock was taken, or give the lock back."""
@@ -427,10 +414,3 @@ class Transaction:
         zone, skew_ms = self._config.timeline_zone, self._options[CLOCK_SKEW_MS]
         last = max(timeline.last_time, self._metadata.last_time)
         return InstantSource(self._runtime.clock, self._runtime.sleep, zone, skew_ms, last)
-
-
-def _planned(action: str) -> ActionKind:
-    kind = kind_of(action)
-    if not kind.is_planned:
-        raise ValueError(f"{action!r} is not planned first: compactions and cleans are")
-    return kind

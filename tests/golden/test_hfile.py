@@ -17,8 +17,8 @@ from streaming_lsm.format.hfile.block import DATA, HEADER, ROOT_INDEX, Codec, re
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.hfile.trailer import TRAILER_BYTES
 from streaming_lsm.format.hfile.writer import write_hfile
+from streaming_lsm.format.metadata.files_partition import ALL_PARTITIONS_KEY, existing, merge_files
 from streaming_lsm.format.metadata.records import (
-    ALL_PARTITIONS_KEY,
     ColumnStats,
     FileBloom,
     FilesRecord,
@@ -26,8 +26,6 @@ from streaming_lsm.format.metadata.records import (
     MetadataRecord,
     RecordLocation,
     encode_record,
-    existing,
-    merge_files,
     metadata_schema,
     read_records,
 )

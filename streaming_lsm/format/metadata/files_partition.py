@@ -17,13 +17,25 @@ from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.hfile.writer import write_hfile
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, LogBlock, encode_block, read_blocks
 from streaming_lsm.format.log.native_footer import LogHeader
-from streaming_lsm.format.metadata.records import FilesRecord, encode_record, metadata_schema, read_records
+from streaming_lsm.format.metadata.records import (
+    FilesRecord,
+    MetadataFileInfo,
+    encode_record,
+    metadata_schema,
+    read_records,
+)
 from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, LogFileName, LogKind, WriteToken
 
 PARTITION = "files"
 FILE_GROUP = "files-0000-0"
 FIRST_INSTANT = "0" * 17
 """Instant that initialises the partition."""
+
+ALL_PARTITIONS_KEY = "__all_partitions__"
+"""Key of the record in ``files`` that lists the partitions."""
+
+UNPARTITIONED_KEY = "."
+"""Partition of an unpartitioned table, as a key and in the list of partitions."""
 
 Records = Mapping[str, FilesRecord]
 """Records by key."""
@@ -43,6 +55,44 @@ class LoggedRecords:
 
     instant: str
     records: Records
+
+
+def partition_key(partition: str) -> str:
+    """Return the key of a partition's record in ``files``, which is also its name in the list of partitions."""
+    return partition or UNPARTITIONED_KEY
+
+
+def partition_path(key: str) -> str:
+    """Return the partition path of a key, the inverse of `partition_key`."""
+    return "" if key == UNPARTITIONED_KEY else key
+
+
+def merge_files(
+    older: Mapping[str, MetadataFileInfo], newer: Mapping[str, MetadataFileInfo]
+) -> dict[str, MetadataFileInfo]:
+    """Merge the entries of two records with the same key.
+
+    See docs/format/07-index-and-metadata.md, "Files payload".
+
+    A tombstone removes the name; it is kept if the older record does not have the name, for still older records. The
+    larger of two sizes wins, because files only grow. Merge from the oldest record to the newest: a tombstone that has
+    removed a name from a log is dropped, and would no longer remove it from the base file.
+    """
+    merged = dict(older)
+    for name, entry in newer.items():
+        before = merged.get(name)
+        if before is None or before.is_deleted:
+            merged[name] = entry
+        elif entry.is_deleted:
+            del merged[name]
+        else:
+            merged[name] = MetadataFileInfo(max(before.size, entry.size))
+    return merged
+
+
+def existing(files: Mapping[str, MetadataFileInfo]) -> dict[str, int]:
+    """Return the name and size of all files (or partitions) that are not deleted."""
+    return {name: entry.size for name, entry in files.items() if not entry.is_deleted}
 
 
 def base_name(instant: str) -> BaseFileName:

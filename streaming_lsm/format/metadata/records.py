@@ -24,12 +24,6 @@ from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.avro.container import writer_schema
 from streaming_lsm.format.hfile.reader import HFile
 
-ALL_PARTITIONS_KEY = "__all_partitions__"
-"""Key of the record in ``files`` that lists the partitions."""
-
-UNPARTITIONED_KEY = "."
-"""Partition of an unpartitioned table, as a key and in the list of partitions."""
-
 Wrapped = tuple[str, dict[str, Any]]
 """Value in column statistics: full name of its wrapper record, and the wrapper."""
 
@@ -77,7 +71,7 @@ class FilesRecord:
     """Record of the partition ``files``: names with their entries; in a log only the changed ones.
 
     Attributes:
-        all_partitions: whether the names are partitions; the record's key is `ALL_PARTITIONS_KEY` then.
+        all_partitions: whether the names are partitions, as in the record that lists all partitions.
     """
 
     files: Mapping[str, MetadataFileInfo]
@@ -149,44 +143,6 @@ def metadata_schema() -> str:
 @functools.cache
 def _parsed_schema() -> Any:
     return fastavro.parse_schema(json.loads(metadata_schema()))
-
-
-def partition_key(partition: str) -> str:
-    """Return the key of a partition's record in ``files``, which is also its name in the list of partitions."""
-    return partition or UNPARTITIONED_KEY
-
-
-def partition_path(key: str) -> str:
-    """Return the partition path of a key, the inverse of `partition_key`."""
-    return "" if key == UNPARTITIONED_KEY else key
-
-
-def merge_files(
-    older: Mapping[str, MetadataFileInfo], newer: Mapping[str, MetadataFileInfo]
-) -> dict[str, MetadataFileInfo]:
-    """Merge the entries of two records with the same key.
-
-    See docs/format/07-index-and-metadata.md, "Files payload".
-
-    A tombstone removes the name; it is kept if the older record does not have the name, for still older records. The
-    larger of two sizes wins, because files only grow. Merge from the oldest record to the newest: a tombstone that has
-    removed a name from a log is dropped, and would no longer remove it from the base file.
-    """
-    merged = dict(older)
-    for name, entry in newer.items():
-        before = merged.get(name)
-        if before is None or before.is_deleted:
-            merged[name] = entry
-        elif entry.is_deleted:
-            del merged[name]
-        else:
-            merged[name] = MetadataFileInfo(max(before.size, entry.size))
-    return merged
-
-
-def existing(files: Mapping[str, MetadataFileInfo]) -> dict[str, int]:
-    """Return the name and size of all files (or partitions) that are not deleted."""
-    return {name: entry.size for name, entry in files.items() if not entry.is_deleted}
 
 
 def read_records(hfile: HFile) -> Iterator[tuple[str, MetadataRecord]]:

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from streaming_lsm.arrow.batches import rebatched
 from streaming_lsm.arrow.columns import Flags, Int64s
 from streaming_lsm.keys.words import KeyWords, sort_keys
 from streaming_lsm.merge.fold import survivors
@@ -161,35 +162,13 @@ def merged_blocks(
         The events of a range, one chunk a column, and their order; ranges ascend and share no key.
     """
     having = [run for run in runs if code in run.codes]
-    windows = [_windows(run.batches(code), loaded_bytes // len(having)) for run in having]
+    # With fewer runs there is memory for more rows of each.
+    windows = [rebatched(run.batches(code), size=loaded_bytes // len(having)) for run in having]
     parts = [SortedRun("a sorted run of this task", batches, trusted=True) for batches in windows]
     for block in aligned_blocks(parts):
         batches = [batch for _, of_run in block for batch in of_run]
         events = pa.Table.from_batches(batches).combine_chunks()
         yield events, sort_events(events, shape, runs=True)
-
-
-def _windows(batches: Iterator[pa.RecordBatch], window_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Join batches up to `window_bytes`: with fewer runs there is memory for more rows of each."""
-    window: list[pa.RecordBatch] = []
-    held = 0
-    for batch in batches:
-        size = batch.nbytes
-        if window and held + size > window_bytes:
-            yield joined_batch(window)
-            window, held = [], 0
-        window.append(batch)
-        held += size
-    if window:
-        yield joined_batch(window)
-
-
-def joined_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Join one or more batches; several are copied."""
-    if len(batches) == 1:
-        return batches[0]
-    columns = zip(*(batch.columns for batch in batches), strict=True)
-    return pa.RecordBatch.from_arrays([pa.concat_arrays(column) for column in columns], schema=batches[0].schema)
 
 
 def merged_batches(

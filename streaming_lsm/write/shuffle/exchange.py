@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Int64s, gathered, pc
+from streaming_lsm.arrow.batches import rebatched
+from streaming_lsm.arrow.columns import Int64s, pc
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.index.base import BucketIds, FileGroups
 from streaming_lsm.schema import RECORD_KEY
@@ -61,7 +62,7 @@ _DRIVER = -1
 _GROUPS = b"lsm.groups"
 _SORTED = b"lsm.sorted"
 _SAMPLE = 4096
-_CHECKED_ROWS, _CHECKED_BYTES = 1 << 15, 4 << 20
+_CHECKED_ROWS, _CHECKED_BYTES = 48 << 10, 6 << 20
 _WRITE = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
 
@@ -108,7 +109,8 @@ class RunSender:
         yield self._cells(self._source % self._tasks, pa.py_buffer(last), run=False)
 
     def _runs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in _joined(batches):
+        # Checking a batch takes as long as checking some thousand rows.
+        for batch in rebatched(batches, size=_CHECKED_BYTES, rows=_CHECKED_ROWS):
             placed = self._letters.divert(batch)
             if placed.num_rows == 0:
                 continue
@@ -187,12 +189,6 @@ def group_cells(plan: WritePlan, tasks: int) -> Iterator[pa.RecordBatch]:
         bases = {group: plan.bases[group] for group in file_ids if group in plan.bases} if plan.bases else {}
         told = pickle.dumps(LiveGroups(file_ids, bases))
         yield _cut_message(pa.py_buffer(told), each, _DRIVER, 0, run=False)
-
-
-def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches: checking a batch takes as long as checking some thousand rows."""
-    for table in gathered(batches, _CHECKED_ROWS, _CHECKED_BYTES):
-        yield from table.combine_chunks().to_batches()
 
 
 def _repeats(events: pa.Table) -> bool:

@@ -252,3 +252,12 @@ def test_a_lock_that_no_program_writes_is_another_programs_and_named(tmp_path: P
     storage.put_if_absent(LOCK_FILE, content)
     with pytest.raises(CommitConflict, match=r"\.hoodie/lock in .* was made by another program"):
         transaction(storage, new_process()).__enter__()
+
+
+def test_a_lock_is_lost_only_if_that_can_be_read(storage: LocalStorage) -> None:
+    held = lock(storage, everyone_lives())
+    held.acquire()
+    assert held.loss() is None
+    assert lock(FaultyStorage(storage, {0: Fault.FAIL_BEFORE}), new_process()).loss() is None
+    storage.replace(LOCK_FILE, b"another writer's")
+    assert isinstance(held.loss(), Fenced)

@@ -11,6 +11,7 @@ from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.hfile.writer import write_hfile
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_block, read_blocks
 from streaming_lsm.format.metadata.files_partition import (
+    ALL_PARTITIONS_KEY,
     FIRST_INSTANT,
     Records,
     base_name,
@@ -18,10 +19,13 @@ from streaming_lsm.format.metadata.files_partition import (
     decode_log,
     encode_base,
     encode_log,
+    existing,
     log_name,
+    merge_files,
+    partition_key,
+    partition_path,
 )
 from streaming_lsm.format.metadata.records import (
-    ALL_PARTITIONS_KEY,
     FileBloom,
     FilesRecord,
     MetadataFileInfo,
@@ -113,3 +117,38 @@ def test_a_native_log_of_a_log_compaction_is_refused() -> None:
     data = write_hfile([], schema_json=metadata_schema(), created_ms=1, extra_info=info)
     with pytest.raises(UnsupportedTable, match="log compaction"):
         list(decode_log(data, name, "f"))
+
+
+def test_an_unpartitioned_table_has_a_dot_for_its_partition() -> None:
+    assert [partition_key(path) for path in ("", "a/b")] == [".", "a/b"]
+    assert [partition_path(key) for key in (".", "a/b")] == ["", "a/b"]
+
+
+def test_newer_entries_go_over_older_ones() -> None:
+    older = {
+        "kept": MetadataFileInfo(1),
+        "gone": MetadataFileInfo(2),
+        "grown": MetadataFileInfo(3),
+        "shrunk": MetadataFileInfo(9),
+    }
+    newer = {
+        "gone": MetadataFileInfo(0, is_deleted=True),
+        "grown": MetadataFileInfo(5),
+        "shrunk": MetadataFileInfo(8),
+        "new": MetadataFileInfo(6),
+    }
+    assert merge_files(older, newer) == {
+        "kept": MetadataFileInfo(1),
+        "grown": MetadataFileInfo(5),
+        "shrunk": MetadataFileInfo(9),
+        "new": MetadataFileInfo(6),
+    }
+    assert older["gone"] == MetadataFileInfo(2)
+
+
+def test_a_tombstone_waits_for_a_file_that_older_records_name() -> None:
+    tombstone = {"f": MetadataFileInfo(0, is_deleted=True)}
+    assert merge_files({}, tombstone) == merge_files(tombstone, tombstone) == tombstone
+    assert existing(merge_files({}, tombstone)) == {}
+    assert merge_files({"f": MetadataFileInfo(7)}, merge_files({}, tombstone)) == {}
+    assert existing(merge_files(tombstone, {"f": MetadataFileInfo(4)})) == {"f": 4}

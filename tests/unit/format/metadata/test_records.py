@@ -6,8 +6,10 @@ import pytest
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.hfile.writer import write_hfile
-from streaming_lsm.format.metadata.records import (
+from streaming_lsm.format.metadata.files_partition import (
     ALL_PARTITIONS_KEY,
+)
+from streaming_lsm.format.metadata.records import (
     ColumnStats,
     FileBloom,
     FilesRecord,
@@ -16,11 +18,7 @@ from streaming_lsm.format.metadata.records import (
     RecordLocation,
     decode_record,
     encode_record,
-    existing,
-    merge_files,
     metadata_schema,
-    partition_key,
-    partition_path,
     read_records,
 )
 
@@ -82,41 +80,6 @@ def test_records_of_a_file_come_with_their_keys() -> None:
     entries = [(key.encode(), encode_record(record)) for key, record in records.items()]
     data = write_hfile(entries, schema_json=metadata_schema(), created_ms=0)
     assert dict(read_records(HFile.open(data, "f"))) == records
-
-
-def test_an_unpartitioned_table_has_a_dot_for_its_partition() -> None:
-    assert [partition_key(path) for path in ("", "a/b")] == [".", "a/b"]
-    assert [partition_path(key) for key in (".", "a/b")] == ["", "a/b"]
-
-
-def test_newer_entries_go_over_older_ones() -> None:
-    older = {
-        "kept": MetadataFileInfo(1),
-        "gone": MetadataFileInfo(2),
-        "grown": MetadataFileInfo(3),
-        "shrunk": MetadataFileInfo(9),
-    }
-    newer = {
-        "gone": MetadataFileInfo(0, is_deleted=True),
-        "grown": MetadataFileInfo(5),
-        "shrunk": MetadataFileInfo(8),
-        "new": MetadataFileInfo(6),
-    }
-    assert merge_files(older, newer) == {
-        "kept": MetadataFileInfo(1),
-        "grown": MetadataFileInfo(5),
-        "shrunk": MetadataFileInfo(9),
-        "new": MetadataFileInfo(6),
-    }
-    assert older["gone"] == MetadataFileInfo(2)
-
-
-def test_a_tombstone_waits_for_a_file_that_older_records_name() -> None:
-    tombstone = {"f": MetadataFileInfo(0, is_deleted=True)}
-    assert merge_files({}, tombstone) == merge_files(tombstone, tombstone) == tombstone
-    assert existing(merge_files({}, tombstone)) == {}
-    assert merge_files({"f": MetadataFileInfo(7)}, merge_files({}, tombstone)) == {}
-    assert existing(merge_files(tombstone, {"f": MetadataFileInfo(4)})) == {"f": 4}
 
 
 def test_a_record_type_without_a_reader_is_refused_by_number() -> None:

@@ -1,0 +1,296 @@
+"""One record decides an action: the first writer to create it decides, and every other one follows."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
+from streaming_lsm.lock.lock import LOCK_FILE, TableLock
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.txn.decision import (
+    DECISION_FOLDER,
+    Decision,
+    decision_path,
+    delete_decisions,
+    open_run,
+    publish,
+    reap_decisions,
+    settle,
+    undo,
+    undo_run,
+)
+from tests.support.faulty_storage import Fault, FaultyStorage, Interrupted, Killed
+from tests.support.writers import new_process
+
+REQUESTED, LATER = "20261121110000000", "20261121110000500"
+WRITE = Instant(REQUESTED, "deltacommit", State.INFLIGHT)
+COMPACTION = Instant(REQUESTED, "compaction", State.INFLIGHT)
+RECORD = decision_path(REQUESTED)
+DONE = WRITE.completed_at(LATER)
+DATA = b"the content of the completed file,\nwith a line feed"
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(tmp_path)
+
+
+def put_pending(storage: Storage, action: Instant = WRITE) -> Instant:
+    for state in (State.REQUESTED, State.INFLIGHT):
+        storage.put_if_absent(action.at(state).path, b"")
+    return action
+
+
+def leave(storage: Storage, action: Instant = WRITE) -> None:
+    """The action leaves the timeline: it was rolled back, or archived."""
+    for path in action.pending_paths():
+        storage.delete(path)
+
+
+def decisions(storage: Storage) -> set[str]:
+    return set(storage.names(DECISION_FOLDER))
+
+
+def settled(storage: Storage, action: Instant) -> bool:
+    return settle(storage, action, frozenset(storage.names(DECISION_FOLDER)))
+
+
+@pytest.mark.parametrize("decision", [Decision(RECORD, DONE, DATA), Decision(RECORD, DONE), Decision(RECORD)])
+def test_a_record_is_read_as_it_was_made(storage: LocalStorage, decision: Decision) -> None:
+    storage.put_if_absent(RECORD, decision.encode())
+    assert Decision.read(storage, RECORD) == decision
+
+
+def test_an_action_decided_to_be_completed_cannot_be_undone(storage: LocalStorage) -> None:
+    put_pending(storage)
+    publish(storage, RECORD, WRITE, DONE, DATA)
+    assert undo(storage, WRITE, RECORD) is False
+    assert storage.read(DONE.path) == DATA
+    assert Decision.read(storage, RECORD) == Decision(RECORD, DONE, DATA)
+
+
+def test_an_action_decided_to_be_undone_cannot_be_published(storage: LocalStorage) -> None:
+    put_pending(storage)
+    assert undo(storage, WRITE, RECORD) is True
+    with pytest.raises(Fenced, match="was undone by another writer"):
+        publish(storage, RECORD, WRITE, DONE, DATA)
+    assert not storage.exists(DONE.path)
+    assert undo(storage, WRITE, RECORD) is True, "a second one that undoes it follows, too"
+
+
+@pytest.mark.parametrize("attempt", range(8))
+def test_of_writers_at_the_same_time_one_decides(storage: LocalStorage, attempt: int) -> None:
+    put_pending(storage)
+    start = Barrier(4)
+
+    def complete() -> bool:
+        start.wait()
+        try:
+            publish(storage, RECORD, WRITE, DONE, DATA)
+        except Fenced:
+            return False
+        return True
+
+    def give_up() -> bool:
+        start.wait()
+        return not undo(storage, WRITE, RECORD)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(step) for step in (give_up, complete, give_up, give_up)]
+    completed = {future.result() for future in found}
+    assert completed == {storage.exists(DONE.path)}, "all learn the same"
+    assert Decision.read(storage, RECORD).completed == (DONE if completed == {True} else None)
+
+
+@pytest.mark.parametrize("fault", [Fault.KILL_BEFORE, Fault.KILL_AFTER], ids=lambda fault: fault.name)
+def test_a_writer_that_died_at_its_decision_is_completed_only_if_it_decided(
+    storage: LocalStorage, fault: Fault
+) -> None:
+    put_pending(storage)
+    with pytest.raises(Killed):
+        publish(FaultyStorage(storage, {0: fault}), RECORD, WRITE, DONE, DATA)
+    assert not storage.exists(DONE.path)
+    assert settled(storage, WRITE) is fault.takes_effect
+    assert storage.exists(DONE.path) is fault.takes_effect
+    assert not fault.takes_effect or storage.read(DONE.path) == DATA
+
+
+def test_a_lost_answer_is_settled_by_reading_the_record(storage: LocalStorage) -> None:
+    put_pending(storage)
+    publish(FaultyStorage(storage, {0: Fault.FAIL_AFTER}), RECORD, WRITE, DONE, DATA)
+    assert storage.read(DONE.path) == DATA
+
+
+def test_a_storage_that_fails_before_the_decision_leaves_it_open(storage: LocalStorage) -> None:
+    put_pending(storage)
+    with pytest.raises(OSError, match="injected"):
+        publish(FaultyStorage(storage, {0: Fault.FAIL_BEFORE}), RECORD, WRITE, DONE, DATA)
+    assert decisions(storage) == set()
+
+
+@pytest.mark.parametrize("decide", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER], ids=lambda fault: fault.name)
+def test_a_decision_that_cannot_be_read_is_said_to_be_unknown(storage: LocalStorage, decide: Fault) -> None:
+    put_pending(storage)
+    with pytest.raises(CommitUnknown, match=RECORD):
+        publish(FaultyStorage(storage, {0: decide, 1: Fault.FAIL_BEFORE}), RECORD, WRITE, DONE, DATA)
+    assert settled(storage, WRITE) is decide.takes_effect
+
+
+@pytest.mark.parametrize("decision", [Decision(RECORD, DONE, DATA), Decision(RECORD)], ids=["commit", "undone"])
+def test_a_truncated_record_is_an_error_that_names_it_and_decides_nothing(
+    storage: LocalStorage, decision: Decision
+) -> None:
+    put_pending(storage)
+    whole = decision.encode()
+    for length in range(len(whole)):
+        storage.replace(RECORD, whole[:length])
+        assert_refused(storage)
+
+
+@pytest.mark.parametrize("decision", [Decision(RECORD, DONE, DATA), Decision(RECORD)], ids=["commit", "undone"])
+def test_a_record_with_a_flipped_bit_is_an_error_that_names_it(storage: LocalStorage, decision: Decision) -> None:
+    put_pending(storage)
+    whole = decision.encode()
+    for place in range(len(whole)):
+        storage.replace(RECORD, whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert_refused(storage)
+
+
+def test_the_record_of_another_action_is_refused(storage: LocalStorage) -> None:
+    put_pending(storage)
+    other = Instant("20261121110000001", "deltacommit", State.REQUESTED).completed_at(LATER)
+    storage.put_if_absent(RECORD, Decision(RECORD, other, DATA).encode())
+    assert_refused(storage)
+    storage.replace(RECORD, Decision(RECORD, WRITE, DATA).encode())
+    assert_refused(storage)
+
+
+def assert_refused(storage: Storage) -> None:
+    """Neither side may act on the record."""
+    with pytest.raises(CorruptFileError, match=RECORD):
+        undo(storage, WRITE, RECORD)
+    with pytest.raises(CorruptFileError, match=RECORD):
+        publish(storage, RECORD, WRITE, DONE, DATA)
+    assert not storage.exists(DONE.path)
+
+
+def test_an_action_that_was_rolled_back_and_forgotten_cannot_be_published(storage: LocalStorage) -> None:
+    with pytest.raises(Fenced, match="finished or undone"):
+        publish(storage, RECORD, WRITE, DONE, DATA)
+    assert decisions(storage) == set(), "its record would be left over"
+    assert not storage.exists(DONE.path)
+
+
+def test_an_action_that_is_completed_cannot_be_undone_without_a_record(storage: LocalStorage) -> None:
+    put_pending(storage)
+    storage.put_if_absent(DONE.path, DATA)
+    assert undo(storage, WRITE, RECORD) is False
+    assert decisions(storage) == set()
+
+
+def test_a_commit_that_was_completed_and_archived_meanwhile_does_not_come_back(storage: LocalStorage) -> None:
+    put_pending(storage)
+    calls = [("put_if_absent", RECORD), ("exists", WRITE.at(State.REQUESTED).path), ("put_if_absent", DONE.path)]
+    stopped = Interrupted(storage, 2, lambda: leave(storage))
+    with pytest.raises(CommitUnknown, match="archived timeline"):
+        publish(stopped, RECORD, WRITE, DONE, DATA)
+    assert stopped.calls[:3] == calls
+    assert not storage.exists(DONE.path)
+
+
+def test_a_completed_file_with_other_content_is_another_writers(storage: LocalStorage) -> None:
+    put_pending(storage)
+    storage.put_if_absent(DONE.path, b"of another program")
+    with pytest.raises(Fenced, match="made by another writer"):
+        publish(storage, RECORD, WRITE, DONE, DATA)
+    assert storage.read(DONE.path) == b"of another program"
+
+
+def test_each_run_has_a_decision_of_its_own(storage: LocalStorage) -> None:
+    put_pending(storage, COMPACTION)
+    first = open_run(storage, COMPACTION)
+    assert undo_run(storage, COMPACTION, first) is True
+    second = open_run(storage, COMPACTION)
+    assert (first, second) == (f"{RECORD}.0", f"{RECORD}.1")
+    done = COMPACTION.completed_at(LATER)
+    with pytest.raises(Fenced, match="undone"):
+        publish(storage, first, COMPACTION, done, DATA)
+    publish(storage, second, COMPACTION, done, DATA)
+    assert storage.read(done.path) == DATA
+
+
+def test_of_two_writers_that_start_a_run_at_the_same_time_one_is_fenced(storage: LocalStorage) -> None:
+    put_pending(storage, COMPACTION)
+    stopped = Interrupted(storage, 1, lambda: open_run(storage, COMPACTION))
+    with pytest.raises(Fenced, match=r"\.0\.run"):
+        open_run(stopped, COMPACTION)
+    assert decisions(storage) == {f"{REQUESTED}.0.run"}
+
+
+def test_settling_undoes_the_open_run_and_keeps_the_plan(storage: LocalStorage) -> None:
+    put_pending(storage, COMPACTION)
+    run = open_run(storage, COMPACTION)
+    assert settled(storage, COMPACTION) is False
+    assert decisions(storage) == {f"{REQUESTED}.0"}, "the run is closed, and its decision stays for its writer"
+    with pytest.raises(Fenced, match="undone"):
+        publish(storage, run, COMPACTION, COMPACTION.completed_at(LATER), DATA)
+    assert settled(storage, COMPACTION) is False
+
+
+def test_settling_completes_a_run_that_was_decided(storage: LocalStorage) -> None:
+    put_pending(storage, COMPACTION)
+    run, done = open_run(storage, COMPACTION), COMPACTION.completed_at(LATER)
+    with pytest.raises(Killed):
+        publish(FaultyStorage(storage, {0: Fault.KILL_AFTER}), run, COMPACTION, done, DATA)
+    assert settled(storage, COMPACTION) is True
+    assert storage.read(done.path) == DATA
+
+
+def test_a_run_cannot_complete_an_action_that_another_run_completed(storage: LocalStorage) -> None:
+    put_pending(storage, COMPACTION)
+    run, done = open_run(storage, COMPACTION), COMPACTION.completed_at(LATER)
+    storage.put_if_absent(done.path, DATA)
+    with pytest.raises(Fenced, match="finished"):
+        publish(storage, run, COMPACTION, COMPACTION.completed_at(f"{LATER[:-1]}9"), DATA)
+    assert decisions(storage) == {f"{REQUESTED}.0.run"}
+
+
+NAMES = {REQUESTED, LATER, f"{LATER}.0", f"{LATER}.0.run", f"{LATER}0"}
+
+
+def put_records(storage: Storage) -> None:
+    for name in NAMES:
+        storage.put_if_absent(f"{DECISION_FOLDER}/{name}", b"")
+
+
+def test_deleting_the_records_of_an_action_spares_those_of_others(storage: LocalStorage) -> None:
+    put_records(storage)
+    delete_decisions(storage, LATER)
+    assert decisions(storage) == {REQUESTED, f"{LATER}0"}
+
+
+def acquired(storage: Storage) -> TableLock:
+    lock = TableLock(storage, "writer", 1000, new_process())
+    lock.acquire()
+    return lock
+
+
+def test_reaping_spares_the_records_of_pending_actions(storage: LocalStorage) -> None:
+    put_records(storage)
+    reap_decisions(storage, acquired(storage), frozenset({LATER}))
+    assert decisions(storage) == {LATER, f"{LATER}.0", f"{LATER}.0.run"}
+
+
+def test_reaping_stops_when_the_lock_is_lost(storage: LocalStorage) -> None:
+    put_records(storage)
+    lock = acquired(storage)
+    storage.replace(LOCK_FILE, b"another writer's")
+    with pytest.raises(Fenced):
+        reap_decisions(storage, lock, frozenset())
+    assert decisions(storage) == NAMES
