@@ -53,7 +53,8 @@ def create_table(storage: Storage, options: Options, schema: pa.Schema) -> None:
         schema: the columns, in the types that a table stores.
 
     Raises:
-        ConfigError: options are missing or contradict each other, or there is a table already; or see `check_place`.
+        ConfigError: options are missing or contradict each other; there is a table already, or another process creates
+            it at the same time; or see `check_place`.
         SchemaError: a column name is reserved, or a type is nested too deeply to be read back.
     """
     new = new_table_config(options, schema)
@@ -64,13 +65,15 @@ def create_table(storage: Storage, options: Options, schema: pa.Schema) -> None:
         )
     key_generator(new)  # refuses unsupported settings before the table is created
     from_avro(new.create_schema or "", f"table {new.name!r}")  # refuses a schema that readers could not decode
-    if not storage.exists(PROPERTIES_PATH):
-        check_place(storage, over_files=options[config.CREATE_OVER_FILES])
+    over_files = options[config.CREATE_OVER_FILES]
+    check_place(storage, over_files=over_files)
+    ambiguous = options[config.AMBIGUOUS_KEYS] or REFUSE
+    properties = {**new.to_properties(), AMBIGUOUS_KEYS_KEY: ambiguous}
     try:
-        ambiguous = options[config.AMBIGUOUS_KEYS] or REFUSE
-        create_table_files(storage, {**new.to_properties(), AMBIGUOUS_KEYS_KEY: ambiguous})
-    except CommitConflict:
-        raise ConfigError(f"there is a table at {storage.uri} already; open it with LsmTable(path)") from None
+        # Checked before anything is created, and again when another creation can see this one.
+        create_table_files(storage, properties, verify=lambda: check_place(storage, over_files=over_files))
+    except CommitConflict as error:
+        raise ConfigError(str(error)) from None
 
 
 def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:

@@ -57,7 +57,7 @@ def file_groups_in(view: FileSystemView, partition: str, entries: Listing) -> li
         name = view.visible_name(entry)
         if name is not None:
             groups[name.file_id].append(name)
-    replaced = _replaced(view, partition)
+    replaced = view.timeline.replaced_groups.get(partition, {})
     return [
         FileGroup(partition, file_id, tuple(_slices(view, names)), replaced.get(file_id))
         for file_id, names in sorted(groups.items())
@@ -78,13 +78,3 @@ def _slices(view: FileSystemView, names: list[DataFileName]) -> Iterator[SliceFi
             key = max((base for base in bases if base <= completed), default=first)
         files.setdefault(key, []).append(str(name))
     return (SliceFiles(key, tuple(sorted(files[key]))) for key in sorted(files))
-
-
-def _replaced(view: FileSystemView, partition: str) -> dict[str, str]:
-    """Map the file ids that a replacecommit replaced in a partition to its requested time."""
-    found: dict[str, str] = {}
-    for write in view.timeline.completed_writes:
-        if write.action == "replacecommit":
-            for file_id in (view.timeline.read_commit(write).replaced or {}).get(partition, ()):
-                found.setdefault(file_id, write.requested)
-    return found

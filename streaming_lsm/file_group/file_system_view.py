@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.table.file_names import (
@@ -134,20 +133,7 @@ class FileSystemView:
 
     def is_replaced(self, partition: str, file_id: str) -> bool:
         """Return whether a completed replacecommit replaced a file group."""
-        return file_id in self._replaced.get(partition, ())
-
-    @cached_property
-    def _replaced(self) -> dict[str, frozenset[str]]:
-        """The replaced file ids by partition.
-
-        See docs/format/02-timeline.md, "Replacecommit".
-        """
-        replaced: dict[str, frozenset[str]] = {}
-        for write in self.timeline.completed_writes:
-            if write.action == "replacecommit":
-                for partition, file_ids in (self.timeline.read_commit(write).replaced or {}).items():
-                    replaced[partition] = replaced.get(partition, frozenset()).union(file_ids)
-        return replaced
+        return file_id in self.timeline.replaced_groups.get(partition, ())
 
     def visible_name(self, entry: FileEntry) -> DataFileName | None:
         """Parse the name of a visible data file; None for every other entry.

@@ -3,7 +3,7 @@
 A file state is a checksum of the files of all latest slices, recorded in every commit of this writer. The newest
 commit's file state is compared first, which reads no other commit. If it differs, or another program wrote the commit,
 the write stats of the active timeline identify the missing file. Files of archived writes are not identified, as no
-commit that is read names them.
+commit that is read names them; that some are missing shows in the newest commit's file state, if it has one.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def check_files(view: FileSystemView, slices: Iterable[FileSlice]) -> None:
         CommitConflict: a file was deleted since the timeline was loaded; read again.
     """
     found = list(slices)
+    paths = [path for part in found for path in part.paths]
     timeline = view.timeline
     check_pending(timeline.storage, timeline)
     check_last_clean(timeline)
@@ -56,12 +57,38 @@ def check_files(view: FileSystemView, slices: Iterable[FileSlice]) -> None:
     if newest is None:
         return
     recorded = RecordedFiles.of(timeline.read_commit(newest).extra, newest.path)
-    if recorded is not None and recorded.state == FileState.of(path for part in found for path in part.paths):
+    if recorded is not None and recorded.state == FileState.of(paths):
         return
     groups = {(part.partition_path, part.file_id): part for part in found}
     for lost in lost_files(view, timeline, groups):
         raise _explained(view, lost)
     check_named_writes(timeline)
+    if recorded is not None:
+        _check_count(timeline, newest, recorded, len(paths))
+
+
+def _check_count(timeline: Timeline, newest: Instant, recorded: RecordedFiles, count: int) -> None:
+    """Refuse fewer files than the newest commit recorded, if none of the missing ones is of a write on the timeline.
+
+    More files are no damage: a task that outlives its driver may leave the file of a failed attempt. The record counts
+    only if the commit before is the one it names: else another program committed at the same time.
+    """
+    before = max((write for write in timeline.completed_writes if write != newest), key=_completed, default=None)
+    if count >= recorded.state.count or (before is not None and before.file_name != recorded.after):
+        return
+    storage = timeline.storage
+    if newest_write(Timeline.load(storage, timeline.layout)) == newest:
+        raise CorruptFileError(
+            f"{recorded.state.count - count} data files of archived writes in {storage.uri} are gone, or not listed, "
+            f"by the number of files in {newest.path}: restore the data files and .hoodie_partition_metadata of all "
+            "partitions; if files are listed from the metadata table, drop that table"
+        )
+    if timeline.until is None:
+        raise CommitConflict(f"files in {storage.uri} were deleted while the table was listed: try again")
+
+
+def _completed(write: Instant) -> str:
+    return write.completed or ""
 
 
 def check_group(view: FileSystemView, commits: Timeline, group: Group, found: FileSlice | None) -> None:
@@ -76,7 +103,7 @@ def check_group(view: FileSystemView, commits: Timeline, group: Group, found: Fi
 
 def newest_write(timeline: Timeline) -> Instant | None:
     """Return the write with the latest completion time, None without any."""
-    return max(timeline.completed_writes, key=lambda write: write.completed or "", default=None)
+    return max(timeline.completed_writes, key=_completed, default=None)
 
 
 def recorded_files(timeline: Timeline, state: FileState) -> dict[str, str]:

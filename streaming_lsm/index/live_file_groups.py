@@ -5,6 +5,7 @@ See docs/format/07-index-and-metadata.md, "Simple bucket index".
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -58,32 +59,38 @@ class LiveFileGroups:
     def __init__(self, num_buckets: int) -> None:
         """Start without file groups, for a table of `num_buckets` per partition."""
         self._num_buckets = num_buckets
-        self._groups: dict[BucketId, LiveFileGroup] = {}
         self._seen: frozenset[Instant] | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self._groups: dict[BucketId, LiveFileGroup] = {}
         self._state = FileState()
+        # Kept with each group: a batch asks for them, and a table may have hundreds of thousands of groups.
+        self._file_ids: dict[BucketId, str] = {}
+        self._bases: dict[BucketId, BaseFile] = {}
+        self._groups_by_logs: Counter[int] = Counter()
 
     @property
     def file_ids(self) -> Mapping[BucketId, str]:
         """File id of each bucket that has a file group."""
-        return {bucket: group.file_id for bucket, group in self._groups.items()}
+        return self._file_ids.copy()
 
     @property
     def bases(self) -> Mapping[BucketId, BaseFile]:
         """Newest base file of each bucket that has one."""
-        return {bucket: group.base for bucket, group in self._groups.items() if group.base}
+        return self._bases.copy()
 
     @property
     def most_logs(self) -> int:
         """Largest number of log files in one file slice."""
-        return max((len(group.logs) for group in self._groups.values()), default=0)
+        return max(self._groups_by_logs, default=0)
 
     def most_logs_with(self, stats: Iterable[WriteStat]) -> int:
         """Compute `most_logs` as it is once the files of `stats` are committed."""
-        counts = {bucket: len(group.logs) for bucket, group in self._groups.items()}
-        for stat in stats:
-            bucket = (stat.partition_path, bucket_of(stat.file_id))
-            counts[bucket] = counts.get(bucket, 0) + (stat.log_version is not None)
-        return max(counts.values(), default=0)
+        new = Counter((s.partition_path, bucket_of(s.file_id)) for s in stats if s.log_version is not None)
+        known = {bucket: self._groups[bucket] for bucket in new if bucket in self._groups}
+        grown = [count + (len(known[bucket].logs) if bucket in known else 0) for bucket, count in new.items()]
+        return max(self.most_logs, *grown, 0)
 
     def state_with(self, stats: Iterable[WriteStat]) -> FileState:
         """Compute the state of all latest slices as it is once the files of `stats` are committed."""
@@ -109,7 +116,7 @@ class LiveFileGroups:
         seen, self._seen = self._seen, None
         unseen = sorted(writes - (seen or frozenset()), key=lambda write: write.completed or "")
         if seen is None or _changes_groups(timeline, unseen, seen - writes):
-            self._groups, self._state = {}, FileState()
+            self._clear()
             for found in checked_slices(view):
                 self._add_slice(found, timeline)
         else:
@@ -128,7 +135,19 @@ class LiveFileGroups:
         known = self._put(stat.partition_path, LiveFileGroup(stat.file_id))
         group = known.with_file(stat, write.completed or "")
         self._state = self._state.changed(known.paths, group.paths)
-        self._groups[stat.partition_path, bucket_of(stat.file_id)] = group
+        self._store((stat.partition_path, bucket_of(stat.file_id)), group)
+
+    def _store(self, bucket: BucketId, group: LiveFileGroup) -> None:
+        known = self._groups.get(bucket)
+        if known is not None:
+            count = len(known.logs)
+            self._groups_by_logs[count] -= 1
+            if not self._groups_by_logs[count]:
+                del self._groups_by_logs[count]
+        self._groups_by_logs[len(group.logs)] += 1
+        self._groups[bucket], self._file_ids[bucket] = group, group.file_id
+        if group.base is not None:
+            self._bases[bucket] = group.base
 
     def _put(self, partition: str, group: LiveFileGroup) -> LiveFileGroup:
         """Return the known group of the bucket; if there is none, add this one."""
@@ -139,7 +158,10 @@ class LiveFileGroups:
                 f"buckets is {self._num_buckets}: give the one that the table was written with "
                 "(hoodie.bucket.index.num.buckets; a table made here keeps it as lsm.bucket.index.num.buckets)"
             )
-        known = self._groups.setdefault((partition, bucket), group)
+        known = self._groups.get((partition, bucket))
+        if known is None:
+            self._store((partition, bucket), group)
+            return group
         if known.file_id != group.file_id:
             raise UnsupportedTable(
                 f"partition {partition!r} has two file groups for bucket {bucket}: {known.file_id} and {group.file_id}"

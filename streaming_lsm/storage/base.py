@@ -131,6 +131,10 @@ class Storage(Protocol):
         """Delete a folder and its content; do nothing if it is missing."""
         ...
 
+    def delete_empty_folder(self, path: str) -> None:
+        """Delete a folder if nothing is in it; do nothing if it is missing or has content."""
+        ...
+
     def make_folder(self, path: str) -> None:
         """Create a folder and its missing parents."""
         ...

@@ -159,6 +159,12 @@ class LocalStorage:
                 return
         shutil.rmtree(full)
 
+    def delete_empty_folder(self, path: str) -> None:
+        full = self._inside_parent(path)
+        with suppress(OSError):  # of a folder with content, or none
+            os.rmdir(full)
+            _sync(os.path.dirname(full))
+
     def make_folder(self, path: str) -> None:
         _make_folder(self._inside(path))
 

@@ -5,24 +5,37 @@ drops comments when it rewrites the file, so that a stale checksum cannot remain
 damaged byte leaves one of them valid.
 
 An update is a compare-and-swap: it takes effect only if the file still has the content that was read under the lock.
+
+A *claim* is the content of the file while its table is being created: one comment, with a token of the creation. The
+folder is no table yet. The claim is replaced by the table's keys only if it is unchanged.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import uuid
 import zlib
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 
-from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, Fenced, SchemaError, TableNotFound
+from streaming_lsm.errors import (
+    CommitConflict,
+    ConfigError,
+    CorruptFileError,
+    Fenced,
+    LsmError,
+    SchemaError,
+    TableNotFound,
+)
 from streaming_lsm.format.table.properties import table_checksum
 from streaming_lsm.java_properties import parse_properties, print_properties
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.clock import Clock, system_clock
-from streaming_lsm.timeline.instant import TIMELINE_FOLDER
+from streaming_lsm.timeline.instant import FLAT_FOLDER, TIMELINE_FOLDER
 
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
 BACKUP_PATH = ".hoodie/hoodie.properties.backup"
@@ -34,6 +47,7 @@ _MAX_LINES = 2000
 
 _CHECKSUM = "hoodie.table.checksum"
 _SUM = re.compile(rb"^[#!]lsm\.checksum=(.*)$", re.MULTILINE)
+_CLAIM = b"#lsm.create="
 _ATTEMPTS = 16
 _FOLDERS = (
     TIMELINE_FOLDER,
@@ -45,28 +59,102 @@ _FOLDERS = (
 )
 
 
-def create_table_files(storage: Storage, properties: Mapping[str, str], clock: Clock = system_clock) -> None:
-    """Create the folders of a table, and last its hoodie.properties, which makes the folder a table.
+def create_table_files(
+    storage: Storage,
+    properties: Mapping[str, str],
+    clock: Clock = system_clock,
+    verify: Callable[[], None] = lambda: None,
+) -> None:
+    """Create the folders of a table, and last the keys of its hoodie.properties, which make the folder a table.
 
     See docs/format/01-table.md, "Directories".
 
+    Args:
+        verify: called while the folder is claimed, raises if the table must not be created. Of two creations in nested
+            folders, the later claim is made before its `verify`, which sees the other claim or table.
+
     Raises:
-        CommitConflict: there is a table already, possibly created by another process at the same time.
+        CommitConflict: there is a table already, or another process creates it at the same time.
         ConfigError: a file is where the table's folder, or one above it, would be.
     """
+    data = _print(properties, "Properties saved on", clock)
     try:
-        for folder in _FOLDERS:
-            storage.make_folder(folder)
+        with _claimed(storage) as claim:
+            verify()
+            for folder in _FOLDERS:
+                storage.make_folder(folder)
+            if not storage.replace_if_unchanged(PROPERTIES_PATH, data, claim):
+                raise _created_by_another(storage)
     except NotADirectoryError as error:
         raise ConfigError(
             f"{storage.uri} cannot be a table: {error.filename or 'it'} is a file; give another path, or move the file"
         ) from None
+
+
+@contextmanager
+def _claimed(storage: Storage) -> Iterator[bytes]:
+    """Claim hoodie.properties; take over the claim of another creation, which may have died and fails otherwise.
+
+    After an exception the claim is deleted, and its folder, if nothing else is in it.
+    """
+    if storage.exists(BACKUP_PATH):
+        raise _exists_already(storage)
+    claim = _CLAIM + uuid.uuid4().hex.encode() + b"\n"
     try:
+        try:
+            storage.put_if_absent(PROPERTIES_PATH, claim)
+        except FileExistsError:
+            _take_over(storage, claim)
         if storage.exists(BACKUP_PATH):
-            raise FileExistsError(BACKUP_PATH)
-        storage.put_if_absent(PROPERTIES_PATH, _print(properties, "Properties saved on", clock))
-    except FileExistsError as error:
-        raise CommitConflict(f"{storage.uri} is a table already: open it instead of creating it") from error
+            raise _exists_already(storage)
+        yield claim
+    except BaseException:
+        with suppress(OSError):
+            if storage.delete_if_unchanged(PROPERTIES_PATH, claim):
+                storage.delete_empty_folder(FLAT_FOLDER)
+        raise
+
+
+def _take_over(storage: Storage, claim: bytes) -> None:
+    found = _raw(storage)
+    if found is not None and not found.startswith(_CLAIM):
+        raise _exists_already(storage)
+    if found is None or not storage.replace_if_unchanged(PROPERTIES_PATH, claim, found):
+        raise _created_by_another(storage)
+
+
+def _exists_already(storage: Storage) -> CommitConflict:
+    return CommitConflict(f"there is a table at {storage.uri} already; open it with LsmTable(path)")
+
+
+def _created_by_another(storage: Storage) -> CommitConflict:
+    return CommitConflict(f"another process creates a table at {storage.uri} at this moment: try again, or open it")
+
+
+class Place(Enum):
+    """Enumerate the states of a folder in which a table may be."""
+
+    FREE = "no table"
+    CLAIMED = "a table is being created, or its creation died"
+    TABLE = "a table"
+
+
+def place_of(storage: Storage) -> Place:
+    """Return whether a folder is a table."""
+    try:
+        found = _raw(storage)
+    except (LsmError, OSError):
+        # Damaged; or not readable, as a folder above may be.
+        return Place.TABLE if storage.exists(PROPERTIES_PATH) else Place.FREE
+    if found is None:
+        return Place.TABLE if storage.exists(BACKUP_PATH) else Place.FREE
+    return Place.CLAIMED if found.startswith(_CLAIM) else Place.TABLE
+
+
+def _raw(storage: Storage) -> bytes | None:
+    with suppress(FileNotFoundError):
+        return storage.read(PROPERTIES_PATH, PROPERTIES_BYTES)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +277,8 @@ def _read(storage: Storage, path: str) -> _Found | None:
     source, data = f"{storage.uri}/{path}", b""
     try:
         data = storage.read(path, PROPERTIES_BYTES)
+        if data.startswith(_CLAIM):
+            return None
         if data.count(b"\n") + data.count(b"\r") > _MAX_LINES:
             raise CorruptFileError(f"{source}: more than {_MAX_LINES} lines: restore the file from a copy")
         values = parse_properties(data, source)

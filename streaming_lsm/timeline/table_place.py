@@ -1,4 +1,7 @@
-"""Check the folder of a new table: no table above or below it, and no data files of an earlier one."""
+"""Check the folder of a new table: no table above or below it, and no data files of an earlier one.
+
+A table that is being created counts as one: of two creations in nested folders at most one succeeds.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME
 from streaming_lsm.storage.base import Names, Storage
 from streaming_lsm.storage.local import open_storage
+from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.instant import FLAT_FOLDER
-from streaming_lsm.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH
+from streaming_lsm.timeline.properties_file import Place, place_of
 
 _LOG = logging.getLogger(__name__)
 _MAX_FOLDERS, _MAX_NAMES = 1_000, 100_000
@@ -28,19 +32,19 @@ def check_place(storage: Storage, *, over_files: bool) -> None:
         over_files: accept existing data files, whose rows become rows of the new table.
 
     Raises:
-        ConfigError: there is a table above or below; or there are data files, and `over_files` is false.
+        ConfigError: there is a table above or below, finished or not; or there are data files, and `over_files` is
+            false.
     """
-    above = next((uri for uri in _parents(storage.uri) if _is_table(open_storage(uri))), None)
-    if above is not None:
-        raise ConfigError(f"{storage.uri} lies in the table at {above}: a table cannot hold another; give another path")
+    if place_of(storage) is Place.TABLE:
+        return  # the creation refuses it
+    for uri in _parents(storage.uri):
+        _refuse(storage.uri, uri, place_of(open_storage(uri)))
     for folder, names in _folders(storage):
         if folder and FLAT_FOLDER in names:
-            raise ConfigError(
-                f"there is a table at {storage.uri}/{folder}, below {storage.uri}: a table cannot hold another; give "
-                "another path, or move that table"
-            )
+            state = place_of(Subfolder(storage, folder))
+            _refuse(storage.uri, f"{storage.uri}/{folder}", Place.CLAIMED if state is Place.FREE else state)
         old = next((name for name in names if _is_data(name)), None)
-        if old is not None and not over_files and not _is_table(storage):
+        if old is not None and not over_files:
             path = f"{folder}/{old}" if folder else old
             raise ConfigError(
                 f"{storage.uri} is no table and has data files of one ({path}): remove them; restore its "
@@ -48,15 +52,27 @@ def check_place(storage: Storage, *, over_files: bool) -> None:
             )
 
 
+def _refuse(new: str, other: str, state: Place) -> None:
+    """Raise `ConfigError` if the folder `other`, above or below the folder `new`, is a table or becomes one."""
+    if state is Place.CLAIMED:
+        raise ConfigError(
+            f"a table is being created at {other}, and {new} would be above or below it: try again; if no process "
+            f"creates it any more, remove {other}/{FLAT_FOLDER}"
+        )
+    if state is Place.TABLE and len(other) > len(new):
+        raise ConfigError(
+            f"there is a table at {other}, below {new}: a table cannot hold another; give another path, or move that "
+            "table"
+        )
+    if state is Place.TABLE:
+        raise ConfigError(f"{new} lies in the table at {other}: a table cannot hold another; give another path")
+
+
 def _parents(uri: str) -> Iterator[str]:
     """Yield the URIs of the folders above, the nearest first."""
     while uri.count("/") > 3:
         uri = uri.rpartition("/")[0]
         yield uri
-
-
-def _is_table(storage: Storage) -> bool:
-    return storage.exists(PROPERTIES_PATH) or storage.exists(BACKUP_PATH)
 
 
 def _is_data(name: str) -> bool:

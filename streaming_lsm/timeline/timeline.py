@@ -7,6 +7,7 @@ completion time.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
@@ -20,6 +21,7 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.archive import archived_completions
 from streaming_lsm.timeline.clock import instant_digits, moment_text
 from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, WRITING_ACTIONS, Instant, State
+from streaming_lsm.timeline.instant_facts import InstantFacts, ReplacedGroups, cached
 from streaming_lsm.timeline.names import BY_TIME, TimelineNames, replace_action
 
 
@@ -59,6 +61,7 @@ class Timeline:
         until_by_request: whether `until` is compared with requested times instead of completion times.
         layout: timeline layout (docs/format/02-timeline.md); in layout 1 the requested time is the completion time.
         names: parsed names from which the timeline was loaded; empty if it was derived from another timeline.
+        facts: cache of what completed instants say about others.
     """
 
     storage: Storage
@@ -68,6 +71,7 @@ class Timeline:
     until_by_request: bool = False
     layout: int = 2
     names: TimelineNames = field(default_factory=TimelineNames, repr=False, compare=False)
+    facts: InstantFacts = field(default_factory=InstantFacts, repr=False, compare=False)
 
     @classmethod
     def load(cls, storage: Storage, layout: int = 2, previous: Timeline | None = None) -> Timeline:
@@ -76,17 +80,18 @@ class Timeline:
         Args:
             storage: the table.
             layout: the timeline layout; layout 1 has its files directly in ``.hoodie``.
-            previous: a timeline loaded before, whose names are not parsed again.
+            previous: a timeline loaded before, whose names are not parsed, and whose facts are not read, again.
 
         Raises:
             CorruptFileError: an action is completed twice.
             UnsupportedTable: a file of an unknown action.
         """
         names = storage.names(FLAT_FOLDER if layout == FLAT else TIMELINE_FOLDER)
-        before = previous.names if previous and previous.layout == layout else TimelineNames()
-        found = before.updated(names, layout)
+        known = previous if previous and previous.layout == layout else cls(storage, (), "")
+        found = known.names.updated(names, layout)
         first = found.instants[0].requested if found.instants else ""
-        return cls(storage, found.instants, first, layout=layout, names=found)
+        facts = known.facts.of_timeline(found.instants)
+        return cls(storage, found.instants, first, layout=layout, names=found, facts=facts)
 
     @property
     def folder(self) -> str:
@@ -207,14 +212,14 @@ class Timeline:
         kept = [write for write in self.completed_writes if _time(write, by_request=by_request) <= limit]
         others = [instant for instant in self.instants if not instant.is_write and instant.is_completed]
         merged = sorted(kept + others, key=BY_TIME)
-        return Timeline(self.storage, tuple(merged), self.first, limit, by_request, self.layout)
+        return Timeline(self.storage, tuple(merged), self.first, limit, by_request, self.layout, facts=self.facts)
 
     def with_completed(self, completed: Instant) -> Timeline:
         """Return this timeline with one more completed action, without listing the folder."""
         merged = list(self.instants)
         replace_action(merged, completed.of_action, completed)
         first = min(self.first or completed.requested, completed.requested)
-        return Timeline(self.storage, tuple(merged), first, layout=self.layout)
+        return Timeline(self.storage, tuple(merged), first, layout=self.layout, facts=self.facts)
 
     @cached_property
     def earliest_retained(self) -> str:
@@ -313,9 +318,31 @@ class Timeline:
             if rollback.action == "rollback" and rollback.is_completed and rollback.requested > since:
                 # A missing rollback was archived since the load: files of its target were deleted long before.
                 with suppress(FileNotFoundError):
-                    metadata = RollbackMetadata.decode(self.storage.read(rollback.path), rollback.path)
-                    undone[metadata.instant] = rollback
+                    undone[cached(self.facts.undone, rollback, self._read_undone)] = rollback
         return undone
+
+    def _read_undone(self, rollback: Instant) -> str:
+        return RollbackMetadata.decode(self.storage.read(rollback.path), rollback.path).instant
+
+    @cached_property
+    def replaced_groups(self) -> Mapping[str, Mapping[str, str]]:
+        """The replaced file ids by partition, each with the requested time of the first write that replaced it.
+
+        See docs/format/02-timeline.md, "Replacecommit".
+        """
+        found: dict[str, dict[str, str]] = {}
+        for write in self.completed_writes:
+            if write.action == "replacecommit":
+                for partition, file_ids in cached(self.facts.replaced, write, self._read_replaced).items():
+                    known = found.setdefault(partition, {})
+                    for file_id in file_ids:
+                        known.setdefault(file_id, write.requested)
+        return found
+
+    def _read_replaced(self, write: Instant) -> ReplacedGroups:
+        # Its stats are not kept in memory.
+        known = self._commits.get(write)
+        return (known or self._read(write)).replaced or {}
 
 
 def _completed(write: Instant) -> str:

@@ -129,6 +129,8 @@ def check_metadata_commits(storage: Storage, data: Timeline, metadata: Timeline)
 
 def _is_lost(timeline: Timeline, requested: str, path: str) -> bool:
     """Return whether a write is neither archived nor rolled back, and its completed file is missing."""
-    if requested < timeline.first or timeline.is_archived(requested) or requested in timeline.finished_rollbacks():
+    if requested < timeline.first or timeline.is_archived(requested):
+        return False
+    if requested in timeline.finished_rollbacks(since=requested):
         return False
     return not (path and timeline.storage.exists(path))

@@ -9,7 +9,10 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError
-from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
+from streaming_lsm.file_group.file_system_view import FileSystemView
+from streaming_lsm.timeline.cache import TimelineCache
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
+from streaming_lsm.timeline.instant_facts import InstantFacts
 from tests.support.faulty_storage import FaultyStorage
 from tests.support.histories import add_past
 from tests.support.small_tables import create, rows
@@ -73,6 +76,33 @@ def test_a_table_opened_anew_reads_no_more_files_of_a_long_history(tmp_path: Pat
         add_past(table, instants, ("deltacommit", "rollback", "clean"))
         counts.append(counted_upsert(LsmTable(tmp_path / str(instants), table.options)))
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("action", ["rollback", "replacecommit"])
+def test_rollbacks_and_replacecommits_are_read_once_for_all_loads(tmp_path: Path, action: str) -> None:
+    table = create(tmp_path)
+    table.upsert(BATCH)
+    add_past(table, 40, (action,))
+    storage, cache = FaultyStorage(table.storage), TimelineCache()
+    reads = []
+    for _ in range(3):
+        storage.calls.clear()
+        timeline = cache.load(storage)
+        # A file of an archived write; of a write that is not on the timeline; of a file group.
+        for found in (timeline, timeline.completed_by("3" * 17)):
+            assert found.completion_time("1" * 17) is not None
+            assert "1" * 17 in found.visible()
+            assert not FileSystemView(storage, found).is_replaced("nl", "another")
+        reads.append(sum(name == "read" and path.endswith(f".{action}") for name, path in storage.calls))
+        table.upsert(BATCH)
+    assert reads == [40, 0, 0]
+
+
+def test_facts_of_archived_instants_are_dropped() -> None:
+    past = [Instant(f"{number}", "rollback", State.COMPLETED, f"{number}9") for number in range(100, 200)]
+    facts = InstantFacts({instant: "1" for instant in past})
+    assert facts.of_timeline(past[40:]) is facts
+    assert list(facts.of_timeline(past[60:]).undone) == past[60:]
 
 
 def test_an_old_commit_that_was_taken_away_is_noticed_by_the_next_write(tmp_path: Path) -> None:

@@ -111,6 +111,40 @@ def test_a_file_group_that_is_gone_as_a_whole_is_not_begun_anew(tmp_path: Path, 
     assert data_files(tmp_path) == set()
 
 
+def archived_and_lost(root: Path) -> LsmTable:
+    """A table whose first write is archived, a file of which is gone."""
+    table = create(root, **{**OPTIONS, "hoodie.bucket.index.num.buckets": 1})
+    for row in (A, B, ("c", "nl", 1, 3)):
+        table.upsert(rows(row))
+    first = table.timeline.completed_writes[0]
+    forget(root, first, pending=False)
+    assert shown(opened(root)) == [A, B, ("c", "nl", 1, 3)]
+    (lost,) = (path for path in (root / "nl").iterdir() if first.requested in path.name)
+    lost.unlink()
+    return opened(root)
+
+
+@pytest.mark.parametrize("use", ["snapshot", "time travel", "write", "compaction", "clean"])
+def test_a_file_of_an_archived_write_that_is_gone_is_missed(tmp_path: Path, use: str) -> None:
+    table = archived_and_lost(tmp_path)
+    before = data_files(tmp_path)
+
+    with pytest.raises(CorruptFileError, match=r"1 data files of archived writes in .* are gone"):
+        USES[use](table)
+    assert data_files(tmp_path) == before
+
+
+def test_files_of_archived_writes_are_not_missed_by_a_stale_record(tmp_path: Path) -> None:
+    table = archived_and_lost(tmp_path)
+    # Another program committed between the two last writes of this one.
+    last = table.timeline.completed_writes[-1]
+    other = Instant(f"{int(last.requested) - 2}", "deltacommit", State.REQUESTED)
+    done = other.completed_at(f"{int(last.requested) - 1}")
+    table.storage.put_if_absent(done.path, CommitMetadata((), "UPSERT").encode())
+
+    assert shown(opened(tmp_path)) == [B, ("c", "nl", 1, 3)]
+
+
 def test_partition_metadata_that_is_gone_is_named(tmp_path: Path) -> None:
     table_at(tmp_path)
     (tmp_path / "nl/.hoodie_partition_metadata").unlink()

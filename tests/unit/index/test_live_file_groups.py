@@ -149,3 +149,22 @@ def test_a_refresh_that_fails_half_way_is_made_up_for_by_the_next(tmp_path: Path
     assert faulty.calls[2] == ("read", ".hoodie/timeline/20_21.deltacommit")
     index.refresh(view(tmp_path))
     assert index.most_logs == 2
+
+
+def test_groups_that_were_followed_are_those_that_are_listed(tmp_path: Path) -> None:
+    followed = LiveFileGroups(4)
+    followed.refresh(view(tmp_path))
+    before = followed.file_ids
+    for number in range(10, 40):
+        group = file_id(number % 3)
+        made = base if number % 7 == 0 else log
+        stats = (made("x", group, str(number)), log("y", file_id(3), str(number)))
+        expected = followed.most_logs_with(stats) if made is log else None
+        commit(tmp_path, str(number), f"{number}5", *stats)
+        followed.refresh(view(tmp_path))
+        listed = indexed(tmp_path)
+        assert (followed.file_ids, followed.bases) == (listed.file_ids, listed.bases)
+        assert followed.most_logs == listed.most_logs
+        assert expected in (None, listed.most_logs)
+    assert followed.most_logs_with([log("z", file_id(0), "90")]) == followed.most_logs == 30
+    assert before == {}, "the file ids of an earlier batch do not change"

@@ -169,6 +169,17 @@ def test_delete_says_whether_there_was_a_file(storage: LocalStorage) -> None:
     assert storage.delete("no/folder/f") is False
 
 
+def test_an_empty_folder_is_deleted_and_one_with_content_is_kept(storage: LocalStorage) -> None:
+    storage.make_folder("empty")
+    storage.put_if_absent("full/f", b"x")
+    for folder in ("empty", "full", "absent/below"):
+        storage.delete_empty_folder(folder)
+    assert [entry.path for entry in storage.list("")] == ["full"]
+    assert storage.read("full/f") == b"x"
+    with pytest.raises(ValueError, match="root"):
+        storage.delete_empty_folder("")
+
+
 def test_delete_folder_takes_all_below_it_and_bears_its_absence(storage: LocalStorage) -> None:
     storage.put_if_absent("a/b/f", b"")
     storage.put_if_absent("c", b"")

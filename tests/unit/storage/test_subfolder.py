@@ -34,6 +34,8 @@ def test_paths_are_relative_to_the_folder_in_every_method(tmp_path: Path) -> Non
     assert inner.uri == f"{outer.uri}/a%20b/c"
     assert (inner.delete("two"), inner.delete("two"), inner.sweep("")) == (True, False, 0)
     inner.delete_folder("x")
+    inner.make_folder("y")
+    inner.delete_empty_folder("y")
     assert outer.names("a b/c") == ["empty", "three"]
 
 

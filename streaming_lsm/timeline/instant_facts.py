@@ -1,0 +1,45 @@
+"""Cache what completed instants say about other actions and file groups, over all timelines of an open table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from streaming_lsm.timeline.instant import Instant
+
+T = TypeVar("T")
+ReplacedGroups = Mapping[str, Collection[str]]
+"""File ids by partition path."""
+
+
+@dataclass(frozen=True)
+class InstantFacts:
+    """Cache small facts by completed instant: requested and completion time identify its immutable content.
+
+    A timeline shares the cache with the timelines that are derived from it, and with those loaded after it: a table
+    with thousands of rollbacks or replacecommits reads each of them once.
+
+    Attributes:
+        undone: requested time of the action that a rollback undid.
+        replaced: file groups that a replacecommit replaced.
+    """
+
+    undone: dict[Instant, str] = field(default_factory=dict)
+    replaced: dict[Instant, ReplacedGroups] = field(default_factory=dict)
+
+    def of_timeline(self, instants: Collection[Instant]) -> InstantFacts:
+        """Return the cache for a newer timeline; facts of other instants are dropped once they are the majority."""
+        if len(self.undone) + len(self.replaced) <= 2 * len(instants):
+            return self
+        return InstantFacts(
+            {instant: self.undone[instant] for instant in instants if instant in self.undone},
+            {instant: self.replaced[instant] for instant in instants if instant in self.replaced},
+        )
+
+
+def cached(cache: dict[Instant, T], instant: Instant, read: Callable[[Instant], T]) -> T:
+    """Return the fact of an instant, read if it is not in `cache`."""
+    if instant not in cache:
+        cache[instant] = read(instant)
+    return cache[instant]
