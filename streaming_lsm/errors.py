@@ -45,7 +45,11 @@ class CommitConflict(LsmError):
 
 
 class CommitUnknown(LsmError):
-    """The outcome of the commit is unknown: check the timeline, do not write again."""
+    """The storage failed while a write was decided or published: it is committed or undone by the next transaction.
+
+    With a writer id and a batch id start again: a committed batch is not written twice. A write without them would be:
+    write it again only if the timeline does not have it after the next transaction.
+    """
 
 
 class Fenced(LsmError):

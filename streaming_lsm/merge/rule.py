@@ -20,7 +20,7 @@ _MARKS: dict[str, pa.DataType] = {IS_DELETED: pa.bool_(), OPERATION: pa.string()
 
 @dataclass(frozen=True)
 class MergeRule:
-    """The merge semantics of a table (docs/format/05-merge.md).
+    """The merge semantics of a table (docs/format/05-merge.md, "Modes", "Pairwise rule").
 
     Attributes:
         event_time: whether the larger ordering value wins, the later record on ties; if not, the later record wins.

@@ -1,4 +1,4 @@
-"""Load the active timeline, and restrict it to a point in time (docs/format/02-timeline.md).
+"""Load the active timeline, and restrict it to a point in time (docs/format/02-timeline.md, "File names").
 
 An *active* instant has its files in the timeline's folder; older ones are *archived*. A write *takes effect* at its
 completion time.
@@ -57,7 +57,8 @@ class Timeline:
         first: smallest requested time of any action, ``""`` for an empty timeline. Older actions are archived.
         until: on a timeline as of a time, the last time up to which archived writes are visible; else None.
         until_by_request: whether `until` is compared with requested times instead of completion times.
-        layout: timeline layout (docs/format/02-timeline.md); in layout 1 the requested time is the completion time.
+        layout: timeline layout; in layout 1 the requested time is the completion time (docs/format/02-timeline.md,
+            "Layout 1").
         names: parsed names from which the timeline was loaded; empty if it was derived from another timeline.
     """
 

@@ -217,7 +217,8 @@ def _decide(storage: Storage, decision: Decision) -> Decision:
             except Exception as unreadable:
                 raise CommitUnknown(
                     f"creating {decision.path} in {storage.uri} failed ({error}), and so did reading it "
-                    f"({unreadable}): look at the timeline before writing this batch again"
+                    f"({unreadable}): start again with the same writer and batch id; a write without them only if "
+                    "the timeline does not have it after the next transaction"
                 ) from error
     raise Fenced(f"{decision.path} in {storage.uri} is created and deleted by other writers of the action: stop")
 
@@ -262,8 +263,9 @@ def _put_completed(storage: Storage, running: Instant, completed: Instant, data:
         # A writer that took over completed the action, and archived it since.
         storage.delete(completed.path)
         raise CommitUnknown(
-            f"{completed.path} in {storage.uri} was decided, and its action has left the timeline since: look for "
-            f"{completed.requested} in the archived timeline before writing this batch again"
+            f"{completed.path} in {storage.uri} was decided, and its action has left the timeline since: start again "
+            "with the same writer and batch id; a write without them only if the archived timeline does not have "
+            f"{completed.requested}"
         )
 
 
@@ -273,5 +275,6 @@ def _read_back(storage: Storage, path: str, error: Exception) -> bytes:
     except Exception as unreadable:
         raise CommitUnknown(
             f"creating {path} in {storage.uri} failed ({error}), and so did reading it ({unreadable}): the action "
-            "is decided, and the next transaction completes it; do not write this batch again"
+            "is decided, and the next transaction completes it; start again with the same writer and batch id, and do "
+            "not repeat a write without them"
         ) from error

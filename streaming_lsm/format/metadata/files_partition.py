@@ -1,6 +1,6 @@
 """Encode and decode the files of the metadata table's partition ``files``, which lists the files of each partition.
 
-See docs/format/07-index-and-metadata.md.
+See docs/format/07-index-and-metadata.md, "Files payload", "File groups of the metadata table".
 
 The partition has one file group. Its base files are HFiles. Its logs are inline logs with one HFile block or, from
 table version 10 on, native logs: HFiles with the block's header in their file info.

@@ -143,7 +143,7 @@ class FileGroupWriter:
 
     def _count(self, base: BaseFileWriter | None, roll: NativeLogWriter | InlineLogWriter | None) -> None:
         held = (0 if base is None else base.buffered_bytes) + (0 if roll is None else roll.buffered_bytes)
-        # A row group's pages come into being while its rows are still there.
+        # Encoded pages and the rows of a row group are in memory at the same time.
         self._meter.count("files", 2 * held)
 
     def discard(self) -> None:
