@@ -1,6 +1,6 @@
 """Define all options: key, type, default and meaning.
 
-Validation, ``--help`` and ``docs/configuration.md`` are generated from `OPTIONS`.
+Validation and ``docs/configuration.md`` (``lsm options``) are generated from `OPTIONS`.
 Options with the meaning of a Hudi option keep Hudi's key; the others begin with ``lsm.``.
 """
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 ENVIRONMENT_PREFIX = "LSM_CONF_"
-_PAGE = "docs/configuration.md"
+_LIST = "`lsm options` prints those there are (docs/configuration.md)"
 
 
 @dataclass(frozen=True)
@@ -385,10 +385,11 @@ def _advice(key: str, known: Iterable[str], families: Mapping[str, str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     if family is None:
-        return f"; see {_PAGE} for all options"
+        of_hudi = key.startswith(("hoodie.", environment_name("hoodie.")))
+        return f": not an option of this release; {_LIST}" if of_hudi else f"; {_LIST}"
     if any(name.startswith(family) for name in names):
-        return f": not one of Hudi's options for {families[family]} that are built here, see {_PAGE}"
-    return f": an option of Hudi for {families[family]}, not built here: leave it out"
+        return f": this release does not have this option for {families[family]}; {_LIST}"
+    return f": an option of Hudi for {families[family]}, which this release does not have: leave it out"
 
 
 def _parse(option: Option[T], value: object, source: str) -> T:

@@ -36,7 +36,7 @@ class StorageError(LsmError):
     """The operating system refuses disk space, open files or access: remove the cause that the message names, retry."""
 
 
-class MissingPackage(LsmError, ImportError):
+class MissingPackage(LsmError, ModuleNotFoundError):
     """An optional package is not installed: run the command that the message names."""
 
 

@@ -73,6 +73,12 @@ def test_what_needs_spark_names_the_extra_that_installs_it(name: str) -> None:
     assert f"{name} needs the package pyspark, which is not installed: pip install '.[spark]' in a checkout" in said
 
 
+def test_a_module_of_the_spark_folder_names_the_extra_too() -> None:
+    done = python("import sys; sys.modules['pyspark'] = None", "from streaming_lsm.spark.sink import LsmSink")
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("streaming_lsm.errors.MissingPackage: streaming_lsm.spark needs the package pyspark"), said
+
+
 def test_what_needs_pandas_names_the_extra_that_installs_it(tmp_path: Path) -> None:
     done = python(
         without("pandas"),
