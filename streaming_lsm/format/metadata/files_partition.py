@@ -57,7 +57,9 @@ def log_name(instant: str, *, native: bool) -> LogName:
         native: whether it is a native log, as in table version 10.
     """
     if native:
-        return LogFileName(FILE_GROUP, _TOKEN, instant, 1, LogKind.DATA, _HFILE)
+        return LogFileName(
+            file_id=FILE_GROUP, token=_TOKEN, instant=instant, version=1, kind=LogKind.DATA, format=_HFILE
+        )
     return InlineLogName(FILE_GROUP, instant, 1, _TOKEN)
 
 

@@ -114,8 +114,7 @@ class EventRun(Protocol):
 
 
 class MemoryRun:
-    """Gathers its rows piece by piece, which reuses memory and avoids a full sorted copy.
-    """
+    """Gathers its rows piece by piece, which reuses memory and avoids a full sorted copy."""
 
     def __init__(self, events: pa.Table, order: Positions, batch_bytes: int) -> None:
         """Create a run of the rows `order`, sorted by file group and key.

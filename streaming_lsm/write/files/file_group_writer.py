@@ -92,7 +92,14 @@ class FileGroupWriter:
     def _open_base(self, group: BucketId) -> BaseFileWriter:
         plan = self._plan
         name = BaseFileName(plan.file_id(group), str(self._token), plan.instant)
-        base = BaseFileWriter(plan.storage, plan.instant, group[0], name, self._file_schema, plan.files)
+        base = BaseFileWriter(
+            storage=plan.storage,
+            instant=plan.instant,
+            partition=group[0],
+            name=name,
+            avro_schema=self._file_schema,
+            options=plan.files,
+        )
         self._paths.append(base.path)
         return base
 

@@ -74,7 +74,14 @@ class MergeHandle:
     ) -> WriteStat:
         plan, partition = self._plan, group[0]
         name = BaseFileName(plan.file_id(group), str(self._token), plan.instant)
-        base = BaseFileWriter(plan.storage, plan.instant, partition, name, self._avro_schema, plan.files)
+        base = BaseFileWriter(
+            storage=plan.storage,
+            instant=plan.instant,
+            partition=partition,
+            name=name,
+            avro_schema=self._avro_schema,
+            options=plan.files,
+        )
         self._paths.append(base.path)
         files.enter_context(base)
         base.append(self._file_schema.empty_table())

@@ -260,9 +260,7 @@ class RunReceiver:
     def _check_place(self, source: int, places: npt.NDArray[np.int32]) -> None:
         expected = self._places.get(source, 0)
         if places[0] != expected or places[-1] - places[0] != len(places) - 1:
-            raise RuntimeError(
-                f"task {source}: expected cell {expected}, received {places[0]}: run the batch again"
-            )
+            raise RuntimeError(f"task {source}: expected cell {expected}, received {places[0]}: run the batch again")
         self._places[source] = expected + len(places)
 
     def _open(self, message: pa.Buffer, *, is_run: bool) -> Iterator[pa.RecordBatch]:
