@@ -1,6 +1,6 @@
 """Define all options: key, type, default and meaning.
 
-Validation, ``--help`` and ``docs/configuration.md`` are generated from `OPTIONS`.
+Validation and ``docs/configuration.md`` (``lsm options``) are generated from `OPTIONS`.
 Options with the meaning of a Hudi option keep Hudi's key; the others begin with ``lsm.``.
 """
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 ENVIRONMENT_PREFIX = "LSM_CONF_"
-_PAGE = "docs/configuration.md"
+_LIST = "`lsm options` prints those there are (docs/configuration.md)"
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,11 @@ def boolean(key: str, default: bool, group: str, doc: str, *aliases: str) -> Opt
 
 
 def integer(key: str, default: int, group: str, doc: str, minimum: int = 0) -> Option[int]:
-    return _register(Option(key, default, _integer(minimum), "integer", group, doc))
+    return _register(Option(key=key, default=default, parse=_integer(minimum), kind="integer", group=group, doc=doc))
 
 
 def fraction(key: str, default: float, group: str, doc: str) -> Option[float]:
-    return _register(Option(key, default, _fraction, "number", group, doc))
+    return _register(Option(key=key, default=default, parse=_fraction, kind="number", group=group, doc=doc))
 
 
 def fields(key: str, group: str, doc: str, *aliases: str) -> Option[tuple[str, ...]]:
@@ -141,7 +141,11 @@ def _strategy_names(*allowed: str) -> Callable[[object], str]:
 
 
 def strategy(key: str, default: str, allowed: tuple[str, ...], group: str, doc: str) -> Option[str]:
-    return _register(Option(key, default, _strategy_names(*allowed), " \\| ".join(allowed), group, doc))
+    return _register(
+        Option(
+            key=key, default=default, parse=_strategy_names(*allowed), kind=" \\| ".join(allowed), group=group, doc=doc
+        )
+    )
 
 
 def choice(
@@ -385,10 +389,11 @@ def _advice(key: str, known: Iterable[str], families: Mapping[str, str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     if family is None:
-        return f"; see {_PAGE} for all options"
+        of_hudi = key.startswith(("hoodie.", environment_name("hoodie.")))
+        return f": not an option of this release; {_LIST}" if of_hudi else f"; {_LIST}"
     if any(name.startswith(family) for name in names):
-        return f": not one of Hudi's options for {families[family]} that are built here, see {_PAGE}"
-    return f": an option of Hudi for {families[family]}, not built here: leave it out"
+        return f": this release does not have this option for {families[family]}; {_LIST}"
+    return f": an option of Hudi for {families[family]}, which this release does not have: leave it out"
 
 
 def _parse(option: Option[T], value: object, source: str) -> T:

@@ -36,7 +36,7 @@ class StorageError(LsmError):
     """The operating system refuses disk space, open files or access: remove the cause that the message names, retry."""
 
 
-class MissingPackage(LsmError, ImportError):
+class MissingPackage(LsmError, ModuleNotFoundError):
     """An optional package is not installed: run the command that the message names."""
 
 
@@ -45,7 +45,11 @@ class CommitConflict(LsmError):
 
 
 class CommitUnknown(LsmError):
-    """The outcome of the commit is unknown: do not write again; the next transaction completes it or undoes it."""
+    """The storage failed while a write was decided or published: it is committed or undone by the next transaction.
+
+    With a writer id and a batch id start again: a committed batch is not written twice. A write without them would be:
+    write it again only if the timeline does not have it after the next transaction.
+    """
 
 
 class Fenced(LsmError):

@@ -1,17 +1,18 @@
 """Name the command that installs a missing optional package.
 
 The library requires numpy, pyarrow and fastavro. *Optional packages*, such as pyspark, are imported by the modules that
-use them; *extras* such as ``streaming_lsm[spark]`` install them.
+use them; *extras* of this distribution, such as ``spark``, install them.
 """
 
 from __future__ import annotations
 
 from streaming_lsm.errors import MissingPackage
 
+# The distribution is not in a package registry, so that the commands install its extras from a checkout.
 _INSTALLED_BY = {
-    "pyspark": "pip install 'streaming_lsm[spark]'",
-    "pandas": "pip install 'streaming_lsm[spark]'",
-    "kafka": "pip install 'streaming_lsm[kafka]'",
+    "pyspark": "pip install '.[spark]' in a checkout",
+    "pandas": "pip install '.[spark]' in a checkout",
+    "kafka": "pip install '.[kafka]' in a checkout",
     "duckdb": "pip install duckdb",
 }
 

@@ -96,8 +96,14 @@ class ReadableTable:
     def rule(self) -> MergeRule:
         """How records of one key merge."""
         table = self.config
-        marking = (table.delete_field, table.delete_marker)
-        return MergeRule.of(table.merge_mode, table.ordering_fields, *marking, table.partial_mode, table.unavailable)
+        return MergeRule.of(
+            mode=table.merge_mode,
+            ordering_fields=table.ordering_fields,
+            field=table.delete_field,
+            marker=table.delete_marker,
+            partial=table.partial_mode,
+            unavailable=table.unavailable,
+        )
 
     @names_failures
     def scan(

@@ -258,7 +258,14 @@ class LsmTable(ReadableTable):
 
     @property
     def _context(self) -> ServiceContext:
-        return ServiceContext(self.storage, self.config, self.options, self.rule, self.transaction, self._timelines)
+        return ServiceContext(
+            storage=self.storage,
+            config=self.config,
+            options=self.options,
+            rule=self.rule,
+            new_transaction=self.transaction,
+            timelines=self._timelines,
+        )
 
     @names_failures
     def compact(self, engine: Engine | None = None) -> Instant | None:

@@ -117,7 +117,7 @@ def _option_arguments(service: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="an option of docs/configuration.md; may be repeated",
+        help="an option as listed by `lsm options`; may be repeated",
     )
     service.add_argument("--properties", metavar="FILE", help="Java properties file with options")
 

@@ -153,7 +153,10 @@ def lost_files(
 
 
 def _usual_path(found: FileSlice, log: LogFile) -> str:
-    """Return the path of a log under its current name (docs/format/01-table.md), also for an RFC-103 name."""
+    """Return the path of a log under its current name, also for an RFC-103 name.
+
+    See docs/format/01-table.md, "Native log names", "Names of RFC-103's first text".
+    """
     name = replace(log.name, rfc103=False) if isinstance(log.name, LogFileName) else log.name
     return file_path(found.partition_path, str(name))
 

@@ -119,7 +119,9 @@ class BloomFilter:
         if keys_per_row < 1 or last_row_keys < 0 or count < 1:
             raise _corrupt(source, f"has {count} rows of {keys_per_row} keys, {last_row_keys} in the last")
         rows = _rows(data, _HEAD.size + _ROWS.size, count, (hashes, bits), source)
-        return cls(kind, hashes, bits, rows, keys_per_row, last_row_keys)
+        return cls(
+            kind=kind, hashes=hashes, bits=bits, rows=rows, keys_per_row=keys_per_row, last_row_keys=last_row_keys
+        )
 
 
 class BloomBuilder:
@@ -157,7 +159,14 @@ class BloomBuilder:
         if self._kind == "SIMPLE":
             return BloomFilter(self._kind, self._hashes, self._bits, packed)
         last = self._count - self._entries * (len(packed) - 1)
-        return BloomFilter(self._kind, self._hashes, self._bits, packed, self._entries, last)
+        return BloomFilter(
+            kind=self._kind,
+            hashes=self._hashes,
+            bits=self._bits,
+            rows=packed,
+            keys_per_row=self._entries,
+            last_row_keys=last,
+        )
 
     def _grow(self, rows: int) -> None:
         missing = rows * self._bits - len(self._marked)

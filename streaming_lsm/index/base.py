@@ -1,7 +1,7 @@
-"""`Index`: assign the file group of each record key.
+"""Map record keys to file groups.
 
-A file group has a number within one `FileGroups`: dense int64, from 0, opaque to all that sort, count and send rows by
-it. Its `BucketId` is what file names are made of.
+An `Index` serves one task and one batch; its `FileGroups` number file groups densely from 0 (int64). Rows are sorted,
+counted and sent by this number; file names are made of the group's `BucketId`.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _power_of_two(least: int) -> int:
 
 
 class Index(Protocol):
-    """Assigns record keys to file groups. It is of one task and one batch, as its `groups` grow with the rows."""
+    """Maps record keys to file groups. It serves one task and one batch, as its `groups` grow with the rows."""
 
     @property
     def groups(self) -> FileGroups:

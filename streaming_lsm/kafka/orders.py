@@ -137,9 +137,15 @@ class OrderEvents:
         pick = self._random
         self._made += 1
         order = Order(
-            f"o-{self._made:07d}", f"c-{pick.randrange(1000):04d}", pick.choice(_COUNTRIES), "new",
-            pick.randrange(1, 20), Decimal(pick.randrange(100, 1_000_000)) / 100, pick.choice(_NOTES), self._now,
-        )  # fmt: skip
+            order_id=f"o-{self._made:07d}",
+            customer=f"c-{pick.randrange(1000):04d}",
+            country=pick.choice(_COUNTRIES),
+            status="new",
+            qty=pick.randrange(1, 20),
+            amount=Decimal(pick.randrange(100, 1_000_000)) / 100,
+            note=pick.choice(_NOTES),
+            updated_at=self._now,
+        )
         self._live.append(order)
         return self._upserted(order, None)
 

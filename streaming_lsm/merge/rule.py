@@ -20,7 +20,7 @@ _MARKS: dict[str, pa.DataType] = {IS_DELETED: pa.bool_(), OPERATION: pa.string()
 
 @dataclass(frozen=True)
 class MergeRule:
-    """The merge semantics of a table (docs/format/05-merge.md).
+    """The merge semantics of a table (docs/format/05-merge.md, "Modes", "Pairwise rule").
 
     Attributes:
         event_time: whether the larger ordering value wins, the later record on ties; if not, the later record wins.
@@ -49,7 +49,14 @@ class MergeRule:
     ) -> MergeRule:
         """Build the rule of a table; in commit-time mode, or without ordering fields, the later record wins."""
         event_time = mode == EVENT_TIME_ORDERING and bool(ordering_fields)
-        return MergeRule(event_time, ordering_fields if event_time else (), field, marker, partial, unavailable)
+        return MergeRule(
+            event_time=event_time,
+            ordering_fields=ordering_fields if event_time else (),
+            delete_field=field,
+            delete_marker=marker,
+            partial=partial,
+            unavailable=unavailable,
+        )
 
     def columns(self, schema: pa.Schema) -> tuple[str, ...]:
         """List the columns of `schema` that a merge needs besides the record key: ordering fields and delete marks."""

@@ -186,7 +186,7 @@ def interleave_runs(runs: Sequence[SortedRun]) -> Iterator[pa.Table]:
 def merge_runs(runs: Sequence[SortedRun], rule: MergeRule) -> Iterator[Block]:
     """Merge the runs of one slice into live records, ascending by key.
 
-    See docs/format/05-merge.md; docs/format/03-native-logs.md, "Merge order".
+    See docs/format/05-merge.md, "Pairwise rule"; docs/format/03-native-logs.md, "Merge order".
 
     Args:
         runs: in merge order, the oldest first; data runs share one schema, but for their `marks`.

@@ -122,7 +122,14 @@ def commit_records(
     stat = log_file_stat(PARTITION, name, total_bytes=len(log), num_updates=len(records))
     begin(metadata, Instant(requested, DELTA_COMMIT, State.REQUESTED))
     metadata.put_if_absent(stat.path, log)
-    complete(metadata, Instant(requested, DELTA_COMMIT, State.INFLIGHT), (stat,), "UPSERT_PREPPED", times, lock)
+    complete(
+        metadata=metadata,
+        running=Instant(requested, DELTA_COMMIT, State.INFLIGHT),
+        stats=(stat,),
+        operation="UPSERT_PREPPED",
+        times=times,
+        lock=lock,
+    )
 
 
 def begin(metadata: Storage, instant: Instant, plan: bytes = b"") -> None:

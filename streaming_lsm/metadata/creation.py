@@ -63,7 +63,7 @@ def create_metadata_table(storage: Storage, data: Timeline, times: InstantSource
     count = len(records)
     stat = base_file_stat(PARTITION, name, total_bytes=len(base), num_writes=count, num_inserts=count)
     metadata.put_if_absent(stat.path, base)
-    complete(metadata, instant, (stat,), "BULK_INSERT_PREPPED", times, lock)
+    complete(metadata=metadata, running=instant, stats=(stat,), operation="BULK_INSERT_PREPPED", times=times, lock=lock)
     update_properties(storage, {PARTITIONS_KEY: PARTITION, INFLIGHT_KEY: ""}, lock.verify)
     _LOG.info("created the metadata table of %s: %d partitions", storage.uri, count - 1)
 

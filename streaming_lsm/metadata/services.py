@@ -65,7 +65,7 @@ def compact(
     data = encode_base(records, name, times.now_ms())
     stat = base_file_stat(PARTITION, name, total_bytes=len(data), num_writes=len(records), previous=slice_.base)
     metadata.put_if_absent(stat.path, data)
-    complete(metadata, running, (stat,), "COMPACT", times, lock)
+    complete(metadata=metadata, running=running, stats=(stat,), operation="COMPACT", times=times, lock=lock)
     _LOG.info("compacted the metadata table %s: %d logs", metadata.uri, len(slice_.logs))
     _clean(metadata, timeline, times, lock)
 
@@ -82,7 +82,14 @@ def _plan(found: MetadataFileSlice, sizes: Mapping[str, int]) -> CompactionPlan:
         "TOTAL_IO_WRITE_MB": float(of_base // _MIB),
         "TOTAL_IO_MB": float((of_logs + of_base) // _MIB + of_base // _MIB),
     }
-    operation = CompactionOperation(PARTITION, FILE_GROUP, instant, names, str(base) if base else None, metrics)
+    operation = CompactionOperation(
+        partition_path=PARTITION,
+        file_id=FILE_GROUP,
+        base_instant=instant,
+        logs=names,
+        base_file=str(base) if base else None,
+        metrics=metrics,
+    )
     return CompactionPlan((operation,))
 
 
@@ -102,5 +109,12 @@ def _clean(metadata: Storage, timeline: Timeline, times: InstantSource, lock: Ta
     plan = CleanPlan(None, last, _POLICY, {PARTITION: tuple(f"{root}/{PARTITION}/{name}" for name in names)})
     begin(metadata, running, plan.encode())
     delete_files(metadata, lock, [f"{PARTITION}/{name}" for name in names])
-    done = CleanMetadata(running.requested, 0, "", last, _POLICY, {PARTITION: names})
+    done = CleanMetadata(
+        start=running.requested,
+        duration_ms=0,
+        earliest="",
+        last_completed=last,
+        policy=_POLICY,
+        files={PARTITION: names},
+    )
     put_completed(metadata, running, done.encode(), times, lock)

@@ -1,6 +1,6 @@
 """Keep the metadata table up to date within a transaction, or drop it.
 
-See docs/format/07-index-and-metadata.md.
+See docs/format/07-index-and-metadata.md, "Metadata table".
 
 The partition ``files`` is kept up to date. Other partitions are dropped, because stale ones would let readers miss
 rows. The whole metadata table is dropped if ``files`` cannot be kept; readers then list folders.

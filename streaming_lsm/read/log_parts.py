@@ -180,7 +180,9 @@ def _hfile(content: memoryview, schema: str, columns: Sequence[str], where: str)
     values = [value for _, value in HFile.open(bytes(content), where).entries()]
     ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
     starts = np.append(np.int64(0), ends[:-1])[: len(values)]
-    return decode_records(schema, b"".join(values), starts, ends, where, columns)
+    return decode_records(
+        schema_json=schema, content=b"".join(values), starts=starts, ends=ends, source=where, columns=columns
+    )
 
 
 def _parquet(content: memoryview, columns: Sequence[str], where: str) -> list[pa.RecordBatch]:

@@ -129,7 +129,14 @@ class SliceReader:
         schema = pa.schema([field.with_nullable(True) for field in self._needed])
         if file_slice.logs and OPERATION not in schema.names:
             schema = schema.append(pa.field(OPERATION, pa.string()))
-        logs = LogBlocks(self.storage, schema, self.rule, self.commits, self.visible, self.skip_corrupt)
+        logs = LogBlocks(
+            storage=self.storage,
+            schema=schema,
+            rule=self.rule,
+            commits=self.commits,
+            visible=self.visible,
+            skip_corrupt=self.skip_corrupt,
+        )
         parts = logs.parts(file_slice.logs)
         counts.blocks, counts.records = len(parts), sum(len(part.rows) for part in parts)
         outcome = fold_logs(parts, schema, self.rule)

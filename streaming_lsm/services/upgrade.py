@@ -115,7 +115,7 @@ class ChangePlan:
         """Describe each step in one line."""
         yield from (f"run {pending.file_name}" for pending in self.pending)
         yield from (f"compact {found.partition_path or '.'} {found.file_id}" for found in self.rewrites)
-        yield from (f"clean away {path}" for path in self.deleted)
+        yield from (f"delete {path}" for path in self.deleted)
         if self.deleted:
             yield "time travel and incremental reads of states before this change are no longer possible"
         if self.drops_metadata:
@@ -199,7 +199,14 @@ def _plan(context: ServiceContext, change: VersionChange, timeline: Timeline) ->
         _check_free(context, timeline, leaves_native=leaves_native)
     pending = tuple(pending_compactions(timeline)) if must_wait else ()
     deleted = tuple(_left_behind(context, timeline, view, rewrites)) if leaves_native and (rewrites or obsolete) else ()
-    return ChangePlan(pending, rewrites, obsolete, deleted, drops_metadata, differing)
+    return ChangePlan(
+        pending=pending,
+        rewrites=rewrites,
+        obsolete=obsolete,
+        deleted=deleted,
+        drops_metadata=drops_metadata,
+        properties=differing,
+    )
 
 
 def _left_behind(

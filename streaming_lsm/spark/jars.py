@@ -181,7 +181,7 @@ def ivy_jar() -> Path:
     """
     spark = find_spec("pyspark")
     if spark is None or spark.origin is None:
-        raise ConfigError("PySpark is not installed: pip install 'streaming_lsm[spark]'")
+        raise ConfigError("PySpark is not installed: pip install '.[spark]' in a checkout")
     folder = Path(spark.origin).parent / "jars"
     found = sorted(folder.glob("ivy-*.jar"))
     if not found:

@@ -1,4 +1,4 @@
-"""Load the active timeline, and restrict it to a point in time (docs/format/02-timeline.md).
+"""Load the active timeline, and restrict it to a point in time (docs/format/02-timeline.md, "File names").
 
 An *active* instant has its files in the timeline's folder; older ones are *archived*. A write *takes effect* at its
 completion time.
@@ -59,7 +59,8 @@ class Timeline:
         first: smallest requested time of any action, ``""`` for an empty timeline. Older actions are archived.
         until: on a timeline as of a time, the last time up to which archived writes are visible; else None.
         until_by_request: whether `until` is compared with requested times instead of completion times.
-        layout: timeline layout (docs/format/02-timeline.md); in layout 1 the requested time is the completion time.
+        layout: timeline layout; in layout 1 the requested time is the completion time (docs/format/02-timeline.md,
+            "Layout 1").
         names: parsed names from which the timeline was loaded; empty if it was derived from another timeline.
         facts: cache of what completed instants say about others.
     """
@@ -212,7 +213,15 @@ class Timeline:
         kept = [write for write in self.completed_writes if _time(write, by_request=by_request) <= limit]
         others = [instant for instant in self.instants if not instant.is_write and instant.is_completed]
         merged = sorted(kept + others, key=BY_TIME)
-        return Timeline(self.storage, tuple(merged), self.first, limit, by_request, self.layout, facts=self.facts)
+        return Timeline(
+            storage=self.storage,
+            instants=tuple(merged),
+            first=self.first,
+            until=limit,
+            until_by_request=by_request,
+            layout=self.layout,
+            facts=self.facts,
+        )
 
     def with_completed(self, completed: Instant) -> Timeline:
         """Return this timeline with one more completed action, without listing the folder."""

@@ -241,7 +241,8 @@ def _decide(storage: Storage, decision: Decision) -> Decision:
             except Exception as unreadable:
                 raise CommitUnknown(
                     f"creating {decision.path} in {storage.uri} failed ({error}), and so did reading it "
-                    f"({unreadable}): look at the timeline before writing this batch again"
+                    f"({unreadable}): start again with the same writer and batch id; a write without them only if "
+                    "the timeline does not have it after the next transaction"
                 ) from error
     raise Fenced(f"{decision.path} in {storage.uri} is created and deleted by other writers of the action: stop")
 
@@ -291,8 +292,9 @@ def _put_completed(storage: Storage, running: Instant, completed: Instant, data:
         raise CommitUnknown(_decided(storage, completed.path, error)) from error
     if has_left:
         raise CommitUnknown(
-            f"{completed.path} in {storage.uri} was decided, and its action has left the timeline since: look for "
-            f"{completed.requested} in the archived timeline before writing this batch again"
+            f"{completed.path} in {storage.uri} was decided, and its action has left the timeline since: start again "
+            "with the same writer and batch id; a write without them only if the archived timeline does not have "
+            f"{completed.requested}"
         )
 
 
@@ -306,5 +308,6 @@ def _read_back(storage: Storage, path: str, error: Exception) -> bytes:
 def _decided(storage: Storage, path: str, error: object) -> str:
     return (
         f"{path} in {storage.uri}: the storage failed ({error}) after the action was decided to be completed: the next "
-        "transaction completes it; do not write this batch again"
+        "transaction completes it; start again with the same writer and batch id, and do not repeat a write without "
+        "them"
     )

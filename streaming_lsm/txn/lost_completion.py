@@ -40,9 +40,9 @@ def check_pending(storage: Storage, timeline: Timeline) -> None:
         # Loaded again, as the write may have been completed or rolled back since; both precede the deletion of markers.
         if left is not None and pending in Timeline.load(storage).pending:
             raise CorruptFileError(
-                f"{left} in {storage.uri} is a file of {pending.path}, whose markers are gone as those of completed "
-                "writes are: its completed instant file was lost; restore it. To give the write up, delete its data "
-                "files and its pending instant files"
+                f"{left} in {storage.uri} is a file of {pending.path}, whose completed instant file is missing (its "
+                "markers were deleted after completion): restore it; to drop the write, delete its data files and its "
+                "pending instant files"
             )
 
 
@@ -121,9 +121,8 @@ def check_metadata_commits(storage: Storage, data: Timeline, metadata: Timeline)
         left = next((entry.path for entry in entries if is_file_of(entry.path, requested)), None)
         if left is not None:
             raise CorruptFileError(
-                f"{left} in {storage.uri} is a file of the write at {requested}, which the metadata table has and the "
-                "timeline has not: its instant files were lost; restore them. To give the write up, delete its data "
-                "files"
+                f"{left} in {storage.uri} is a file of the write at {requested}, which is in the metadata table and "
+                "not on the timeline: restore its instant files; to drop the write, delete its data files"
             )
 
 

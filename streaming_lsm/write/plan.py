@@ -34,7 +34,7 @@ class FileOptions:
         row_group_rows: rows per row group.
         page_bytes: uncompressed bytes per page.
         bloom_kind, bloom_entries, bloom_fpp, bloom_max_entries: bloom filter of base files
-            (docs/format/07-index-and-metadata.md).
+            (docs/format/07-index-and-metadata.md, "Bloom filter").
         row_group_bytes: bytes in memory at which a row group ends, however few rows it has.
         log_bytes: bytes at which a log file ends and the next version begins.
         base_bytes: bytes above which a base file is worth a warning.

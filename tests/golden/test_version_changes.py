@@ -361,7 +361,7 @@ def test_a_dry_run_of_a_downgrade_names_every_file_that_will_be_gone(
     assert "drop the metadata table" in said
     assert any("time travel" in line for line in said)
     assert main(["downgrade", str(tmp_path), "--to", "9"]) == 0
-    announced = {line.removeprefix("clean away ") for line in said if line.startswith("clean away ")}
+    announced = {line.removeprefix("delete ") for line in said if line.startswith("delete ")}
     assert announced == before - _data_files(tmp_path)
     assert len(announced) > 6
     assert not (tmp_path / ".hoodie/metadata").exists()

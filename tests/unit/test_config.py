@@ -83,18 +83,23 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, nearest:
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("hoodie.datasource.hive_sync.enable", "an option of Hudi for Hive sync, not built here: leave it out"),
-        ("hoodie.meta.sync.client.tool.class", "an option of Hudi for catalog sync, not built here"),
-        ("hoodie.clustering.inline", "an option of Hudi for clustering, not built here"),
-        ("hoodie.keep.max.commits", "an option of Hudi for archiving the timeline, not built here"),
-        ("hoodie.embed.timeline.server", "an option of Hudi for the timeline server, not built here"),
-        ("hoodie.write.lock.provider", "an option of Hudi for several writers, not built here"),
-        ("hoodie.upsert.shuffle.parallelism", "an option of Hudi for shuffles, not built here"),
-        ("hoodie.metadata.index.column.stats.enable", "an option of Hudi for indexes of the metadata table, not built"),
-        ("hoodie.parquet.block.size", "not one of Hudi's options for Parquet files that are built here, see docs/"),
-        ("hoodie.bucket.index.max.num.buckets", "not one of Hudi's options for the bucket index that are built here"),
-        ("hoodie.clean.hours.retained", "not one of Hudi's options for cleaning that are built here, see docs/"),
-        ("hoodie.populate.meta.fields", "; see docs/configuration.md"),
+        (
+            "hoodie.datasource.hive_sync.enable",
+            "an option of Hudi for Hive sync, which this release does not have: leave it",
+        ),
+        ("hoodie.meta.sync.client.tool.class", "an option of Hudi for catalog sync, which this release does not have"),
+        ("hoodie.clustering.inline", "an option of Hudi for clustering, which this release does not have"),
+        ("hoodie.keep.max.commits", "an option of Hudi for archiving the timeline, which this release does not have"),
+        ("hoodie.embed.timeline.server", "an option of Hudi for the timeline server, which this release does not have"),
+        ("hoodie.write.lock.provider", "an option of Hudi for several writers, which this release does not have"),
+        ("hoodie.upsert.shuffle.parallelism", "an option of Hudi for shuffles, which this release does not have"),
+        ("hoodie.metadata.index.column.stats.enable", "an option of Hudi for indexes of the metadata table, which"),
+        ("hoodie.parquet.block.size", "this release does not have this option for Parquet files"),
+        ("hoodie.bucket.index.max.num.buckets", "this release does not have this option for the bucket index"),
+        ("hoodie.clean.hours.retained", "this release does not have this option for cleaning"),
+        ("hoodie.populate.meta.fields", "an option of Hudi for the choice of meta columns, which this release does"),
+        ("hoodie.avro.schema", "an option of Hudi for schema evolution, which this release does not have"),
+        ("hoodie.client.id", ": not an option of this release; `lsm options` prints those there are"),
     ],
 )
 def test_an_option_of_hudi_that_is_not_built_is_called_one_and_gets_no_far_fetched_hint(key: str, said: str) -> None:
@@ -111,8 +116,13 @@ def test_the_names_of_earlier_releases_of_hudi_are_near_those_of_this_one() -> N
 
 
 def test_a_variable_of_an_option_of_hudi_that_is_not_built_is_called_one() -> None:
-    with pytest.raises(ConfigError, match=r"SYNC_MODE names no option: an option of Hudi for Hive sync, not built"):
+    with pytest.raises(ConfigError, match=r"SYNC_MODE names no option: an option of Hudi for Hive sync, which this"):
         resolve({}, None, {"LSM_CONF_HOODIE_DATASOURCE_HIVE_SYNC_MODE": "hms"})
+
+
+def test_a_variable_of_no_option_and_no_family_says_where_the_options_are() -> None:
+    with pytest.raises(ConfigError, match="CLIENT_ID names no option: not an option of this release; `lsm options`"):
+        resolve({}, None, {"LSM_CONF_HOODIE_CLIENT_ID": "x"})
 
 
 def test_every_known_option_of_hudi_has_a_family_or_stands_alone() -> None:

@@ -1,4 +1,4 @@
-"""Pages and headings of the format that code and tests cite exist, and so do the messages that pages quote."""
+"""Headings of the format pages that code and tests cite, links of all pages, and messages that pages quote exist."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from streaming_lsm import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 CITATION = re.compile(r'docs/format/([\w.-]+\.md)((?:, "[^"]+")*)')
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 SOURCES = sorted(path for folder in ("streaming_lsm", "tests", "jobs") for path in (ROOT / folder).rglob("*.py"))
 CITING = [path for path in SOURCES if path != Path(__file__).resolve() and CITATION.search(path.read_text("utf-8"))]
 
@@ -35,10 +37,56 @@ def headings(page: str) -> list[str]:
 def test_each_cited_heading_exists(path: Path) -> None:
     for page, cited in citations(path):
         known = headings(page)
+        assert cited or path.parts[len(ROOT.parts)] != "streaming_lsm", f"{page} is cited without a heading"
         for heading in cited:
             assert any(found == heading or found.startswith(f"{heading}: ") for found in known), (
                 f"{page} has no {heading}"
             )
+
+
+def links(text: str) -> list[str]:
+    """Link targets of a page outside of code blocks and code spans, without those on other hosts."""
+    prose = re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M))
+    return [target for target in LINK.findall(prose) if "://" not in target]
+
+
+def anchors(text: str) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them; a repeated heading has a number."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
+    named = [
+        re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", prose, flags=re.M)
+    ]
+    return {f"{name}-{again}" if (again := named[:at].count(name)) else name for at, name in enumerate(named)}
+
+
+def broken(page: Path) -> list[str]:
+    """Link targets of a page that are no file, or no heading of the page they name."""
+    lost = []
+    for target in links(page.read_text("utf-8")):
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        if not path.exists() or (anchor and anchor not in anchors(path.read_text("utf-8"))):
+            lost.append(target)
+    return lost
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_link_leads_to_a_page_and_a_heading(page: Path) -> None:
+    assert broken(page) == []
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# What `a` is, and isn't\n```sh\n# comment\n```\n## Twice\n## Twice\n")
+    page = tmp_path / "page.md"
+    good = ["other.md", "other.md#what-a-is-and-isnt", "other.md#twice-1", "#here", "https://example.org/x"]
+    bad = ["missing.md", "other.md#comment", "other.md#twice-2", "#there"]
+    page.write_text("# Here\n`[code](no.md)`\n" + "\n".join(f"[text]({target})" for target in good + bad))
+    assert broken(page) == bad
+
+
+def test_the_pages_have_links() -> None:
+    assert sum(len(links(page.read_text("utf-8"))) for page in PAGES) > 50
 
 
 def test_the_format_is_cited() -> None:

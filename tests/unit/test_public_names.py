@@ -70,7 +70,13 @@ def test_importing_the_package_and_a_table_imports_neither_spark_nor_pandas() ->
 def test_what_needs_spark_names_the_extra_that_installs_it(name: str) -> None:
     done = python(without("pyspark"), f"from streaming_lsm import {name}")
     said = done.stderr.splitlines()[-1]
-    assert f"{name} needs the package pyspark, which is not installed: pip install 'streaming_lsm[spark]'" in said
+    assert f"{name} needs the package pyspark, which is not installed: pip install '.[spark]' in a checkout" in said
+
+
+def test_a_module_of_the_spark_folder_names_the_extra_too() -> None:
+    done = python("import sys; sys.modules['pyspark'] = None", "from streaming_lsm.spark.sink import LsmSink")
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("streaming_lsm.errors.MissingPackage: streaming_lsm.spark needs the package pyspark"), said
 
 
 def test_what_needs_pandas_names_the_extra_that_installs_it(tmp_path: Path) -> None:
@@ -100,5 +106,5 @@ def test_a_job_without_its_packages_says_in_one_line_what_to_install(job: str, p
     script = f"sys.argv = {[f'jobs/{job}.py', *arguments]!r}; import runpy"
     done = python(without(package), script, f"runpy.run_path('jobs/{job}.py', run_name='__main__')")
     (line,) = done.stderr.splitlines()
-    assert line.endswith(f"needs the package {package}, which is not installed: pip install 'streaming_lsm[{extra}]'")
+    assert line.endswith(f"needs the package {package}, which is not installed: pip install '.[{extra}]' in a checkout")
     assert done.returncode == 2

@@ -47,7 +47,7 @@ class Cursor:
     def select(self, places: Int64s) -> Cursor:
         """Return an independent cursor over some of the datums."""
         at, end, records = self.at[places], self.end[places], self.records[places]
-        return Cursor(self.stretch, at, end, records, self.source, self.dead)
+        return Cursor(stretch=self.stretch, at=at, end=end, records=records, source=self.source, dead=self.dead)
 
     def refuse(self, wrong: Flags, path: str, why: str) -> None:
         """Report the values at `wrong`, bool (n,), with at least one True, as corrupt.

@@ -54,7 +54,9 @@ def decode_data_block(
     if version not in _READ_VERSIONS:
         raise UnsupportedTable(f"{source}: data block version {version}; this release reads {_READ_VERSIONS}")
     starts, ends = record_starts(content, _HEAD.size, count, source)
-    return decode_records(schema_json, content, starts, ends, source, columns)
+    return decode_records(
+        schema_json=schema_json, content=content, starts=starts, ends=ends, source=source, columns=columns
+    )
 
 
 def record_starts(content: memoryview | bytes, offset: int, count: int, source: str) -> tuple[Int64s, Int64s]:
@@ -125,7 +127,10 @@ def decode_records(
     data = np.frombuffer(content, np.uint8)
     if len(starts) and not (starts.min() >= 0 and (starts <= ends).all() and ends.max() <= len(data)):
         raise CorruptFileError(f"{source}: a record is outside of the {len(data)} bytes; restore the file")
-    parts = [_decode_part(plan, data, starts[part], ends[part], part.start, source) for part in _parts(starts, ends)]
+    parts = [
+        _decode_part(plan=plan, data=data, starts=starts[part], ends=ends[part], first=part.start, source=source)
+        for part in _parts(starts, ends)
+    ]
     columns_found = [_joined([part[place] for part in parts], field, source) for place, field in enumerate(plan.schema)]
     rows: Any = array_of(pa.struct(list(plan.schema)), len(starts), [None], columns_found)
     return pa.RecordBatch.from_struct_array(rows)

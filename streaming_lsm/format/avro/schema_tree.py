@@ -144,7 +144,7 @@ def _repeated(avro: dict[str, Any], path: str, arrow: Any) -> Node:
         item = _record({"fields": fields}, path, entry)
     if not item.least:
         raise SchemaError(f"column {path!r}: items that take no bytes are not read")
-    return Node(avro["type"], path, 1, None, arrow, (item,), repeats=True)
+    return Node(kind=avro["type"], path=path, least=1, size=None, arrow=arrow, children=(item,), repeats=True)
 
 
 def _record(avro: dict[str, Any], path: str, arrow: Any) -> Node:

@@ -101,7 +101,9 @@ def items(node: Node, cursor: Cursor, *, jump: bool = False, chain: bool = False
     order = np.argsort(lane, kind="stable")
     lane = lane[order]
     begin, end = np.concatenate(begins)[order], np.concatenate(ends)[order]
-    return lane, Cursor(cursor.stretch, begin, end, cursor.records[lane], cursor.source, cursor.dead)
+    return lane, Cursor(
+        stretch=cursor.stretch, at=begin, end=end, records=cursor.records[lane], source=cursor.source, dead=cursor.dead
+    )
 
 
 def _block(node: Node, cursor: Cursor) -> tuple[Int64s, Int64s]:
@@ -189,7 +191,9 @@ def _steps(item: Node, cursor: Cursor) -> Step:
     def step(at: Int64s) -> Int64s:
         dead = np.zeros(len(at), np.bool_)
         end = np.full(len(at), cursor.end[0])
-        guesses = Cursor(cursor.stretch, at, end, np.arange(len(at)), cursor.source, dead)
+        guesses = Cursor(
+            stretch=cursor.stretch, at=at, end=end, records=np.arange(len(at)), source=cursor.source, dead=dead
+        )
         skip(item, guesses)
         return np.where(dead, -1, guesses.at)
 

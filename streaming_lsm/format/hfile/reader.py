@@ -86,9 +86,9 @@ class HFile:
         trailer = Trailer.decode(view, source)
         codec, limit, end = supported_codec(trailer.codec, source), trailer.load_on_open_offset, len(view)
         end -= TRAILER_BYTES
-        root = read_block(view, limit, end, ROOT_INDEX, codec, source)
-        meta = read_block(view, root.end, end, ROOT_INDEX, codec, source)
-        info = read_block(view, meta.end, end, FILE_INFO, codec, source)
+        root = read_block(data=view, offset=limit, limit=end, magic=ROOT_INDEX, codec=codec, source=source)
+        meta = read_block(data=view, offset=root.end, limit=end, magic=ROOT_INDEX, codec=codec, source=source)
+        info = read_block(data=view, offset=meta.end, limit=end, magic=FILE_INFO, codec=codec, source=source)
         if info.end != end or meta.end != trailer.file_info_offset:
             raise corrupt(source, meta.end, "the file info is not where the trailer says, or does not end the file")
         index = _Index(view, codec, limit, source)
@@ -161,7 +161,9 @@ class HFile:
             yield key, value
 
     def _payload(self, pointer: _Pointer, magic: bytes) -> bytes:
-        return _block_of(self._data, pointer, self._limit, magic, self._codec, self.source)
+        return _block_of(
+            data=self._data, pointer=pointer, limit=self._limit, magic=magic, codec=self._codec, source=self.source
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +195,14 @@ class _Index:
             return
         magic = LEAF_INDEX if levels == 2 else INTERMEDIATE_INDEX
         for pointer in pointers:
-            payload = _block_of(self.data, pointer, self.limit, magic, self.codec, self.source)
+            payload = _block_of(
+                data=self.data, pointer=pointer, limit=self.limit, magic=magic, codec=self.codec, source=self.source
+            )
             yield from self._descend(_leaf_entries(payload, pointer.offset, self.source), levels - 1)
 
 
 def _block_of(data: memoryview, pointer: _Pointer, limit: int, magic: bytes, codec: Codec, source: str) -> bytes:
-    block = read_block(data, pointer.offset, limit, magic, codec, source)
+    block = read_block(data=data, offset=pointer.offset, limit=limit, magic=magic, codec=codec, source=source)
     if block.end != pointer.offset + pointer.size:
         raise corrupt(source, pointer.offset, f"the index says {pointer.size} bytes for a block that ends elsewhere")
     return block.payload

@@ -313,12 +313,12 @@ def _layout() -> _Layout:
     key, partition, ordering = (field["type"] for field in deletes["type"]["items"]["fields"])
     tuples = next(branch for branch in ordering if branch != "null" and branch["name"] == _ARRAY)["fields"][0]["type"]
     return _Layout(
-        node(deletes["type"], "deletes", None),
-        node(key, RECORD_KEY, pa.string()),
-        node(partition, PARTITION_PATH, pa.string()),
-        _wrappers(ordering),
-        node(tuples, "ordering value", None),
-        _wrappers(tuples[1]["items"]),
+        deletes=node(deletes["type"], "deletes", None),
+        key=node(key, RECORD_KEY, pa.string()),
+        partition=node(partition, PARTITION_PATH, pa.string()),
+        ordering=_wrappers(ordering),
+        tuples=node(tuples, "ordering value", None),
+        in_tuple=_wrappers(tuples[1]["items"]),
     )
 
 

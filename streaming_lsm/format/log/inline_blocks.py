@@ -1,4 +1,4 @@
-"""Encode and decode the blocks of inline (version 1) logs (docs/format/04-inline-logs.md).
+"""Encode and decode the blocks of inline (version 1) logs (docs/format/04-inline-logs.md, "Frame").
 
 An inline log is a sequence of blocks. The *frame* of a block is a magic and a length before it and the same length
 after it; these are checked here. There is no checksum, so an altered byte within the content is detected, if at all, by

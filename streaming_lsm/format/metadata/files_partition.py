@@ -1,6 +1,6 @@
 """Encode and decode the files of the metadata table's partition ``files``, which lists the files of each partition.
 
-See docs/format/07-index-and-metadata.md.
+See docs/format/07-index-and-metadata.md, "Files payload", "File groups of the metadata table".
 
 The partition has one file group. Its base files are HFiles. Its logs are inline logs with one HFile block or, from
 table version 10 on, native logs: HFiles with the block's header in their file info.
@@ -107,7 +107,9 @@ def log_name(instant: str, *, native: bool) -> LogName:
         native: whether it is a native log, as in table version 10.
     """
     if native:
-        return LogFileName(FILE_GROUP, _TOKEN, instant, 1, LogKind.DATA, _HFILE)
+        return LogFileName(
+            file_id=FILE_GROUP, token=_TOKEN, instant=instant, version=1, kind=LogKind.DATA, format=_HFILE
+        )
     return InlineLogName(FILE_GROUP, instant, 1, _TOKEN)
 
 

@@ -105,7 +105,7 @@ class TableConfig:
     def has_native_logs(self) -> bool:
         """Whether new logs are native logs and not inline logs.
 
-        See docs/format/03-native-logs.md.
+        See docs/format/03-native-logs.md, "Version gating".
         """
         return self.version >= TABLE_VERSION
 

@@ -177,7 +177,14 @@ def _native(name: str) -> LogFileName | None:
         return None
     token = WriteToken.parse(match["token"])
     kind = LogKind(match["kind"])
-    return LogFileName(match["file_id"], token, match["instant"], int(match["version"]), kind, match["format"])
+    return LogFileName(
+        file_id=match["file_id"],
+        token=token,
+        instant=match["instant"],
+        version=int(match["version"]),
+        kind=kind,
+        format=match["format"],
+    )
 
 
 def _rfc103(name: str) -> LogFileName | None:

@@ -161,7 +161,7 @@ def _known_payload(
 def _check_strategy(properties: Mapping[str, str], source: str) -> None:
     """Check that the merge strategy is one of Hudi's; any other is a custom merger, with any mode or class.
 
-    See docs/format/05-merge.md.
+    See docs/format/05-merge.md, "Modes".
     """
     known = {strategy for strategy, _ in _STRATEGIES.values()} | {"", _BY_PAYLOAD}
     for key in (_STRATEGY_KEY, _OLD_STRATEGY_KEY):

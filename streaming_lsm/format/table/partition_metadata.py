@@ -1,4 +1,7 @@
-"""Parse and print ``.hoodie_partition_metadata``, which marks a folder as a partition (docs/format/01-table.md)."""
+"""Parse and print ``.hoodie_partition_metadata``, which marks a folder as a partition.
+
+See docs/format/01-table.md, "Partition metadata".
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Parse and check the keys of ``hoodie.properties`` one by one, with a message for each unsupported value.
 
-See docs/format/01-table.md.
+See docs/format/01-table.md, "hoodie.properties".
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class PropertiesReader:
                 raise self._corrupt(key, f"the key is damaged, {meant} is missing")
 
     def storage_layout(self, version: int) -> str:
-        # Readers of older versions drop the key (docs/format/01-table.md).
+        # Readers of older versions drop the key (docs/format/01-table.md, "hoodie.properties").
         if version < TABLE_VERSION:
             return DEFAULT_LAYOUT
         found = self._properties.get(STORAGE_LAYOUT_KEY, DEFAULT_LAYOUT).strip().lower()

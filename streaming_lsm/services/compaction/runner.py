@@ -1,6 +1,6 @@
 """Schedule and execute compactions: requested, inflight, one base file per operation, ``commit``.
 
-See docs/format/06-services.md.
+See docs/format/06-services.md, "Compaction".
 """
 
 from __future__ import annotations

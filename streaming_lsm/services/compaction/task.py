@@ -104,7 +104,14 @@ class CompactionTask:
         while True:
             name = BaseFileName(file_id, str(WriteToken(number, 0, attempt)), self.instant)
             try:
-                return BaseFileWriter(self.storage, self.instant, partition, name, avro, self.files)
+                return BaseFileWriter(
+                    storage=self.storage,
+                    instant=self.instant,
+                    partition=partition,
+                    name=name,
+                    avro_schema=avro,
+                    options=self.files,
+                )
             except FileExistsError:
                 attempt += 1
 

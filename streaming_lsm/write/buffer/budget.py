@@ -24,42 +24,42 @@ class Budget:
 
     @property
     def pending(self) -> int:
-        """Rows in memory, at most; what sorting takes beside them is asked for as they come."""
+        """Limit of the pending rows; memory for sorting is counted separately as rows arrive."""
         return min(self.total, _LARGEST_HELD)
 
     @property
     def chunk(self) -> int:
-        """Arrived batches up to this size are joined to one, so that what they came in can go."""
+        """Arrived batches up to this size are copied together, so that their source buffers can be freed."""
         return min(_LARGEST_BLOCK, self.total // 16)
 
     @property
     def block(self) -> int:
-        """Rows that are gathered at a time to be encoded."""
+        """Size of the blocks of rows that are gathered and encoded one after another."""
         return min(_LARGEST_BLOCK, self.total // 16)
 
     @property
     def row_group(self) -> int:
-        """Rows of an open row group."""
+        """Limit of the rows of an open row group."""
         return self.total // 12
 
     @property
     def encoding(self) -> int:
-        """What writing files takes: a block, one ahead of it, an open row group, and twice that to encode it."""
+        """Memory for writing: two blocks, one open row group, and twice that for encoding."""
         return 2 * self.block + 3 * self.row_group
 
     @property
     def batch(self) -> int:
-        """One batch of a spilled run."""
+        """Size of one batch of a spilled run."""
         return max(_SMALLEST_BATCH, min(_LARGEST_BATCH, self.total // 512))
 
     @property
     def fan_in(self) -> int:
-        """Runs that are merged at a time: an eighth of the memory for their batches, as they are read."""
+        """Number of runs merged at a time; their loaded batches take an eighth of the budget."""
         return max(4, min(_LARGEST_FAN_IN, self.total // 8 // self.batch))
 
     @property
     def beside_runs(self) -> int:
-        """Rows that may stay in memory, unsorted work counted, while spilled runs are merged with them."""
+        """Pending rows that may stay in memory while spilled runs are merged, sorting memory included."""
         return self.total // 8
 
 

@@ -17,9 +17,8 @@ from streaming_lsm.write.buffer.sorting import ORDER_BYTES, SORT_BYTES
 class PendingBatches:
     """Holds batches of events in the order of their arrival.
 
-    A batch from elsewhere is often a view of a larger message, which stays in memory as long as any part of it does.
-    So batches are copied, many at a time: what is counted is what is there, and no heap is left in pieces. That costs
-    little beside the sort, and large batches that are no views are spared.
+    Small batches are copied together, because a view keeps its whole source message in memory. Large batches that are
+    not views are kept as they are.
     """
 
     def __init__(self, schema: pa.Schema, budget: Budget) -> None:
@@ -34,12 +33,12 @@ class PendingBatches:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the events, and of what else those that were not copied yet keep in memory."""
+        """Bytes of the pending events, and of the source buffers that uncopied views keep."""
         return int(self._columns.sum()) + self._beyond
 
     @property
     def sorting(self) -> int:
-        """The most that joining and sorting the events will take, themselves included."""
+        """Peak bytes while the events are joined and sorted, themselves included."""
         return _sorting(self._columns, self.rows) + self._beyond
 
     def takes(self, batch: pa.RecordBatch) -> bool:
@@ -130,6 +129,6 @@ def _roots(batch: pa.RecordBatch) -> dict[int, int]:
 
 
 def _is_whole(batch: pa.RecordBatch, roots: dict[int, int], size: int) -> bool:
-    """Test whether a batch keeps little more than its own bytes, and each column can be released by itself."""
+    """Test whether freeing each column of a batch frees about its own bytes."""
     views = any(buffer.parent is not None for buffer in _buffers(batch))
     return not views and sum(roots.values()) <= size * 5 // 4

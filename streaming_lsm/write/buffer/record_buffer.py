@@ -34,9 +34,8 @@ from streaming_lsm.write.plan import WritePlan
 class RecordBuffer:
     """Collects batches, then returns them sorted and deduplicated.
 
-    Batches wait in memory as they came. When the next one would break the budget, those that wait are sorted into a
-    run on disk, without the events that can no longer count; in the end the runs are merged, block by block. What
-    fits into memory never touches the disk.
+    Batches are kept unsorted. Before one exceeds the budget, the kept ones are sorted, reduced and spilled to a local
+    disk as a run; `drain` merges the runs block by block. A batch that fits into the budget is not spilled.
 
     Attributes:
         budget: the shares of the memory.
@@ -85,10 +84,9 @@ class RecordBuffer:
             self.meter.count("events", self._held.bytes)
 
     def drain(self) -> Iterator[tuple[BucketId, Iterator[FileGroupChanges]]]:
-        """Remove all events and return them by file group.
+        """Drain the buffer by file group; the blocks of a group are valid until the next group is requested.
 
-        As with `itertools.groupby`, the blocks of a group are gone once the next group is asked for. They ascend by
-        key and share none.
+        The blocks of a group ascend by key, and no key is in two of them.
 
         Raises:
             StorageError: see `append`.
@@ -97,8 +95,8 @@ class RecordBuffer:
         return groupby(self._drained, key=attrgetter("group"))
 
     def _blocks(self) -> Iterator[FileGroupChanges]:
-        # Blocks differ in size: the pool would keep pages of each size for the next of its kind. Where there is room
-        # it may, as touching pages anew takes longer than filling them.
+        # Release the pool between blocks when memory is tight, as it keeps pages of each size; otherwise reuse its
+        # pages, which is faster than touching new ones.
         tight = bool(self._runs) or self._held.bytes > self.budget.beside_runs
         for block in self._merged() if self._runs else self._from_memory():
             self.meter.count("block", block.nbytes)
@@ -144,9 +142,9 @@ class RecordBuffer:
         pa.default_memory_pool().release_unused()
 
     def _merge_runs(self) -> None:
-        """Merge the latest runs and those before them that are no larger than all after them.
+        """Compact runs by size tiers: merge the newest runs with older ones no larger than their sum.
 
-        What is merged again and again is so at least doubled each time. They stay in order, as neighbours are merged.
+        Only adjacent runs are merged, so that the runs stay in order of arrival.
         """
         first = len(self._runs) - self.budget.fan_in // 2
         while first and self._runs[first - 1].bytes <= sum(run.bytes for run in self._runs[first:]):

@@ -16,7 +16,7 @@ _OFFSET_BYTES = 4
 def row_sizes(rows: pa.Table | pa.RecordBatch) -> Int64s:
     """Compute the bytes of each row, int64 (rows,), bits rounded up; at least 1.
 
-    Exact for the types that a table keeps; of others, which never get here, all values count alike.
+    Exact for the types that a table stores. Other types are estimated by their average.
     """
     sizes = np.ones(rows.num_rows, np.int64)
     for column in rows.columns:

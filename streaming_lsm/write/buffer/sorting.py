@@ -115,19 +115,15 @@ class EventRun(Protocol):
 
 
 class MemoryRun:
-    """A sorted run whose rows are gathered piece by piece.
-
-    The whole copy never exists, and pieces of one size take each other's place in memory, which is several times
-    faster than touching new memory for everything.
-    """
+    """Gathers its rows piece by piece, which reuses memory and avoids a full sorted copy."""
 
     def __init__(self, events: pa.Table, order: Positions, batch_bytes: int) -> None:
         """Create a run of the rows `order`, sorted by file group and key.
 
         Args:
-            events: one chunk a column, or each piece would join the chunks again.
+            events: one chunk per column; several chunks would be joined for each piece.
             order: row numbers.
-            batch_bytes: how large a piece is to be, but for rows that are larger.
+            batch_bytes: size of a piece; one row may exceed it.
         """
         self._events, self._order, self._batch_bytes = events, order, batch_bytes
         self._ends = np.cumsum(row_sizes(events)[order])
@@ -153,10 +149,10 @@ def merged_blocks(
     """Merge the rows of one file group from all runs, by ranges of keys.
 
     Args:
-        runs: in the order in which their rows came, as far as the arrival columns leave it open.
+        runs: in arrival order; arrival columns decide where they differ.
         code: the file group.
         shape: the events' columns.
-        loaded_bytes: about how much to load of all runs together; at the least it is a batch of each.
+        loaded_bytes: target for all runs together; at least one batch of each is loaded.
 
     Yields:
         The events of a range, one chunk a column, and their order; ranges ascend and share no key.
@@ -183,9 +179,9 @@ def merged_batches(
     Args:
         runs: as for `merged_blocks`.
         shape: the events' columns.
-        rule: by which events that can no longer count are left out; None to keep all.
-        batch_bytes: about how large a batch is to be.
-        loaded: told of all events that are loaded at a time.
+        rule: reduces repeated keys; None to keep all events.
+        batch_bytes: target size of a batch.
+        loaded: called with all events that are loaded at a time.
     """
     for code in sorted({code for run in runs for code in run.codes}):
         for events, found in merged_blocks(runs, code, shape, batch_bytes * len(runs)):
@@ -196,13 +192,12 @@ def merged_batches(
 
 
 def gather(events: pa.Table, positions: Positions, *, outlives: bool = False) -> pa.Table:
-    """Take rows of a table; a range of neighbours is not copied.
+    """Take rows of a table; a range of adjacent rows is not copied.
 
     Args:
-        events: one chunk a column.
+        events: one chunk per column.
         positions: row numbers.
-        outlives: whether the rows are held on to when the table is gone. Then a few of them are copied all the same,
-            as a view keeps the whole table in memory.
+        outlives: whether the result outlives `events`; few rows are then copied, as a view keeps the whole table.
     """
     may_view = not outlives or 2 * len(positions) >= len(events)
     if (

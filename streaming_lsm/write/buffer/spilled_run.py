@@ -15,14 +15,14 @@ class SpilledRun:
 
     Attributes:
         bytes: its size on disk.
-        close: gives the disk space back; so does the end of this object's life.
+        close: frees the disk space; garbage collection does too.
     """
 
     def __init__(self, folder: str | None, schema: pa.Schema, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:
         """Write a run.
 
         Args:
-            folder: where; None means the system's folder for temporary files.
+            folder: folder of the file; None for the system's folder for temporary files.
             schema: the batches' columns.
             batches: code of the file group and rows, in the order of the codes and, within one, of the keys.
 

@@ -92,7 +92,14 @@ class FileGroupWriter:
     def _open_base(self, group: BucketId) -> BaseFileWriter:
         plan = self._plan
         name = BaseFileName(plan.file_id(group), str(self._token), plan.instant)
-        base = BaseFileWriter(plan.storage, plan.instant, group[0], name, self._file_schema, plan.files)
+        base = BaseFileWriter(
+            storage=plan.storage,
+            instant=plan.instant,
+            partition=group[0],
+            name=name,
+            avro_schema=self._file_schema,
+            options=plan.files,
+        )
         self._paths.append(base.path)
         return base
 
@@ -143,7 +150,7 @@ class FileGroupWriter:
 
     def _count(self, base: BaseFileWriter | None, roll: NativeLogWriter | InlineLogWriter | None) -> None:
         held = (0 if base is None else base.buffered_bytes) + (0 if roll is None else roll.buffered_bytes)
-        # A row group's pages come into being while its rows are still there.
+        # Encoded pages and the rows of a row group are in memory at the same time.
         self._meter.count("files", 2 * held)
 
     def discard(self) -> None:

@@ -1,6 +1,6 @@
 """Write inline (version 1) logs of one file group: the changes of one flush, block after block in one file.
 
-See docs/format/04-inline-logs.md.
+See docs/format/04-inline-logs.md, "Frame".
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class InlineLogWriter:
         self._files.close()
         if self._open is not None:
             found = self._open
-            # What was there under this name is gone, and its checksums with it.
+            # No checksum file exists: one of an earlier file of this name was deleted together with it.
             self.source.storage.put_if_absent(checksum_path(found.path), found.sums.encode())
             updates = found.rows if self.source.updates else 0
             yield log_file_stat(

@@ -74,12 +74,19 @@ class MergeHandle:
     ) -> WriteStat:
         plan, partition = self._plan, group[0]
         name = BaseFileName(plan.file_id(group), str(self._token), plan.instant)
-        base = BaseFileWriter(plan.storage, plan.instant, partition, name, self._avro_schema, plan.files)
+        base = BaseFileWriter(
+            storage=plan.storage,
+            instant=plan.instant,
+            partition=partition,
+            name=name,
+            avro_schema=self._avro_schema,
+            options=plan.files,
+        )
         self._paths.append(base.path)
         files.enter_context(base)
         base.append(self._file_schema.empty_table())
         inserts = updates = deletes = 0
-        # A batch that is read, what is left of the one before, and their rows once more as they are gathered.
+        # Counts the batch read, the rest of the previous one, and the gathered copy of their rows.
         reading = 0 if previous is None else 3 * self._read_bytes
         for block in merged:
             base.append(block.rows.cast(self._file_schema))
@@ -105,7 +112,7 @@ class MergeHandle:
         plan = self._plan
         if previous is None or self._is_in_order(previous):
             return merge_runs(self._runs(group, previous, blocks, files), plan.rule)
-        # A base file of another program is in no order: the batch of its group is held as a whole, this once.
+        # A base file of another program may be unsorted: the batch of its group is loaded as a whole, this once.
         parts = [part for block in blocks for part in self._parts(block)]
         self._meter.count("group", 2 * sum(part.rows.nbytes for part in parts))
         outcome = fold_logs(parts, self._base_schema, plan.rule)
@@ -136,8 +143,8 @@ class MergeHandle:
         """Build one run of the batch: per key the unordered delete, the row, and the delete after the row."""
         for block in blocks:
             rows = self._marked(block_with_meta(self._plan, block, self._sequence), deleted=False)
-            # In the default layout what stands over a delete without ordering makes it forgotten
-            # (docs/format/05-merge.md).
+            # In the default layout a row after an unordered delete hides that delete from the base file
+            # (docs/format/05-merge.md, "Pairwise rule").
             unordered_deletes = [self._deletes(block.unordered_deletes)] if self._plan.config.is_lsm_tree else []
             parts = [*unordered_deletes, rows, self._deletes(block.deletes)]
             filled = [part for part in parts if part.num_rows]

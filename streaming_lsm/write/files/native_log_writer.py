@@ -45,10 +45,10 @@ class OpenNativeLog:
 class NativeLogWriter:
     """Writes up to three log files in parallel until one of them is large enough.
 
-    Then all end, and the next roll has a higher version (docs/format/01-table.md, "Native log names"). Unordered
-    deletes act on what is older, the rows of their own flush excepted, so that they need a version before it
-    (docs/format/10-rules.md, "Rule 2"); whether there is one is settled when the roll begins, as versions have no gaps.
-    Leaving the context unfinished removes the files.
+    Then all are closed, and the next ones have a higher version (docs/format/01-table.md, "Native log names").
+    Unordered deletes are written as the version before the rows, which they must not delete
+    (docs/format/10-rules.md, "Rule 2"); it is reserved when the first block is known, as versions have no gaps.
+    Leaving the context unfinished deletes the files.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class NativeLogWriter:
             create: makes the log file of a version and kind.
             version: the first version to use.
             limit: bytes at which a file is large enough.
-            has_wipes: whether the first rows to come have unordered deletes among them.
+            has_wipes: whether the first block has unordered deletes.
         """
         self._create, self._limit = create, limit
         self._wipe_version = version if has_wipes else None

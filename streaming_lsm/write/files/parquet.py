@@ -114,7 +114,7 @@ def _repeats(sample: pa.ChunkedArray[Any], rows: int) -> bool:
 
 
 def _values_between_looks(rows: pa.Table, page_bytes: int) -> int:
-    """After how many values the writer looks whether a page is full: pages of large values would be far too large."""
+    """Compute the number of values between page-size checks; it is smaller for large values."""
     widest = max((column.nbytes for column in rows.columns), default=0) // max(1, rows.num_rows)
     return max(1, min(_LOOK_EVERY, page_bytes // max(1, widest)))
 

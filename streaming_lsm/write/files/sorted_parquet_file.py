@@ -37,12 +37,12 @@ class SortedParquetFile:
         """Create the file, empty.
 
         Args:
-            instant: checked to take files still once this one is there: a task may sleep for long after it made the
-                marker of the file, and what it creates after the commit nobody else removes.
+            instant: checked to be inflight after creation, because a task that was stopped after its marker may create
+                the file after the commit.
 
         Raises:
-            FileExistsError: it is there already.
-            Fenced: the instant takes no more files; this one is removed.
+            FileExistsError: the file exists.
+            Fenced: the instant is not inflight any more; the file is deleted.
         """
         self.path = path
         self.rows = 0
@@ -67,7 +67,7 @@ class SortedParquetFile:
         """Remove the file unless it was finished."""
         unfinished = error or RuntimeError(f"{self.path} was left unfinished")
         if self._writer is not None:
-            # Closing writes a footer to a file that is about to go, and so may fail as what went before did.
+            # The file is deleted next, so errors while closing are ignored.
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()
         self._created.__exit__(type(unfinished), unfinished, unfinished.__traceback__)
@@ -91,7 +91,7 @@ class SortedParquetFile:
 
     def _flush(self, rows: int) -> None:
         table = pa.concat_tables(self._open)
-        if self._writer is None:  # not before there are rows, as they tell how columns are best written
+        if self._writer is None:  # opened with the first rows, by which encodings are chosen
             self._writer = open_writer(self._sink, table, self._options)
         group, rest = table.slice(0, rows), table.slice(rows)
         self._writer.write_table(group, row_group_size=max(1, rows))
@@ -104,11 +104,11 @@ class SortedParquetFile:
     def finish(self, footer: Mapping[str, str]) -> int:
         """Write the open row group and the footer, and flush the file to disk.
 
-        The footer's entries are added by themselves: pyarrow drops them together with the Arrow schema, which is
-        left out so that the columns' types are those of Parquet for every reader.
+        The entries are added to the open writer, because pyarrow drops a schema's own together with the Arrow schema,
+        which is left out so that every reader sees Parquet's types.
 
         Args:
-            footer: key-value metadata. `append` must have been called once, if only with no rows, to say the columns.
+            footer: key-value metadata. `append` must have been called before, at least without rows, for the columns.
 
         Returns:
             The file's size in bytes.

@@ -69,11 +69,10 @@ class DeadLetterBox:
         self._count = 0
 
     def divert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Remove the events that the table cannot take from `batch`, and hold them for `post`.
+        """Remove the events that the table cannot store from `batch`, and keep them for `post`.
 
-        Those are the events that could not be read, and, where events have somewhere to go or say where they come
-        from, those without a usable record key or partition value. A tombstone that could not be placed and only
-        repeats the delete before it is dropped.
+        These are unreadable events; and, with a dead-letter folder or source columns, rows without a usable record key
+        or partition value. A tombstone without a partition value that repeats the delete before it is dropped.
 
         Raises:
             RecordError: there are such events, and the plan has no dead-letter folder.
@@ -94,7 +93,7 @@ class DeadLetterBox:
         return batch.filter(pa.array(~bad))
 
     def _reasons(self, batch: pa.RecordBatch) -> pa.StringArray:
-        """Find the reason why the table cannot take an event; null where it can."""
+        """Find the reason why the table cannot store an event; null for events that it can."""
         index = batch.schema.get_field_index(control_columns.BAD)
         unread: pa.StringArray = pa.nulls(batch.num_rows, pa.string())
         if index >= 0:
@@ -102,14 +101,18 @@ class DeadLetterBox:
         elif self._plan.dead_letters is None:
             return unread
         read = pc.is_null(unread)
-        # A filter copies, so that a batch without unreadable events goes past it.
+        # A filter copies: a batch without unreadable events is not filtered.
         rows = batch if unread.null_count == batch.num_rows else batch.filter(read)
         unplaced = invalid_rows(self._plan.keys, rows)
         reasons: pa.StringArray = unread if unplaced is None else pc.replace_with_mask(unread, read, unplaced)
         return reasons
 
     def _repeated(self, batch: pa.RecordBatch) -> Flags:
-        """Unplaced tombstones whose delete ended the batch before, bool (rows,); the envelope left them to us."""
+        """Flag tombstones that repeat the delete at the end of the previous batch; the envelope cannot decide these.
+
+        Returns:
+            bool (rows,).
+        """
         repeated = np.zeros(batch.num_rows, np.bool_)
         unread, tombstone = (
             batch.schema.get_field_index(name) for name in (control_columns.BAD, control_columns.TOMBSTONE)
@@ -175,7 +178,7 @@ def _as_json(batch: pa.RecordBatch, schema: pa.Schema) -> pa.BinaryArray:
 
 
 def _values(column: pa.Array[Any]) -> list[object]:
-    """Values for people; a bad event must not fail for what its other columns hold, such as the year 10000."""
+    """Format values leniently, so that another bad column (year 10000) does not fail the dead letter."""
     try:
         return (pc.cast(column, pa.string()) if pa.types.is_temporal(column.type) else column).to_pylist()
     except (OverflowError, ValueError, pa.ArrowException):

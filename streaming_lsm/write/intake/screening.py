@@ -1,7 +1,7 @@
 """Find rows that cannot be stored: those without record key or with an unusable partition value.
 
-The rules are the key generator's own. A batch that it takes whole costs one try; of one that it refuses only the
-distinct key and partition values are tried again, by halves.
+The rules are those of the key generator. The whole batch is tried first; after an error distinct keys and partitions
+are bisected.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Drop tombstones that repeat a delete: the event before, in the same topic partition, deletes the same key.
 
-A Debezium delete carries an ordering value and is followed by a tombstone of the same key, which carries none.
-Taken for a delete of its own the tombstone would remove rows that are newer than the delete. Which event comes before
-is told by the offsets, over the batches of a task and from one commit to the next. Events that were set aside as dead
-letters are not there: they part nothing.
+A Debezium delete has an ordering value and is followed by a tombstone of the same key, which has none and would delete
+newer rows. Offsets tell the preceding event, across batches and commits; dead letters are ignored.
 """
 
 from __future__ import annotations
@@ -69,7 +67,7 @@ def repeated_tombstones(
     """Find the tombstones that repeat a delete, and the last events for the next batch.
 
     Args:
-        batch: events. Those that do not say where they come from are never answered and answer nothing.
+        batch: events. Those without topic, partition and offset are never matched.
         keys: their record keys.
         deletes: bool (rows,), the deletes that a tombstone may follow.
         tombstone: bool (rows,).

@@ -1,14 +1,13 @@
-"""Send sorted runs of checked events from the tasks that read a batch to the tasks that write it.
+"""Send sorted runs of checked events from the sender tasks of a batch to its writer tasks.
 
-A task that reads checks its rows, sorts them, leaves out what can no longer count, and sends what remains as compressed
-Arrow messages, each of them to one task that writes. A message travels as a row of cells: however many rows Spark puts
-into one transfer to a worker, their number bounds its size.
+*Sender task*: reads a part of the batch; checks, sorts and reduces its rows, and sends them as messages. *Writer task*:
+writes file groups; all rows of a key go to one of them. *Message*: a compressed Arrow stream for one writer task.
+*Cell*: a piece of a message and one row for Spark, which limits its transfers by rows: cells bound their bytes.
 
-When a task that reads runs again, as its output was lost, what it sends depends on its input and on nothing else (no
-times, no random numbers). The input may come in another order where what the query reads is not deterministic; then
-messages are cut elsewhere, too. A task that writes takes all cells of a sender from one run of it, and all rows of a
-key go to one such task, so that each key is decided within one order: by the ordering fields, and among equal values by
-the arrival in that order.
+The output of a sender task depends on its input only (no times, no random numbers), so that a repeated task is
+verifiable. A nondeterministic query may repeat the input in another order, and messages are then cut elsewhere; a
+writer task takes all cells of a sender from one run, so that each key is decided within one order: by the ordering
+fields, and among equal values by arrival.
 """
 
 from __future__ import annotations
@@ -192,9 +191,9 @@ def group_cells(plan: WritePlan, tasks: int) -> Iterator[pa.RecordBatch]:
 
 
 def _repeats(events: pa.Table) -> bool:
-    """Estimate whether sorting pays before rows are sent: about a third of them need not be sent.
+    """Estimate the share of repeated keys from equal pairs in a sample; sort before sending above a third.
 
-    Told from how many pairs of a sample are equal: two of them are as likely as one in the number of distinct keys.
+    Two sampled keys are equal with a probability of one by the number of distinct keys.
     """
     places = np.unique(np.linspace(0, len(events) - 1, _SAMPLE).astype(np.int64))
     keys = events.column(RECORD_KEY).take(pa.array(places, pa.int64()))
@@ -257,9 +256,7 @@ class RunReceiver:
     def _check_place(self, source: int, places: npt.NDArray[np.int32]) -> None:
         expected = self._places.get(source, 0)
         if places[0] != expected or places[-1] - places[0] != len(places) - 1:
-            raise RuntimeError(
-                f"task {source} sent cell {expected} next, and cell {places[0]} came: run the batch again"
-            )
+            raise RuntimeError(f"task {source}: expected cell {expected}, received {places[0]}: run the batch again")
         self._places[source] = expected + len(places)
 
     def _open(self, message: pa.Buffer, *, is_run: bool) -> Iterator[pa.RecordBatch]:

@@ -287,7 +287,7 @@ def test_the_newest_completed_instant_that_is_gone_is_not_rolled_back(tmp_path: 
     content = (tmp_path / lost.path).read_bytes()
     forget(tmp_path, lost, pending=True)
 
-    with pytest.raises(CorruptFileError, match=f"{lost.requested}.*its completed instant file was lost"):
+    with pytest.raises(CorruptFileError, match=f"{lost.requested}.*whose completed instant file is missing"):
         USES[use](opened(tmp_path))
     (tmp_path / lost.path).write_bytes(content)
     assert shown(opened(tmp_path)) == [("b", "nl", 2, 3)]
@@ -312,7 +312,7 @@ def test_a_compaction_whose_completed_instant_is_gone_is_not_run_again(tmp_path:
     before = data_files(tmp_path)
 
     for use in ("snapshot", "compaction", "write"):
-        with pytest.raises(CorruptFileError, match=f"{lost.requested}.*its completed instant file was lost"):
+        with pytest.raises(CorruptFileError, match=f"{lost.requested}.*whose completed instant file is missing"):
             USES[use](opened(tmp_path))
     assert data_files(tmp_path) == before
 
@@ -334,7 +334,7 @@ def test_the_newest_write_that_the_metadata_table_has_is_missed_before_that_is_d
     forget(tmp_path, table.timeline.completed_writes[-1], pending=False)
 
     for _ in range(2):
-        with pytest.raises(CorruptFileError, match="which the metadata table has and the timeline has not"):
+        with pytest.raises(CorruptFileError, match="which is in the metadata table and not on the timeline"):
             opened(tmp_path).upsert(rows(A))
 
 
