@@ -196,7 +196,8 @@ def test_a_value_that_looks_like_markup_is_shown_as_it_is(tmp_path: Path, capsys
 @pytest.mark.parametrize("at", ["import", "verb"])
 def test_ctrl_c_ends_a_verb_in_one_line_with_status_130(table: LsmTable, tmp_path: Path, at: str) -> None:
     """The process is held at a moment of its run by a module that is imported then, and interrupted there."""
-    hold = f"import pathlib, time; pathlib.Path({str(tmp_path / 'held')!r}).touch(); time.sleep(60)"
+    # In many short sleeps: a signal that arrives between two bytecodes and one long sleep would wait for its end.
+    hold = f"import pathlib, time; pathlib.Path({str(tmp_path / 'held')!r}).touch(); [time.sleep(0.01) for _ in range(6000)]"
     module = "streaming_lsm.cli.commands" if at == "import" else "rich.console"
     (tmp_path / "sitecustomize.py").write_text(HOLDER.format(module=module, hold=hold))
     search = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
