@@ -301,7 +301,7 @@ def _open(storage: Storage, path: str, files: ExitStack) -> OpenFile:
             f"{path}: the file is missing though its instant is completed: if a clean deleted it before it was read, "
             "read again (hoodie.clean.commits.retained keeps more), else restore it"
         ) from None
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, OSError) as error:
         raise _unread(path, "not a readable Parquet file", error) from error
 
 

@@ -158,15 +158,24 @@ class RowLimits:
 
     @cached_property
     def _leaves(self) -> list[_Leaf]:
-        wanted, schema = set(self.columns), self.parquet.schema
-        leaves = ((place, schema.column(place)) for place in range(len(schema.names)))
-        return [
-            _Leaf(place, leaf.path, leaf.length or 0, leaf.max_repetition_level > 0)
-            for place, leaf in leaves
-            if leaf.physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
-            and not 0 < (leaf.length or 0) <= _SHORT
-            and not wanted.isdisjoint(accumulate(leaf.path.split("."), "{}.{}".format))
-        ]
+        schema = self.parquet.schema
+        try:
+            return [leaf for place in range(len(schema.names)) if (leaf := self._leaf(schema.column(place), place))]
+        except UnicodeDecodeError as error:
+            raise CorruptFileError(f"{self.path}: damaged: a column's name is not text ({error})") from None
+
+    def _leaf(self, column: pq.ColumnSchema, place: int) -> _Leaf | None:
+        """Return the leaf column if it is to be read and its values may be large."""
+        if column.physical_type not in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
+            return None
+        path, length = column.path, column.length or 0
+        if 0 < length <= _SHORT or self._wanted.isdisjoint(accumulate(path.split("."), "{}.{}".format)):
+            return None
+        return _Leaf(place, path, length, column.max_repetition_level > 0)
+
+    @cached_property
+    def _wanted(self) -> frozenset[str]:
+        return frozenset(self.columns)
 
     @cached_property
     def _chunks(self) -> list[list[ColumnChunk]]:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.file_group import row_limits
 from streaming_lsm.file_group.column_chunks import ColumnChunk, read_column_chunks
 from streaming_lsm.file_group.data_file import BATCH_BYTES, DataFile
@@ -131,3 +132,11 @@ def test_a_dictionary_that_the_first_pages_do_not_use_counts_with_all_its_bytes(
 ) -> None:
     monkeypatch.setattr(row_limits, "_FIRST_ROWS", ())
     assert limit(write(tmp_path, repeated())[0]) == BYTES // (LARGE + 4 + len("short") + 4)
+
+
+def test_a_column_name_that_is_not_text_is_a_named_error(tmp_path: Path) -> None:
+    file, schema = write(tmp_path, repeated())
+    path = tmp_path / file.path
+    path.write_bytes(path.read_bytes().replace(b"large", b"\xfdarge"))
+    with pytest.raises(CorruptFileError, match=r"^file\.parquet: "):
+        list(file.batches(schema))
