@@ -19,6 +19,7 @@ from streaming_lsm.config import READ_THREADS
 from streaming_lsm.errors import CorruptFileError, LsmError, SchemaError, StorageError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, LogFile
 from streaming_lsm.file_group.log_order import logs_of_commits, merge_order
+from streaming_lsm.file_group.row_limits import RowLimits
 from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
 from streaming_lsm.format.log.native_footer import LogHeader, schema_columns
 from streaming_lsm.format.table.file_names import LogFileName
@@ -42,6 +43,14 @@ _BUFFER = 256 << 10
 
 
 @dataclass(frozen=True)
+class OpenFile:
+    """A Parquet file whose footer was read, and its bytes, which stay readable after a clean deleted the file."""
+
+    parquet: pq.ParquetFile
+    source: pa.NativeFile
+
+
+@dataclass(frozen=True)
 class DataFile:
     """A file of a slice whose footer was checked against its name.
 
@@ -55,7 +64,7 @@ class DataFile:
         is_delete: whether it is a delete log.
         batch_rows: maximum rows of a batch.
         batch_bytes: approximate bytes of a batch.
-        parquet: the open file; None in a slice of many files, each of which is opened when it is read.
+        opened: the open file; None in a slice of many files, each of which is opened when it is read.
         commits: instants whose rows are read, by `_hoodie_commit_time`; None for all.
         declared: whether the sorting columns of its footer declare that the rows ascend by record key.
     """
@@ -69,7 +78,7 @@ class DataFile:
     is_delete: bool = False
     batch_rows: int = BATCH_ROWS
     batch_bytes: int = BATCH_BYTES
-    parquet: pq.ParquetFile | None = None
+    opened: OpenFile | None = None
     commits: frozenset[str] | None = None
     declared: bool = False
 
@@ -90,9 +99,9 @@ class DataFile:
         present = [name for name in dict.fromkeys(wanted) if name in there]
         found = 0
         with ExitStack() as files:
-            parquet = self.parquet or _open(self.storage, self.path, files)
+            opened = self.opened or _open(self.storage, self.path, files)
             try:
-                for batch in self._read(parquet, present, threads):
+                for batch in self._read(opened, present, threads):
                     found += batch.num_rows
                     yield conform(self._of_commits(batch), schema, self.path)
             except (pa.ArrowInvalid, OSError) as error:
@@ -122,20 +131,22 @@ class DataFile:
             return batch
         return batch.filter(pc.is_in(batch.column(COMMIT_TIME), pa.array(sorted(self.commits), pa.string())))
 
-    def _read(self, parquet: pq.ParquetFile, columns: list[str], threads: bool) -> Iterator[pa.RecordBatch]:
+    def _read(self, opened: OpenFile, columns: list[str], threads: bool) -> Iterator[pa.RecordBatch]:
         """Read the file in batches of about `batch_bytes` in memory.
 
-        The footer gives the stored size of a row group, all columns together. (Reading its sizes by column crashes the
-        process on some damaged files.) The ratio of bytes in memory, of the requested columns, to stored bytes is
-        measured while reading; so the first row group is read by itself.
+        The footer gives the stored size of a row group, all columns together. The ratio of bytes in memory, of the
+        requested columns, to stored bytes is measured while reading; so the first row group is read by itself.
+        Where values may take far more memory than stored bytes, `RowLimits` limits the rows before they are read.
         """
+        parquet = opened.parquet
+        limits = RowLimits(parquet, opened.source, self.path, columns, self.batch_bytes)
         groups = [parquet.metadata.row_group(place) for place in range(parquet.metadata.num_row_groups)]
         stored = [max(1, group.total_byte_size) for group in groups]
         widths = [max(1.0, size / max(1, group.num_rows)) for size, group in zip(stored, groups, strict=True)]
         begin, ratio = 0, 1.0
         while begin < len(groups):
-            rows, end = self._rows(widths[begin] * ratio), begin + 1
-            while begin and end < len(groups) and self._rows(widths[end] * ratio) == rows:
+            rows, end = self._rows(widths[begin] * ratio, limits.rows(begin)), begin + 1
+            while begin and end < len(groups) and self._rows(widths[end] * ratio, limits.rows(end)) == rows:
                 end += 1
             held = 0
             stretch = list(range(begin, end))
@@ -144,9 +155,10 @@ class DataFile:
                 yield batch
             begin, ratio = end, held / sum(stored[begin:end])
 
-    def _rows(self, width: float) -> int:
+    def _rows(self, width: float, limit: int | None) -> int:
         # A power of two, so that row groups of similar width share one call, and batches end where row groups end.
-        return min(self.batch_rows, 1 << max(1, int(self.batch_bytes / max(1.0, width))).bit_length() - 1)
+        most = min(int(self.batch_bytes / max(1.0, width)), limit or self.batch_rows)
+        return min(self.batch_rows, 1 << max(1, most).bit_length() - 1)
 
 
 def _is_declared_ascending(parquet: pq.ParquetFile) -> bool:
@@ -258,8 +270,8 @@ class _FooterReader:
         self, path: str, instant: str, *, is_base: bool = False, is_delete: bool = False
     ) -> tuple[DataFile, dict[bytes, bytes]]:
         with ExitStack() as closed:
-            parquet = _open(self.storage, path, self.kept or closed)
-            metadata = parquet.metadata
+            opened = _open(self.storage, path, self.kept or closed)
+            parquet, metadata = opened.parquet, opened.parquet.metadata
             file = DataFile(
                 storage=self.storage,
                 path=path,
@@ -270,26 +282,26 @@ class _FooterReader:
                 is_delete=is_delete,
                 batch_rows=self.batch_rows,
                 batch_bytes=self.batch_bytes,
-                parquet=parquet if self.kept else None,
+                opened=opened if self.kept else None,
                 declared=_is_declared_ascending(parquet),
             )
             return file, metadata.metadata or {}
 
 
-def _open(storage: Storage, path: str, files: ExitStack) -> pq.ParquetFile:
+def _open(storage: Storage, path: str, files: ExitStack) -> OpenFile:
     try:
         source = files.enter_context(storage.open_input(path))
         # Without a buffer Arrow reads a whole row group at once; with `pre_buffer` it reads the whole file and keeps
         # it until the file is closed. Both pay off on remote storage only.
         buffer = _BUFFER if source.size() > _LARGE_FILE else 0
         parquet = pq.ParquetFile(source, page_checksum_verification=True, buffer_size=buffer, pre_buffer=False)
-        return files.enter_context(parquet)
+        return OpenFile(files.enter_context(parquet), source)
     except FileNotFoundError:
         raise CorruptFileError(
             f"{path}: the file is missing though its instant is completed: if a clean deleted it before it was read, "
             "read again (hoodie.clean.commits.retained keeps more), else restore it"
         ) from None
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, OSError) as error:
         raise _unread(path, "not a readable Parquet file", error) from error
 
 

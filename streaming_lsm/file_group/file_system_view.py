@@ -83,6 +83,11 @@ class FileSlice:
         """Relative paths of all files, the oldest first."""
         return (*((self.base.path,) if self.base else ()), *(log.path for log in self.logs))
 
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return (self.base.size if self.base else 0) + sum(log.size for log in self.logs)
+
 
 @dataclass(frozen=True)
 class FileSystemView:

@@ -123,7 +123,7 @@ class LogBlocks:
         name = log.name
         with ExitStack() as files:
             opened, header = open_log(self.storage, log, self.rule, files)
-        file = replace(opened, parquet=None)  # opened again when it is read
+        file = replace(opened, opened=None)  # opened again when it is read
         columns = frozenset(file.columns) if header.is_partial else None
         wanted = delete_log_schema(self.schema, self.rule.ordering_fields) if file.is_delete else self.schema
 

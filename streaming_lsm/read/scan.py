@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,7 +19,12 @@ from streaming_lsm.storage.failures import named_failures
 if TYPE_CHECKING:
     import pandas as pd
 
-MapSlices = Callable[[Callable[[FileSlice], list[pa.RecordBatch]], Iterable[FileSlice]], Iterator[list[pa.RecordBatch]]]
+Batches = Iterator[pa.RecordBatch]
+MapSlices = Callable[[Callable[[FileSlice], Batches], Iterable[FileSlice]], Iterator[Batches]]
+
+_AHEAD_BYTES = 32 << 20
+_AHEAD_RATIO = 32
+"""Bytes of a slice's batches that are read ahead in memory: at least `_AHEAD_BYTES`, or so many times its files."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +66,26 @@ class Scan:
                 yield batch.select(list(self.columns))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield record batches slice by slice, ordered by partition and file group; few slices are held at once."""
+        """Yield record batches slice by slice, ordered by partition and file group; few slices are held at once.
+
+        Slices are read ahead in parallel. A slice whose rows take far more memory than its files, because they repeat
+        large values, is held in part only.
+        """
         with named_failures():
             self.check()
-            for batches in self.run(lambda file_slice: list(self.read_slice(file_slice)), self.slices):
+            for batches in self.run(self._begin, self.slices):
                 yield from batches
+
+    def _begin(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
+        """Read the first batches of a slice, as a rule all; the others are read when the result is consumed."""
+        most = max(_AHEAD_BYTES, _AHEAD_RATIO * file_slice.size)
+        batches, ahead, held = self.read_slice(file_slice), [], 0
+        for batch in batches:
+            ahead.append(batch)
+            held += batch.nbytes
+            if held > most:
+                break
+        return chain(ahead, batches)
 
     def to_arrow(self) -> pa.Table:
         """Read the whole result."""

@@ -1,4 +1,4 @@
-"""A hostile file under ``.hoodie`` is a named error that takes two seconds and 256 MiB at most."""
+"""A hostile file is a named error, or is read, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import repeated_values
 from tests.support.hostile_files import COMMIT, SHAPES
 
 
@@ -23,3 +24,14 @@ def test_a_hostile_file_is_refused_by_name_at_a_bounded_cost(tmp_path: Path, sha
     assert (".deltacommit: " if name == COMMIT else name) in found["said"]
     assert found["seconds"] <= 2
     assert found["rise"] <= 256 << 20
+
+
+@pytest.mark.parametrize(("way", "most"), [("file", 256), ("scan", 256), ("compaction", 448)])
+def test_two_gigabytes_of_repeated_values_are_read_in_bounded_memory(tmp_path: Path, way: str, most: int) -> None:
+    """A file of 50 kB decodes to 2 GB. A compaction holds row groups of 128 MiB of the file that it writes too."""
+    command = [sys.executable, "-m", "tests.support.repeated_values", str(tmp_path), way]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert found["rows"] == repeated_values.ROWS
+    assert found["rise"] <= most << 20

@@ -28,6 +28,9 @@ checksum type, bytes per checksum, size on disk with this header and without che
 
 _NO_CHECKSUM, _CRC32, _CRC32C = 0, 1, 2
 _BYTES_PER_CHECKSUM = 16384
+_MAX_PAYLOAD = 128 << 20
+"""Maximum bytes of an uncompressed block, as of a file under `.hoodie`; gzip can inflate a file to 1,000 times its
+size. Blocks have 64 KiB, or one larger entry."""
 _LEAST_BYTES_PER_CHECKSUM, _MAX_BYTES_PER_CHECKSUM = 128, 1 << 20
 # Magic of encoded data blocks, an option of HBase that Hudi never sets; they are not supported.
 _ENCODED_DATA = b"DATABLKE"
@@ -80,8 +83,8 @@ def read_block(data: memoryview, offset: int, limit: int, magic: bytes, codec: C
         magic: expected magic.
 
     Raises:
-        CorruptFileError: another magic, sizes beyond the file, a wrong checksum, or a payload that does not uncompress
-            to the size in the header.
+        CorruptFileError: another magic, sizes beyond the file, a wrong checksum, or a payload that is too large or does
+            not uncompress to the size in the header.
         UnsupportedTable: an encoded data block.
     """
     if not 0 <= offset <= limit - HEADER.size:
@@ -94,6 +97,8 @@ def read_block(data: memoryview, offset: int, limit: int, magic: bytes, codec: C
     payload_end, end = offset + stored, offset + HEADER.size + rest
     if not (offset + HEADER.size <= payload_end <= end <= limit) or size < 0:
         raise corrupt(source, offset, f"block sizes {rest}, {size} and {stored} contradict each other or pass {limit}")
+    if size > _MAX_PAYLOAD:
+        raise corrupt(source, offset, f"a block of {size} bytes, more than the {_MAX_PAYLOAD} that are read")
     if checksum != _NO_CHECKSUM:
         kind = (checksum, per_checksum)
         _verify(data[offset:payload_end], bytes(data[payload_end:end]), kind, offset, source)

@@ -70,12 +70,10 @@ def test_narrow_columns_of_wide_rows_are_read_in_large_batches_once_that_is_seen
     assert found[-1] == 400
 
 
-def test_repeated_texts_that_are_small_in_the_file_are_counted_as_they_are_seen(tmp_path: Path) -> None:
+def test_repeated_texts_that_are_small_in_the_file_are_read_in_small_batches(tmp_path: Path) -> None:
     texts = ["x" * 20_000] * 500
     groups = [rows(500, 10, first).set_column(2, SCHEMA.field("text"), [texts]) for first in (0, 500)]
-    found = lengths(data_file(tmp_path, groups, repeats=True))
-    assert found[0] == 500
-    assert max(found[1:]) <= 64
+    assert max(lengths(data_file(tmp_path, groups, repeats=True))) <= 64
 
 
 @pytest.mark.parametrize("groups", [[], [rows(0, 10)]], ids=["no-row-group", "empty-row-group"])

@@ -19,6 +19,7 @@ from streaming_lsm.format.hfile.block import (
     LEAF_INDEX,
     ROOT_INDEX,
     Codec,
+    read_block,
     write_block,
 )
 from streaming_lsm.format.hfile.crc32c import crc32c
@@ -392,3 +393,14 @@ def test_a_flipped_bit_without_any_checksum_changes_bytes_but_no_places() -> Non
             keys = [key for key, _ in found]
             assert [len(key) + len(value) for key, value in found] == [len(k) + len(v) for k, v in ENTRIES[:60]]
             assert all(before <= after for before, after in pairwise(keys))
+
+
+def test_a_block_that_inflates_hugely_is_refused_before_it_is_inflated() -> None:
+    block = write_block(DATA, bytes(200 << 20), Codec.GZIP)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptFileError, match="a block of 209715200 bytes, more than the 134217728 that are read"):
+            read_block(memoryview(block), 0, len(block), DATA, Codec.GZIP, "file")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

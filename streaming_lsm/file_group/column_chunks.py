@@ -1,0 +1,230 @@
+"""Read the sizes of Parquet column chunks from the bytes of the footer and of dictionary page headers.
+
+A *column chunk* holds the values of one leaf column in one row group; its *dictionary page* holds each distinct value
+once. pyarrow ends the process when it is asked for the column chunks of some damaged footers, and does not show the
+size statistics; so the structs, which are in Thrift's compact protocol, are decoded here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streaming_lsm.errors import CorruptFileError
+
+Value = bool | int | bytes | list["Value"] | dict[int, "Value"]
+
+_TAIL_BYTES = 8
+_MAGIC = b"PAR1"
+_PAGE_HEADER_BYTES = 256
+_DICTIONARY_PAGE = 2
+_MAX_DEPTH = 16
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
+_INTEGERS = (4, 5, 6)
+_LONG_LIST = 15
+
+
+@dataclass(frozen=True)
+class ColumnChunk:
+    """Facts of a column chunk, as its footer states them.
+
+    Attributes:
+        begin: offset of its first page.
+        values: number of values, nulls included.
+        stored: uncompressed bytes of its pages.
+        decoded: bytes of its values when each is stored by itself; None if the writer did not count them.
+    """
+
+    begin: int
+    values: int
+    stored: int
+    decoded: int | None
+
+
+@dataclass(frozen=True)
+class DictionaryPage:
+    """Sizes in the header of a dictionary page.
+
+    Attributes:
+        values: number of distinct values.
+        size: uncompressed bytes, which no value exceeds.
+    """
+
+    values: int
+    size: int
+
+
+def read_column_chunks(source: pa.NativeFile, path: str) -> list[list[ColumnChunk]]:
+    """Decode the column chunks of each row group from the footer.
+
+    Args:
+        source: the open Parquet file.
+        path: its name, for messages.
+
+    Raises:
+        CorruptFileError: the footer is malformed.
+    """
+    size = source.size()
+    tail = _read_at(source, _TAIL_BYTES, size - _TAIL_BYTES)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != _MAGIC or length > size - _TAIL_BYTES:
+        raise CorruptFileError(f"{path}: damaged: the file does not end in a Parquet footer; restore the file")
+    footer = _decode(_read_at(source, length, size - _TAIL_BYTES - length), path, "the footer")
+    try:
+        return [[_column_chunk(chunk) for chunk in _structs(group, 1)] for group in _structs(footer, 4)]
+    except (KeyError, TypeError) as error:
+        raise _malformed(path, "the footer", error) from None
+
+
+def read_dictionary_page(source: pa.NativeFile, chunk: ColumnChunk, path: str) -> DictionaryPage | None:
+    """Decode the header of a column chunk's first page; None if it is not a dictionary page.
+
+    Raises:
+        CorruptFileError: the header is malformed.
+    """
+    what = f"the page header at offset {chunk.begin}"
+    if not 0 <= chunk.begin < source.size():
+        raise _malformed(path, what, ValueError("beyond the end of the file"))
+    data = _read_at(source, _PAGE_HEADER_BYTES, chunk.begin)
+    try:
+        # Headers of data pages have statistics, which may be longer than `data`.
+        if _decode(data, path, what, last=1)[1] != _DICTIONARY_PAGE:
+            return None
+        header = _decode(data, path, what, last=7)
+        return DictionaryPage(_integer(_struct(header[7])[1]), _integer(header[2]))
+    except (KeyError, TypeError) as error:
+        raise _malformed(path, what, error) from None
+
+
+def _read_at(source: pa.NativeFile, size: int, offset: int) -> bytes:
+    found: bytes = source.read_at(size, offset)  # type: ignore[call-arg]  # the stubs miss the offset
+    return found
+
+
+def _column_chunk(chunk: dict[int, Value]) -> ColumnChunk:
+    facts = _struct(chunk[3])
+    begin = _integer(facts[9])
+    dictionary = _integer(facts.get(11, 0))
+    sizes = _struct(facts.get(16, {}))
+    return ColumnChunk(
+        # As Arrow does: some writers give the offset of the dictionary page as that of the first data page.
+        begin=dictionary if 0 < dictionary < begin else begin,
+        values=_integer(facts[5]),
+        stored=_integer(facts[6]),
+        decoded=_integer(sizes[1]) if 1 in sizes else None,
+    )
+
+
+def _structs(fields: dict[int, Value], field: int) -> list[dict[int, Value]]:
+    values = fields[field]
+    if not isinstance(values, list):
+        raise TypeError(f"field {field} is not a list")
+    return [_struct(value) for value in values]
+
+
+def _struct(value: Value) -> dict[int, Value]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r:.40} is not a struct")
+    return value
+
+
+def _integer(value: Value) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise TypeError(f"{value!r:.40} is not a size")
+    return value
+
+
+def _malformed(path: str, what: str, error: Exception) -> CorruptFileError:
+    return CorruptFileError(f"{path}: damaged: {what} is malformed ({error!r:.80}); restore the file")
+
+
+def _decode(data: bytes, path: str, what: str, last: int = 0) -> dict[int, Value]:
+    try:
+        return _decode_struct(data, 0, 0, last)[0]
+    except (IndexError, ValueError) as error:
+        raise _malformed(path, what, error) from None
+
+
+def _decode_struct(data: bytes, at: int, depth: int, last: int = 0) -> tuple[dict[int, Value], int]:
+    """Decode the struct at offset `at` to values by field id, and return the offset after it.
+
+    Args:
+        last: the field after which the rest is left out; 0 for none.
+    """
+    fields: dict[int, Value] = {}
+    field = 0
+    while head := data[at]:
+        at += 1
+        if head >> 4:
+            field += head >> 4
+        else:
+            field, at = _decode_zigzag(data, at)
+        kind = head & 15
+        if kind in _INTEGERS:
+            fields[field], at = _decode_zigzag(data, at)
+        elif kind in (_TRUE, _FALSE):
+            fields[field] = kind == _TRUE
+        else:
+            fields[field], at = _decode_value(data, at, kind, depth)
+        if field == last:
+            break
+    return fields, at + 1
+
+
+def _decode_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Value, int]:
+    if kind in _INTEGERS:
+        return _decode_zigzag(data, at)
+    if kind == _BINARY:
+        size, at = _decode_varint(data, at)
+        return _take(data, at, size)
+    if depth > _MAX_DEPTH:
+        raise ValueError("nested too deeply")
+    if kind == _STRUCT:
+        return _decode_struct(data, at, depth + 1)
+    if kind in (_LIST, _SET):
+        return _decode_list(data, at, depth + 1)
+    if kind in (_TRUE, _FALSE, _BYTE):
+        return data[at], at + 1
+    if kind == _DOUBLE:
+        return _take(data, at, 8)
+    raise ValueError(f"type {kind}")
+
+
+def _decode_list(data: bytes, at: int, depth: int) -> tuple[list[Value], int]:
+    head, at = data[at], at + 1
+    count = head >> 4
+    if count == _LONG_LIST:
+        count, at = _decode_varint(data, at)
+    if count > len(data) - at:
+        raise ValueError(f"a list of {count} values")
+    values: list[Value] = []
+    for _ in range(count):
+        value, at = _decode_value(data, at, head & 15, depth)
+        values.append(value)
+    return values, at
+
+
+def _take(data: bytes, at: int, size: int) -> tuple[bytes, int]:
+    if size > len(data) - at:
+        raise ValueError(f"{size} bytes beyond the end")
+    return data[at : at + size], at + size
+
+
+def _decode_zigzag(data: bytes, at: int) -> tuple[int, int]:
+    value = data[at]
+    if value < 0x80:  # most are, and footers have many
+        return (value >> 1) ^ -(value & 1), at + 1
+    value, at = _decode_varint(data, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise ValueError("an overlong number")
