@@ -87,7 +87,7 @@ class Driver:
     def _run(self, root: Path, work: Work, options: dict[str, object]) -> None:
         try:
             table = DrivenTable(root, {**OPTIONS_OF_SERVICES, **options})
-            # One clock for all: with times of their own, a resumed driver's would be those of the driver that took over.
+            # One clock for all, so that no two drivers draw the same time.
             table.runtime = new_process(clock=lambda: next(_clock))
             table.storage = self._storage
             self.result = work(table)
