@@ -362,11 +362,9 @@ def environment_name(key: str) -> str:
 
 
 def _from_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    names = {environment_name(key): key for key in (*OPTIONS, *_ALIASES)}
     found = {}
-    for variable in sorted(variables):
-        if not variable.startswith(ENVIRONMENT_PREFIX):
-            continue
+    for variable in sorted(name for name in variables if name.startswith(ENVIRONMENT_PREFIX)):
+        names = {environment_name(key): key for key in (*OPTIONS, *_ALIASES)}
         if variable not in names:
             families = {environment_name(prefix): purpose for prefix, purpose in PURPOSES.items()}
             raise ConfigError(f"environment variable {variable} names no option{_advice(variable, names, families)}")

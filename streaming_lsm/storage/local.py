@@ -221,14 +221,27 @@ class LocalStorage:
         _sync(folder)
 
     def _inside(self, path: str) -> str:
-        return self._checked(path, os.path.realpath(os.path.join(self._root, _checked_parts(path))))
+        return self._checked(path, self._resolved(_checked_parts(path)))
 
     def _inside_parent(self, path: str) -> str:
         # Replacing or unlinking acts on the name itself: a symbolic link of that name is not followed.
         parent, _, name = _checked_parts(path).rpartition("/")
         if not name:
             raise ValueError("the root of a storage is not a file")
-        return os.path.join(self._checked(path, os.path.realpath(os.path.join(self._root, parent))), name)
+        return os.path.join(self._checked(path, self._resolved(parent)), name)
+
+    def _resolved(self, path: str) -> str:
+        # The root is resolved; only what is below it is looked at, with one call to the system for each part.
+        full = self._root
+        for part in path.split("/") if path else ():
+            full = os.path.join(full, part)
+            try:
+                status = os.lstat(full)
+            except OSError:  # absent, or unreadable: the call that follows says which
+                return os.path.join(self._root, path)
+            if stat.S_ISLNK(status.st_mode):
+                return os.path.realpath(os.path.join(self._root, path))
+        return full
 
     def _checked(self, path: str, real: str) -> str:
         if real != self._root and not real.startswith(self._root.rstrip("/") + "/"):

@@ -26,6 +26,8 @@ _SYNC_BYTES = 16
 _MAX_DEPTH = 24
 _MAX_FIELDS = 256
 _MAX_SCHEMA_NODES = 4096
+_CACHED_BYTES = 1 << 16
+"""Maximum length of a schema that is kept parsed."""
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
@@ -58,18 +60,19 @@ def decode_record(schema_name: str, data: bytes, source: str) -> AvroRecord:
     Raises:
         CorruptFileError: truncated or altered bytes, another record type, an unknown codec, or lengths beyond the file.
     """
-    schema, body = _open(data, source)
-    found = _record_name(schema, source)
+    text, body = _open(data, source)
+    found = _record_name(_json(text, source), source)
     if found != schema_name:
         raise CorruptFileError(f"{source}: holds an Avro record {found!r} instead of {schema_name!r}; restore the file")
-    rebuilt = _Rebuilt(source).schema(schema)
     try:
-        writer = fastavro.parse_schema(rebuilt)
-        if schema != json.loads(_schema_text(schema_name)):
+        writer = _writer_schema(text, source)
+        if text != _schema_text(schema_name):
             # When resolving, the decoder skips unknown fields without checking their lengths, so decode them first.
             fastavro.schemaless_reader(io.BytesIO(body), writer, None)
         stream = io.BytesIO(body)
         record = fastavro.schemaless_reader(stream, writer, _pinned(schema_name))
+    except CorruptFileError:
+        raise
     except Exception as error:  # fastavro raises errors of many types on malformed input
         reason = f"{type(error).__name__}: {error}"
         raise CorruptFileError(f"{source}: {schema_name} cannot be decoded ({reason:.200}); restore the file") from None
@@ -85,9 +88,8 @@ def writer_schema(text: str, source: str) -> Any:
         CorruptFileError: the text is not the JSON of a supported Avro record.
     """
     try:
-        schema = json.loads(text)
-        _record_name(schema, source)
-        return fastavro.parse_schema(_Rebuilt(source).schema(schema))
+        _record_name(json.loads(text), source)
+        return _writer_schema(text.encode(), source)
     except CorruptFileError:
         raise
     except Exception as error:  # fastavro raises errors of many types on malformed schemas
@@ -100,7 +102,20 @@ def record_name(data: bytes, source: str) -> str:
     Raises:
         CorruptFileError: as `decode_record`.
     """
-    return _record_name(_open(data, source)[0], source)
+    return _record_name(_json(_open(data, source)[0], source), source)
+
+
+def _writer_schema(text: bytes, source: str) -> Any:
+    try:
+        return (_parsed if len(text) <= _CACHED_BYTES else _parsed.__wrapped__)(text)
+    except _Refused as error:
+        raise CorruptFileError(f"{source}: Avro schema {error}; restore the file") from None
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(text: bytes) -> Any:
+    """Rebuild and parse a writer's schema; the files of a table repeat a handful of them."""
+    return fastavro.parse_schema(_Rebuilt().schema(json.loads(text)))
 
 
 def _record_name(schema: object, source: str) -> str:
@@ -110,8 +125,15 @@ def _record_name(schema: object, source: str) -> str:
     return name.rsplit(".", 1)[-1]
 
 
-def _open(data: bytes, source: str) -> tuple[Any, bytes]:
-    """Return the schema (parsed JSON) and the body of the container's only block, which has one record."""
+def _json(text: bytes, source: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise CorruptFileError(f"{source}: the Avro schema is not JSON; restore the file") from None
+
+
+def _open(data: bytes, source: str) -> tuple[bytes, bytes]:
+    """Return the text of the schema, and the body of the container's only block, which has one record."""
     cursor = _Cursor(data, source)
     if cursor.take(4) != _MAGIC:
         raise CorruptFileError(f"{source}: not an Avro object container (first bytes {data[:4]!r}); restore the file")
@@ -124,11 +146,7 @@ def _open(data: bytes, source: str) -> tuple[Any, bytes]:
     body = cursor.take(cursor.long())
     if count != 1 or cursor.take(_SYNC_BYTES) != sync or cursor.left():
         raise CorruptFileError(f"{source}: expected one block with one record, intact to the end; restore the file")
-    try:
-        schema = json.loads(metadata.get(b"avro.schema", b""))
-    except (ValueError, RecursionError):
-        raise CorruptFileError(f"{source}: the Avro schema is not JSON; restore the file") from None
-    return schema, body
+    return metadata.get(b"avro.schema", b""), body
 
 
 class _Cursor:
@@ -171,6 +189,10 @@ class _Cursor:
         return found
 
 
+class _Refused(Exception):
+    """A writer's schema is not supported; the text says why."""
+
+
 class _Rebuilt:
     """Rebuilds a writer's schema without logical types, defaults and recursive types.
 
@@ -178,28 +200,24 @@ class _Rebuilt:
     of the file.
     """
 
-    def __init__(self, source: str) -> None:
-        self._source = source
+    def __init__(self) -> None:
         self._nodes = 0
         self._known: dict[str, bool] = {}
 
     def schema(self, schema: object) -> Any:
         return self._walk(schema, "", 0)[0]
 
-    def _refuse(self, why: str) -> CorruptFileError:
-        return CorruptFileError(f"{self._source}: Avro schema {why}; restore the file")
-
     def _walk(self, schema: object, namespace: str, depth: int) -> tuple[Any, bool]:
         """Return the rebuilt schema, and whether its values may take no bytes."""
         self._nodes += 1
         if depth > _MAX_DEPTH or self._nodes > _MAX_SCHEMA_NODES:
-            raise self._refuse("is nested too deeply or too large")
+            raise _Refused("is nested too deeply or too large")
         if isinstance(schema, list):
             return [self._walk(branch, namespace, depth + 1)[0] for branch in schema], False
         if isinstance(schema, str):
             return self._named(schema, namespace)
         if not isinstance(schema, dict):
-            raise self._refuse(f"has {schema!r:.40} where a type belongs")
+            raise _Refused(f"has {schema!r:.40} where a type belongs")
         kind = schema.get("type")
         if kind in ("record", "enum", "fixed"):
             return self._define(kind, schema, namespace, depth)
@@ -207,7 +225,7 @@ class _Rebuilt:
             child = "items" if kind == "array" else "values"
             inner, empty = self._walk(schema.get(child), namespace, depth + 1)
             if empty and kind == "array":
-                raise self._refuse("has an array of items without bytes")
+                raise _Refused("has an array of items without bytes")
             return {"type": kind, child: inner}, False
         return self._walk(kind, namespace, depth + 1)
 
@@ -216,16 +234,16 @@ class _Rebuilt:
             return name, name == "null"
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         if full not in self._known:
-            raise self._refuse(f"uses the type {name!r:.80} before or inside its definition")
+            raise _Refused(f"uses the type {name!r:.80} before or inside its definition")
         return full, self._known[full]
 
     def _define(self, kind: str, schema: dict[str, Any], namespace: str, depth: int) -> tuple[Any, bool]:
         name, space = schema.get("name"), schema.get("namespace", namespace)
         if not isinstance(name, str) or not isinstance(space, str):
-            raise self._refuse(f"has a {kind} without a name")
+            raise _Refused(f"has a {kind} without a name")
         full = name if "." in name or not space else f"{space}.{name}"
         if full in self._known:
-            raise self._refuse(f"defines {full!r:.80} twice")
+            raise _Refused(f"defines {full!r:.80} twice")
         rebuilt: dict[str, Any] = {"type": kind, "name": full}
         empty = False
         if kind == "record":
@@ -236,17 +254,17 @@ class _Rebuilt:
             rebuilt["size"] = schema.get("size")
             empty = not isinstance(rebuilt["size"], int) or rebuilt["size"] < 1
         if empty:
-            raise self._refuse(f"has a type {full!r:.80} without bytes")
+            raise _Refused(f"has a type {full!r:.80} without bytes")
         self._known[full] = empty
         return rebuilt, empty
 
     def _fields(self, fields: object, namespace: str, depth: int) -> tuple[list[dict[str, Any]], bool]:
         if not isinstance(fields, list) or len(fields) > _MAX_FIELDS:
-            raise self._refuse("has a record without a list of fields, or with too many")
+            raise _Refused("has a record without a list of fields, or with too many")
         rebuilt, empty = [], True
         for field in fields:
             if not isinstance(field, dict) or not isinstance(field.get("name"), str):
-                raise self._refuse("has a field without a name")
+                raise _Refused("has a field without a name")
             inner, inner_empty = self._walk(field.get("type"), namespace, depth + 1)
             rebuilt.append({"name": field["name"], "type": inner})
             empty = empty and inner_empty
