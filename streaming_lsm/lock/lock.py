@@ -46,7 +46,7 @@ class TableLock:
         self.taken_over = False
         self._content = self.owner.encode()
         self._former = b""
-        self._is_kept = False
+        self._given_back = False
 
     def acquire(self) -> None:
         """Acquire the lock without waiting.
@@ -67,7 +67,7 @@ class TableLock:
         A failure is logged, not raised: a lock file that remains is taken over by the next writer.
         """
         try:
-            if not self._is_kept:
+            if not self._given_back:
                 self._storage.delete_if_unchanged(LOCK_FILE, self._content)
         except Exception:
             _LOG.warning("%s in %s could not be removed", LOCK_FILE, self._storage.uri, exc_info=True)
@@ -77,10 +77,14 @@ class TableLock:
     def give_back(self) -> None:
         """Undo a take-over: put the former owner's lock back, so that the next writer takes it over in its turn.
 
-        Called if the take-over fails before the former owner is fenced. If this fails too, the lock is not released.
+        Called if the take-over fails before the former owner is fenced. A failure is logged, not raised; the lock is
+        not released then.
         """
-        self._is_kept = True
-        self._storage.replace_if_unchanged(LOCK_FILE, self._former, self._content)
+        self._given_back = True
+        try:
+            self._storage.replace_if_unchanged(LOCK_FILE, self._former, self._content)
+        except Exception:
+            _LOG.warning("%s in %s could not be given back", LOCK_FILE, self._storage.uri, exc_info=True)
 
     def verify(self) -> None:
         """Verify that the lock is still this writer's.
@@ -97,7 +101,9 @@ class TableLock:
             raise Fenced(f"{LOCK_FILE} in {self._storage.uri} was taken from {self.owner} by {holder}: stop")
 
     def loss(self) -> Fenced | None:
-        """Return the error of `verify`; None if the lock is held, or cannot be read."""
+        """Return the error of `verify`; None if the lock is held, was given back, or cannot be read."""
+        if self._given_back:
+            return None
         try:
             self.verify()
         except Fenced as fenced:

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm.config import CLOCK_SKEW_MS
-from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError, Fenced
+from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError, Fenced, StorageError
 from streaming_lsm.lock.heartbeat import heartbeat_path
 from streaming_lsm.lock.lock import LOCK_FILE, TableLock
 from streaming_lsm.lock.markers import marker_folder, marker_path
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import WriterLedger
 from streaming_lsm.txn.decision import decision_path
@@ -187,6 +188,54 @@ def test_a_writer_that_lost_its_lock_leaves_its_files_to_the_taker(storage: Loca
     assert len(Timeline.load(storage).pending) == 1
 
 
+@pytest.mark.parametrize("error", [StorageError("x: No such file"), FileNotFoundError("x"), CorruptFileError("x")])
+def test_an_error_about_a_file_that_the_taker_deleted_is_fenced(storage: LocalStorage, error: Exception) -> None:
+    """Tasks of Spark raise StorageError where this process has a FileNotFoundError."""
+
+    def write() -> None:
+        with transaction(storage, new_process(), 0) as zombie:
+            zombie.begin()
+            TableLock(storage, "taker", 1000, new_process()).acquire()
+            raise error
+
+    with pytest.raises(Fenced, match="was taken from") as raised:
+        write()
+    assert raised.value.__cause__ is error
+
+
+@pytest.mark.parametrize("reached", [False, True], ids=["lock", "properties"])
+def test_a_taker_that_cannot_fence_the_former_owner_gives_the_lock_back(storage: LocalStorage, reached: bool) -> None:
+    """Else the next writer would find no lock, and not fence the former owner, which may only be stopped."""
+    TableLock(storage, "stopped", 1000, new_process()).acquire()
+    before = storage.read(LOCK_FILE)
+    counted = FaultyStorage(storage)
+    with transaction(counted, new_process(), 0):
+        pass
+    (fencing,) = (
+        number for number, call in enumerate(counted.calls) if call == ("replace_if_unchanged", PROPERTIES_PATH)
+    )
+    storage.put_if_absent(LOCK_FILE, before)
+    fault = Fault.FAIL_AFTER if reached else Fault.FAIL_BEFORE
+    with pytest.raises(OSError, match="injected"), transaction(FaultyStorage(storage, {fencing: fault}), new_process()):
+        pass
+    assert storage.read(LOCK_FILE) == before
+    again = FaultyStorage(storage)
+    with transaction(again, new_process()):
+        assert ("replace_if_unchanged", PROPERTIES_PATH) in again.calls
+    assert not storage.exists(LOCK_FILE)
+
+
+def test_a_lock_that_cannot_be_given_back_is_left_for_the_next_writer_to_take_over(storage: LocalStorage) -> None:
+    TableLock(storage, "stopped", 1000, new_process()).acquire()
+    taker = FaultyStorage(storage, {4: Fault.FAIL_BEFORE})
+    held = TableLock(taker, "taker", 1000, new_process())
+    held.acquire()
+    held.give_back()
+    held.release()
+    held.verify()
+    assert storage.exists(LOCK_FILE)
+
+
 def test_a_file_added_after_the_reconciliation_is_removed_by_the_commit(storage: LocalStorage, tmp_path: Path) -> None:
     with transaction(storage, new_process(), 0) as running:
         instant = running.begin()
@@ -264,6 +313,24 @@ def test_a_commit_that_was_decided_is_completed_by_the_next_transaction(tmp_path
     with transaction(storage, new_process(), 0) as later:
         assert later.already_committed
     assert_clean(tmp_path / "t", [0])
+
+
+@pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER])
+def test_a_storage_that_fails_after_the_decision_never_says_that_the_batch_is_absent(
+    tmp_path: Path, fault: Fault
+) -> None:
+    decided = deciding_call(make_table(tmp_path / "unharmed"))
+    for call in range(decided + 1, decided + 12):
+        storage = make_table(tmp_path / str(call))
+        told = None
+        try:
+            write_batch(FaultyStorage(storage, {call: fault}), new_process(), 0)
+        except CommitUnknown as error:
+            told = error
+        assert told is None or call <= decided + COMPLETING + 1
+        with transaction(storage, new_process(), 0) as later:
+            assert later.already_committed
+        assert_clean(tmp_path / str(call), [0])
 
 
 @pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER])
