@@ -32,7 +32,7 @@ from tests.support.small_tables import Row, rows, shown
 
 EVERY_CALL = bool(os.environ.get("LSM_ALL_FAULTS"))
 STEP = 1 if EVERY_CALL else 11
-TURNS = 6 if EVERY_CALL else 1
+TURNS = 2 if EVERY_CALL else 1
 RECOVERY_CALLS = 30
 """Storage calls after which a driver has recovered the table, and works."""
 RETAINED = {"hoodie.clean.commits.retained": 1}
@@ -251,9 +251,9 @@ def test_three_drivers_of_which_two_are_stopped_are_told_what_became_of_their_wo
 
 
 def around_decision(calls: list[tuple[str, str]]) -> list[int]:
-    """The calls from two before the last decision record is created to the driver's end, or only its creation."""
-    decided = [n for n, (call, path) in enumerate(calls) if call == "put_if_absent" and is_decision(path)][-1]
-    return list(range(decided - 2, len(calls), 2)) if EVERY_CALL else [decided]
+    """The calls that create the last decision record, the completed file and what follows, or only the first."""
+    decided = max(n for n, (call, path) in enumerate(calls) if call == "put_if_absent" and is_decision(path))
+    return [decided, decided + 2, decided + 4] if EVERY_CALL else [decided]
 
 
 def is_decision(path: str) -> bool:
@@ -272,7 +272,7 @@ def test_a_driver_that_resumes_while_the_next_one_recovers_is_told_what_became_o
     counted = Driver(Path(shutil.copytree(root, tmp_path / "counted")), case.work, **RETAINED)
     work, adds = (case.work, case.adds) if other == "same" else (MEANWHILE[other], ADDED[other])
     for number in around_decision(counted.calls):
-        for later in count(1, 1 if EVERY_CALL else 2 if name == "pending-compaction" and other == "same" else 7):
+        for later in count(1, 2 if EVERY_CALL or (name, other) == ("pending-compaction", "same") else 7):
             path = Path(shutil.copytree(root, tmp_path / f"{number}-{later}"))
             first = Driver(path, case.work, number, **RETAINED)
             second = Driver(path, work, later, **RETAINED)
