@@ -52,7 +52,7 @@ class TableCopy:
         """Describe each step in one line, for ``--dry-run``."""
         made = f"version {self.config.version}, layout {self.config.storage_layout}, {self.config.num_buckets} buckets"
         yield f"{'resume' if self.found else 'create'} {self.path}: {made}"
-        yield f"write {self.row_count:,} rows in one commit"
+        yield f"write {self.row_count:,} {'row' if self.row_count == 1 else 'rows'} in one commit"
         yield from (f"leave out {setting}" for setting in self.dropped)
 
     def run(self) -> LsmTable:

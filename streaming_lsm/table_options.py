@@ -299,9 +299,10 @@ def check_options(options: Options, table: TableConfig, path: str) -> None:
         if option is config.TABLE_VERSION and upgrades:
             continue
         if options.is_set(option) and stored != _asked(option, options, table):
+            created = "without it" if stored is None or stored == () else f"with {_shown(stored)}"
             raise ConfigError(
-                f"{option.key}={_shown(options[option])} but the table at {path} was created with "
-                f"{_shown(stored)}; leave the option out or write to another table"
+                f"{option.key}={_shown(options[option])} but the table at {path} was created {created}; leave the "
+                "option out or write to another table"
             )
 
 

@@ -1,7 +1,7 @@
 """Parse and run the verbs of ``lsm``: read a table, list its timeline, compact, clean, copy it, change its version.
 
-*Verb*: a subcommand; each parses its arguments, calls `LsmTable` and prints the result. *Service verb*: a verb that
-changes a table; it takes options by ``-o`` and ``--properties``, and ``--dry-run``.
+*Verb*: a subcommand; each parses its arguments, calls `LsmTable` and prints the result. ``read`` and the service verbs
+take options by ``-o`` and ``--properties``. *Service verb*: a verb that changes a table; it takes ``--dry-run``.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import pyarrow.parquet as pq
 
 from streaming_lsm import __version__, config
 from streaming_lsm.cli.options_page import options_page
-from streaming_lsm.cli.text_table import TextTable
+from streaming_lsm.cli.text_table import TextTable, counted
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, LsmError
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata, file_path
-from streaming_lsm.format.table.properties import DEFAULT_LAYOUT, LSM_TREE, TABLE_VERSION
+from streaming_lsm.format.table.properties import DEFAULT_LAYOUT, LSM_TREE, TABLE_VERSION, WRITE_VERSIONS
 from streaming_lsm.read.queries import CDC, INCREMENTAL, QUERY_TYPES, SNAPSHOT
 from streaming_lsm.read.scan import Scan
 from streaming_lsm.read.text.change_lines import change_lines
 from streaming_lsm.read.text.json_lines import json_lines
 from streaming_lsm.read.text.where import parse_where
-from streaming_lsm.schema import PARTITION_PATH, RECORD_KEY, with_meta
+from streaming_lsm.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY, with_meta
 from streaming_lsm.scripts import INTERRUPTED, fail
 from streaming_lsm.table import LsmTable
 from streaming_lsm.table_copy import plan_copy
@@ -82,13 +82,20 @@ def _parser() -> argparse.ArgumentParser:
     upgrade = verbs.add_parser("upgrade", help="raise the version of a table, or change its storage layout")
     _service_arguments(upgrade)
     upgrade.add_argument(
-        "--to", type=int, metavar="VERSION", help="default 10; with --storage-layout alone the version stays"
+        "--to",
+        type=int,
+        choices=WRITE_VERSIONS,
+        metavar="VERSION",
+        help="9 or 10, default 10; with --storage-layout alone the version stays",
     )
     upgrade.add_argument("--storage-layout", choices=(DEFAULT_LAYOUT, LSM_TREE), help="stays as it is if left out")
     upgrade.set_defaults(run=_upgrade)
     downgrade = verbs.add_parser("downgrade", help="lower the version of a table, for older readers")
     _service_arguments(downgrade)
-    downgrade.add_argument("--to", type=int, metavar="VERSION", default=9, help="9 or 8, default 9")
+    older = [version for version in WRITE_VERSIONS if version < TABLE_VERSION]
+    downgrade.add_argument(
+        "--to", type=int, choices=older, metavar="VERSION", default=max(older), help="9 or 8, default 9"
+    )
     downgrade.set_defaults(run=_downgrade)
     copy = verbs.add_parser("copy", help="write the rows of a table to a new one")
     copy.add_argument("table", help="path of the table to copy, of any readable version")
@@ -133,12 +140,13 @@ def _read_arguments(read: argparse.ArgumentParser) -> None:
     read.add_argument("--meta", action="store_true", help="add the five _hoodie_ columns")
     read.add_argument("--format", choices=FORMATS, default="table", help=f"default table: the first {_SHOWN_ROWS} rows")
     read.add_argument("--output", metavar="FILE", help="write to FILE instead of standard output; required for parquet")
+    _option_arguments(read)
     read.set_defaults(run=_read)
 
 
 def _read(arguments: argparse.Namespace) -> None:
     _check_read(arguments)
-    table = LsmTable(arguments.table)
+    table = _opened(arguments)
     if arguments.query_type == CDC:
         _read_changes(table, arguments)
         return
@@ -184,7 +192,8 @@ def _show(rows: pa.Table, arguments: argparse.Namespace) -> None:
     if arguments.format == "parquet":
         if not arguments.output:
             raise ConfigError("--format parquet needs --output FILE")
-        pq.write_table(rows, arguments.output)
+        with open(arguments.output, "wb") as file:
+            pq.write_table(rows, file)
     elif arguments.format == "csv":
         _write_csv(rows, arguments.output)
     else:
@@ -195,7 +204,12 @@ def _write_csv(rows: pa.Table, output: str | None) -> None:
     nested = [field for field in rows.schema if pa.types.is_nested(field.type)]
     if nested:
         raise ConfigError(f"column {nested[0].name!r} has type {nested[0].type}, which CSV cannot hold: use jsonl")
-    pa.csv.write_csv(rows, output or sys.stdout.buffer)
+    if output:
+        # Opened here, as Arrow's own errors do not have the file name where `main` looks for it.
+        with open(output, "wb") as file:
+            pa.csv.write_csv(rows, file)
+    else:
+        pa.csv.write_csv(rows, sys.stdout.buffer)
 
 
 def _sorted_lines(table: LsmTable, arguments: argparse.Namespace) -> list[str]:
@@ -219,14 +233,21 @@ def _write_lines(lines: Sequence[str], output: str | None) -> None:
 def _table_lines(rows: pa.Table) -> list[str]:
     shown = TextTable(rows.schema.names)
     for row in rows.slice(0, _SHOWN_ROWS).to_pylist():
-        shown.add(*("" if value is None else str(value) for value in row.values()))
+        shown.add(*map(_cell, row.values()))
     lines = shown.lines()
     hidden = rows.num_rows - _SHOWN_ROWS
-    return [*lines, f"… and {hidden} more rows; --format jsonl prints all"] if hidden > 0 else lines
+    return [*lines, f"… and {counted(hidden, 'more row')}; --format jsonl prints all"] if hidden > 0 else lines
+
+
+def _cell(value: object) -> str:
+    """Format a value; the images of a change are shown without meta columns, as rows are."""
+    if isinstance(value, dict):
+        value = {name: each for name, each in value.items() if name not in META_COLUMNS}
+    return "" if value is None else str(value)
 
 
 def _opened(arguments: argparse.Namespace) -> LsmTable:
-    """Open the table of a service verb with the options of the command line."""
+    """Open the table of a verb with the options of the command line."""
     return LsmTable(arguments.table, _given(arguments), properties=arguments.properties)
 
 
@@ -266,7 +287,7 @@ def _copy(arguments: argparse.Namespace) -> None:
         return
     target = copy.run()
     left_out = f", without {', '.join(copy.dropped)}" if copy.dropped else ""
-    print(f"{copy.row_count:,} rows copied to {target.path}, version {target.config.version}{left_out}")
+    print(f"{counted(copy.row_count, 'row')} copied to {target.path}, version {target.config.version}{left_out}")
 
 
 def _compact(arguments: argparse.Namespace) -> None:
@@ -286,8 +307,8 @@ def _compact(arguments: argparse.Namespace) -> None:
     logs = sum(stat.log_files_compacted for stat in stats)
     rows, size = sum(stat.num_writes for stat in stats), sum(stat.total_bytes for stat in stats)
     print(
-        f"{completed.file_name}: {len(stats):,} file groups compacted, {logs:,} log files merged, "
-        f"{rows:,} rows in {size:,} bytes"
+        f"{completed.file_name}: {counted(len(stats), 'file group')} compacted, {counted(logs, 'log file')} merged, "
+        f"{counted(rows, 'row')} in {counted(size, 'byte')}"
     )
 
 
@@ -318,7 +339,7 @@ def _clean(arguments: argparse.Namespace) -> None:
         print(table.services.preview_clean())
         return
     cleaned = CleanMetadata.decode(table.storage.read(completed.path), completed.path)
-    print(f"{completed.file_name}: {sum(map(len, cleaned.files.values())):,} files deleted")
+    print(f"{completed.file_name}: {counted(sum(map(len, cleaned.files.values())), 'file')} deleted")
 
 
 def _timeline(arguments: argparse.Namespace) -> None:

@@ -289,9 +289,8 @@ class Transaction:
         Raises:
             CorruptFileError: a file of `outcome` is missing; nothing was published.
             Fenced: another writer took the lock, and decided that the write is undone; nothing was published.
-            CommitUnknown: the storage failed while the write was being decided or published. Do not write again: the
-                next transaction completes the write if it is decided, else rolls it back; its `already_committed`
-                tells which.
+            CommitUnknown: the storage failed while the write was being decided or published. The next transaction
+                completes the write if it is decided, else rolls it back; its `already_committed` tells which.
         """
         running = self._running()
         if self._reconciled != outcome.paths:

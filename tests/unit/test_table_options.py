@@ -146,7 +146,7 @@ def test_a_table_that_could_not_work_is_refused_and_not_created(
     ("created", "asked", "both"),
     [
         ({}, {"hoodie.table.name": "sales"}, ["sales", "orders"]),
-        ({}, {"hoodie.database.name": "shop"}, ["shop", "None"]),
+        ({}, {"hoodie.database.name": "shop"}, ["shop", "created without it;"]),
         ({}, {KEY: "line"}, ["line", "id"]),
         ({}, {PARTITION: "country"}, ["country", "created with"]),
         ({PARTITION: "country"}, {PARTITION: "country:TIMESTAMP"}, ["country:TIMESTAMP", "with country;"]),

@@ -194,6 +194,6 @@ def _describe(letters: pa.RecordBatch) -> str:
     payload = (first["payload"] or b"")[:200]
     return (
         f"event at topic {first['topic']!r}, partition {first['partition']}, offset {first['offset']}: "
-        f"{first['reason']}; payload {payload!r}. Mend the producer, or set lsm.on.bad.event=dead_letter "
+        f"{first['reason']}; payload {payload!r}. Correct the producer, or set lsm.on.bad.event=dead_letter "
         "and lsm.dead.letter.path to set such events aside"
     )

@@ -98,6 +98,48 @@ def test_files_are_written_in_every_format(table: LsmTable, tmp_path: Path, caps
     assert len((tmp_path / "jsonl").read_text().splitlines()) == 3
 
 
+def test_read_takes_options_and_a_properties_file(
+    table: LsmTable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = run(capsys, "read", path_of(table), "--format", "jsonl")
+    for log in Path(path_of(table)).glob("*/*.log.parquet"):
+        log.rename(log.with_name(log.name.replace(".log.parquet", ".parquet")))
+    asked = ("read", path_of(table), "--format", "jsonl")
+    assert "set lsm.read.rfc103.names=true" in run(capsys, *asked, code=2)
+    assert run(capsys, *asked, "-o", "lsm.read.rfc103.names=true", "-o", "lsm.read.threads=1") == expected
+    (tmp_path / "read.properties").write_text("lsm.read.rfc103.names=true\n")
+    assert run(capsys, *asked, "--properties", str(tmp_path / "read.properties")) == expected
+    assert "did you mean 'lsm.read.threads'" in run(capsys, *asked, "-o", "lsm.read.thread=1", code=2)
+
+
+def test_changes_are_shown_as_rows_are_without_meta_columns(
+    table: LsmTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heading, *lines = run(capsys, "read", path_of(table), "--query-type", "cdc", "--begin", "000").splitlines()
+    assert heading.split() == ["op", "ts_ms", "before", "after"]
+    assert len(lines) == 4
+    assert all("'country': " in line and "_hoodie_" not in line for line in lines)
+
+
+def test_one_row_is_not_rows(table: LsmTable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = create(tmp_path / "one")
+    one.upsert(rows(("a", "FR", 1, 1)))
+    copied = run(capsys, "copy", path_of(one), str(tmp_path / "copy"))
+    assert copied.startswith("1 row copied to ")
+    assert run(capsys, "copy", path_of(table), str(tmp_path / "more")).startswith("3 rows copied to ")
+
+
+@pytest.mark.parametrize(("verb", "version"), [("downgrade", "6"), ("downgrade", "10"), ("upgrade", "7")])
+def test_versions_that_a_verb_never_makes_are_refused_with_those_it_does(
+    verb: str, version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([verb, str(tmp_path), "--to", version])
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"invalid choice: {version} (choose from 8, 9" in last
+    assert ("10)" in last) is (verb == "upgrade")
+
+
 def test_csv_goes_to_the_screen(table: LsmTable, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert main(["read", path_of(table), "--format", "csv", "--columns", "id", "--where", "id == 'c'"]) == 0
     assert capfdbinary.readouterr().out == b'"id"\n"c"\n'
@@ -125,7 +167,8 @@ def test_the_options_page_is_printed(capsys: pytest.CaptureFixture[str]) -> None
         (["--as-of", "soon"], "'soon'"),
         (["--format", "parquet"], "--output"),
         (["--format", "jsonl", "--output", "/nowhere/at/all"], "/nowhere/at/all"),
-        (["--format", "parquet", "--output", "/nowhere/at/all"], "lsm:"),
+        (["--format", "parquet", "--output", "/nowhere/at/all"], "lsm: /nowhere/at/all: No such file"),
+        (["--format", "csv", "--output", "/nowhere/at/all"], "lsm: /nowhere/at/all: No such file"),
         (["--begin", "000"], "snapshot does not take --begin: leave it out"),
         (["--end", "000"], "snapshot does not take --end: leave it out"),
         (["--query-type", "read_optimized", "--begin", "000", "--end", "1"], "--begin, --end"),
