@@ -62,7 +62,7 @@ def compact(
     running = Instant(times.next(), COMPACTION, State.REQUESTED)
     begin(metadata, running, _plan(slice_, sizes).encode())
     name = base_name(running.requested)
-    data = encode_base(records, name, times.now_ms())
+    data = encode_base(records, name, times.now_ms(), lock.owner.token)
     stat = base_file_stat(PARTITION, name, total_bytes=len(data), num_writes=len(records), previous=slice_.base)
     metadata.put_if_absent(stat.path, data)
     complete(metadata, running, (stat,), "COMPACT", times, lock)

@@ -131,6 +131,10 @@ class Storage(Protocol):
         """Delete a folder and its content; do nothing if it is missing."""
         ...
 
+    def delete_empty_folder(self, path: str) -> None:
+        """Delete a folder if it is empty, in one atomic step; do nothing if it has content or is missing."""
+        ...
+
     def make_folder(self, path: str) -> None:
         """Create a folder and its missing parents."""
         ...

@@ -154,6 +154,18 @@ class LocalStorage:
                 return
         shutil.rmtree(full)
 
+    def delete_empty_folder(self, path: str) -> None:
+        full = self._inside(path)
+        if full == self._root:
+            raise ValueError("the root of a storage cannot be deleted")
+        try:
+            os.rmdir(full)
+            _sync(os.path.dirname(full))
+        except OSError as error:
+            # The parent can be deleted by another process between the two calls.
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                raise
+
     def make_folder(self, path: str) -> None:
         _make_folder(self._inside(path))
 

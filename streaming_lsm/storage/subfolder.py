@@ -62,6 +62,11 @@ class Subfolder:
             raise ValueError("the root of a storage cannot be deleted")
         self.storage.delete_folder(self._path(path))
 
+    def delete_empty_folder(self, path: str) -> None:
+        if not path:
+            raise ValueError("the root of a storage cannot be deleted")
+        self.storage.delete_empty_folder(self._path(path))
+
     def make_folder(self, path: str) -> None:
         self.storage.make_folder(self._path(path))
 

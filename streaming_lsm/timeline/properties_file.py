@@ -45,10 +45,15 @@ _FOLDERS = (
 )
 
 
-def create_table_files(storage: Storage, properties: Mapping[str, str], clock: Clock = system_clock) -> None:
+def create_table_files(
+    storage: Storage, properties: Mapping[str, str], clock: Clock = system_clock, title: str = "Properties saved on"
+) -> None:
     """Create the folders of a table, and last its hoodie.properties, which makes the folder a table.
 
     See docs/format/01-table.md, "Directories".
+
+    Args:
+        title: comment at the top of hoodie.properties, before the time.
 
     Raises:
         CommitConflict: there is a table already, possibly created by another process at the same time.
@@ -64,7 +69,7 @@ def create_table_files(storage: Storage, properties: Mapping[str, str], clock: C
     try:
         if storage.exists(BACKUP_PATH):
             raise FileExistsError(BACKUP_PATH)
-        storage.put_if_absent(PROPERTIES_PATH, _print(properties, "Properties saved on", clock))
+        storage.put_if_absent(PROPERTIES_PATH, _print(properties, title, clock))
     except FileExistsError as error:
         raise CommitConflict(f"{storage.uri} is a table already: open it instead of creating it") from error
 

@@ -97,6 +97,9 @@ class FaultyStorage:
     def delete_folder(self, path: str) -> None:
         self._call("delete_folder", path, lambda: self._inner.delete_folder(path))
 
+    def delete_empty_folder(self, path: str) -> None:
+        self._call("delete_empty_folder", path, lambda: self._inner.delete_empty_folder(path))
+
     def make_folder(self, path: str) -> None:
         self._call("make_folder", path, lambda: self._inner.make_folder(path))
 

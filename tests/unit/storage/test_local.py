@@ -177,10 +177,21 @@ def test_delete_folder_takes_all_below_it_and_bears_its_absence(storage: LocalSt
     assert [entry.path for entry in storage.walk("")] == ["c"]
 
 
+def test_delete_empty_folder_spares_what_has_content(storage: LocalStorage) -> None:
+    storage.put_if_absent("a/b/f", b"")
+    storage.make_folder("a/c")
+    for path in ("a/c", "a/c", "a/b", "a", "missing/folder"):
+        storage.delete_empty_folder(path)
+    assert (storage.names("a"), storage.names("a/b")) == (["b"], ["f"])
+    with pytest.raises(NotADirectoryError):
+        storage.delete_empty_folder("a/b/f")
+
+
 def test_the_root_itself_cannot_be_deleted(storage: LocalStorage) -> None:
     storage.make_folder("a")
-    with pytest.raises(ValueError, match="root"):
-        storage.delete_folder("")
+    for delete in (storage.delete_folder, storage.delete_empty_folder):
+        with pytest.raises(ValueError, match="root"):
+            delete("")
     assert storage.exists("a")
 
 
