@@ -7,13 +7,14 @@ has the content that was read before the lock was verified. Only empty files may
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
-from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.base import FileEntry, Storage
 
 # Too large for this package, no regular file, or not readable: files that this package does not write.
 _FOREIGN = (CorruptFileError, UnsupportedTable, IsADirectoryError, PermissionError)
+_BATCH_FILES, _BATCH_BYTES = 256, 8 << 20
 
 
 def remove_file(storage: Storage, path: str, verify: Callable[[], None]) -> None:
@@ -25,16 +26,13 @@ def remove_file(storage: Storage, path: str, verify: Callable[[], None]) -> None
     Raises:
         Fenced: another writer took the lock; the file was not deleted.
     """
-    try:
-        content = storage.read(path)
-    except FileNotFoundError:
-        return
-    except _FOREIGN:
+    content = _content(storage, path)
+    if content is None:
         remove_foreign(storage, path, verify)
-        return
-    # Verified after the read: if the lock is held, the content is not a later holder's.
-    verify()
-    storage.delete_if_unchanged(path, content)
+    else:
+        # Verified after the read: if the lock is held, the content is not a later holder's.
+        verify()
+        storage.delete_if_unchanged(path, content)
 
 
 def remove_foreign(storage: Storage, path: str, verify: Callable[[], None]) -> None:
@@ -44,7 +42,9 @@ def remove_foreign(storage: Storage, path: str, verify: Callable[[], None]) -> N
 
 
 def remove_folder(storage: Storage, path: str, verify: Callable[[], None], *, foreign: bool = False) -> None:
-    """Delete a folder file by file, and the folders that are empty then; a file in place of a folder is deleted, too.
+    """Delete the files below a folder, as `remove_file` does, and the folders that are empty then.
+
+    A file in place of the folder is deleted, too.
 
     Args:
         verify: as in `remove_file`.
@@ -58,13 +58,47 @@ def remove_folder(storage: Storage, path: str, verify: Callable[[], None], *, fo
     except NotADirectoryError:
         (remove_foreign if foreign else remove_file)(storage, path, verify)
         return
+    own = [] if foreign else [entry for entry in entries if not (entry.is_dir or entry.special)]
+    for batch in _batches(own):
+        _remove_batch(storage, path, batch, verify)
     for entry in entries:
-        if entry.special or (foreign and not entry.is_dir):
-            remove_foreign(storage, entry.path, verify)
-        elif entry.is_dir:
+        if entry.is_dir and not entry.special:
             remove_folder(storage, entry.path, verify, foreign=foreign)
-        else:
-            remove_file(storage, entry.path, verify)
+        elif foreign or entry.special:
+            remove_foreign(storage, entry.path, verify)
     storage.sweep(path)
     verify()
     storage.delete_empty_folder(path)
+
+
+def _batches(entries: Iterable[FileEntry]) -> Iterator[list[FileEntry]]:
+    """Group files whose contents are read at a time, so that few calls delete a timeline of thousands of files."""
+    batch: list[FileEntry] = []
+    size = 0
+    for entry in entries:
+        if batch and (len(batch) == _BATCH_FILES or size + entry.size > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(entry)
+        size += entry.size
+    if batch:
+        yield batch
+
+
+def _remove_batch(storage: Storage, folder: str, batch: Iterable[FileEntry], verify: Callable[[], None]) -> None:
+    contents = {entry.path: _content(storage, entry.path) for entry in batch}
+    for path in [path for path, content in contents.items() if content is None]:
+        remove_foreign(storage, path, verify)
+    verify()
+    expected = {path.rpartition("/")[2]: content for path, content in contents.items() if content is not None}
+    storage.delete_all_if_unchanged(folder, expected)
+
+
+def _content(storage: Storage, path: str) -> bytes | None:
+    """Read a file; return None for a file that this package does not write."""
+    try:
+        return storage.read(path)
+    except FileNotFoundError:
+        return b""
+    except _FOREIGN:
+        return None

@@ -6,7 +6,7 @@ change a file only if it is absent, or only if it holds expected bytes: concurre
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol, TypeAlias
@@ -113,6 +113,10 @@ class Storage(Protocol):
 
     def delete_if_unchanged(self, path: str, expected: bytes) -> bool:
         """Delete a file if its content is `expected`; return False if it differs or is missing."""
+        ...
+
+    def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes]) -> None:
+        """Delete the files directly in `folder` that have the content given by name, as `delete_if_unchanged` does."""
         ...
 
     def touch(self, path: str) -> None:

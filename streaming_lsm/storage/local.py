@@ -14,7 +14,7 @@ import stat
 import time
 import uuid
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedWriter, FileIO
 from pathlib import Path
@@ -122,6 +122,23 @@ class LocalStorage:
             return False
         with _exclusive(folder):
             return _holds(full, expected) and self.delete(path)
+
+    def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes]) -> None:
+        full = self._inside(folder)
+        for name in expected:
+            if not name or "/" in _checked_parts(name):
+                raise ValueError(f"{name!r} is not a name inside a folder")
+        if not os.path.isdir(full):
+            return
+        with _exclusive(full):
+            for name, data in expected.items():
+                path = os.path.join(full, name)
+                if _holds(path, data):
+                    with suppress(FileNotFoundError):
+                        os.unlink(path)
+                    _drop_checksum(path)
+        # Once for all of them: a call per file would take minutes for the timeline of a large metadata table.
+        _sync(full)
 
     def touch(self, path: str) -> None:
         os.utime(self._inside(path))

@@ -33,8 +33,11 @@ def test_paths_are_relative_to_the_folder_in_every_method(tmp_path: Path) -> Non
         assert source.read() == b"333"
     assert inner.uri == f"{outer.uri}/a%20b/c"
     assert (inner.delete("two"), inner.delete("two"), inner.sweep("")) == (True, False, 0)
+    inner.delete_all_if_unchanged("x", {"one": b"2"})
     inner.delete_empty_folder("x")
     assert inner.names("x") == ["one"]
+    inner.delete_all_if_unchanged("x", {"one": b"1"})
+    assert inner.names("x") == []
     inner.delete_folder("x")
     inner.delete_empty_folder("empty")
     inner.make_folder("empty")
