@@ -163,6 +163,21 @@ def test_a_stale_drop_deletes_nothing_of_a_new_metadata_table(tmp_path: Path, ve
         assert_whole(root, {**model, OTHER[0]: OTHER})
 
 
+def test_a_stale_clean_deletes_no_file_of_a_new_metadata_table(tmp_path: Path) -> None:
+    options: dict[str, object] = {**ENABLED, "hoodie.metadata.compact.max.delta.commits": 2}
+    _, model = grown(tmp_path / "table", 2, **options)
+    assert Driver(tmp_path / "table", upsert_other, **options).error is None
+    copy = copies(tmp_path / "table")
+    for number in numbers(calls_of(copy(), only_enter, **options), "delete", "hfile"):
+        root = copy()
+        stale = Driver(root, only_enter, number, **options)
+        for wanted in (False, True):
+            assert Driver(root, only_enter, **{"hoodie.metadata.enable": wanted}).error is None
+        stale.go_on()
+        assert isinstance(stale.error, Fenced), stale.calls[number]
+        assert_whole(root, {**model, OTHER[0]: OTHER})
+
+
 @VERSIONS
 def test_no_two_metadata_tables_have_equal_files(tmp_path: Path, version: dict[str, object]) -> None:
     grown(tmp_path / "table", 1, **version)
