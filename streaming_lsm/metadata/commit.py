@@ -13,11 +13,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from streaming_lsm.errors import Fenced, UnsupportedTable
+from streaming_lsm.errors import CommitConflict, Fenced, UnsupportedTable
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, log_file_stat
 from streaming_lsm.format.metadata.files_partition import (
     ALL_PARTITIONS_KEY,
+    LOCK_KEY,
     PARTITION,
     Records,
     encode_log,
@@ -28,6 +29,7 @@ from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo,
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import marker_folder
+from streaming_lsm.metadata.removal import remove_file
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
@@ -112,16 +114,23 @@ def commit_records(
         native: whether log files are native, as in version 10.
 
     Raises:
+        CommitConflict: a former holder of the lock created a file of the action at this moment.
         Fenced: another writer took the lock; a completed file that was created is deleted.
         UnsupportedTable: a name is not valid text; nothing was changed.
     """
     name = log_name(requested, native=native)
-    log = encode_log(records, name, times.now_ms())
+    log = encode_log(records, name, times.now_ms(), lock.owner.token)
     # Deletes the delta commit of an earlier run of a compaction or clean.
     erase(metadata, requested, lock)
     stat = log_file_stat(PARTITION, name, total_bytes=len(log), num_updates=len(records))
-    begin(metadata, Instant(requested, DELTA_COMMIT, State.REQUESTED))
-    metadata.put_if_absent(stat.path, log)
+    try:
+        begin(metadata, Instant(requested, DELTA_COMMIT, State.REQUESTED))
+        metadata.put_if_absent(stat.path, log)
+    except FileExistsError as error:
+        lock.verify()
+        raise CommitConflict(
+            f"a file of {requested} in {metadata.uri} was created by a writer that lost the lock before: retry"
+        ) from error
     complete(
         metadata=metadata,
         running=Instant(requested, DELTA_COMMIT, State.INFLIGHT),
@@ -148,7 +157,8 @@ def complete(
 ) -> None:
     """Complete a write of the metadata table; raises as `commit_records`."""
     is_compaction = running.completes_as == "commit"
-    content = CommitMetadata(stats, operation, {"schema": _schema()}, compacted=is_compaction)
+    extra = {"schema": _schema(), LOCK_KEY: lock.owner.token}
+    content = CommitMetadata(stats, operation, extra, compacted=is_compaction)
     put_completed(metadata, running, content.encode(), times, lock)
 
 
@@ -161,32 +171,33 @@ def put_completed(metadata: Storage, running: Instant, data: bytes, times: Insta
         # A later holder of the lock erases this file; one that took the lock before may have listed already.
         lock.verify()
     except Fenced:
-        metadata.delete(completed.path)
+        metadata.delete_if_unchanged(completed.path, data)
         raise
 
 
 def erase(metadata: Storage, requested: str, lock: TableLock) -> None:
     """Delete all files of an action of the metadata table; an interrupted call is finished by the next one.
 
-    Its completed file is deleted first, and its pending instant files last.
+    Its completed file is deleted first, and its pending instant files last. These are empty, so that a writer that lost
+    the lock may delete those of a later run of the action: its log is found by the next call, without instant files.
 
     Raises:
-        Fenced: another writer took the lock, and may run an action of the same instant; nothing was deleted.
+        Fenced: another writer took the lock, and may run an action of the same instant; none of its files was deleted,
+            except pending instant files.
     """
     found = [
         instant
         for name in metadata.names(TIMELINE_FOLDER)
         if name.startswith(requested) and (instant := Instant.parse(name)) and instant.requested == requested
     ]
-    if not found:
-        return
     files = [f"{PARTITION}/{name}" for name in metadata.names(PARTITION) if _is_of(name, requested)]
-    lock.verify()
     for path in (*(instant.path for instant in found if instant.is_completed), *files):
-        metadata.delete(path)
-    metadata.delete_folder(marker_folder(requested))
+        remove_file(metadata, path, lock.verify)
+    if found:
+        lock.verify()
+        metadata.delete_folder(marker_folder(requested))
     for path in dict.fromkeys(path for instant in found for path in instant.pending_paths()):
-        metadata.delete(path)
+        remove_file(metadata, path, lock.verify)
 
 
 def _is_of(name: str, requested: str) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from streaming_lsm.format.actions.commit import base_file_stat
 from streaming_lsm.format.metadata.files_partition import (
     FIRST_INSTANT,
+    LOCK_KEY,
     PARTITION,
     base_name,
     encode_base,
@@ -39,6 +40,8 @@ _LOG = logging.getLogger(__name__)
 def create_metadata_table(storage: Storage, data: Timeline, times: InstantSource, lock: TableLock) -> None:
     """Create a metadata table with the partition ``files``, and last register it in the table's properties.
 
+    Every file with content has the token of the lock, so that files of two metadata tables never have equal content.
+
     Args:
         storage: the table, whose lock is held; files of earlier metadata tables were deleted.
         data: timeline of the table; files of pending actions are left out.
@@ -52,14 +55,15 @@ def create_metadata_table(storage: Storage, data: Timeline, times: InstantSource
     properties = load_properties(storage)
     native = is_native(properties)
     records, name = FileChanges(folder_listing(storage, data)).records(), base_name(FIRST_INSTANT)
-    base = encode_base(records, name, times.now_ms())
-    create_table_files(metadata, _properties(properties), times.now_ms)
+    token = lock.owner.token
+    base = encode_base(records, name, times.now_ms(), token)
+    create_table_files(metadata, _properties(properties), times.now_ms, title=f"{LOCK_KEY}={token}")
     marker = f"{PARTITION}/{PARTITION_METADATA_NAME}"
-    metadata.put_if_absent(marker, print_partition_metadata(FIRST_INSTANT, PARTITION))
+    metadata.put_if_absent(marker, print_partition_metadata(FIRST_INSTANT, PARTITION, f"{LOCK_KEY}={token}"))
     instant = Instant(FIRST_INSTANT, DELTA_COMMIT, State.REQUESTED)
     begin(metadata, instant)
     log = log_name(FIRST_INSTANT, native=native)
-    metadata.put_if_absent(f"{PARTITION}/{log}", encode_log({}, log, times.now_ms()))
+    metadata.put_if_absent(f"{PARTITION}/{log}", encode_log({}, log, times.now_ms(), token))
     count = len(records)
     stat = base_file_stat(PARTITION, name, total_bytes=len(base), num_writes=count, num_inserts=count)
     metadata.put_if_absent(stat.path, base)

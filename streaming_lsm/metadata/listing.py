@@ -32,6 +32,7 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.partition_folders import partition_listings
+from streaming_lsm.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH
 from streaming_lsm.timeline.timeline import Timeline
 
 METADATA_TABLE = ".hoodie/metadata"
@@ -159,7 +160,7 @@ def metadata_listing(storage: Storage, data: Timeline) -> PartitionFiles:
         data: its current timeline.
 
     Raises:
-        CorruptFileError, UnsupportedTable: the metadata table cannot be read.
+        CorruptFileError, UnsupportedTable: the metadata table is missing, or cannot be read.
     """
     metadata = Subfolder(storage, METADATA_TABLE)
     for _ in range(_ATTEMPTS - 1):
@@ -176,6 +177,9 @@ def _listing(metadata: Storage, data: Timeline) -> PartitionFiles:
     except FileNotFoundError as error:
         file = error.filename or PARTITION
         raise CorruptFileError(f"{file} in {metadata.uri} was deleted while it was read") from None
+    # Checked after the read: a metadata table that is deleted loses this file before its timeline and its records.
+    if not any(metadata.exists(path) for path in (PROPERTIES_PATH, BACKUP_PATH)):
+        raise CorruptFileError(f"{metadata.uri} has no {PROPERTIES_PATH}: drop the metadata table")
     return to_partition_files(found)
 
 

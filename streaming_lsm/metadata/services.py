@@ -13,11 +13,13 @@ from urllib.parse import unquote
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.actions.commit import base_file_stat
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation, CompactionPlan
-from streaming_lsm.format.metadata.files_partition import FILE_GROUP, PARTITION, base_name, encode_base
+from streaming_lsm.format.metadata.files_partition import FILE_GROUP, PARTITION, LogName, base_name, encode_base
+from streaming_lsm.format.table.file_names import BaseFileName
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import delete_files
 from streaming_lsm.metadata.commit import DELTA_COMMIT, begin, complete, put_completed
-from streaming_lsm.metadata.listing import MetadataFileSlice, slice_time, visible_files
+from streaming_lsm.metadata.listing import MetadataFileSlice, is_first, slice_time, visible_files
+from streaming_lsm.metadata.removal import remove_file
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION
 from streaming_lsm.timeline.clock import InstantSource
@@ -62,7 +64,7 @@ def compact(
     running = Instant(times.next(), COMPACTION, State.REQUESTED)
     begin(metadata, running, _plan(slice_, sizes).encode())
     name = base_name(running.requested)
-    data = encode_base(records, name, times.now_ms())
+    data = encode_base(records, name, times.now_ms(), lock.owner.token)
     stat = base_file_stat(PARTITION, name, total_bytes=len(data), num_writes=len(records), previous=slice_.base)
     metadata.put_if_absent(stat.path, data)
     complete(metadata=metadata, running=running, stats=(stat,), operation="COMPACT", times=times, lock=lock)
@@ -101,14 +103,19 @@ def _clean(metadata: Storage, timeline: Timeline, times: InstantSource, lock: Ta
     if len(instants) <= _KEPT_SLICES:
         return
     first_kept = instants[-_KEPT_SLICES]
-    old = [*(log for log in logs if slice_time(timeline, log) < first_kept)]
-    names = tuple(map(str, [*old, *(base for base in bases if base.instant < first_kept)]))
+    old: list[LogName | BaseFileName] = [log for log in logs if slice_time(timeline, log) < first_kept]
+    old += [base for base in bases if base.instant < first_kept]
+    names = tuple(map(str, old))
     running = Instant(times.next(), CLEAN, State.REQUESTED)
     last = timeline.completed_writes[-1].requested
     root = unquote(metadata.uri)
     plan = CleanPlan(None, last, _POLICY, {PARTITION: tuple(f"{root}/{PARTITION}/{name}" for name in names)})
     begin(metadata, running, plan.encode())
-    delete_files(metadata, lock, [f"{PARTITION}/{name}" for name in names])
+    delete_files(metadata, lock, [f"{PARTITION}/{name}" for name in old if not is_first(name.instant)])
+    for name in old:
+        # A later holder of the lock may have dropped the metadata table, and created one with a file of this name.
+        if is_first(name.instant):
+            remove_file(metadata, f"{PARTITION}/{name}", lock.verify)
     done = CleanMetadata(
         start=running.requested,
         duration_ms=0,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from streaming_lsm.config import METADATA_COMPACT_COMMITS, METADATA_ENABLE, Options
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
@@ -25,6 +26,7 @@ from streaming_lsm.metadata.creation import (
     is_native,
 )
 from streaming_lsm.metadata.listing import METADATA_TABLE, counted_instants, metadata_listing
+from streaming_lsm.metadata.removal import remove_folder
 from streaming_lsm.metadata.services import compact, compaction_is_due
 from streaming_lsm.metadata.state import check_state
 from streaming_lsm.storage.base import Storage
@@ -60,9 +62,8 @@ def drop_metadata_table(storage: Storage, why: str, verify: Callable[[], None] =
     if not _partitions(load_properties(storage)):
         return
     update_properties(storage, dict.fromkeys([PARTITIONS_KEY, INFLIGHT_KEY, DEFINITIONS_KEY]), verify)
-    for path in (METADATA_TABLE, INDEX_DEFINITIONS):
-        verify()
-        _remove(storage, path)
+    _remove_table(storage, verify)
+    remove_folder(storage, INDEX_DEFINITIONS, verify)
     _LOG.warning("dropped the metadata table of %s: %s", storage.uri, why)
 
 
@@ -188,22 +189,20 @@ class MetadataTable:
             update_properties(self._storage, changes, self._lock.verify)
             names = ", ".join(sorted(others))
             _LOG.warning("dropped %s from the metadata table of %s: not kept up to date", names, self._storage.uri)
-        found = {
-            f"{METADATA_TABLE}/{name}" for name in self._metadata.names("") if name not in (PARTITION, FLAT_FOLDER)
-        }
-        if others or (DEFINITIONS_KEY not in properties and self._storage.exists(INDEX_DEFINITIONS)):
-            found.add(INDEX_DEFINITIONS)
-        self._remove_all(found)
+        _remove_partitions(self._storage, self._lock.verify)
+        if others or DEFINITIONS_KEY not in properties:
+            self._remove_definitions()
 
     def _clear(self, properties: Mapping[str, str]) -> None:
         """Delete leftovers of a dropped metadata table; index definitions that the properties name are kept."""
-        folders = {METADATA_TABLE} if DEFINITIONS_KEY in properties else {METADATA_TABLE, INDEX_DEFINITIONS}
-        self._remove_all({folder for folder in folders if self._storage.exists(folder)})
+        if DEFINITIONS_KEY not in properties:
+            self._remove_definitions()
+        if self._storage.exists(METADATA_TABLE):
+            _remove_table(self._storage, self._lock.verify)
 
-    def _remove_all(self, paths: set[str]) -> None:
-        for path in sorted(paths):
-            self._lock.verify()
-            _remove(self._storage, path)
+    def _remove_definitions(self) -> None:
+        if self._storage.exists(INDEX_DEFINITIONS):
+            remove_folder(self._storage, INDEX_DEFINITIONS, self._lock.verify)
 
     def _create(self, data: Timeline, times: InstantSource) -> None:
         try:
@@ -225,8 +224,14 @@ def _partitions(properties: Mapping[str, str]) -> list[str]:
     return [name for key in (PARTITIONS_KEY, INFLIGHT_KEY) for name in listed(properties.get(key, ""))]
 
 
-def _remove(storage: Storage, path: str) -> None:
-    try:
-        storage.delete_folder(path)
-    except NotADirectoryError:
-        storage.delete(path)
+def _remove_table(storage: Storage, verify: Callable[[], None]) -> None:
+    with suppress(NotADirectoryError):
+        _remove_partitions(storage, verify)
+    remove_folder(storage, METADATA_TABLE, verify)
+
+
+def _remove_partitions(storage: Storage, verify: Callable[[], None]) -> None:
+    """Delete all partitions but ``files``: the folders of a metadata table in which this package never writes."""
+    for name in storage.names(METADATA_TABLE):
+        if name not in (PARTITION, FLAT_FOLDER):
+            remove_folder(storage, f"{METADATA_TABLE}/{name}", verify, foreign=True)

@@ -6,7 +6,7 @@ change a file only if it is absent, or only if it holds expected bytes: concurre
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol, TypeAlias
@@ -115,6 +115,10 @@ class Storage(Protocol):
         """Delete a file if its content is `expected`; return False if it differs or is missing."""
         ...
 
+    def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes]) -> None:
+        """Delete the files directly in `folder` that have the content given by name, as `delete_if_unchanged` does."""
+        ...
+
     def touch(self, path: str) -> None:
         """Set a file's modification time to now.
 
@@ -132,7 +136,7 @@ class Storage(Protocol):
         ...
 
     def delete_empty_folder(self, path: str) -> None:
-        """Delete a folder if nothing is in it; do nothing if it is missing or has content."""
+        """Delete a folder if it is empty, in one atomic step; do nothing if it has content or is missing."""
         ...
 
     def make_folder(self, path: str) -> None:

@@ -14,7 +14,7 @@ import stat
 import time
 import uuid
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedWriter, FileIO
 from pathlib import Path
@@ -128,6 +128,23 @@ class LocalStorage:
         with _exclusive(folder):
             return _holds(full, expected) and self.delete(path)
 
+    def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes]) -> None:
+        full = self._inside(folder)
+        for name in expected:
+            if not name or "/" in _checked_parts(name):
+                raise ValueError(f"{name!r} is not a name inside a folder")
+        if not os.path.isdir(full):
+            return
+        with _exclusive(full):
+            for name, data in expected.items():
+                path = os.path.join(full, name)
+                if _holds(path, data):
+                    with suppress(FileNotFoundError):
+                        os.unlink(path)
+                    _drop_checksum(path)
+        # Once for all of them: a call per file would take minutes for the timeline of a large metadata table.
+        _sync(full)
+
     def touch(self, path: str) -> None:
         os.utime(self._inside(path))
 
@@ -160,10 +177,16 @@ class LocalStorage:
         shutil.rmtree(full)
 
     def delete_empty_folder(self, path: str) -> None:
-        full = self._inside_parent(path)
-        with suppress(OSError):  # of a folder with content, or none
+        full = self._inside(path)
+        if full == self._root:
+            raise ValueError("the root of a storage cannot be deleted")
+        try:
             os.rmdir(full)
             _sync(os.path.dirname(full))
+        except OSError as error:
+            # The parent can be deleted by another process between the two calls.
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                raise
 
     def make_folder(self, path: str) -> None:
         _make_folder(self._inside(path))

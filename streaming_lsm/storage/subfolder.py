@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import BinaryIO
@@ -51,6 +51,9 @@ class Subfolder:
     def delete_if_unchanged(self, path: str, expected: bytes) -> bool:
         return self.storage.delete_if_unchanged(self._path(path), expected)
 
+    def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes]) -> None:
+        self.storage.delete_all_if_unchanged(self._path(folder), expected)
+
     def touch(self, path: str) -> None:
         self.storage.touch(self._path(path))
 
@@ -63,6 +66,8 @@ class Subfolder:
         self.storage.delete_folder(self._path(path))
 
     def delete_empty_folder(self, path: str) -> None:
+        if not path:
+            raise ValueError("the root of a storage cannot be deleted")
         self.storage.delete_empty_folder(self._path(path))
 
     def make_folder(self, path: str) -> None:

@@ -64,6 +64,7 @@ def create_table_files(
     properties: Mapping[str, str],
     clock: Clock = system_clock,
     verify: Callable[[], None] = lambda: None,
+    title: str = "Properties saved on",
 ) -> None:
     """Create the folders of a table, and last the keys of its hoodie.properties, which make the folder a table.
 
@@ -72,12 +73,13 @@ def create_table_files(
     Args:
         verify: called while the folder is claimed, raises if the table must not be created. Of two creations in nested
             folders, the later claim is made before its `verify`, which sees the other claim or table.
+        title: comment at the top of hoodie.properties, before the time.
 
     Raises:
         CommitConflict: there is a table already, or another process creates it at the same time.
         ConfigError: a file is where the table's folder, or one above it, would be.
     """
-    data = _print(properties, "Properties saved on", clock)
+    data = _print(properties, title, clock)
     try:
         with _claimed(storage) as claim:
             verify()

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
+from functools import partial
 from typing import BinaryIO, TypeVar
 
 import pyarrow as pa
@@ -87,6 +88,10 @@ class FaultyStorage:
 
     def delete_if_unchanged(self, path: str, expected: bytes) -> bool:
         return self._call("delete_if_unchanged", path, lambda: self._inner.delete_if_unchanged(path, expected))
+
+    def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes]) -> None:
+        effect = partial(self._inner.delete_all_if_unchanged, folder, expected)
+        self._call("delete_all_if_unchanged", folder, effect)
 
     def touch(self, path: str) -> None:
         self._call("touch", path, lambda: self._inner.touch(path))

@@ -37,6 +37,9 @@ ALL_PARTITIONS_KEY = "__all_partitions__"
 UNPARTITIONED_KEY = "."
 """Partition of an unpartitioned table, as a key and in the list of partitions."""
 
+LOCK_KEY = "lsm.lock"
+"""Entry of the file info: token of the lock under which a file was written, so that no two files have equal content."""
+
 Records = Mapping[str, FilesRecord]
 """Records by key."""
 
@@ -113,8 +116,8 @@ def log_name(instant: str, *, native: bool) -> LogName:
     return InlineLogName(FILE_GROUP, instant, 1, _TOKEN)
 
 
-def encode_base(records: Records, name: BaseFileName, created_ms: int) -> bytes:
-    """Encode a base file, with a bloom filter over its keys.
+def encode_base(records: Records, name: BaseFileName, created_ms: int, token: str = "") -> bytes:
+    """Encode a base file, with a bloom filter over its keys; `token` is its `LOCK_KEY`.
 
     Raises:
         UnsupportedTable: a name is not valid UTF-8.
@@ -122,13 +125,15 @@ def encode_base(records: Records, name: BaseFileName, created_ms: int) -> bytes:
     entries = _entries(records, str(name))
     keys = [key for key, _ in entries]
     bloom = BloomFilter.build(keys, _BLOOM_ENTRIES, _BLOOM_FPP, _BLOOM_MOST_ENTRIES)
-    return write_hfile(entries, schema_json=metadata_schema(), created_ms=created_ms, bloom=bloom)
+    return write_hfile(
+        entries, schema_json=metadata_schema(), created_ms=created_ms, extra_info=_lock_info(token), bloom=bloom
+    )
 
 
-def encode_log(records: Records, name: LogName, created_ms: int) -> bytes:
-    """Encode a log of changes: added names, and tombstones of deleted names.
+def encode_log(records: Records, name: LogName, created_ms: int, token: str = "") -> bytes:
+    """Encode a log of changes: added names, and tombstones of deleted names; `token` is its `LOCK_KEY`.
 
-    A log without records marks a new file group; as in Hudi, an inline one has an empty delete block.
+    A log without records marks a new file group; as in Hudi, an inline one has an empty delete block, and no token.
 
     Raises:
         UnsupportedTable: a name is not valid UTF-8.
@@ -137,12 +142,17 @@ def encode_log(records: Records, name: LogName, created_ms: int) -> bytes:
     entries = _entries(records, None)
     if isinstance(name, LogFileName):
         footer = LogHeader(name.instant, schema).to_footer()
-        info = {key.decode(): value for key, value in footer.items()}
+        info = {key.decode(): value for key, value in footer.items()} | _lock_info(token)
         return write_hfile(entries, schema_json=schema, created_ms=created_ms, extra_info=info)
     if not entries:
         return encode_block(BlockType.DELETE, {Header.INSTANT_TIME: name.instant}, _NO_DELETES)
     header = {Header.INSTANT_TIME: name.instant, Header.SCHEMA: schema}
-    return encode_block(BlockType.HFILE_DATA, header, write_hfile(entries, schema_json=schema, created_ms=created_ms))
+    content = write_hfile(entries, schema_json=schema, created_ms=created_ms, extra_info=_lock_info(token))
+    return encode_block(BlockType.HFILE_DATA, header, content)
+
+
+def _lock_info(token: str) -> dict[str, bytes]:
+    return {LOCK_KEY: token.encode()} if token else {}
 
 
 def decode_base(data: bytes, source: str) -> Records:

@@ -26,11 +26,11 @@ class PartitionMetadata:
     depth: int
 
 
-def print_partition_metadata(instant: str, partition_path: str) -> bytes:
-    """Print the file, which is written before the first data file of a partition."""
+def print_partition_metadata(instant: str, partition_path: str, *comments: str) -> bytes:
+    """Print the file, which is written before the first data file of a partition; `comments` are lines at its top."""
     depth = len(partition_path.split("/")) if partition_path else 0
     values = {"commitTime": instant, "partitionDepth": str(depth)}
-    return print_properties(values, ["partition metadata"])
+    return print_properties(values, ["partition metadata", *comments])
 
 
 def parse_partition_metadata(data: bytes, source: str) -> PartitionMetadata:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,11 +15,14 @@ from streaming_lsm.format.metadata.files_partition import decode_base, decode_lo
 from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
 from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
-from streaming_lsm.metadata.listing import folder_listing, listing_differences, metadata_listing
+from streaming_lsm.metadata.files import metadata_files
+from streaming_lsm.metadata.listing import METADATA_TABLE, folder_listing, listing_differences, metadata_listing
 from streaming_lsm.storage.base import METADATA_BYTES, Names, Storage
 from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
 from streaming_lsm.timeline.timeline import Timeline
 from tests.support.faulty_storage import FaultyStorage
+from tests.support.metadata_tables import assert_settled
 from tests.support.writers import new_process, transaction
 from tests.unit.metadata.test_table import METADATA, make, write, written
 
@@ -112,3 +116,17 @@ def test_no_tombstone_outlives_a_compaction(tmp_path: Path) -> None:
     write(storage, 1, {"hoodie.metadata.enable": True, "hoodie.metadata.compact.max.delta.commits": 1})
     *_, base = sorted(path for path in (tmp_path / METADATA / "files").iterdir() if ".log." not in path.name)
     assert len(decode_base(base.read_bytes(), base.name)["nl"].files) == 1
+
+
+@pytest.mark.parametrize("lost", [METADATA_TABLE, f"{METADATA_TABLE}/{PROPERTIES_PATH}"])
+def test_one_that_the_properties_name_and_that_is_missing_is_no_empty_table(tmp_path: Path, lost: str) -> None:
+    storage = written(tmp_path)
+    before = folder_listing(storage, Timeline.load(storage))
+    assert before
+    path = tmp_path / lost
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(CorruptFileError, match=r"hoodie\.properties: drop the metadata table"):
+        metadata_listing(storage, Timeline.load(storage))
+    assert metadata_files(storage, 2) is None
+    write(storage, 3)
+    assert_settled(tmp_path)

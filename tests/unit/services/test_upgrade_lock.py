@@ -33,7 +33,9 @@ def test_it_changes_nothing_once_the_other_one_has_the_table(tmp_path: Path) -> 
     template = tmp_path / "template"
     LsmTable.create(template, SCHEMA, OPTIONS).upsert(pa.table([["a", "b"], [1, 2]], schema=SCHEMA))
     calls = _calls(shutil.copytree(template, tmp_path / "counted"))
-    changed = calls.index(("replace_if_unchanged", PROPERTIES_PATH), calls.index(("delete_folder", METADATA_TABLE)))
+    changed = calls.index(
+        ("replace_if_unchanged", PROPERTIES_PATH), calls.index(("delete_empty_folder", METADATA_TABLE))
+    )
     for number in range(calls.index(("put_if_absent", LOCK_FILE)) + 1, len(calls)):
         path = shutil.copytree(template, tmp_path / str(number))
         table, after = LsmTable(path), []

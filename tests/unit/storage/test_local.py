@@ -188,10 +188,34 @@ def test_delete_folder_takes_all_below_it_and_bears_its_absence(storage: LocalSt
     assert [entry.path for entry in storage.walk("")] == ["c"]
 
 
+def test_delete_all_if_unchanged_spares_other_content(storage: LocalStorage, tmp_path: Path) -> None:
+    for name in ("same", "other", "apart"):
+        storage.put_if_absent(f"a/{name}", name.encode())
+    (tmp_path / "table/a/.same.crc").write_bytes(b"sum")
+    storage.delete_all_if_unchanged("a", {"same": b"same", "other": b"before", "missing": b""})
+    assert storage.names("a") == ["apart", "other"]
+    storage.delete_all_if_unchanged("", {"missing": b""})
+    storage.delete_all_if_unchanged("missing", {"same": b"same"})
+    for name in ("", "..", "b/same"):
+        with pytest.raises(ValueError, match=r"is not a (path|name)"):
+            storage.delete_all_if_unchanged("a", {name: b""})
+
+
+def test_delete_empty_folder_spares_what_has_content(storage: LocalStorage) -> None:
+    storage.put_if_absent("a/b/f", b"")
+    storage.make_folder("a/c")
+    for path in ("a/c", "a/c", "a/b", "a", "missing/folder"):
+        storage.delete_empty_folder(path)
+    assert (storage.names("a"), storage.names("a/b")) == (["b"], ["f"])
+    with pytest.raises(NotADirectoryError):
+        storage.delete_empty_folder("a/b/f")
+
+
 def test_the_root_itself_cannot_be_deleted(storage: LocalStorage) -> None:
     storage.make_folder("a")
-    with pytest.raises(ValueError, match="root"):
-        storage.delete_folder("")
+    for delete in (storage.delete_folder, storage.delete_empty_folder):
+        with pytest.raises(ValueError, match="root"):
+            delete("")
     assert storage.exists("a")
 
 

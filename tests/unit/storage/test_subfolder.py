@@ -33,9 +33,14 @@ def test_paths_are_relative_to_the_folder_in_every_method(tmp_path: Path) -> Non
         assert source.read() == b"333"
     assert inner.uri == f"{outer.uri}/a%20b/c"
     assert (inner.delete("two"), inner.delete("two"), inner.sweep("")) == (True, False, 0)
+    inner.delete_all_if_unchanged("x", {"one": b"2"})
+    inner.delete_empty_folder("x")
+    assert inner.names("x") == ["one"]
+    inner.delete_all_if_unchanged("x", {"one": b"1"})
+    assert inner.names("x") == []
     inner.delete_folder("x")
-    inner.make_folder("y")
-    inner.delete_empty_folder("y")
+    inner.delete_empty_folder("empty")
+    inner.make_folder("empty")
     assert outer.names("a b/c") == ["empty", "three"]
 
 
@@ -44,3 +49,5 @@ def test_its_root_cannot_be_deleted_and_nothing_above_it_reached(tmp_path: Path)
     for path in ("", "../b"):
         with pytest.raises(ValueError, match=r"root|path"):
             inner.delete_folder(path)
+        with pytest.raises(ValueError, match=r"root|path"):
+            inner.delete_empty_folder(path)
