@@ -89,6 +89,11 @@ class LocalStorage:
             return found
         return []
 
+    def folders(self, folder: str) -> Names:
+        with suppress(FileNotFoundError), os.scandir(self._inside(folder)) as found:
+            return sorted(item.name for item in found if item.is_dir(follow_symlinks=False))
+        return []
+
     def walk(self, folder: str) -> Iterator[FileEntry]:
         real = self._inside(folder)
         for entry in self.list(folder):

@@ -1,4 +1,4 @@
-"""Check the folder of a new table: no table above or below it, and no data files of an earlier one."""
+"""Check the folder of a new table: no table above or below it, and no timeline or data files of an earlier one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Iterator
 
 from streaming_lsm.config import CREATE_OVER_FILES
-from streaming_lsm.errors import ConfigError
+from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME
 from streaming_lsm.storage.base import Names, Storage
 from streaming_lsm.storage.local import open_storage
-from streaming_lsm.timeline.instant import FLAT_FOLDER
+from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.properties_file import BACKUP_PATH, PROPERTIES_PATH
 
 _LOG = logging.getLogger(__name__)
@@ -22,18 +22,21 @@ _MAX_FOLDERS, _MAX_NAMES = 1_000, 100_000
 def check_place(storage: Storage, *, over_files: bool) -> None:
     """Refuse the folder of a new table if it contains, or lies in, another table, or has data files of an earlier one.
 
-    All folders above are checked, and breadth-first at most 1,000 folders with 100,000 names below.
+    All folders above and below are searched: a data file that is missed here would become visible with the first write.
 
     Args:
-        over_files: accept existing data files, whose rows become rows of the new table.
+        over_files: accept existing data files, whose rows become rows of the new table. Only 1,000 folders with 100,000
+            names below are searched for other tables, breadth-first.
 
     Raises:
-        ConfigError: there is a table above or below; or there are data files, and `over_files` is false.
+        ConfigError: there is a table above or below, or a timeline without a hoodie.properties; or there are data
+            files, and `over_files` is false.
     """
+    _refuse_old_timeline(storage)
     above = next((uri for uri in _parents(storage.uri) if _is_table(open_storage(uri))), None)
     if above is not None:
         raise ConfigError(f"{storage.uri} lies in the table at {above}: a table cannot hold another; give another path")
-    for folder, names in _folders(storage):
+    for folder, names in _folders(storage, limited=over_files):
         if folder and FLAT_FOLDER in names:
             raise ConfigError(
                 f"there is a table at {storage.uri}/{folder}, below {storage.uri}: a table cannot hold another; give "
@@ -46,6 +49,31 @@ def check_place(storage: Storage, *, over_files: bool) -> None:
                 f"{storage.uri} is no table and has data files of one ({path}): remove them; restore its "
                 f"{FLAT_FOLDER}; or set {CREATE_OVER_FILES.key}=true, to have their rows in the new table"
             )
+
+
+def _refuse_old_timeline(storage: Storage) -> None:
+    """Refuse the folder of a table that lost its hoodie.properties: its commits would be the new table's."""
+    found = (
+        f"{folder}/{name}"
+        for folder, layout in ((TIMELINE_FOLDER, 2), (FLAT_FOLDER, FLAT))
+        for name in storage.names(folder)
+        if _is_instant(name, layout)
+    )
+    instant = next(found, None)
+    # The timeline is listed first: a table that another process creates in between has the file by then.
+    if instant is not None and not _is_table(storage):
+        raise ConfigError(
+            f"{storage.uri} has the timeline of a table ({instant}) without its {PROPERTIES_PATH}: restore that file; "
+            f"or, to create a new table, move {FLAT_FOLDER} and the data files away"
+        )
+
+
+def _is_instant(name: str, layout: int) -> bool:
+    """Return whether a file name is that of an instant, known to this release or not."""
+    try:
+        return Instant.parse(name, layout) is not None
+    except UnsupportedTable:
+        return True
 
 
 def _parents(uri: str) -> Iterator[str]:
@@ -63,8 +91,8 @@ def _is_data(name: str) -> bool:
     return name == PARTITION_METADATA_NAME or parse_file_name(name, rfc103_names=True) is not None
 
 
-def _folders(storage: Storage) -> Iterator[tuple[str, Names]]:
-    """Yield folders and the names in them, breadth-first, up to the limits of `check_place`."""
+def _folders(storage: Storage, *, limited: bool) -> Iterator[tuple[str, Names]]:
+    """Yield folders and the names in them, breadth-first; if `limited`, up to the limits of `check_place`."""
     waiting = deque([""])
     folders = names = 0
     while waiting:
@@ -75,11 +103,10 @@ def _folders(storage: Storage) -> Iterator[tuple[str, Names]]:
             continue
         folders, names = folders + 1, names + len(found)
         yield folder, found
-        if folders >= _MAX_FOLDERS or names > _MAX_NAMES:
+        if limited and (folders >= _MAX_FOLDERS or names > _MAX_NAMES):
             _LOG.warning(
-                "%s: only %d folders with %d names were searched for other tables and old data files",
-                *(storage.uri, folders, names),
+                "%s: only %d folders with %d names were searched for other tables", *(storage.uri, folders, names)
             )
             return
-        entries = storage.list(folder)
-        waiting.extend(e.path for e in entries if e.is_dir and not e.special and e.name != FLAT_FOLDER)
+        below = (name for name in storage.folders(folder) if name != FLAT_FOLDER)
+        waiting.extend(f"{folder}/{name}" if folder else name for name in below)
