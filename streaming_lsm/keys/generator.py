@@ -260,7 +260,8 @@ def _ambiguities(
     """Yield a message for the first ambiguous value of each key column.
 
     A key has a second reading if a value contains ``,<field>:`` of its own column with text after it, or of the next
-    column with text before it; both columns must be able to hold any text.
+    column with text before it. A reading moves text between two columns that can hold any text; columns between them,
+    such as numbers, may have other values in it.
     """
     found = {place: _is_placeholder(texts[place]) for place, text in enumerate(free) if text}
     # Fast path for nearly all batches: if the keys have only the commas between columns, no value has one.
@@ -287,9 +288,9 @@ def _other_readings(fields: Sequence[str], free: Sequence[bool], place: int) -> 
     """Yield patterns of the values of a key column that give a key a second reading."""
     if not free[place]:
         return
-    if place and free[place - 1]:
+    if any(free[:place]):
         yield f"(?s),{re.escape(fields[place])}:."
-    if place + 1 < len(fields) and free[place + 1]:
+    if any(free[place + 1 :]):
         yield f"(?s).,{re.escape(fields[place + 1])}:"
 
 

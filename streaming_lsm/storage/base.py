@@ -87,6 +87,10 @@ class Storage(Protocol):
         """Return the sorted names of the entries of `list`, without a stat call for each file."""
         ...
 
+    def folders(self, folder: str) -> Names:
+        """Return the sorted names of the folders directly in `folder`, links excluded, without a stat call for each."""
+        ...
+
     def walk(self, folder: str) -> Iterator[FileEntry]:
         """Yield all files below `folder`, at any depth, in the order of their paths' parts."""
         ...

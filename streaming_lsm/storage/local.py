@@ -94,6 +94,11 @@ class LocalStorage:
             return found
         return []
 
+    def folders(self, folder: str) -> Names:
+        with suppress(FileNotFoundError), os.scandir(self._inside(folder)) as found:
+            return sorted(item.name for item in found if item.is_dir(follow_symlinks=False))
+        return []
+
     def walk(self, folder: str) -> Iterator[FileEntry]:
         real = self._inside(folder)
         for entry in self.list(folder):
@@ -298,8 +303,10 @@ def _lock(descriptor: int, folder: str) -> None:
 
 def _holds(full: str, expected: bytes) -> bool:
     try:
-        with open(full, "rb") as file:
-            return os.fstat(file.fileno()).st_size == len(expected) and file.read() == expected
+        with open(full, "rb", opener=_open_at_once) as file:
+            status = os.fstat(file.fileno())
+            _check_regular(full, status)
+            return status.st_size == len(expected) and file.read() == expected
     except FileNotFoundError:
         return False
 
@@ -371,7 +378,12 @@ def _special(status: os.stat_result) -> str:
 
 def _open_at_once(full: str, flags: int) -> int:
     """Open a file for reading without blocking: opening a named pipe would wait for a writer."""
-    return os.open(full, flags | os.O_NONBLOCK)
+    try:
+        return os.open(full, flags | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket, or a device without a driver
+            _check_regular(full, os.stat(full))
+        raise
 
 
 def _check_regular(path: str, status: os.stat_result) -> None:
@@ -421,8 +433,12 @@ def _locked_temporary(folder: str) -> tuple[int, str]:
 
 
 def _remove_if_abandoned(temporary: str) -> int:
+    # Links, named pipes and other special files that have such a name are not temporary files.
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.lstat(temporary).st_mode):
+            return 0
     try:
-        descriptor = os.open(temporary, os.O_RDONLY)
+        descriptor = os.open(temporary, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except FileNotFoundError:
         return 0
     try:

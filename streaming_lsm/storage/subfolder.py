@@ -36,6 +36,9 @@ class Subfolder:
     def names(self, folder: str) -> Names:
         return self.storage.names(self._path(folder))
 
+    def folders(self, folder: str) -> Names:
+        return self.storage.folders(self._path(folder))
+
     def walk(self, folder: str) -> Iterator[FileEntry]:
         return map(self._relative, self.storage.walk(self._path(folder)))
 

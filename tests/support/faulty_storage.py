@@ -74,6 +74,9 @@ class FaultyStorage:
     def names(self, folder: str) -> Names:
         return self._call("list", folder, lambda: self._inner.names(folder))
 
+    def folders(self, folder: str) -> Names:
+        return self._call("list", folder, lambda: self._inner.folders(folder))
+
     def walk(self, folder: str) -> Iterator[FileEntry]:
         return iter(self._call("walk", folder, lambda: tuple(self._inner.walk(folder))))
 

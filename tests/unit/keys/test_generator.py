@@ -4,7 +4,7 @@ from datetime import date
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from streaming_lsm.errors import ConfigError, RecordError, SchemaError
@@ -187,6 +187,8 @@ AMBIGUOUS_ROWS = [
     ({"a": [1, 2], "b": ["y", "__empty__"]}, "'b': '__empty__'"),
     ({"a": ["x", "x"], "b": ["y", "y"], "c": ["z", "q,c:z"]}, "'c': 'q,c:z'"),
     ({"a": ["x", "x"], "b": ["y", "y,c:q"], "c": ["z", "z"]}, "'b': 'y,c:q'"),
+    ({"a": ["x", "x,n:1,b:z"], "n": [2, 2], "b": ["y", "y"]}, "'a': 'x,n:1,b:z'"),
+    ({"a": ["x", "x"], "n": [1, 1], "b": ["z", "z,n:2,b:y"]}, "'b': 'z,n:2,b:y'"),
 ]
 
 
@@ -201,6 +203,73 @@ def test_a_value_that_makes_a_composite_key_ambiguous_is_refused_warned_of_or_al
     assert not caplog.records
     assert pair("warn", **columns) == keys
     assert named in caplog.text
+
+
+KEY_COLUMNS = [tuple(names.split()) for names in ("a b", "a n b", "n a b", "a b c", "a n m b", "a n b c")]
+PIECES = st.sampled_from(["x", ",", ":", "a", ",a:", ",b:", ",c:", ",n:1", "__empty__", "__null__", ""])
+PARTS = st.sampled_from(["x", "__null__", "__empty__", ",a:x", ",b:x", ",c:x", ",n:1", ",n:2", ",m:1"])
+TEXTS = st.none() | st.lists(PIECES, max_size=4).map("".join) | st.lists(PARTS, max_size=4).map("".join)
+NUMBERS = st.none() | st.integers(1, 2)
+
+
+def readings(columns: tuple[str, ...], text: str) -> list[tuple[object, ...]]:
+    """Return every tuple of values whose composite key is `text`, by trying each place where a value may end."""
+    column, *rest = columns
+    head = f"{column}:"
+    if not text.startswith(head):
+        return []
+    found: list[tuple[object, ...]] = []
+    for end in range(len(head), len(text) + 1):
+        if text[end : end + 1] == "," if rest else end == len(text):
+            tails = readings(tuple(rest), text[end + 1 :]) if rest else [()]
+            found += [(value, *tail) for value in values_of(column, text[len(head) : end]) for tail in tails]
+    return found
+
+
+def values_of(column: str, text: str) -> list[object]:
+    special: list[object] = {"__null__": [None], "__empty__": [""]}.get(text, [])
+    if column in "nm":
+        return [None] if text == "__null__" else [int(text)] if text.isdigit() and str(int(text)) == text else []
+    return special + [text] * (text != "")
+
+
+def key_of(columns: tuple[str, ...], row: tuple[object, ...], ambiguous: str) -> str:
+    types = [pa.int64() if column in "nm" else pa.string() for column in columns]
+    arrays = [pa.array([value], kind) for value, kind in zip(row, types, strict=True)]
+    rows = pa.RecordBatch.from_arrays(arrays, names=list(columns))
+    (key,) = KeyGenerator.from_config("COMPLEX", columns, [], ambiguous=ambiguous).record_keys(rows).to_pylist()
+    return str(key)
+
+
+def is_refused(columns: tuple[str, ...], row: tuple[object, ...]) -> bool:
+    try:
+        key_of(columns, row, "refuse")
+    except RecordError:
+        return True
+    return False
+
+
+def with_placeholders(row: tuple[object, ...]) -> tuple[object, ...]:
+    return tuple({None: "__null__", "": "__empty__"}.get(value, value) for value in row)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(KEY_COLUMNS), st.data())
+def test_rows_of_one_composite_key_are_refused_all_but_the_one_that_placeholders_stand_for(
+    columns: tuple[str, ...], data: st.DataObject
+) -> None:
+    drawn = tuple(data.draw(NUMBERS if column in "nm" else TEXTS, label=column) for column in columns)
+    assume(any(value not in (None, "") for value in drawn))
+    key = key_of(columns, drawn, "allow")
+    rows = readings(columns, key)
+    assert drawn in rows
+    rows = [row for row in rows if any(value not in (None, "") for value in row)]
+    assert {key_of(columns, row, "allow") for row in rows} == {key}
+
+    accepted = [row for row in rows if not is_refused(columns, row)]
+    assert len(accepted) <= 1
+    if len({with_placeholders(row) for row in rows}) > 1:
+        assert not accepted
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -105,6 +106,67 @@ def test_links_and_pipes_that_stand_for_no_data_are_left_alone(tmp_path: Path) -
     (tmp_path / "NOTES").symlink_to(tmp_path / "missing")
     os.mkfifo(tmp_path / "nl/queue")
 
+    assert shown(LsmTable(tmp_path)) == [("a", "nl", 2, 2)]
+
+
+def put_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def put_socket(path: Path) -> None:
+    # The path of a socket is limited to 107 bytes.
+    before = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(before)
+
+
+def put_link_to_itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def put_folder(path: Path) -> None:
+    path.mkdir()
+
+
+WRITES: dict[str, Use] = {
+    "write": USES["write"],
+    "compaction": USES["compaction"],
+    "clean": USES["clean"],
+    "version change": lambda table: table.change_version(9),
+}
+
+
+@pytest.mark.parametrize(("put", "kind"), [(put_pipe, "named pipe"), (put_socket, "socket")])
+@pytest.mark.parametrize("use", WRITES)
+def test_a_lock_that_is_a_special_file_is_refused_by_name(
+    tmp_path: Path, put: Callable[[Path], None], kind: str, use: str
+) -> None:
+    table_at(tmp_path)
+    put(tmp_path / ".hoodie/lock")
+
+    with pytest.raises(UnsupportedTable, match=rf"\.hoodie/lock is a {kind}.*remove it"):
+        WRITES[use](LsmTable(tmp_path))
+    (tmp_path / ".hoodie/lock").unlink()
+    WRITES[use](LsmTable(tmp_path))
+
+
+@pytest.mark.parametrize("folder", [".hoodie", ".hoodie/timeline", "nl"])
+@pytest.mark.parametrize("put", [put_pipe, put_socket, put_link_to_itself, put_folder])
+def test_special_files_that_are_named_like_temporary_files_are_left_alone(
+    tmp_path: Path, put: Callable[[Path], None], folder: str
+) -> None:
+    table_at(tmp_path)
+    odd = tmp_path / folder / f".{'0' * 32}.lsm-tmp"
+    put(odd)
+
+    for use in WRITES.values():
+        use(LsmTable(tmp_path))
+    LsmTable(tmp_path).storage.sweep(folder)
+    assert os.path.lexists(odd)
     assert shown(LsmTable(tmp_path)) == [("a", "nl", 2, 2)]
 
 

@@ -58,14 +58,43 @@ def test_other_files_are_no_reason_to_refuse_a_folder(tmp_path: Path) -> None:
     assert shown(create(tmp_path)) == []
 
 
-def test_the_search_below_a_new_table_ends_early_and_says_so(
+def test_old_data_files_behind_thousands_of_folders_are_found(tmp_path: Path) -> None:
+    create(tmp_path).upsert(rows(("a", "zz", 1, 1)))
+    shutil.rmtree(tmp_path / ".hoodie")
+    for number in range(1001):
+        (tmp_path / f"f{number:04}").mkdir()
+
+    with pytest.raises(ConfigError, match=r"has data files of one \(zz/"):
+        create(tmp_path)
+    assert not (tmp_path / ".hoodie").exists()
+
+
+@pytest.mark.parametrize("folder", [".hoodie/timeline", ".hoodie"])
+def test_a_timeline_without_its_properties_is_refused_by_the_name_of_an_instant(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "20261122062648258.deltacommit.requested").touch()
+
+    for over_files in (False, True):
+        with pytest.raises(ConfigError, match=rf"timeline of a table \({folder}/2026.*\) without .*hoodie.properties"):
+            create(tmp_path, **{"lsm.create.over.files": over_files})
+    assert not (tmp_path / ".hoodie/hoodie.properties").exists()
+
+
+def test_a_creation_that_died_before_its_properties_is_repeated(tmp_path: Path) -> None:
+    create(tmp_path)
+    (tmp_path / ".hoodie/hoodie.properties").unlink()
+
+    assert shown(create(tmp_path)) == []
+
+
+def test_the_search_for_tables_below_old_data_files_ends_early_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(30):
         (tmp_path / f"f{number}").mkdir()
     monkeypatch.setattr("streaming_lsm.timeline.table_place._MAX_FOLDERS", 10)
 
-    check_place(LocalStorage(tmp_path), over_files=False)
+    check_place(LocalStorage(tmp_path), over_files=True)
     assert "only 10 folders with 30 names were searched" in caplog.text
 
 
