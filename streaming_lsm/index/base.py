@@ -1,6 +1,6 @@
 """Map record keys to file groups.
 
-An `Index` serves one task and one batch; its `FileGroups` number file groups densely from 0 (int64). Rows are sorted,
+An `Index` serves one task and one batch; its `GroupNumbers` number file groups densely from 0 (int64). Rows are sorted,
 counted and sent by this number; file names are made of the group's `BucketId`.
 """
 
@@ -47,8 +47,8 @@ class BucketIds:
         return BucketIds(paths, partition.astype(np.int32), self.bucket[places])
 
 
-class FileGroups:
-    """The file groups that the rows of one task belong to, numbered as they come."""
+class GroupNumbers:
+    """Number the file groups that the rows of one task belong to, densely in order of arrival."""
 
     def __init__(self) -> None:
         """Start without file groups."""
@@ -122,7 +122,7 @@ class Index(Protocol):
     """Maps record keys to file groups. It serves one task and one batch, as its `groups` grow with the rows."""
 
     @property
-    def groups(self) -> FileGroups:
+    def groups(self) -> GroupNumbers:
         """The file groups of all rows located so far."""
         ...
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Int64s
 from streaming_lsm.format.table.config import TableConfig
-from streaming_lsm.index.base import BucketIds, FileGroups, Index
+from streaming_lsm.index.base import BucketIds, GroupNumbers, Index
 from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.keys.dictionaries import codes_of, texts_of
 
@@ -28,7 +28,7 @@ class BucketIndex:
         """Create the index of a table; for the arguments see `bucket_ids`."""
         self._record_key_fields, self._hash_fields = record_key_fields, hash_fields
         self.max_groups_per_partition = num_buckets
-        self.groups = FileGroups()
+        self.groups = GroupNumbers()
 
     def locate(self, keys: pa.StringArray, partitions: pa.DictionaryArray[Any, Any]) -> Int64s:
         """Find the file group of each row; see `Index.locate`.

@@ -56,7 +56,7 @@ def check_state(
     except (ValueError, OverflowError):
         raise CorruptFileError(f"{METADATA_TABLE}: {timeline.last_time:.40} on its timeline is no time") from None
     newest = MetadataFileSlice.newest(timeline, metadata.names(PARTITION))
-    doomed = _unsettled(timeline, data, newest.base.instant if newest.base else "")
+    doomed = _without_action(timeline, data, newest.base.instant if newest.base else "")
     check_up_to_date(timeline, data)
     return timeline, doomed
 
@@ -67,7 +67,7 @@ def _check_properties(found: Mapping[str, str], version: str) -> None:
             raise UnsupportedTable(f"{METADATA_TABLE}: {key}={found.get(key)!r:.80} instead of {value}")
 
 
-def _unsettled(timeline: Timeline, data: Timeline, base: str) -> list[Instant]:
+def _without_action(timeline: Timeline, data: Timeline, base: str) -> list[Instant]:
     """Return the actions of a metadata table to be undone; `base` is the instant of its newest base file.
 
     Raises:

@@ -110,7 +110,7 @@ class MetadataTable:
             self.drop(f"{METADATA_ENABLE.key}=false")
             return
         try:
-            self._timeline = self._settled(properties, data)
+            self._timeline = self._kept_timeline(properties, data)
         except _DAMAGE as error:
             self._check_known(data)
             self.drop(str(error))
@@ -160,7 +160,7 @@ class MetadataTable:
         if self._timeline is not None:
             erase(self._metadata, action.requested, self._lock)
 
-    def _settled(self, properties: Mapping[str, str], data: Timeline) -> Timeline:
+    def _kept_timeline(self, properties: Mapping[str, str], data: Timeline) -> Timeline:
         """Return the timeline of the metadata table, after actions and partitions that cannot be kept are removed."""
         if PARTITION not in listed(properties.get(PARTITIONS_KEY, "")):
             raise UnsupportedTable(f"it has no partition {PARTITION}")

@@ -88,7 +88,7 @@ class BatchResult:
 
 
 def write_batch(
-    batch: DataFrame, table: LsmTable, plan: WritePlan, pace: BatchSizeHistory | None = None
+    batch: DataFrame, table: LsmTable, plan: WritePlan, history: BatchSizeHistory | None = None
 ) -> BatchResult:
     """Write the rows of a batch, each by the task that writes its file group.
 
@@ -98,12 +98,12 @@ def write_batch(
         batch: the rows.
         table: the table.
         plan: the write plan of the batch.
-        pace: sizes of recent batches; this batch is added when it succeeds, all are cleared when it fails.
+        history: sizes of recent batches; this batch is added when it succeeds, all are cleared when it fails.
 
     Raises:
         LsmError: the error that the failed task raised.
     """
-    known, begun = pace or BatchSizeHistory(), perf_counter()
+    known, begun = history or BatchSizeHistory(), perf_counter()
     tasks = _tasks(batch, table, known)
     with known.trusted(), _transfer(batch.sparkSession, known.transfer(plan.buffer_bytes)), unwrapped_errors():
         rows = _one_stage(batch, plan) if tasks == 1 else _two_stages(batch, plan, tasks)
@@ -113,13 +113,13 @@ def write_batch(
     return replace(done, written=replace(done.written, numbers=done.numbers.within(spent)))
 
 
-def _tasks(batch: DataFrame, table: LsmTable, pace: BatchSizeHistory) -> int:
+def _tasks(batch: DataFrame, table: LsmTable, history: BatchSizeHistory) -> int:
     asked = table.options[config.SHUFFLE_PARTITIONS]
     if asked:
         return asked
     cores = batch.sparkSession.sparkContext.defaultParallelism
     most = table.new_index().max_groups_per_partition
-    return pace.tasks(cores if table.config.partition_fields else min(cores, most))
+    return history.tasks(cores if table.config.partition_fields else min(cores, most))
 
 
 def _one_stage(batch: DataFrame, plan: WritePlan) -> DataFrame:

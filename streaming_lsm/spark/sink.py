@@ -64,7 +64,7 @@ class LsmSink:
         self._dead_letters = _dead_letter_path(self._options)
         self._table: LsmTable | None = None
         self._numbers: dict[int, BatchNumbers] = {}
-        self._pace = BatchSizeHistory()
+        self._size_history = BatchSizeHistory()
 
     @names_failures
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -90,7 +90,7 @@ class LsmSink:
             plan = table.plan(tx, self._operation, arrival_fields=(ROW,), dead_letters=letters)
             plan = plan.at(tx.begin(plan.action))
             # 4. Bucket, repartition, sort, dedup and write, in one Spark action.
-            done = write_batch(batch, table, plan, self._pace)
+            done = write_batch(batch, table, plan, self._size_history)
             # 5. Delete files of failed and speculative task attempts, and complete the deltacommit.
             table.commit(tx, plan, done.written)
             self._remember(batch_id, table)

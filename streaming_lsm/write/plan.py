@@ -79,7 +79,7 @@ class DeadLetters:
 
 
 @dataclass(frozen=True)
-class LiveGroups:
+class TaskFileGroups:
     """Lists the live file groups that one task writes.
 
     Attributes:
@@ -112,7 +112,7 @@ class WritePlan:
         instant: requested time of the deltacommit; empty until it has begun.
         buffer_bytes: memory that one task may hold.
         spill_folder: where sorted runs go beyond that; None means the system's folder for temporary files.
-        groups_follow: whether each task that writes receives its `LiveGroups` together with its rows, as the plan
+        groups_follow: whether each task that writes receives its `TaskFileGroups` together with its rows, as the plan
             has none.
     """
 
@@ -139,10 +139,10 @@ class WritePlan:
         return replace(self, instant=instant)
 
     def without_groups(self, *, follow: bool = False) -> WritePlan:
-        """Remove the file groups, for a task that writes no files or, with `follow`, receives its `LiveGroups`."""
+        """Remove the file groups, for a task that writes no files or, with `follow`, receives its `TaskFileGroups`."""
         return replace(self, file_ids={}, bases={}, groups_follow=follow)
 
-    def with_groups(self, groups: LiveGroups) -> WritePlan:
+    def with_groups(self, groups: TaskFileGroups) -> WritePlan:
         """Set the file groups that the task writes."""
         return replace(self, file_ids=groups.file_ids, bases=groups.bases, groups_follow=False)
 

@@ -32,14 +32,14 @@ from streaming_lsm.format.table.properties import (
     ordering_fields,
 )
 
-Changes = dict[str, str | None]
+PropertyChanges = dict[str, str | None]
 """Key -> new value; None removes the key."""
 
 _VERSION_KEY = "hoodie.table.version"
 _ORDERING_KEY, _OLD_ORDERING_KEY = "hoodie.table.ordering.fields", "hoodie.table.precombine.field"
 
 
-def version_changes(properties: Mapping[str, str], target: int, layout: str, source: str) -> Changes:
+def version_changes(properties: Mapping[str, str], target: int, layout: str, source: str) -> PropertyChanges:
     """Compute the changes of properties that upgrade or downgrade a table.
 
     Args:
@@ -57,7 +57,7 @@ def version_changes(properties: Mapping[str, str], target: int, layout: str, sou
         raise UnsupportedTable(
             f"no upgrade or downgrade to table version {target}; use one of {', '.join(map(str, WRITE_VERSIONS))}"
         )
-    changes: Changes = {
+    changes: PropertyChanges = {
         _VERSION_KEY: str(target),
         LAYOUT_VERSION_KEY: "2",
         STORAGE_LAYOUT_KEY: layout if target >= TABLE_VERSION else None,
@@ -86,11 +86,11 @@ def _check_result(table: TableConfig, changed: Mapping[str, str | None], target:
         )
 
 
-def _merging(properties: Mapping[str, str], merging: MergeSettings, target: int) -> Changes:
+def _merging(properties: Mapping[str, str], merging: MergeSettings, target: int) -> PropertyChanges:
     """Compute the merge keys of the target version: a payload class before version 9, keys from version 9 on."""
     older = properties.get(LEGACY_PAYLOAD_KEY) or properties.get(PAYLOAD_KEY) or payload_class(merging)
     legacy = older if older and not is_plain(older) else None
-    changes: Changes = merge_keys(merging.mode, target)
+    changes: PropertyChanges = merge_keys(merging.mode, target)
     if merging.delete_field is not None:
         changes |= {DELETE_FIELD_KEY: merging.delete_field, DELETE_MARKER_KEY: merging.delete_marker}
     if target >= 9:

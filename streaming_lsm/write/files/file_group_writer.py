@@ -57,7 +57,7 @@ class FileGroupWriter:
         """
         with ExitStack() as files:
             base: BaseFileWriter | None = None
-            roll: NativeLogWriter | InlineLogWriter | None = None
+            log: NativeLogWriter | InlineLogWriter | None = None
             version = 1
             for block in blocks:
                 rows, deletes, unordered_deletes = (
@@ -65,24 +65,24 @@ class FileGroupWriter:
                     block.deletes,
                     block.unordered_deletes,
                 )
-                if base is None and roll is None and self._begins_base(block):
+                if base is None and log is None and self._begins_base(block):
                     base = files.enter_context(self._open_base(group))
                 if base is not None:
                     base.append(rows)
                     rows, unordered_deletes = rows.slice(0, 0), unordered_deletes.slice(0, 0)
-                if roll is not None and not roll.takes(unordered_deletes):
-                    yield from roll.finish()
-                    version, roll = roll.next_version, None
-                if roll is None and (rows.num_rows or deletes.num_rows):
-                    roll = self._begin_log(group, version, unordered_deletes)
-                    files.push(roll)
-                if roll is not None:
-                    roll.append(rows, deletes, unordered_deletes)
-                self._count(base, roll)
+                if log is not None and not log.takes(unordered_deletes):
+                    yield from log.finish()
+                    version, log = log.next_version, None
+                if log is None and (rows.num_rows or deletes.num_rows):
+                    log = self._begin_log(group, version, unordered_deletes)
+                    files.push(log)
+                if log is not None:
+                    log.append(rows, deletes, unordered_deletes)
+                self._count(base, log)
             if base is not None:
                 yield self._finish_base(group, base)
-            if roll is not None:
-                yield from roll.finish()
+            if log is not None:
+                yield from log.finish()
         self._count(None, None)
 
     def _begins_base(self, block: FileGroupChanges) -> bool:
@@ -113,7 +113,9 @@ class FileGroupWriter:
         if not self._plan.config.has_native_logs:
             return InlineLogWriter(self._inline_source(group), version)
         create = partial(self._open_log, group)
-        return NativeLogWriter(create, version, self._plan.files.log_bytes, has_wipes=unordered_deletes.num_rows > 0)
+        return NativeLogWriter(
+            create, version, self._plan.files.log_bytes, has_unordered_deletes=unordered_deletes.num_rows > 0
+        )
 
     def _open_log(self, group: BucketId, version: int, kind: LogKind) -> OpenNativeLog:
         plan, partition = self._plan, group[0]
@@ -148,8 +150,8 @@ class FileGroupWriter:
             create=create,
         )
 
-    def _count(self, base: BaseFileWriter | None, roll: NativeLogWriter | InlineLogWriter | None) -> None:
-        held = (0 if base is None else base.buffered_bytes) + (0 if roll is None else roll.buffered_bytes)
+    def _count(self, base: BaseFileWriter | None, log: NativeLogWriter | InlineLogWriter | None) -> None:
+        held = (0 if base is None else base.buffered_bytes) + (0 if log is None else log.buffered_bytes)
         # Encoded pages and the rows of a row group are in memory at the same time.
         self._meter.count("files", 2 * held)
 

@@ -100,7 +100,7 @@ class InlineLogWriter:
 
     @property
     def next_version(self) -> int:
-        """The first version after that of this roll."""
+        """The first version after that of this log."""
         return self.version + 1
 
     @property

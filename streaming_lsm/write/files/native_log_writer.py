@@ -52,7 +52,7 @@ class NativeLogWriter:
     """
 
     def __init__(
-        self, create: Callable[[int, LogKind], OpenNativeLog], version: int, limit: int, *, has_wipes: bool
+        self, create: Callable[[int, LogKind], OpenNativeLog], version: int, limit: int, *, has_unordered_deletes: bool
     ) -> None:
         """Create a writer without open files.
 
@@ -60,11 +60,11 @@ class NativeLogWriter:
             create: makes the log file of a version and kind.
             version: the first version to use.
             limit: bytes at which a file is large enough.
-            has_wipes: whether the first block has unordered deletes.
+            has_unordered_deletes: whether the first block has unordered deletes.
         """
         self._create, self._limit = create, limit
-        self._wipe_version = version if has_wipes else None
-        self._version = version + has_wipes
+        self._unordered_version = version if has_unordered_deletes else None
+        self._version = version + has_unordered_deletes
         self._logs: dict[tuple[int, LogKind], OpenNativeLog] = {}
         self._files = ExitStack()
 
@@ -78,7 +78,7 @@ class NativeLogWriter:
 
     @property
     def next_version(self) -> int:
-        """The first version after those of this roll."""
+        """The first version after those of this log."""
         return self._version + 1
 
     @property
@@ -89,13 +89,13 @@ class NativeLogWriter:
     def takes(self, unordered_deletes: pa.Table) -> bool:
         """Test whether a block with these unordered deletes can be added; if not, it needs new log files."""
         full = any(log.file.size >= self._limit for log in self._logs.values())
-        return not full and (self._wipe_version is not None or not unordered_deletes.num_rows)
+        return not full and (self._unordered_version is not None or not unordered_deletes.num_rows)
 
     def append(self, rows: pa.Table, deletes: pa.Table, unordered_deletes: pa.Table) -> None:
         """Add a block's rows (with meta columns), deletes and unordered deletes."""
         if unordered_deletes.num_rows:
-            assert self._wipe_version is not None  # `takes` said so
-            self._append(self._wipe_version, LogKind.DELETES, unordered_deletes)
+            assert self._unordered_version is not None  # `takes` said so
+            self._append(self._unordered_version, LogKind.DELETES, unordered_deletes)
         if rows.num_rows:
             self._append(self._version, LogKind.DATA, rows)
         if deletes.num_rows:

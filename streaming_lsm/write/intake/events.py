@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Column, Flags, Int64s, flags, int64s, pc, strings
 from streaming_lsm.errors import RecordError, SchemaError
-from streaming_lsm.index.base import FileGroups
+from streaming_lsm.index.base import GroupNumbers
 from streaming_lsm.index.bucket import index_of
 from streaming_lsm.schema import RECORD_KEY, fit
 from streaming_lsm.write.intake import control_columns
@@ -102,7 +102,7 @@ class Intake(Protocol):
         ...
 
     @property
-    def groups(self) -> FileGroups:
+    def groups(self) -> GroupNumbers:
         """The file groups by number."""
         ...
 
@@ -148,7 +148,7 @@ class EventIntake:
         return events.filter(pa.array(~repeats)) if repeats.any() else events
 
     @property
-    def groups(self) -> FileGroups:
+    def groups(self) -> GroupNumbers:
         """The file groups of the events so far, by number."""
         return self._index.groups
 

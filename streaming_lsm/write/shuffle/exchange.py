@@ -26,7 +26,7 @@ import pyarrow as pa
 from streaming_lsm.arrow.batches import rebatched
 from streaming_lsm.arrow.columns import Int64s, pc
 from streaming_lsm.format.table.file_names import WriteToken
-from streaming_lsm.index.base import BucketIds, FileGroups
+from streaming_lsm.index.base import BucketIds, GroupNumbers
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.buffer.budget import Budget, Meter
 from streaming_lsm.write.buffer.pending_batches import PendingBatches
@@ -38,7 +38,7 @@ from streaming_lsm.write.intake.events import CODE, EventIntake, EventShape, cod
 from streaming_lsm.write.intake.tombstones import LastEvents, newest_events
 from streaming_lsm.write.numbers import TaskNumbers, Timed
 from streaming_lsm.write.partition_writer import CollectedRows, WriteResult, write_collected
-from streaming_lsm.write.plan import LiveGroups, WritePlan
+from streaming_lsm.write.plan import TaskFileGroups, WritePlan
 from streaming_lsm.write.shuffle.routing import positions_by_task, tasks_of
 
 TASK = "task"
@@ -51,8 +51,8 @@ _TYPES: dict[str, pa.DataType] = {
     "data": pa.binary(),
 }
 CELLS = pa.schema(_TYPES)
-"""A cell: which task writes it, which task sends it, its place among the cells that one sends to the other, how many
-cells of its message follow, whether that is part of a run (else a `SenderReport` or `LiveGroups`), and its bytes."""
+"""A cell: the task that writes it, the task that sends it, its place among the cells between the two, the number of cells
+of its message that follow, whether the message is part of a run (else a `SenderReport` or `TaskFileGroups`), its bytes."""
 CELL_BYTES = 4096
 
 _MESSAGE_BYTES = 1 << 20
@@ -177,7 +177,7 @@ def _cut_message(message: pa.Buffer, task: int, source: int, place: int, *, run:
 
 
 def group_cells(plan: WritePlan, tasks: int) -> Iterator[pa.RecordBatch]:
-    """Build cells with the `LiveGroups` of each task, for a plan whose `groups_follow`; called on the driver.
+    """Build cells with the `TaskFileGroups` of each task, for a plan whose `groups_follow`; called on the driver.
 
     A closure of Spark is the same for all tasks. In a table of many file groups it would carry all of them to each.
     """
@@ -186,7 +186,7 @@ def group_cells(plan: WritePlan, tasks: int) -> Iterator[pa.RecordBatch]:
     for each, positions in enumerate(positions_by_task(task, tasks)):
         file_ids = dict(groups[position] for position in positions.tolist())
         bases = {group: plan.bases[group] for group in file_ids if group in plan.bases} if plan.bases else {}
-        told = pickle.dumps(LiveGroups(file_ids, bases))
+        told = pickle.dumps(TaskFileGroups(file_ids, bases))
         yield _cut_message(pa.py_buffer(told), each, _DRIVER, 0, run=False)
 
 
@@ -221,8 +221,8 @@ class RunReceiver:
         self.sorted_runs = True
         self.last_events: LastEvents = {}
         self.sent: list[SenderReport] = []
-        self.groups = FileGroups()
-        self.live_groups: LiveGroups | None = None
+        self.groups = GroupNumbers()
+        self.live_groups: TaskFileGroups | None = None
 
     def check(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return `batch` as it is: the sender has checked it."""
@@ -272,8 +272,8 @@ class RunReceiver:
             for batch in reader:
                 yield self._renumbered(batch, numbers)
 
-    def _hear(self, report: SenderReport | LiveGroups) -> None:
-        if isinstance(report, LiveGroups):
+    def _hear(self, report: SenderReport | TaskFileGroups) -> None:
+        if isinstance(report, TaskFileGroups):
             self.live_groups = report
             return
         self.sent.append(report)

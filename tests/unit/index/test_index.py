@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_lsm.format.table.file_names import BucketId
-from streaming_lsm.index.base import BucketIds, FileGroups
+from streaming_lsm.index.base import BucketIds, GroupNumbers
 from streaming_lsm.index.bucket import BucketIndex
 from streaming_lsm.keys.bucket import bucket_ids
 
@@ -20,7 +20,7 @@ ids = st.tuples(st.sampled_from(["", "nl", "de", "a/b"]), st.sampled_from([0, 1,
 @settings(deadline=None)
 @given(st.lists(st.lists(ids)))
 def test_each_file_group_keeps_one_number_and_they_are_dense(batches: list[list[BucketId]]) -> None:
-    groups, seen = FileGroups(), dict[int, BucketId]()
+    groups, seen = GroupNumbers(), dict[int, BucketId]()
     for batch in batches:
         for number, group in zip(groups.add(BucketIds.of(batch)).tolist(), batch, strict=True):
             assert seen.setdefault(number, group) == group

@@ -19,13 +19,13 @@ keys = st.lists(st.lists(st.tuples(st.booleans(), ranks), min_size=1, max_size=7
 def loop(records: list[tuple[bool, int]], first: int, *, event_time: bool) -> tuple[int, int]:
     """Winner and the unordered delete that stands before it, for the records of one key."""
     winner, unordered_delete = 0, -1
-    for place, (is_wipe, rank) in enumerate(records[1:], 1):
-        old_wipe, old_rank = records[winner]
-        if not event_time or is_wipe or old_wipe or rank >= old_rank:
-            if event_time and old_wipe and not is_wipe:
+    for place, (is_unordered, rank) in enumerate(records[1:], 1):
+        old_unordered, old_rank = records[winner]
+        if not event_time or is_unordered or old_unordered or rank >= old_rank:
+            if event_time and old_unordered and not is_unordered:
                 unordered_delete = winner
             winner = place
-        if event_time and is_wipe:
+        if event_time and is_unordered:
             unordered_delete = -1  # it is the winner itself, and all before it is forgotten
     return first + winner, first + unordered_delete if unordered_delete >= 0 else -1
 
@@ -39,7 +39,7 @@ def test_all_keys_at_once_fold_as_one_record_after_the_other(
     starts = np.cumsum([0, *(len(records) for records in keys[:-1])])
     folded = fold(
         starts,
-        np.array([is_wipe for is_wipe, _ in flat]),
+        np.array([is_unordered for is_unordered, _ in flat]),
         np.array([rank for _, rank in flat], np.int64) if event_time else None,
     )
     expected = [loop(records, int(start), event_time=event_time) for records, start in zip(keys, starts, strict=True)]
@@ -60,9 +60,9 @@ def test_all_keys_at_once_fold_as_one_record_after_the_other(
     ids=[
         "later-wins-a-tie",
         "larger-wins",
-        "a-wipe-forgets-what-is-larger",
-        "a-wipe-at-the-end-wins",
-        "the-newest-wipe-is-told",
+        "an-unordered-delete-forgets-what-is-larger",
+        "an-unordered-delete-at-the-end-wins",
+        "the-newest-unordered-delete-is-told",
         "the-larger-after-a-wipe-wins",
         "the-lowest-rank-after-a-wipe-wins",
     ],

@@ -12,11 +12,11 @@ from streaming_lsm.spark.batch_size_history import UNBOUNDED, BatchSize, BatchSi
 BUDGET = 256 << 20
 
 
-def pace_after(*sizes: tuple[int, int]) -> BatchSizeHistory:
-    pace = BatchSizeHistory()
+def history_after(*sizes: tuple[int, int]) -> BatchSizeHistory:
+    history = BatchSizeHistory()
     for rows, size in sizes:
-        pace.note(BatchSize(rows, size))
-    return pace
+        history.note(BatchSize(rows, size))
+    return history
 
 
 @pytest.mark.parametrize(
@@ -34,16 +34,16 @@ def pace_after(*sizes: tuple[int, int]) -> BatchSizeHistory:
     ids=["unknown", "empty", "small", "rows", "bytes", "all-cores", "one-small-batch-proves-nothing", "small-again"],
 )
 def test_tasks_follow_the_largest_of_the_last_batches(seen: list[tuple[int, int]], tasks: int) -> None:
-    assert pace_after(*seen).tasks(8) == tasks
+    assert history_after(*seen).tasks(8) == tasks
 
 
 def test_spark_need_not_count_bytes_where_rows_are_known_to_be_narrow() -> None:
     bounded, free = Transfer(2048, 8 << 20), Transfer(2048, UNBOUNDED)
     widest = bounded.bytes // bounded.rows
-    assert pace_after().transfer(BUDGET) == bounded
-    assert pace_after((0, 0)).transfer(BUDGET) == bounded
-    assert pace_after((10, 10 * widest)).transfer(BUDGET) == free
-    assert pace_after((10, 10 * widest + 1)).transfer(BUDGET) == bounded
+    assert history_after().transfer(BUDGET) == bounded
+    assert history_after((0, 0)).transfer(BUDGET) == bounded
+    assert history_after((10, 10 * widest)).transfer(BUDGET) == free
+    assert history_after((10, 10 * widest + 1)).transfer(BUDGET) == bounded
 
 
 def test_a_transfer_is_a_small_share_of_the_budget() -> None:
@@ -79,21 +79,21 @@ def test_a_batch_that_fails_is_written_again_with_all_tasks_and_bounded_transfer
     def fail(*_: object) -> None:
         raise OSError("a worker is gone")
 
-    monkeypatch.setattr(batch_writer, "_tasks", lambda batch, table, pace: pace.tasks(8))
+    monkeypatch.setattr(batch_writer, "_tasks", lambda batch, table, history: history.tasks(8))
     monkeypatch.setattr(batch_writer, "_one_stage", fail)
     monkeypatch.setattr(batch_writer, "_two_stages", fail)
-    pace, nothing, plan = pace_after((10, 10)), cast(Any, None), cast(Any, Planned())
-    assert pace.tasks(8) == 1
-    for transfer in (pace.transfer(BUDGET), BatchSizeHistory().transfer(BUDGET)):
+    history, nothing, plan = history_after((10, 10)), cast(Any, None), cast(Any, Planned())
+    assert history.tasks(8) == 1
+    for transfer in (history.transfer(BUDGET), BatchSizeHistory().transfer(BUDGET)):
         session = Session()
         with pytest.raises(OSError, match="a worker is gone"):
-            batch_writer.write_batch(cast(Any, session), nothing, plan, pace)
+            batch_writer.write_batch(cast(Any, session), nothing, plan, history)
         assert session.bounds == [transfer.rows, transfer.bytes, "as before", "as before"]
-    assert pace.tasks(8) == 8
+    assert history.tasks(8) == 8
 
 
 def test_a_batch_that_is_written_leaves_what_is_known() -> None:
-    pace = pace_after((10, 10))
-    with pace.trusted():
+    history = history_after((10, 10))
+    with history.trusted():
         pass
-    assert (pace.tasks(8), pace.transfer(BUDGET).bytes) == (1, UNBOUNDED)
+    assert (history.tasks(8), history.transfer(BUDGET).bytes) == (1, UNBOUNDED)

@@ -261,13 +261,13 @@ def test_a_log_that_is_large_enough_ends_with_its_version(tmp_path: Path) -> Non
 
 
 def test_unordered_deletes_that_turn_up_late_begin_a_roll_of_their_own(tmp_path: Path) -> None:
-    wiped = [("c", 9, 1, False), ("c", None, 1, True), ("c", 1, 2, False)]
+    deleted_without_order = [("c", 9, 1, False), ("c", None, 1, True), ("c", 1, 2, False)]
     stats = blocks_of(
         open_instant(make_plan(tmp_path)),
         [("a", 1, 1, False), ("b", 1, 1, True)],
-        wiped,
+        deleted_without_order,
         [("d", 1, 1, False)],
-        [(key.replace("c", "e"), *rest) for key, *rest in wiped],
+        [(key.replace("c", "e"), *rest) for key, *rest in deleted_without_order],
     )
     assert keys_by_log(tmp_path, stats) == [
         (1, "log", ["a"]),
