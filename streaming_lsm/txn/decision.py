@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.storage.base import Storage
@@ -27,6 +28,7 @@ DECISION_FOLDER = ".hoodie/.decisions"
 
 _RUN = ".run"
 _ATTEMPTS = 3
+_MOST_HEAD = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Decision:
         """
         head, _, data = storage.read(path).partition(b"\n")
         try:
-            name = json.loads(head)["completed"]
+            name = parse_json(head, _MOST_HEAD)["completed"]
             completed = None if name is None else Instant.parse(name)
         except (ValueError, TypeError, KeyError, RecursionError):
             raise CorruptFileError(_damaged(storage, path)) from None
