@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.errors import SchemaError
 
 _NAMED = ("record", "enum", "fixed")
@@ -21,7 +21,7 @@ def resolved_avro(text: str, source: str) -> list[dict[str, Any]]:
         SchemaError: not an Avro record, a name used before or inside its definition, or too many nested types.
     """
     try:
-        record = json.loads(text)
+        record = parse_json(text)
         namespace = record.get("namespace", str(record.get("name", "")).rpartition(".")[0])
         return _Definitions(max(_MIN_AVRO_TYPES, len(text))).fields(record, str(namespace), source, 0)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

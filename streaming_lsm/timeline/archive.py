@@ -5,13 +5,13 @@ See docs/format/02-timeline.md, "Archived timeline".
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streaming_lsm.bounded_json import SMALL, parse_json
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.avro.record_reader import decode_data_block
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, read_blocks
@@ -23,6 +23,7 @@ HISTORY_FOLDER = f"{TIMELINE_FOLDER}/history"
 ARCHIVE_FOLDER = f"{FLAT_FOLDER}/archived"
 _ARCHIVE = re.compile(r"\.commits_\.archive\.[0-9]+(_[0-9-]+)?")
 _ENTRY = ("actionState", "actionType", "commitTime")
+_MOST_VERSION = 1 << 10
 _MANIFEST = re.compile(r"manifest_([0-9]{1,18})")
 
 
@@ -54,7 +55,7 @@ def _members(storage: Storage) -> list[str]:
         return []
     path = f"{HISTORY_FOLDER}/manifest_{version}"
     try:
-        files = json.loads(storage.read(path))["files"]
+        files = parse_json(storage.read(path, SMALL))["files"]
         names = [str(file["fileName"]) for file in files]
     except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptFileError(f"{path}: not a manifest of archived instants ({error}); restore the file") from None
@@ -66,7 +67,7 @@ def _members(storage: Storage) -> list[str]:
 def _version(storage: Storage) -> int | None:
     """Return the number of the newest manifest: that in ``_version_``, or the largest one while it is rewritten."""
     try:
-        text = storage.read(f"{HISTORY_FOLDER}/_version_")
+        text = storage.read(f"{HISTORY_FOLDER}/_version_", _MOST_VERSION)
         return int(text)
     except FileNotFoundError:
         found = [_MANIFEST.fullmatch(entry.name) for entry in storage.list(HISTORY_FOLDER)]

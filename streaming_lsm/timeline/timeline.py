@@ -6,13 +6,13 @@ completion time.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
 
+from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.errors import ConfigError, CorruptFileError
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata, decode_json
@@ -369,7 +369,10 @@ def _time(write: Instant, *, by_request: bool) -> str:
 
 def _checked_json(schema: str, source: str) -> str:
     try:
-        json.loads(schema)
+        if not isinstance(parse_json(schema), dict):
+            raise ValueError(f"{schema:.80}")
     except (ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{source}: the schema in its extra metadata is not JSON: {error}") from None
+        raise CorruptFileError(
+            f"{source}: the schema in its extra metadata is not the JSON of a record ({error}); restore the file"
+        ) from None
     return schema

@@ -9,7 +9,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from streaming_lsm.config import WRITER_ID, Options
+from streaming_lsm.bounded_json import SMALL, parse_json
+from streaming_lsm.config import WRITER_ID, WRITER_MAX, Options
 from streaming_lsm.errors import ConfigError, CorruptFileError
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -104,15 +105,25 @@ class WriterLedger:
             CorruptFileError: `text`, from the file `source`, has another form.
         """
         try:
-            fields = json.loads(text)
+            fields = parse_json(text)
             return cls({str(writer): LastBatch.of_fields(*last) for writer, last in fields.items()})
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptFileError(f"{source}: {LEDGER_KEY}={text:.200}: {error}; restore the file") from None
 
     def encode(self) -> str:
-        """Encode the ledger as JSON."""
+        """Encode the ledger as JSON.
+
+        Raises:
+            ConfigError: the JSON is longer than readers accept.
+        """
         fields = {writer: last.fields() for writer, last in self.writers.items()}
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        if len(text) > SMALL:
+            raise ConfigError(
+                f"the ledger of {len(fields)} writers would have {len(text)} characters, more than the {SMALL} that "
+                f"readers accept: lower {WRITER_MAX.key}"
+            )
+        return text
 
     def has(self, identity: BatchIdentity) -> bool:
         """Return whether this batch, or a later one of its writer, is committed."""

@@ -18,6 +18,7 @@ import json
 import zlib
 from dataclasses import dataclass
 
+from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.storage.base import Storage
@@ -28,6 +29,7 @@ DECISION_FOLDER = ".hoodie/.decisions"
 
 _RUN = ".run"
 _ATTEMPTS = 3
+_MOST_HEAD = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Decision:
         """
         head, line_feed, data = storage.read(path).partition(b"\n")
         try:
-            fields = json.loads(head)
+            fields = parse_json(head, _MOST_HEAD)
             name, checksum = fields["completed"], fields["crc32"]
             if not line_feed or checksum != _checksum(name, data):
                 raise CorruptFileError(_damaged(storage, path))

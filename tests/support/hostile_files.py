@@ -14,7 +14,7 @@ from time import perf_counter
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import LsmError
-from streaming_lsm.format.actions.commit import CommitMetadata
+from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat
 from tests.support.peak_memory import peak
 from tests.support.small_tables import create, rows
 
@@ -41,8 +41,45 @@ def _write(data: bytes) -> Callable[[Path], None]:
     return damage
 
 
+def _commit_of_empty_files() -> Callable[[Path], None]:
+    """A commit whose only write stat names 100 million log files, each an empty text."""
+
+    def damage(path: Path) -> None:
+        stat = WriteStat("nl", "f", "nl/f", "null", log_files=("Q", "Q", "Q"))
+        data = CommitMetadata((stat,), "UPSERT", {}).encode()
+        head, items, tail = data.partition(b"\x06\x02Q\x02Q\x02Q")
+        assert items
+        sync, tail = tail[-16:], tail[:-16]
+        before, _, head = head.partition(sync + b"\x02")
+        _, length = _varint(head)
+        body = head[length:] + _long(EMPTY) + bytes(EMPTY) + tail
+        path.write_bytes(before + sync + b"\x02" + _long(len(body)) + body + sync)
+
+    return damage
+
+
+def _long(value: int) -> bytes:
+    value, encoded = 2 * value, bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value])
+
+
+def _varint(data: bytes) -> tuple[int, int]:
+    """The raw value of the number at the start, and its length in bytes."""
+    length = next(place for place, byte in enumerate(data) if byte < 0x80) + 1
+    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(data[:length])), length
+
+
+def _many(size: int, head: str = "[", unit: str = "[],", tail: str = "[]]") -> str:
+    return head + unit * (size // len(unit)) + tail
+
+
 PROPERTIES, LOCK = ".hoodie/hoodie.properties", ".hoodie/lock"
-COMMIT = "the commit"
+COMMIT, MANIFEST, VERSION = "the commit", ".hoodie/timeline/history/manifest_1", ".hoodie/timeline/history/_version_"
+MIB = 1 << 20
+EMPTY = 100_000_000
 SHAPES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "properties-of-zeros": (PROPERTIES, _zeros),
     "properties-of-many-keys": (PROPERTIES, _write(b"".join(b"k%d=v\n" % n for n in range(700_000)))),
@@ -52,6 +89,21 @@ SHAPES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "commit-just-small-enough": (COMMIT, _write(bytes(128 << 20))),
     "commit-with-deep-schema": (COMMIT, _commit_with("schema", DEEP.decode())),
     "commit-with-deep-ledger": (COMMIT, _commit_with("lsm.writers", DEEP.decode())),
+    "commit-with-schema-of-many-lists": (COMMIT, _commit_with("schema", _many(60 * MIB))),
+    "commit-with-schema-of-lists-just-short-enough": (COMMIT, _commit_with("schema", _many(4 * MIB - 16))),
+    "commit-with-schema-of-few-long-columns": (
+        COMMIT,
+        _commit_with("schema", _many(3 * MIB, unit='["%s"],' % ("x" * 9))),
+    ),
+    "commit-with-ledger-of-many-lists": (COMMIT, _commit_with("lsm.writers", _many(60 * MIB, '{"a":[', tail="[]]}"))),
+    "commit-with-file-state-of-many-lists": (
+        COMMIT,
+        _commit_with("lsm.files", _many(60 * MIB, '{"count":[', tail="[]]}")),
+    ),
+    "commit-of-many-empty-log-files": (COMMIT, _commit_of_empty_files()),
+    "manifest-of-many-lists": (MANIFEST, _write(_many(120 * MIB, '{"files":[', tail="[]]}").encode())),
+    "manifest-of-lists-just-short-enough": (MANIFEST, _write(_many(4 * MIB - 32, '{"files":[', tail="[]]}").encode())),
+    "version-of-digits": (VERSION, _write(b"9" * (120 * MIB))),
     "deep-lock": (LOCK, _write(DEEP)),
     "lock-of-zeros": (LOCK, _zeros),
 }
@@ -66,10 +118,14 @@ def main(folder: str, shape: str) -> None:
     name, damage = SHAPES[shape]
     (commit,) = table.timeline.completed_writes
     path = root / (commit.path if name == COMMIT else name)
+    path.parent.mkdir(exist_ok=True)
     damage(path)
     baseline, begun, said = peak(), perf_counter(), "nothing"
     try:
-        LsmTable(root, {"lsm.writer.id": "w"}).upsert(rows(("b", "DE", 1, 10)), batch_id=1)
+        if name in (MANIFEST, VERSION):
+            LsmTable(root).incremental("000").to_arrow()
+        else:
+            LsmTable(root, {"lsm.writer.id": "w"}).upsert(rows(("b", "DE", 1, 10)), batch_id=1)
     except LsmError as error:
         said = f"{type(error).__name__}: {error}"
     print(json.dumps({"said": said[:300], "seconds": perf_counter() - begun, "rise": peak() - baseline}))

@@ -6,12 +6,12 @@ file that the action wrote. See docs/format/02-timeline.md, "HoodieCommitMetadat
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
+from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.avro.container import AvroRecord, AvroValue, decode_record, encode_record, record_name
 from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, LogFileName
@@ -314,7 +314,7 @@ def decode_json(data: bytes, source: str) -> CommitMetadata:
         CorruptFileError: the bytes are not such an object; the message names `source`.
     """
     try:
-        record = json.loads(data)
+        record = parse_json(data, None)
         by_partition = record["partitionToWriteStats"]
         stats = [_stat(stat, partition) for partition, listed in by_partition.items() for stat in listed]
         replaced = record.get("partitionToReplaceFileIds")

@@ -12,10 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.errors import CorruptFileError
 
 FILES_KEY = "lsm.files"
 _MODULUS = 1 << 64
+_MOST = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,9 @@ class RecordedFiles:
         if text is None:
             return None
         try:
-            fields = json.loads(text)
+            fields = parse_json(text, _MOST)
             return RecordedFiles(FileState(int(fields["count"]), int(fields["sum"], 16)), str(fields["after"]))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptFileError(f"{source}: {FILES_KEY}={text:.200}: {error!r}; restore the file") from None
 
 

@@ -15,6 +15,7 @@ from importlib import resources
 from typing import Any, cast
 
 import fastavro
+import numpy as np
 
 from streaming_lsm.errors import CorruptFileError
 
@@ -28,6 +29,13 @@ _MAX_FIELDS = 256
 _MAX_SCHEMA_NODES = 4096
 _CACHED_BYTES = 1 << 16
 """Maximum length of a schema that is kept parsed."""
+_MAX_SCHEMA_BYTES = 1 << 20
+_MAX_HEADER_ENTRIES = 64
+_WINDOW = 1 << 20
+_LEAST_NUMBERS, _MOST_NUMBERS = 0.01, 0.6
+"""Share of bytes below 0x20 (lengths, nulls, small numbers); actions completed by Hudi have 0.15 to 0.26."""
+_MOST_TEXTS = 16
+"""Most windows of only text: schema, ledger, and entries of other programs."""
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
@@ -137,7 +145,12 @@ def _open(data: bytes, source: str) -> tuple[bytes, bytes]:
     cursor = _Cursor(data, source)
     if cursor.take(4) != _MAGIC:
         raise CorruptFileError(f"{source}: not an Avro object container (first bytes {data[:4]!r}); restore the file")
+    _refuse_odd_content(data, source)
     metadata = cursor.metadata()
+    if (size := len(metadata.get(b"avro.schema", b""))) > _MAX_SCHEMA_BYTES:
+        raise CorruptFileError(
+            f"{source}: an Avro schema of {size} bytes, {_MAX_SCHEMA_BYTES} at most; restore the file"
+        )
     codec = metadata.get(b"avro.codec", b"null")
     if codec != b"null":
         raise CorruptFileError(f"{source}: Avro codec {codec!r:.40}; metadata files are never compressed")
@@ -147,6 +160,25 @@ def _open(data: bytes, source: str) -> tuple[bytes, bytes]:
     if count != 1 or cursor.take(_SYNC_BYTES) != sync or cursor.left():
         raise CorruptFileError(f"{source}: expected one block with one record, intact to the end; restore the file")
     return metadata.get(b"avro.schema", b""), body
+
+
+def _refuse_odd_content(data: bytes, source: str) -> None:
+    """Refuse a large file with a window of mostly empty values, or with long texts, as no action has them.
+
+    An empty value takes one byte in the file, and up to 50 when decoded; a text is copied several times.
+    """
+    texts = 0
+    for start in range(0, len(data) - _WINDOW + 1, _WINDOW):
+        window = np.frombuffer(data, np.uint8, _WINDOW, start)
+        share = np.count_nonzero(window < 0x20) / _WINDOW
+        texts += int(share < _LEAST_NUMBERS)
+        if share > _MOST_NUMBERS:
+            raise CorruptFileError(
+                f"{source}: {share:.0%} of the bytes from offset {start} are no text, {_MOST_NUMBERS:.0%} at most are "
+                "expected; restore the file"
+            )
+    if texts > _MOST_TEXTS:
+        raise CorruptFileError(f"{source}: texts of {texts} MiB, {_MOST_TEXTS} at most are expected; restore the file")
 
 
 class _Cursor:
@@ -181,6 +213,8 @@ class _Cursor:
         """Read the header's map; a negative count is followed by the size of its block."""
         found: dict[bytes, bytes] = {}
         while count := self.long():
+            if abs(count) > _MAX_HEADER_ENTRIES - len(found):
+                raise CorruptFileError(f"{self._source}: an Avro header of too many entries; restore the file")
             if count < 0:
                 self.long()
             for _ in range(abs(count)):

@@ -10,12 +10,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from streaming_lsm.bounded_json import SMALL, parse_json
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.table.file_names import LogFileName, LogKind
 
 LOG_FORMAT_VERSION = 2
 FOOTER_KEY = b"hudi.log.format.metadata"
 _ENTRY_PREFIX = b"hudi.log.format."
+_MOST_HEADER = 2 * SMALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def schema_columns(schema: str, source: str, entry: str = "SCHEMA") -> tuple[str
         CorruptFileError: the entry is not an Avro record; the message names `source`.
     """
     try:
-        record = json.loads(schema)
+        record = parse_json(schema)
         if record["type"] == "record":
             return tuple(str(field["name"]) for field in record["fields"])
     except (ValueError, RecursionError, KeyError, TypeError):
@@ -99,7 +101,7 @@ def _values(metadata: Mapping[bytes, bytes], source: str) -> dict[str, str]:
         if text is None:
             found = {k.removeprefix(_ENTRY_PREFIX): v for k, v in metadata.items() if k.startswith(_ENTRY_PREFIX)}
             return {key.decode(): value.decode() for key, value in found.items()}
-        values = json.loads(text)
+        values = parse_json(text, _MOST_HEADER)
     except (ValueError, RecursionError):
         raise CorruptFileError(f"{source}: footer {FOOTER_KEY.decode()} is not JSON; restore the file") from None
     if not isinstance(values, dict):

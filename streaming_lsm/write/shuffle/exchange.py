@@ -51,8 +51,9 @@ _TYPES: dict[str, pa.DataType] = {
     "data": pa.binary(),
 }
 CELLS = pa.schema(_TYPES)
-"""A cell: the task that writes it, the task that sends it, its place among the cells between the two, the number of cells
-of its message that follow, whether the message is part of a run (else a `SenderReport` or `TaskFileGroups`), its bytes."""
+"""A cell: the task that writes it, the task that sends it, its place among the cells between the two, the number of
+cells of its message that follow, whether the message is part of a run (else a `SenderReport` or `TaskFileGroups`), its
+bytes."""
 CELL_BYTES = 4096
 
 _MESSAGE_BYTES = 1 << 20
