@@ -93,8 +93,10 @@ SHAPES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "commit-with-schema-of-lists-just-short-enough": (COMMIT, _commit_with("schema", _many(4 * MIB - 16))),
     "commit-with-schema-of-few-long-columns": (
         COMMIT,
-        _commit_with("schema", _many(3 * MIB, unit='["%s"],' % ("x" * 9))),
+        _commit_with("schema", _many(3 * MIB, unit='["xxxxxxxxx"],')),
     ),
+    "commit-with-schema-of-lists-in-fewer-texts-than-refused": (COMMIT, _commit_with("schema", _many(15 * MIB))),
+    "commit-with-many-header-entries": (COMMIT, _write(b"Obj\x01" + _long(60 * MIB) + b"\x08abcd\x08efgh" * (6 * MIB))),
     "commit-with-ledger-of-many-lists": (COMMIT, _commit_with("lsm.writers", _many(60 * MIB, '{"a":[', tail="[]]}"))),
     "commit-with-file-state-of-many-lists": (
         COMMIT,

@@ -170,7 +170,7 @@ def _refuse_odd_content(data: bytes, source: str) -> None:
     texts = 0
     for start in range(0, len(data) - _WINDOW + 1, _WINDOW):
         window = np.frombuffer(data, np.uint8, _WINDOW, start)
-        share = np.count_nonzero(window < 0x20) / _WINDOW
+        share = int(np.count_nonzero(window < 0x20)) / _WINDOW
         texts += int(share < _LEAST_NUMBERS)
         if share > _MOST_NUMBERS:
             raise CorruptFileError(

@@ -99,9 +99,9 @@ def test_a_loaded_timeline_stays_as_it_is_when_a_later_one_is_loaded_from_it(tmp
 def test_the_contents_of_a_table_made_anew_at_the_same_path_are_read_anew(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     path = f"{TIMELINE_FOLDER}/{at(1)}_{at(2)}.deltacommit"
-    storage.put_if_absent(path, CommitMetadata((), "UPSERT", {"schema": "1"}).encode())
+    storage.put_if_absent(path, CommitMetadata((), "UPSERT", {"schema": '{"doc": "1"}'}).encode())
     first = Timeline.load(storage)
-    assert first.table_schema() == "1"
+    assert first.table_schema() == '{"doc": "1"}'
     storage.delete_folder(TIMELINE_FOLDER)
-    storage.put_if_absent(path, CommitMetadata((), "UPSERT", {"schema": "2"}).encode())
-    assert Timeline.load(storage, previous=first).table_schema() == "2"
+    storage.put_if_absent(path, CommitMetadata((), "UPSERT", {"schema": '{"doc": "2"}'}).encode())
+    assert Timeline.load(storage, previous=first).table_schema() == '{"doc": "2"}'

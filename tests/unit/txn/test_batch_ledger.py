@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.errors import ConfigError, CorruptFileError
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
@@ -82,3 +82,9 @@ def test_commits_of_other_programs_do_not_hide_the_ledger(tmp_path: Path) -> Non
 
 def test_a_new_table_remembers_nobody(tmp_path: Path) -> None:
     assert WriterLedger.of(Timeline.load(make_table(tmp_path))) == WriterLedger()
+
+
+def test_a_ledger_that_readers_would_refuse_is_not_written() -> None:
+    writers = {"w" * 5_000 + str(number): LastBatch(1, NOW_MS) for number in range(1_000)}
+    with pytest.raises(ConfigError, match=r"ledger of 1000 writers .*lower lsm\.writer\.max\.remembered"):
+        WriterLedger(writers).encode()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat
 from streaming_lsm.format.avro.container import decode_record, encode_record, record_name
 
 NAME = "HoodieRollbackPlan"
@@ -99,7 +100,7 @@ def test_a_flipped_bit_is_either_reported_by_name_or_leaves_a_record_of_the_same
         (GOOD[:-1] + bytes([GOOD[-1] ^ 1]), "intact to the end"),
         (b"Obj\x01" + b"\xff" * 12, "overlong number"),
         (b"Obj\x01" + _varint(1) + _varint(2**60) + b"x", "bytes at offset"),
-        (b"Obj\x01" + _varint(2**60) + b"\x00" * 8, "bytes at offset"),
+        (b"Obj\x01" + _varint(2**60) + b"\x00" * 8, "too many entries"),
         (b"Obj\x01\x02" + _varint(10) + b"avro.codec" + _varint(7) + b"deflate\x00", "codec"),
         (_container("string", b"\x00"), "names no record"),
         (_container({"type": "record", "name": "Other", "fields": []}, b""), "'Other' instead of"),
@@ -148,3 +149,31 @@ def test_promised_lengths_are_not_allocated() -> None:
         assert tracemalloc.get_traced_memory()[1] < 4_000_000
     finally:
         tracemalloc.stop()
+
+
+def _stats(count: int) -> tuple[WriteStat, ...]:
+    file_id = "00000000-b23e-5d24-acec-281f4bd856a4-0"
+    name = f"{file_id}_0-0-0_20261122071130347_1.log.parquet"
+    stat = WriteStat("", file_id, name, "20261122071130347", 1, 1, log_version=1, base_file="", log_files=(name,))
+    return (stat,) * count
+
+
+def test_the_commit_of_many_files_is_not_taken_for_a_hostile_one() -> None:
+    data = CommitMetadata(_stats(8_000), "UPSERT", {"schema": "x" * (4 << 20)}).encode()
+    assert len(data) > 6 << 20
+    assert len(CommitMetadata.decode(data, "x").stats) == 8_000
+
+
+@pytest.mark.parametrize(
+    ("stats", "extra", "message"),
+    [
+        ((WriteStat("", "f", "f", "null", log_files=("",) * (2 << 20)),), {}, "% of the bytes from offset 0"),
+        ((), {"a": "x" * (18 << 20)}, "texts of 18 MiB, 16 at most"),
+    ],
+    ids=["empty values", "a long text"],
+)
+def test_content_that_no_action_has_is_refused_before_it_is_decoded(
+    stats: tuple[WriteStat, ...], extra: dict[str, str], message: str
+) -> None:
+    with pytest.raises(CorruptFileError, match=f"x: .*{message}"):
+        CommitMetadata.decode(CommitMetadata(stats, "UPSERT", extra).encode(), "x")
