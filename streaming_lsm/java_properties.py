@@ -12,7 +12,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 _SEPARATOR = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.?)", re.DOTALL)
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_PRINTED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"} | {c: "\\" + c for c in "\\=:#!"}
+_PRINTED = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"} | {c: "\\" + c for c in "\\=:#!"})
 
 
 def parse_properties(data: bytes, source: str = "properties text") -> dict[str, str]:
@@ -85,7 +85,7 @@ def _unescape(text: str, source: str) -> str:
 
 def _escape(text: str, spaces: int) -> str:
     """Escape a key (every space) or a value (its leading space only)."""
-    printed = "".join(_PRINTED.get(character, character) for character in text)
+    printed = text.translate(_PRINTED)
     if spaces < 0 or printed.startswith(" "):
         printed = printed.replace(" ", "\\ ", spaces)
     return re.sub(r"[^\x20-\x7e]", _unicode_escape, printed)

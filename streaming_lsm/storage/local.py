@@ -260,9 +260,11 @@ class LocalStorage:
 
     def _resolved(self, path: str) -> str:
         # The root is resolved; only what is below it is looked at, with one call to the system for each part.
-        full = self._root
-        for part in path.split("/") if path else ():
-            full = os.path.join(full, part)
+        if not path:
+            return self._root
+        full = self._root.rstrip("/")
+        for part in path.split("/"):
+            full = f"{full}/{part}"
             try:
                 status = os.lstat(full)
             except OSError:  # absent, or unreadable: the call that follows says which

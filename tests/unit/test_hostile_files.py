@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +15,26 @@ from tests.support import repeated_values
 from tests.support.hostile_files import COMMIT, SHAPES
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_hostile_file_is_refused_by_name_at_a_bounded_cost(tmp_path: Path, shape: str) -> None:
-    command = [sys.executable, "-m", "tests.support.hostile_files", str(tmp_path / "t"), shape]
+@dataclass(frozen=True)
+class Measured:
+    """What the processes printed, by shape, and their errors."""
+
+    costs: dict[str, dict[str, Any]]
+    errors: str
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    command = [sys.executable, "-m", "tests.support.hostile_files", str(tmp_path_factory.mktemp("hostile"))]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return Measured({line["shape"]: line for line in lines}, done.stderr)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_hostile_file_is_refused_by_name_at_a_bounded_cost(measured: Measured, shape: str) -> None:
+    assert shape in measured.costs, measured.errors[-2000:]
+    found = measured.costs[shape]
     name = SHAPES[shape][0]
     assert found["said"].startswith(("CorruptFileError: ", "CommitConflict: ")), found
     assert (".deltacommit: " if name == COMMIT else name) in found["said"]

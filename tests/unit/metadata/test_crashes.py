@@ -1,9 +1,12 @@
-"""A writer killed, or failed, at every storage call, with a metadata table: it never says what the folders do not."""
+"""A writer killed, or failed, at every storage call, with a metadata table: it never says what the folders do not.
+
+Every fourth call here, another fourth for each kind of fault; with LSM_ALL_FAULTS=1 every call.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.properties_file import update_properties
 from streaming_lsm.timeline.timeline import Timeline
+from tests.support.crash_points import sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.metadata_tables import (
     ENABLED,
@@ -44,6 +48,10 @@ class Trials:
         action(counted)
         self.calls = counted.calls
 
+    def points(self, fault: Fault) -> Sequence[int]:
+        """The calls at which a kind of fault is tried."""
+        return sample(range(len(self.calls)), FAULTS.index(fault))
+
     def _copy(self, name: str) -> LocalStorage:
         shutil.copytree(self._template, self._copies / name)
         return LocalStorage(self._copies / name)
@@ -70,7 +78,7 @@ def test_a_write_and_its_compaction_of_the_metadata_table(tmp_path: Path, fault:
     trials = Trials(template, tmp_path, lambda storage: write(storage, 8, EVERY_THIRD))
     touched = {path.removeprefix(f"{METADATA_TABLE}/").rpartition(".")[2] for _, path in trials.calls}
     assert {"commit", "clean", "deltacommit", "hfile"} <= touched
-    for call in range(len(trials.calls)):
+    for call in trials.points(fault):
         root = trials.meet(call, fault)
         assert_agrees(root)
         write(LocalStorage(root), 8, EVERY_THIRD)
@@ -85,7 +93,7 @@ def test_a_write_and_its_compaction_of_the_metadata_table(tmp_path: Path, fault:
 def test_the_making_of_one(tmp_path: Path, fault: Fault) -> None:
     template = grown(tmp_path / "template", 2, {})
     trials = Trials(template, tmp_path, lambda storage: write(storage, 2))
-    for call in range(len(trials.calls)):
+    for call in trials.points(fault):
         root = trials.meet(call, fault)
         assert_agrees(root)
         write(LocalStorage(root), 2)
@@ -104,7 +112,7 @@ def test_the_dropping_of_one_and_of_other_partitions(tmp_path: Path, fault: Faul
     dropped = Trials(template, tmp_path / "all", lambda storage: write(storage, 2, {"hoodie.metadata.enable": False}))
     others = Trials(template, tmp_path / "others", lambda storage: write(storage, 2, {}))
     for trials, keeps in ((dropped, False), (others, True)):
-        for call in range(len(trials.calls)):
+        for call in trials.points(fault):
             root = trials.meet(call, fault)
             assert_agrees(root)
             write(LocalStorage(root), 2, {} if keeps else {"hoodie.metadata.enable": False})
@@ -128,7 +136,7 @@ def test_a_recovery_that_is_killed_again_and_again(tmp_path: Path, fault: Fault)
     storage.make_folder(marker_folder(newest.requested))  # as a driver leaves it that dies before completion
     trials = Trials(template, tmp_path, lambda storage: write(storage, 2, EVERY_THIRD))
     calls = len(trials.calls)
-    for call in range(0, calls, 2):
+    for call in trials.points(fault):
         root = trials.meet(call, fault)
         for depth in ((call + 7) % calls, call // 2, (call + 13) % calls):
             with suppress(Killed):

@@ -1,12 +1,12 @@
 """Every kind of action on tables with a metadata table, in all versions; and services that die on the way.
 
-They die at the calls on either timeline and on the metadata table; with LSM_ALL_FAULTS=1 at every call.
+They die at every fourth of the calls on either timeline and on the metadata table, at another fourth for each kind of
+fault; with LSM_ALL_FAULTS=1 at every call.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +21,7 @@ from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
 from streaming_lsm.metadata.listing import METADATA_TABLE, metadata_listing
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
+from tests.support.crash_points import EVERY_CALL, sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.metadata_tables import (
     assert_agrees,
@@ -33,7 +34,7 @@ from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, grow
 from tests.support.small_tables import create, rows, shown
 
 KEPT = {**OPTIONS_OF_SERVICES, "hoodie.metadata.enable": True, "hoodie.clean.commits.retained": 1}
-ALL = bool(os.environ.get("LSM_ALL_FAULTS"))
+FAULTS = tuple(Fault)
 EVERY_FOURTH = {**KEPT, "hoodie.metadata.compact.max.delta.commits": 4}
 
 
@@ -128,7 +129,7 @@ def again(root: Path, run: Callable[[LsmTable], object], fault: dict[int, Fault]
     return faulty
 
 
-@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 @pytest.mark.parametrize("run", [LsmTable.compact, LsmTable.clean], ids=["compaction", "clean"])
 def test_a_service_that_dies_leaves_it_right(tmp_path: Path, run: Callable[[LsmTable], object], fault: Fault) -> None:
     template = grown(tmp_path / "template")
@@ -138,8 +139,10 @@ def test_a_service_that_dies_leaves_it_right(tmp_path: Path, run: Callable[[LsmT
         delta_commits(metadata_timeline(template))
     )
     expected = shown(LsmTable(template))
-    chosen = [call for call, (_, path) in enumerate(calls) if ALL or path.startswith((METADATA_TABLE, TIMELINE_FOLDER))]
-    for call in chosen:
+    chosen = [
+        call for call, (_, path) in enumerate(calls) if EVERY_CALL or path.startswith((METADATA_TABLE, TIMELINE_FOLDER))
+    ]
+    for call in sample(chosen, FAULTS.index(fault)):
         root = tmp_path / "copy"
         shutil.copytree(template, root)
         again(root, run, {call: fault})

@@ -82,7 +82,7 @@ events_of = st.lists(
 @pytest.mark.parametrize("combine", [True, False], ids=["combined", "repeated-keys"])
 @pytest.mark.parametrize("event_time", [True, False], ids=["event-time", "commit-time"])
 @pytest.mark.parametrize("tombstones", [True, False], ids=["tombstones", "no-tombstones"])
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(drawn=events_of, cuts=st.lists(st.integers(0, 25), max_size=6), by_offset=st.booleans())
 def test_what_is_handed_over_is_the_same_whether_it_was_spilled_or_not(
     combine: bool, event_time: bool, tombstones: bool, drawn: list[Any], cuts: list[int], by_offset: bool
