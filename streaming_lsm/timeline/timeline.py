@@ -59,6 +59,7 @@ class Timeline:
         until_by_request: whether `until` is compared with requested times instead of completion times.
         layout: timeline layout (docs/format/02-timeline.md); in layout 1 the requested time is the completion time.
         names: parsed names from which the timeline was loaded; empty if it was derived from another timeline.
+        origin: the timeline that was restricted to this one; None if this one was not restricted.
     """
 
     storage: Storage
@@ -68,6 +69,7 @@ class Timeline:
     until_by_request: bool = False
     layout: int = 2
     names: TimelineNames = field(default_factory=TimelineNames, repr=False, compare=False)
+    origin: Timeline | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def load(cls, storage: Storage, layout: int = 2, previous: Timeline | None = None) -> Timeline:
@@ -92,6 +94,15 @@ class Timeline:
     def folder(self) -> str:
         """Folder of the timeline."""
         return FLAT_FOLDER if self.layout == FLAT else TIMELINE_FOLDER
+
+    @property
+    def whole(self) -> Timeline:
+        """The timeline with all instants, pending ones included: this one, or the one that it was restricted from."""
+        return self.origin or self
+
+    def has(self, requested: str) -> bool:
+        """Return whether an action with this requested time is on the timeline in any state, or is older than it."""
+        return requested < self.first or requested in self._requested
 
     @cached_property
     def completed_writes(self) -> tuple[Instant, ...]:
@@ -207,7 +218,7 @@ class Timeline:
         kept = [write for write in self.completed_writes if _time(write, by_request=by_request) <= limit]
         others = [instant for instant in self.instants if not instant.is_write and instant.is_completed]
         merged = sorted(kept + others, key=BY_TIME)
-        return Timeline(self.storage, tuple(merged), self.first, limit, by_request, self.layout)
+        return Timeline(self.storage, tuple(merged), self.first, limit, by_request, self.layout, origin=self.whole)
 
     def with_completed(self, completed: Instant) -> Timeline:
         """Return this timeline with one more completed action, without listing the folder."""
@@ -278,12 +289,12 @@ class Timeline:
     @cached_property
     def _commits(self) -> dict[Instant, CommitMetadata]:
         """Cache of commit metadata: schema, ledger and file groups of a batch are read from the same newest commit."""
-        return {}
+        return {} if self.origin is None else self.origin._commits
 
     @cached_property
     def _archived(self) -> dict[str, str]:
         """Completion times of archived writes; loaded only if a file is older than the active timeline."""
-        return archived_completions(self.storage, self.layout)
+        return archived_completions(self.storage, self.layout) if self.origin is None else self.origin._archived
 
     def table_schema(self) -> str | None:
         """Return the table's schema as Avro JSON without meta columns, from the newest completed write that has one."""
@@ -296,6 +307,10 @@ class Timeline:
     @cached_property
     def _completions(self) -> dict[str, str | None]:
         return {instant.requested: instant.completed for instant in self.instants if instant.is_write}
+
+    @cached_property
+    def _requested(self) -> frozenset[str]:
+        return frozenset(instant.requested for instant in self.instants)
 
     @cached_property
     def _rolled_back(self) -> frozenset[str]:
