@@ -301,15 +301,19 @@ def test_states_before_a_lost_write_can_be_read(tmp_path: Path, pending: bool) -
     assert table.changes(writes[-3].completed or "", end=writes[-2].completed).to_arrow().num_rows == 2
 
 
-def test_the_newest_write_without_any_instant_file_is_missed_and_no_write_follows(tmp_path: Path) -> None:
-    writes = table_at(tmp_path).timeline.completed_writes
+@pytest.mark.parametrize("metadata", [False, True], ids=["folders", "metadata table"])
+def test_the_newest_write_without_any_instant_file_is_missed_and_no_write_follows(
+    tmp_path: Path, metadata: bool
+) -> None:
+    options = {"hoodie.metadata.enable": metadata}
+    writes = table_at(tmp_path, **options).timeline.completed_writes
     forget(tmp_path, writes[-1], pending=False)
     before = data_files(tmp_path)
 
     uses = {**reads_of(writes[-1], writes[-2]), "write": USES["write"], "compaction": USES["compaction"]}
     for kind, use in uses.items():
         with pytest.raises(CorruptFileError, match=f"{writes[-1].requested}.*instant files were lost"):
-            pytest.fail(f"{kind}: {use(opened(tmp_path))}")
+            pytest.fail(f"{kind}: {use(opened(tmp_path, **options))}")
     assert data_files(tmp_path) == before
 
 
