@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.table.file_names import (
@@ -98,12 +98,14 @@ class FileSystemView:
         timeline: the instants whose files are visible, for example those up to a point in time.
         rfc103_names: whether logs under the names of RFC-103's first text are read.
         by_metadata: whether partitions and files are listed from the metadata table, if the table has one.
+        unknown: a file of each instant that is on the timeline in no state; filled by `visible_name`.
     """
 
     storage: Storage
     timeline: Timeline
     rfc103_names: bool = False
     by_metadata: bool = False
+    unknown: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def partitions(self) -> list[str]:
         """List the paths of all partitions, ascending: the folders that hold partition metadata."""
@@ -141,7 +143,7 @@ class FileSystemView:
         return file_id in self.timeline.replaced_groups.get(partition, ())
 
     def visible_name(self, entry: FileEntry) -> DataFileName | None:
-        """Parse the name of a visible data file; None for every other entry.
+        """Parse the name of a visible data file; None for every other entry. Adds files to `unknown`.
 
         Raises:
             UnsupportedTable: a log under an RFC-103 name and `rfc103_names` is not set, as skipping it would drop rows
@@ -150,7 +152,10 @@ class FileSystemView:
         if entry.special:
             refuse_special(entry, self.storage.uri)
         name = None if entry.is_dir else parse_file_name(entry.name, rfc103_names=True)
-        if name is None or not self.counts(name):
+        if name is None:
+            return None
+        if not self.counts(name):
+            self._note(entry.path, name.instant)
             return None
         if isinstance(name, LogFileName) and name.rfc103 and not self.rfc103_names:
             raise UnsupportedTable(
@@ -158,6 +163,11 @@ class FileSystemView:
                 "every reader, writer and table service of the table"
             )
         return name
+
+    def _note(self, path: str, instant: str) -> None:
+        # The rollbacks of layout 1 are archived on their own, so that they do not explain all files of failed writes.
+        if self.timeline.layout != FLAT and not self.timeline.whole.has(instant):
+            self.unknown.setdefault(instant, path)
 
     def counts(self, name: DataFileName) -> bool:
         """Return whether the write of a file is completed on the timeline."""

@@ -19,7 +19,7 @@ from streaming_lsm.format.actions.file_state import FILES_KEY, FileState, Record
 from streaming_lsm.format.table.file_names import BaseFileName, DataFileName, LogFileName, parse_file_name
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.lost_completion import check_last_clean, check_named_writes, check_pending
+from streaming_lsm.txn.lost_completion import check_instants, check_named_writes
 
 Group = tuple[str, str]
 """Partition path and file id."""
@@ -51,8 +51,8 @@ def check_files(view: FileSystemView, slices: Iterable[FileSlice]) -> None:
     found = list(slices)
     paths = [path for part in found for path in part.paths]
     timeline = view.timeline
-    check_pending(timeline.storage, timeline)
-    check_last_clean(timeline)
+    check_instants(timeline, view.unknown)
+    check_named_writes(timeline.whole, next_write(timeline))
     newest = newest_write(timeline)
     if newest is None:
         return
@@ -60,9 +60,9 @@ def check_files(view: FileSystemView, slices: Iterable[FileSlice]) -> None:
     if recorded is not None and recorded.state == FileState.of(paths):
         return
     groups = {(part.partition_path, part.file_id): part for part in found}
-    for lost in lost_files(view, timeline, groups):
+    for lost in lost_files(view, groups):
         raise _explained(view, lost)
-    check_named_writes(timeline)
+    check_named_writes(timeline.whole, timeline.completed_writes)
     if recorded is not None:
         _check_count(timeline, newest, recorded, len(paths))
 
@@ -91,19 +91,29 @@ def _completed(write: Instant) -> str:
     return write.completed or ""
 
 
-def check_group(view: FileSystemView, commits: Timeline, group: Group, found: FileSlice | None) -> None:
-    """Compare the latest slice of one file group, None when it has none; raises as `check_files`.
-
-    Args:
-        commits: the table's whole timeline; it caches its commits, so that they are read once for all states.
-    """
-    for lost in lost_files(view, commits, {} if found is None else {group: found}, group):
+def check_group(view: FileSystemView, group: Group, found: FileSlice | None) -> None:
+    """Compare the latest slice of one file group, None when it has none; raises as `check_files`."""
+    for lost in lost_files(view, {} if found is None else {group: found}, group):
         raise _explained(view, lost)
 
 
 def newest_write(timeline: Timeline) -> Instant | None:
     """Return the write with the latest completion time, None without any."""
     return max(timeline.completed_writes, key=_completed, default=None)
+
+
+def next_write(timeline: Timeline) -> tuple[Instant, ...]:
+    """Return the first write of the whole table that took effect after a restricted timeline; () if there is none.
+
+    It names the write before it, which may be the lost newest write of the restricted timeline.
+    """
+    if timeline.until is None:
+        return ()
+    newest = newest_write(timeline)
+    since = (newest.completed or "") if newest else ""
+    later = (write for write in timeline.whole.completed_writes if (write.completed or "") > since)
+    first = min(later, key=lambda write: write.completed or "", default=None)
+    return () if first is None else (first,)
 
 
 def recorded_files(timeline: Timeline, state: FileState) -> dict[str, str]:
@@ -118,13 +128,12 @@ def recorded_files(timeline: Timeline, state: FileState) -> dict[str, str]:
 
 
 def lost_files(
-    view: FileSystemView, commits: Timeline, slices: Mapping[Group, FileSlice], only: Group | None = None
+    view: FileSystemView, slices: Mapping[Group, FileSlice], only: Group | None = None
 ) -> Iterator[LostFile]:
     """List the files that belong to the latest slices by the write stats and are missing from them.
 
     Args:
         view: the view from which the slices were listed.
-        commits: reads the commits.
         slices: by partition path and file id.
         only: the one file group to check; None for all.
     """
@@ -138,7 +147,7 @@ def lost_files(
     for write in view.timeline.completed_writes:
         if (write.completed or "") < first:
             continue
-        for stat in commits.read_commit(write).stats:
+        for stat in view.timeline.read_commit(write).stats:
             group = (stat.partition_path, stat.file_id)
             lost = _absent(view, write, stat, there, since.get(group, "")) if only in (None, group) else None
             if lost is not None:
@@ -183,6 +192,11 @@ def _explained(view: FileSystemView, lost: LostFile) -> Exception:
     if not storage.exists(write.path) or _is_cleaned(view, lost, known=False):
         return CommitConflict(f"{lost.path} in {storage.uri} was deleted while the table was listed: try again")
     if _is_cleaned(view, lost, known=True):
+        if view.timeline.until is None:
+            return CorruptFileError(
+                f"{lost.path} in {storage.uri}, of {write.path}, was cleaned, but the timeline has no compaction or "
+                "other write that replaced it: the completed instant file of that write was lost; restore it"
+            )
         return ConfigError(f"{lost.path} in {storage.uri}, of {write.path}, was cleaned: read a later state")
     if storage.exists(lost.path):
         return CorruptFileError(

@@ -9,7 +9,7 @@ from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.format.table.properties import listed
 from streaming_lsm.metadata.creation import PARTITIONS_KEY
 from streaming_lsm.metadata.listing import METADATA_TABLE, metadata_listing
-from streaming_lsm.metadata.state import check_up_to_date
+from streaming_lsm.metadata.state import check_newest_known, check_up_to_date
 from streaming_lsm.storage.base import FileEntry, Listing, Storage
 from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.instant import FLAT
@@ -39,7 +39,9 @@ def metadata_files(storage: Storage, layout: int) -> dict[str, Listing] | None:
         data = Timeline.load(storage, layout)
         found = metadata_listing(storage, data)
         if layout != FLAT:
-            check_up_to_date(Timeline.load(Subfolder(storage, METADATA_TABLE)), data)
+            metadata = Timeline.load(Subfolder(storage, METADATA_TABLE))
+            check_up_to_date(metadata, data)
+            check_newest_known(metadata, data)
     except (CorruptFileError, UnsupportedTable, TableNotFound, OSError) as error:
         _LOG.warning("%s/%s is not read, folders are listed: %s", storage.uri, METADATA_TABLE, error)
         return None

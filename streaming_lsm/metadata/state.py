@@ -112,6 +112,30 @@ def check_up_to_date(timeline: Timeline, data: Timeline) -> None:
             raise CorruptFileError(f"{METADATA_TABLE} has fallen behind: it has no delta commit of {action.path}")
 
 
+def check_newest_known(timeline: Timeline, data: Timeline) -> None:
+    """Check that the action of the newest delta commit is on the data table's timeline, or was rolled back.
+
+    Otherwise that action may have lost its instant files, and its files are not listed. The data table's timeline is
+    loaded again before, as the action may have begun after it was loaded.
+
+    Args:
+        timeline: timeline of the metadata table, loaded after `data`.
+        data: timeline of the data table.
+
+    Raises:
+        CorruptFileError: it is not.
+    """
+    own = [write for write in timeline.completed_writes if write.action == DELTA_COMMIT]
+    newest = max(own, key=lambda write: write.completed or "", default=None)
+    if newest is None or is_first(newest.requested) or data.has(newest.requested):
+        return
+    now = Timeline.load(data.storage, data.layout, data)
+    if not now.has(newest.requested) and newest.requested not in now.finished_rollbacks(since=newest.requested):
+        raise CorruptFileError(
+            f"{METADATA_TABLE}/{newest.path} is of an action that is neither on the table's timeline nor rolled back"
+        )
+
+
 def _is_after(action: Instant, oldest: Instant) -> bool:
     """Return whether an action of the data table must have a delta commit that is not archived.
 

@@ -7,7 +7,7 @@ written row that lost the merge is not a change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow as pa
 from streaming_lsm.arrow.columns import Column, pc
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
-from streaming_lsm.file_group.lost_files import check_group
+from streaming_lsm.file_group.lost_files import check_files, check_group
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.read.change_log import read_change_log
 from streaming_lsm.read.log_kinds import check_kinds
@@ -27,6 +27,7 @@ from streaming_lsm.storage.base import Listing
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.lost_completion import check_named_writes
 
 OP, TIME, BEFORE, AFTER = "op", "ts_ms", "before", "after"
 _BEFORE, _AFTER = "before a write", "after it"
@@ -43,6 +44,7 @@ class Changes:
 
     Attributes:
         timeline: the table's timeline.
+        until: the timeline as of the end of the range.
         commits: requested times of the queried writes, ordered by completion.
         table_schema: columns of a data file, meta columns included.
         reader: reads a slice with all these columns.
@@ -50,6 +52,7 @@ class Changes:
     """
 
     timeline: Timeline
+    until: Timeline
     commits: tuple[str, ...]
     table_schema: pa.Schema
     reader: SliceReader
@@ -69,10 +72,12 @@ class Changes:
 
         Raises:
             ConfigError: a write is archived, or a clean has deleted files of the state before or after it.
+            CorruptFileError: a committed file, or the completed instant file of a write, is missing.
             UnsupportedTable: a log has blocks of an unsupported kind.
         """
         with named_failures():
             writes = self._writes()
+            self._check_files(writes)
             self._check_kinds()
             for write in writes:
                 states: _States = {}
@@ -83,6 +88,13 @@ class Changes:
     def to_arrow(self) -> pa.Table:
         """Read the whole result."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+    def _check_files(self, writes: Iterable[Instant]) -> None:
+        """Check for missing files and writes; each state is checked again for the file groups that are read from it."""
+        view = self.view(self.until)
+        listings = self._listings.items()
+        check_files(view, (found for partition, entries in listings for found in view.slices_in(partition, entries)))
+        check_named_writes(self.timeline, writes)
 
     def _check_kinds(self) -> None:
         """Check the block types of all visible logs before any change is yielded."""
@@ -156,7 +168,7 @@ class Changes:
         if reader.visible is not None:
             reader = replace(reader, visible=timeline.visible())
         there = slices[partition].get(file_id)
-        check_group(self.view(timeline), self.timeline, group, there)
+        check_group(self.view(timeline), group, there)
         return pa.Table.from_batches([] if there is None else reader.read(there), schema=reader.output_schema)
 
     @cached_property

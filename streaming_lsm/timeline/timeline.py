@@ -63,6 +63,7 @@ class Timeline:
             "Layout 1").
         names: parsed names from which the timeline was loaded; empty if it was derived from another timeline.
         facts: cache of what completed instants say about others.
+        origin: the timeline that was restricted to this one; None if this one was not restricted.
     """
 
     storage: Storage
@@ -73,6 +74,7 @@ class Timeline:
     layout: int = 2
     names: TimelineNames = field(default_factory=TimelineNames, repr=False, compare=False)
     facts: InstantFacts = field(default_factory=InstantFacts, repr=False, compare=False)
+    origin: Timeline | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def load(cls, storage: Storage, layout: int = 2, previous: Timeline | None = None) -> Timeline:
@@ -98,6 +100,15 @@ class Timeline:
     def folder(self) -> str:
         """Folder of the timeline."""
         return FLAT_FOLDER if self.layout == FLAT else TIMELINE_FOLDER
+
+    @property
+    def whole(self) -> Timeline:
+        """The timeline with all instants, pending ones included: this one, or the one that it was restricted from."""
+        return self.origin or self
+
+    def has(self, requested: str) -> bool:
+        """Return whether an action with this requested time is on the timeline in any state, or is older than it."""
+        return requested < self.first or requested in self._requested
 
     @cached_property
     def completed_writes(self) -> tuple[Instant, ...]:
@@ -221,6 +232,7 @@ class Timeline:
             until_by_request=by_request,
             layout=self.layout,
             facts=self.facts,
+            origin=self.whole,
         )
 
     def with_completed(self, completed: Instant) -> Timeline:
@@ -292,12 +304,12 @@ class Timeline:
     @cached_property
     def _commits(self) -> dict[Instant, CommitMetadata]:
         """Cache of commit metadata: schema, ledger and file groups of a batch are read from the same newest commit."""
-        return {}
+        return {} if self.origin is None else self.origin._commits
 
     @cached_property
     def _archived(self) -> dict[str, str]:
         """Completion times of archived writes; loaded only if a file is older than the active timeline."""
-        return archived_completions(self.storage, self.layout)
+        return archived_completions(self.storage, self.layout) if self.origin is None else self.origin._archived
 
     def table_schema(self) -> str | None:
         """Return the table's schema as Avro JSON without meta columns, from the newest completed write that has one."""
@@ -310,6 +322,10 @@ class Timeline:
     @cached_property
     def _completions(self) -> dict[str, str | None]:
         return {instant.requested: instant.completed for instant in self.instants if instant.is_write}
+
+    @cached_property
+    def _requested(self) -> frozenset[str]:
+        return frozenset(instant.requested for instant in self.instants)
 
     @cached_property
     def _rolled_back(self) -> frozenset[str]:

@@ -5,6 +5,7 @@ Without its completed file a write looks like a failed one, and would be rolled 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from streaming_lsm.errors import CorruptFileError
@@ -17,17 +18,41 @@ from streaming_lsm.timeline.instant import FLAT, WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.partition_folders import partition_listings
 from streaming_lsm.timeline.timeline import Timeline
 
+_NOW = "~"
+"""Later than every time."""
 
-def check_pending(storage: Storage, timeline: Timeline) -> None:
+
+def check_instants(timeline: Timeline, unknown: Mapping[str, str]) -> None:
+    """Refuse a timeline that lacks the completed instant file of a write which it should make visible.
+
+    The pending instants and cleans of the whole table are examined, also for a timeline restricted to a point in time.
+    Writes requested after that time are not visible in any case, so that states before them can be read.
+
+    Args:
+        unknown: a data file of each instant that is on the timeline in no state.
+
+    Raises:
+        CorruptFileError: see `check_pending`, `check_last_clean` and `check_unknown_files`.
+    """
+    until = _NOW if timeline.until is None else timeline.until
+    check_pending(timeline.storage, timeline.whole, until)
+    check_last_clean(timeline.whole, until)
+    check_unknown_files(timeline.whole, {time: path for time, path in unknown.items() if time <= until})
+
+
+def check_pending(storage: Storage, timeline: Timeline, until: str = _NOW) -> None:
     """Refuse a pending write that has data files and no markers, as markers are deleted only after completion.
 
     Folders are listed only if the marker folder of a pending write is missing.
+
+    Args:
+        until: writes requested after this time are not checked.
 
     Raises:
         CorruptFileError: there is such a write.
     """
     pending_writes = () if timeline.layout == FLAT else timeline.pending
-    suspects = [pending for pending in pending_writes if _may_have_files(pending)]
+    suspects = [pending for pending in pending_writes if pending.requested <= until and _may_have_files(pending)]
     suspects = [pending for pending in suspects if not storage.exists(marker_folder(pending.requested))]
     if not suspects:
         return
@@ -61,14 +86,47 @@ def _may_have_files(pending: Instant) -> bool:
     return pending.action in WRITE_ACTIONS or (pending.action == "compaction" and pending.state is State.INFLIGHT)
 
 
-def check_named_writes(timeline: Timeline) -> None:
-    """Refuse a timeline that lacks a write which a later commit names as its predecessor; reads all commits.
+def check_unknown_files(timeline: Timeline, files: Mapping[str, str]) -> None:
+    """Refuse data files of a write that has no instant file at all and was not rolled back.
+
+    The timeline is loaded again if there are such files, as their writes may have begun after it was loaded. A late
+    task may have left a file of a write that was rolled back, or undone by a restore.
+
+    Args:
+        files: a file of each such write, by its requested time.
+
+    Raises:
+        CorruptFileError: the instant files of such a write are gone.
+    """
+    if not files:
+        return
+    now = Timeline.load(timeline.storage, timeline.layout, timeline)
+    suspects = [requested for requested in sorted(files) if not now.has(requested)]
+    if not suspects:
+        return
+    undone = now.finished_rollbacks(since=suspects[0]).keys() | _planned_rollbacks(now.storage, now)
+    restored = max((found.requested for found in now.instants if found.action == "restore"), default="")
+    for requested in suspects:
+        if requested not in undone and requested > restored and not now.is_archived(requested):
+            raise CorruptFileError(
+                f"{files[requested]} in {now.storage.uri} is a file of the write at {requested}, which is not on the "
+                "timeline and was not rolled back: its instant files were lost; restore them. To give the write up, "
+                "delete its data files"
+            )
+
+
+def check_named_writes(timeline: Timeline, writes: Iterable[Instant]) -> None:
+    """Refuse a timeline that lacks a write which a later commit names as its predecessor.
+
+    Args:
+        timeline: the whole timeline.
+        writes: its completed writes whose commits are read.
 
     Raises:
         CorruptFileError: the completed instant file of such a write is gone.
     """
     known = {write.file_name for write in timeline.completed_writes}
-    for write in timeline.completed_writes:
+    for write in writes:
         recorded = RecordedFiles.of(timeline.read_commit(write).extra, write.path)
         if recorded is not None and recorded.after and recorded.after not in known:
             before = Instant.parse(recorded.after)
@@ -79,20 +137,24 @@ def check_named_writes(timeline: Timeline) -> None:
                 )
 
 
-def check_last_clean(timeline: Timeline) -> None:
+def check_last_clean(timeline: Timeline, until: str = _NOW) -> None:
     """Refuse a timeline that lacks the newest write recorded by the last clean.
 
     The clean is read only if no action follows it on the timeline.
+
+    Args:
+        timeline: the whole timeline.
+        until: a write requested after this time is not checked.
 
     Raises:
         CorruptFileError: the instant files of that write are gone.
     """
     cleans = timeline.completed_cleans
-    if not cleans or timeline.until is not None or timeline.last_time > (cleans[-1].completed or ""):
+    if not cleans or timeline.last_time > (cleans[-1].completed or ""):
         return
     with suppress(FileNotFoundError):  # archived since the timeline was read
         seen = CleanMetadata.decode(timeline.storage.read(cleans[-1].path), cleans[-1].path).last_completed
-        if all(instant.requested != seen for instant in timeline.instants) and _is_lost(timeline, seen, ""):
+        if seen <= until and not timeline.has(seen) and _is_lost(timeline, seen, ""):
             raise CorruptFileError(
                 f"the completed instant file of the write at {seen} in {timeline.storage.uri} is gone, which "
                 f"{cleans[-1].path} names as the newest write: restore it"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_lsm.errors import UnsupportedTable
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSystemView
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.timeline import Timeline
@@ -53,6 +53,11 @@ def test_files_of_no_completed_write_and_foreign_files_are_not_seen(tmp_path: Pa
     ):
         (tmp_path / "DE" / name).write_bytes(b"junk")
     assert paths(tmp_path) == {log}
+    # A query refuses them: their write may have lost its instant files.
+    with pytest.raises(CorruptFileError, match=f"is a file of the write at {newer}, which is not on the timeline"):
+        shown(table)
+    for path in (tmp_path / "DE").glob(f"*{newer}*"):
+        path.unlink()
     assert shown(table) == [("a", "DE", 1, 1)]
 
 

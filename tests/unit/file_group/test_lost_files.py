@@ -293,6 +293,124 @@ def test_the_newest_completed_instant_that_is_gone_is_not_rolled_back(tmp_path: 
     assert shown(opened(tmp_path)) == [("b", "nl", 2, 3)]
 
 
+def reads_of(write: Instant, before: Instant) -> dict[str, Use]:
+    """Every kind of read whose result contains a write; `before` is the write before it."""
+    since, time = before.completed or "", write.completed or ""
+    return {
+        "snapshot": shown,
+        "read optimised": lambda table: shown(table, query_type="read_optimized"),
+        "as of the request": lambda table: shown(table, as_of=write.requested),
+        "as of the completion": lambda table: shown(table, as_of=time),
+        "incremental": lambda table: table.incremental(since).to_arrow(),
+        "incremental with end": lambda table: table.incremental(since, end=time).to_arrow(),
+        "changes": lambda table: table.changes(since).to_arrow(),
+        "changes with end": lambda table: table.changes(since, end=time).to_arrow(),
+        "history": lambda table: table.history("b"),
+    }
+
+
+@pytest.mark.parametrize("program", ["ours", "another"])
+@pytest.mark.parametrize("pending", [True, False], ids=["pending files left", "all files gone"])
+@pytest.mark.parametrize("place", [-1, -2], ids=["newest", "older"])
+def test_every_read_that_would_contain_a_lost_write_names_it(
+    tmp_path: Path, place: int, pending: bool, program: str
+) -> None:
+    writes = table_at(tmp_path).timeline.completed_writes
+    if program == "another":
+        foreign(tmp_path)
+    forget(tmp_path, writes[place], pending=pending)
+
+    for kind, read in reads_of(writes[place], writes[place - 1]).items():
+        with pytest.raises(CorruptFileError, match=writes[place].requested):
+            pytest.fail(f"{kind}: {read(opened(tmp_path))}")
+
+
+@pytest.mark.parametrize("pending", [True, False], ids=["pending files left", "all files gone"])
+def test_states_before_a_lost_write_can_be_read(tmp_path: Path, pending: bool) -> None:
+    writes = table_at(tmp_path).timeline.completed_writes
+    forget(tmp_path, writes[-1], pending=pending)
+
+    table = opened(tmp_path)
+    assert shown(table, as_of=writes[-2].requested) == [("b", "nl", 2, 3), ("c", "nl", 1, 4)]
+    assert table.changes(writes[-3].completed or "", end=writes[-2].completed).to_arrow().num_rows == 2
+
+
+@pytest.mark.parametrize("metadata", [False, True], ids=["folders", "metadata table"])
+def test_the_newest_write_without_any_instant_file_is_missed_and_no_write_follows(
+    tmp_path: Path, metadata: bool
+) -> None:
+    options = {"hoodie.metadata.enable": metadata}
+    writes = table_at(tmp_path, **options).timeline.completed_writes
+    forget(tmp_path, writes[-1], pending=False)
+    before = data_files(tmp_path)
+
+    uses = {**reads_of(writes[-1], writes[-2]), "write": USES["write"], "compaction": USES["compaction"]}
+    for kind, use in uses.items():
+        with pytest.raises(CorruptFileError, match=f"{writes[-1].requested}.*instant files were lost"):
+            pytest.fail(f"{kind}: {use(opened(tmp_path, **options))}")
+    assert data_files(tmp_path) == before
+
+
+def test_a_file_of_a_write_that_began_after_the_timeline_was_loaded_is_not_missed(tmp_path: Path) -> None:
+    table = table_at(tmp_path)
+    loaded = table.timeline
+    table.upsert(rows(A))
+    view = FileSystemView(table.storage, loaded)
+
+    check_files(view, view.slices())
+    assert view.unknown.keys() == {table.timeline.completed_writes[-1].requested}
+
+
+def test_a_file_that_a_late_task_left_of_a_rolled_back_write_is_not_missed(tmp_path: Path) -> None:
+    table = table_at(tmp_path)
+    with table.transaction() as running:
+        undone = running.begin()
+    newest = table.timeline.completed_writes[-1].requested
+    log = last_delete_log(tmp_path)
+    (tmp_path / "nl" / log.name.replace(newest, undone)).write_bytes(log.read_bytes())
+
+    for use in ("snapshot", "time travel", "changes", "write", "clean"):
+        USES[use](opened(tmp_path))
+
+
+@pytest.mark.parametrize("end", [False, True], ids=["until now", "with end"])
+@pytest.mark.parametrize("kind", ["incremental", "changes"])
+def test_a_lost_write_whose_rows_were_compacted_is_missed_by_reads_of_its_range(
+    tmp_path: Path, kind: str, end: bool
+) -> None:
+    table = create(tmp_path, **{**OPTIONS, "hoodie.bucket.index.num.buckets": 1})
+    table.upsert(rows(A))
+    lost = table.upsert(rows(B))
+    table.compact()
+    last = table.upsert(rows(("c", "nl", 1, 4)))
+    assert lost is not None
+    assert last is not None
+    forget(tmp_path, lost, pending=False)
+    for path in (tmp_path / "nl").glob(f"*{lost.requested}*.parquet"):
+        path.unlink()
+
+    assert shown(opened(tmp_path)) == [A, B, ("c", "nl", 1, 4)]
+    read = getattr(opened(tmp_path), kind)
+    with pytest.raises(CorruptFileError, match=f"{lost.requested}.* is gone, which .* names as the write before it"):
+        read("000", last.completed if end else None).to_arrow()
+
+
+def test_a_lost_compaction_whose_old_files_were_cleaned_is_damage_to_a_snapshot(tmp_path: Path) -> None:
+    table = table_at(tmp_path, **{"hoodie.clean.commits.retained": 1})
+    lost = table.compact()
+    table.upsert(rows(A))
+    assert lost is not None
+    assert table.clean() is not None
+    table.upsert(rows(("d", "be", 1, 1)))
+    forget(tmp_path, lost, pending=False)
+    for path in (tmp_path / "nl").glob(f"*{lost.requested}*.parquet"):
+        path.unlink()
+
+    for use in ("snapshot", "incremental", "changes"):
+        with pytest.raises(CorruptFileError, match="was cleaned, but the timeline has no compaction"):
+            USES[use](opened(tmp_path))
+
+
 def test_a_completed_write_that_another_program_is_taking_back_is_not_missed(tmp_path: Path) -> None:
     table = table_at(tmp_path)
     newest = table.timeline.completed_writes[-1]
