@@ -3,7 +3,14 @@ import pickle
 import pytest
 
 from streaming_lsm.errors import CorruptFileError
-from streaming_lsm.format.actions.commit import NO_COMMIT, CommitMetadata, WriteStat, base_file_stat, log_file_stat
+from streaming_lsm.format.actions.commit import (
+    NO_COMMIT,
+    CommitMetadata,
+    WriteStat,
+    base_file_stat,
+    decode_json,
+    log_file_stat,
+)
 from streaming_lsm.format.avro.container import encode_record
 from streaming_lsm.format.table.file_names import BaseFileName, LogFileName, LogKind, WriteToken
 
@@ -74,3 +81,9 @@ def test_another_record_in_place_of_a_commit_is_reported_by_name() -> None:
     plan = encode_record("HoodieRollbackPlan", {})
     with pytest.raises(CorruptFileError, match=r"t\.commit: holds a HoodieRollbackPlan"):
         CommitMetadata.decode(plan, "t.commit")
+
+
+def test_the_json_of_a_commit_of_millions_of_empty_stats_is_refused_by_name_before_it_is_parsed() -> None:
+    data = b'{"partitionToWriteStats":{"a":[' + b"{}," * 2_000_000 + b"{}]}}"
+    with pytest.raises(CorruptFileError, match=r"20261122\.commit: not the JSON of a commit .* parts in "):
+        decode_json(data, "20261122.commit")
