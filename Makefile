@@ -11,8 +11,10 @@ DEMO_EVENTS ?= 20000
 FAST := TMPDIR=$(shell test -w /dev/shm && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 4000000 {found = 1} END {print found ? "/dev/shm" : "/tmp"}' || echo /tmp)
 # A Java process of a test lives for seconds: optimised compilation costs it more than it gains.
 SHORT_LIVED_JAVA := SPARK_SUBMIT_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' SPARK_LAUNCHER_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'
-# These meet faults at a sample of the storage calls only, unless LSM_ALL_FAULTS is set.
-SAMPLED := tests/golden/test_table_copies.py tests/golden/test_version_changes.py tests/unit/metadata/test_crashes.py \
+# These meet faults at some of the storage calls, or try some of their cases only, unless LSM_ALL_FAULTS is set.
+SAMPLED := tests/golden/test_damaged_logs.py tests/golden/test_table_copies.py tests/golden/test_version_changes.py \
+	tests/property/test_batches_against_a_model.py tests/property/test_copy_on_write_against_a_model.py \
+	tests/unit/metadata/test_crashes.py \
 	tests/unit/services/cleaning/test_runner.py tests/unit/services/test_interleavings.py \
 	tests/unit/services/test_metadata_table.py tests/unit/services/test_service_crashes.py \
 	tests/unit/test_named_failures.py tests/unit/timeline/test_properties_file.py tests/unit/txn/test_crash_matrix.py
@@ -69,7 +71,7 @@ integration: install  ## Test with Spark, Kafka, killed processes, and the snipp
 bench: install  ## Measure ratios to pyarrow and Spark: table, build/bench/results.json and a plot; needs an idle machine
 	$(BIN)/python -m tests.bench
 
-faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, and a kill or stop at every storage call; 18 min
+faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a kill or stop at every storage call, and more random cases; 25 min
 	$(call group,faults,$(PYTEST) tests/faults && LSM_ALL_FAULTS=1 $(FAST) $(PYTEST) $(SAMPLED))
 
 conformance: install  ## Let Hudi 1.2 on Spark 3.5 and hudi-rs read and write the tables; sets them up first

@@ -12,6 +12,7 @@ from streaming_lsm import LsmTable
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.changes import SCHEMA, Event, batch, cut, cuts, operations, shown, streams
+from tests.support.crash_points import random_cases
 
 
 def fold(stream: list[Event], *, event_time: bool) -> dict[str, tuple[int | None, int]]:
@@ -42,7 +43,9 @@ def create(folder: Path, *, event_time: bool, combine: bool, buckets: int = 3) -
 
 @pytest.mark.parametrize("event_time", [True, False], ids=["event-time", "commit-time"])
 @pytest.mark.parametrize("combine", [True, False], ids=["combined", "repeated-keys"])
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=random_cases(40, 20), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(stream=streams, places=cuts, ways=operations)
 def test_a_snapshot_is_the_fold_of_all_events_however_they_are_cut(
     event_time: bool, combine: bool, stream: list[Event], places: list[int], ways: list[str]

@@ -12,6 +12,7 @@ from streaming_lsm import LsmTable
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.changes import SCHEMA, Event, batch, cut, cuts, operations, shown, streams
+from tests.support.crash_points import random_cases
 
 
 def folded(state: dict[str, Event], part: list[Event], *, event_time: bool) -> dict[str, Event]:
@@ -41,7 +42,9 @@ def create(folder: Path, *, event_time: bool) -> LsmTable:
 
 
 @pytest.mark.parametrize("event_time", [True, False], ids=["event-time", "commit-time"])
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=random_cases(40, 20), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(stream=streams, places=cuts, ways=operations)
 def test_each_batch_is_folded_into_new_base_files(
     event_time: bool, stream: list[Event], places: list[int], ways: list[str]

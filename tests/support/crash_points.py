@@ -1,4 +1,7 @@
-"""The storage calls at which a process dies or fails: a sample of them in ``make test``, all in ``make faults``."""
+"""The storage calls at which a process dies or fails, and other cases that are many: some of them in ``make test``.
+
+``make faults`` tries all.
+"""
 
 from __future__ import annotations
 
@@ -22,3 +25,8 @@ def sample(points: Sequence[T], offset: int, step: int = 4) -> Sequence[T]:
         step: the distance between two points.
     """
     return points if EVERY_CALL else points[offset % min(step, len(points)) :: step]
+
+
+def random_cases(every: int, few: int) -> int:
+    """How many cases are drawn: `every` with LSM_ALL_FAULTS=1, else `few`."""
+    return every if EVERY_CALL else few
