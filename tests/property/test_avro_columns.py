@@ -23,8 +23,11 @@ from streaming_lsm.format.avro import item_chains, record_reader, record_writer
 from streaming_lsm.format.avro.item_chains import follow
 from streaming_lsm.format.avro.record_reader import decode_data_block
 from streaming_lsm.format.avro.record_writer import encode_data_block, encode_records
+from tests.support.crash_points import random_cases
 
-RANDOM = settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+RANDOM = settings(
+    max_examples=random_cases(250, 100), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 UTC = datetime.UTC
 
 
@@ -217,7 +220,7 @@ def test_a_changed_byte_is_corrupt_or_leaves_as_many_rows(
     assert batch.num_rows == int.from_bytes(content[4:8], "big") == len(rows)
 
 
-@settings(RANDOM, max_examples=400)
+@settings(RANDOM, max_examples=random_cases(400, 160))
 @given(
     st.lists(st.integers(0, 40), min_size=1, max_size=300),
     st.sampled_from(["zeros", "ones", "random", "small"]),

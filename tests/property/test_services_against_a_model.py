@@ -21,6 +21,7 @@ from streaming_lsm.txn.planned_actions import pending_compactions
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.changes import SCHEMA, Event, batch, events, shown
+from tests.support.crash_points import random_cases
 
 Shown = dict[str, tuple[int | None, int]]
 batches = st.lists(events(), min_size=1, max_size=6).map(lambda found: [event for part in found for event in part])
@@ -93,7 +94,9 @@ def take(table: LsmTable, model: Model, step: str | list[Event]) -> None:
 
 
 @pytest.mark.parametrize("event_time", [True, False], ids=["event-time", "commit-time"])
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=random_cases(25, 14), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(course=steps)
 def test_rows_are_the_models_whatever_is_compacted_and_cleaned_when(
     event_time: bool, course: list[str | list[Event]]

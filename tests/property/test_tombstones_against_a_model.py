@@ -28,6 +28,7 @@ from streaming_lsm.write.shuffle import exchange
 from streaming_lsm.write.shuffle.exchange import RunSender, write_received
 from tests.oracle.reader import read_snapshot
 from tests.support.changes import shown
+from tests.support.crash_points import random_cases
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("value", pa.int32())])
 EVENTS = pa.schema(
@@ -163,7 +164,9 @@ def two_stages(plan: WritePlan, batches: list[pa.RecordBatch], tasks: int = 2) -
         yield write_received(plan, cells, WriteToken(task, 1, task))[0]
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=random_cases(150, 75), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(parts=streams, way=ways)
 def test_tombstones_count_by_the_event_before_them_however_the_stream_is_cut(
     parts: list[list[Event]], way: Way
