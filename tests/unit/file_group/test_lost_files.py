@@ -346,7 +346,9 @@ def test_the_newest_write_without_any_instant_file_is_missed_and_no_write_follow
 
     uses = {**reads_of(writes[-1], writes[-2]), "write": USES["write"], "compaction": USES["compaction"]}
     for kind, use in uses.items():
-        with pytest.raises(CorruptFileError, match=f"{writes[-1].requested}.*(instant files were lost|not on the timeline)"):
+        with pytest.raises(
+            CorruptFileError, match=f"{writes[-1].requested}.*(instant files were lost|not on the timeline)"
+        ):
             pytest.fail(f"{kind}: {use(opened(tmp_path, **options))}")
     assert data_files(tmp_path) == before
 
