@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streaming_lsm.bounded_json import parse_json
+from streaming_lsm.bounded_json import SMALL, parse_json
 from streaming_lsm.errors import SchemaError
 
 _NAMED = ("record", "enum", "fixed")
@@ -18,8 +18,12 @@ def resolved_avro(text: str, source: str) -> list[dict[str, Any]]:
     """Return the fields of an Avro record, with each reference to a named type replaced by its definition.
 
     Raises:
-        SchemaError: not an Avro record, a name used before or inside its definition, or too many nested types.
+        SchemaError: not an Avro record, longer than `SMALL`, a name used before or inside its definition, or too many nested types.
     """
+    if len(text) > SMALL:
+        raise SchemaError(
+            f"{source}: the schema has {len(text)} characters, {SMALL} at most are read: fewer columns, or shorter names"
+        )
     try:
         record = parse_json(text)
         namespace = record.get("namespace", str(record.get("name", "")).rpartition(".")[0])

@@ -204,7 +204,9 @@ def test_another_writer_at_work_is_named(tmp_path: Path) -> None:
 def test_files_of_writes_that_did_not_complete_are_not_cleaned(tmp_path: Path) -> None:
     table, _ = layered(tmp_path, **{RETAINED: 1})
     name = table.file_slices()[0].logs[0].name
-    stray = tmp_path / "nl" / str(name).replace(name.instant, "20991231000000000")
+    with table.transaction() as running:
+        undone = running.begin()
+    stray = tmp_path / "nl" / str(name).replace(name.instant, undone)
     stray.write_bytes(b"of nobody")
     table.clean()
     assert stray.exists()
@@ -213,7 +215,8 @@ def test_files_of_writes_that_did_not_complete_are_not_cleaned(tmp_path: Path) -
 @contextmanager
 def still_running(table: LsmTable, write: Instant) -> Iterator[None]:
     """The write is not on the timeline for a while, and is completed after all that happens meanwhile."""
-    paths = [write.path, *(Instant(write.requested, write.action, state).path for state in PENDING)]
+    files = table.timeline.read_commit(write).paths
+    paths = [write.path, *(Instant(write.requested, write.action, state).path for state in PENDING), *files]
     data = {path: table.storage.read(path) for path in paths}
     for path in paths:
         table.storage.delete(path)
