@@ -18,7 +18,8 @@ def resolved_avro(text: str, source: str) -> list[dict[str, Any]]:
     """Return the fields of an Avro record, with each reference to a named type replaced by its definition.
 
     Raises:
-        SchemaError: not an Avro record, longer than `SMALL`, a name used before or inside its definition, or too many nested types.
+        SchemaError: not an Avro record, longer than `SMALL`, a name used before or inside its definition, or too many
+            nested types.
     """
     if len(text) > SMALL:
         raise SchemaError(
