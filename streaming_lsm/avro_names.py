@@ -23,7 +23,8 @@ def resolved_avro(text: str, source: str) -> list[dict[str, Any]]:
     """
     if len(text) > SMALL:
         raise SchemaError(
-            f"{source}: the schema has {len(text)} characters, {SMALL} at most are read: fewer columns, or shorter names"
+            f"{source}: a schema of {len(text)} characters, {SMALL} at most are read: give the table fewer columns, or "
+            "shorter names"
         )
     try:
         record = parse_json(text)
