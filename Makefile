@@ -12,7 +12,8 @@ FAST := TMPDIR=$(shell test -w /dev/shm && df -Pk /dev/shm | awk 'NR == 2 && $$4
 # A Java process of a test lives for seconds: optimised compilation costs it more than it gains.
 SHORT_LIVED_JAVA := SPARK_SUBMIT_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' SPARK_LAUNCHER_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'
 # These meet faults at some of the storage calls, or try some of their cases only, unless LSM_ALL_FAULTS is set.
-SAMPLED := tests/golden/test_damaged_logs.py tests/golden/test_table_copies.py tests/golden/test_version_changes.py \
+SAMPLED := tests/integration/test_killed_driver.py \
+	tests/golden/test_damaged_logs.py tests/golden/test_table_copies.py tests/golden/test_version_changes.py \
 	tests/property/test_avro_columns.py tests/property/test_batches_against_a_model.py \
 	tests/property/test_copy_on_write_against_a_model.py tests/property/test_services_against_a_model.py \
 	tests/property/test_tombstones_against_a_model.py \
