@@ -74,7 +74,7 @@ integration: install  ## Test with Spark, Kafka, killed processes, and the snipp
 bench: install  ## Measure ratios to pyarrow and Spark: table, build/bench/results.json and a plot; needs an idle machine
 	$(BIN)/python -m tests.bench
 
-faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a kill or stop at every storage call, and more random cases; 25 min
+faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a kill or stop at every storage call, and more random cases; more than half an hour
 	$(call group,faults,$(PYTEST) tests/faults && LSM_ALL_FAULTS=1 $(FAST) $(PYTEST) $(SAMPLED))
 
 conformance: install  ## Let Hudi 1.2 on Spark 3.5 and hudi-rs read and write the tables; sets them up first
