@@ -110,9 +110,9 @@ def next_write(timeline: Timeline) -> tuple[Instant, ...]:
     if timeline.until is None:
         return ()
     newest = newest_write(timeline)
-    since = (newest.completed or "") if newest else ""
-    later = (write for write in timeline.whole.completed_writes if (write.completed or "") > since)
-    first = min(later, key=lambda write: write.completed or "", default=None)
+    since = "" if newest is None else _completed(newest)
+    later = (write for write in timeline.whole.completed_writes if _completed(write) > since)
+    first = min(later, key=_completed, default=None)
     return () if first is None else (first,)
 
 
@@ -145,7 +145,7 @@ def lost_files(
     # Commits completed before the group's base instant are absorbed by that base file.
     first = since.get(only, "") if only else ""
     for write in view.timeline.completed_writes:
-        if (write.completed or "") < first:
+        if _completed(write) < first:
             continue
         for stat in view.timeline.read_commit(write).stats:
             group = (stat.partition_path, stat.file_id)

@@ -188,10 +188,8 @@ class Timeline:
 
     def before(self, write: Instant) -> Timeline:
         """Restrict the timeline to the writes that took effect before a write."""
-        times = [
-            found.completed or "" for found in self.completed_writes if (found.completed or "") < _completed(write)
-        ]
-        return self.completed_by(max(times, default=""))
+        times = (_completed(found) for found in self.completed_writes)
+        return self.completed_by(max((time for time in times if time < _completed(write)), default=""))
 
     def up_to(self, write: Instant) -> Timeline:
         """Restrict the timeline to a write and the writes that took effect before it."""
@@ -380,7 +378,7 @@ def _moment(value: str | date, zone: str) -> str:
 
 
 def _time(write: Instant, *, by_request: bool) -> str:
-    return write.requested if by_request else write.completed or ""
+    return write.requested if by_request else _completed(write)
 
 
 def _checked_json(schema: str, source: str) -> str:
