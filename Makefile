@@ -21,11 +21,13 @@ SAMPLED := tests/integration/test_killed_driver.py \
 	tests/unit/services/cleaning/test_runner.py tests/unit/services/test_interleavings.py \
 	tests/unit/services/test_metadata_table.py tests/unit/services/test_service_crashes.py \
 	tests/unit/test_named_failures.py tests/unit/timeline/test_properties_file.py tests/unit/txn/test_crash_matrix.py
-# Integration waits for processes and disks, so it is started first, beside the others.
-GROUPS_IN_PAIRS := $(MAKE) --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+# The tests that write tables take as long as all other unit tests.
+WRITING := tests/unit/metadata tests/unit/services tests/unit/txn tests/unit/write
+# Integration waits for processes and disks half of its time: it is started first, and two cores run three groups.
+SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help install constraints run-kafka-demo docs lint format test unit property golden oracle integration bench faults conformance test-size clean
+.PHONY: help install constraints run-kafka-demo docs lint format test unit unit-writing unit-others property golden oracle integration bench faults conformance test-size clean
 
 define group
 	@begun=$$(date +%s); echo "== $(1)"; $(2); status=$$?; \
@@ -50,14 +52,19 @@ run-kafka-demo: install  ## Stream events from a Kafka broker of its own to a ta
 
 ##@ Develop
 
-test: install  ## Run all that CI runs, two groups at a time; each prints its output and time when it ends
-	@$(call group,test,$(GROUPS_IN_PAIRS) integration unit golden property oracle lint)
+test: install  ## Run all that CI runs, three groups at a time; each prints its output and time when it ends
+	@$(call group,test,$(SIDE_BY_SIDE) integration unit-writing unit-others golden property oracle lint)
 
 lint: install  ## Check style, types and the import contracts
 	$(call group,lint,$(BIN)/ruff check --quiet --config conf/ruff.toml . && $(BIN)/ruff format --check --quiet --config conf/ruff.toml . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache)
 
-unit: install  ## Test one module at a time
-	$(call group,unit,$(FAST) $(SHORT_LIVED_JAVA) $(PYTEST) tests/unit)
+unit: unit-writing unit-others  ## Test one module at a time
+
+unit-writing: install
+	$(call group,unit-writing,$(FAST) $(PYTEST) $(WRITING))
+
+unit-others: install
+	$(call group,unit-others,$(FAST) $(SHORT_LIVED_JAVA) $(PYTEST) tests/unit $(addprefix --ignore=,$(WRITING)))
 
 property: install  ## Test random batches against a model
 	$(call group,property,$(FAST) $(PYTEST) tests/property)
