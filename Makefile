@@ -12,22 +12,22 @@ FAST := TMPDIR=$(shell test -w /dev/shm && df -Pk /dev/shm | awk 'NR == 2 && $$4
 # A Java process of a test lives for seconds: optimised compilation costs it more than it gains.
 SHORT_LIVED_JAVA := SPARK_SUBMIT_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' SPARK_LAUNCHER_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'
 # These meet faults at some of the storage calls, or try some of their cases only, unless LSM_ALL_FAULTS is set.
-SAMPLED := tests/integration/test_killed_driver.py \
-	tests/golden/test_damaged_logs.py tests/golden/test_table_copies.py tests/golden/test_version_changes.py \
-	tests/property/test_avro_columns.py tests/property/test_batches_against_a_model.py \
-	tests/property/test_copy_on_write_against_a_model.py tests/property/test_services_against_a_model.py \
-	tests/property/test_tombstones_against_a_model.py \
-	tests/unit/metadata/test_crashes.py \
+SAMPLED_CALLS := tests/integration/test_killed_driver.py tests/unit/metadata/test_crashes.py \
 	tests/unit/services/cleaning/test_runner.py tests/unit/services/test_interleavings.py \
 	tests/unit/services/test_metadata_table.py tests/unit/services/test_service_crashes.py \
-	tests/unit/test_named_failures.py tests/unit/timeline/test_properties_file.py tests/unit/txn/test_crash_matrix.py
+	tests/unit/test_named_failures.py tests/unit/txn/test_crash_matrix.py
+SAMPLED_CASES := tests/golden/test_damaged_logs.py tests/golden/test_table_copies.py tests/golden/test_version_changes.py \
+	tests/property/test_avro_columns.py tests/property/test_batches_against_a_model.py \
+	tests/property/test_copy_on_write_against_a_model.py tests/property/test_services_against_a_model.py \
+	tests/property/test_tombstones_against_a_model.py tests/unit/timeline/test_properties_file.py
 # The tests that write tables take as long as all other unit tests.
 WRITING := tests/unit/metadata tests/unit/services tests/unit/txn tests/unit/write
 # Integration waits for processes and disks half of its time: it is started first, and two cores run three groups.
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help install constraints run-kafka-demo docs lint format test unit unit-writing unit-others property golden oracle integration bench faults conformance test-size clean
+.PHONY: help install constraints run-kafka-demo docs lint format test unit unit-writing unit-others property golden oracle \
+	integration bench faults faults-processes faults-calls faults-cases conformance test-size clean
 
 define group
 	@begun=$$(date +%s); echo "== $(1)"; $(2); status=$$?; \
@@ -82,7 +82,16 @@ bench: install  ## Measure ratios to pyarrow and Spark: table, build/bench/resul
 	$(BIN)/python -m tests.bench
 
 faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a kill or stop at every storage call, and more random cases; more than half an hour
-	$(call group,faults,$(PYTEST) tests/faults && LSM_ALL_FAULTS=1 $(FAST) $(PYTEST) $(SAMPLED))
+	@$(call group,faults,$(SIDE_BY_SIDE) faults-processes faults-calls faults-cases)
+
+faults-processes: install
+	$(call group,faults-processes,$(PYTEST) tests/faults)
+
+faults-calls: install
+	$(call group,faults-calls,LSM_ALL_FAULTS=1 $(FAST) $(PYTEST) $(SAMPLED_CALLS))
+
+faults-cases: install
+	$(call group,faults-cases,LSM_ALL_FAULTS=1 $(FAST) $(PYTEST) $(SAMPLED_CASES))
 
 conformance: install  ## Let Hudi 1.2 on Spark 3.5 and hudi-rs read and write the tables; sets them up first
 	$(call group,conformance,$(BIN)/python -m tests.conformance.environment && $(PYTEST) tests/conformance)

@@ -14,6 +14,8 @@ import pyarrow as pa
 from streaming_lsm.errors import CorruptFileError
 
 Value = bool | int | bytes | list["Value"] | dict[int, "Value"]
+Wanted = dict[int, "Wanted"]
+"""Fields of a struct to be decoded, with those of the structs that they hold; the others are passed over."""
 
 _TAIL_BYTES = 8
 _MAGIC = b"PAR1"
@@ -23,6 +25,10 @@ _MAX_DEPTH = 16
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
 _INTEGERS = (4, 5, 6)
 _LONG_LIST = 15
+_CHUNK: Wanted = {5: {}, 6: {}, 9: {}, 11: {}, 16: {1: {}}}
+_FOOTER: Wanted = {4: {1: {3: _CHUNK}}}
+_PAGE_TYPE: Wanted = {1: {}}
+_PAGE_HEADER: Wanted = {2: {}, 7: {1: {}}}
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ def read_column_chunks(source: pa.NativeFile, path: str) -> list[list[ColumnChun
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != _MAGIC or length > size - _TAIL_BYTES:
         raise CorruptFileError(f"{path}: damaged: the file does not end in a Parquet footer; restore the file")
-    footer = _decode(_read_at(source, length, size - _TAIL_BYTES - length), path, "the footer")
+    footer = _decode(_read_at(source, length, size - _TAIL_BYTES - length), path, "the footer", _FOOTER)
     try:
         return [[_column_chunk(chunk) for chunk in _structs(group, 1)] for group in _structs(footer, 4)]
     except (KeyError, TypeError) as error:
@@ -89,9 +95,9 @@ def read_dictionary_page(source: pa.NativeFile, chunk: ColumnChunk, path: str) -
     data = _read_at(source, _PAGE_HEADER_BYTES, chunk.begin)
     try:
         # Headers of data pages have statistics, which may be longer than `data`.
-        if _decode(data, path, what, last=1)[1] != _DICTIONARY_PAGE:
+        if _decode(data, path, what, _PAGE_TYPE)[1] != _DICTIONARY_PAGE:
             return None
-        header = _decode(data, path, what, last=7)
+        header = _decode(data, path, what, _PAGE_HEADER)
         return DictionaryPage(_integer(_struct(header[7])[1]), _integer(header[2]))
     except (KeyError, TypeError) as error:
         raise _malformed(path, what, error) from None
@@ -139,21 +145,24 @@ def _malformed(path: str, what: str, error: Exception) -> CorruptFileError:
     return CorruptFileError(f"{path}: damaged: {what} is malformed ({error!r:.80}); restore the file")
 
 
-def _decode(data: bytes, path: str, what: str, last: int = 0) -> dict[int, Value]:
+def _decode(data: bytes, path: str, what: str, wanted: Wanted) -> dict[int, Value]:
     try:
-        return _decode_struct(data, 0, 0, last)[0]
+        return _decode_struct(data, 0, wanted)[0]
     except (IndexError, ValueError) as error:
         raise _malformed(path, what, error) from None
 
 
-def _decode_struct(data: bytes, at: int, depth: int, last: int = 0) -> tuple[dict[int, Value], int]:
+def _decode_struct(data: bytes, at: int, wanted: Wanted, whole: bool = False) -> tuple[dict[int, Value], int]:
     """Decode the struct at offset `at` to values by field id, and return the offset after it.
 
     Args:
-        last: the field after which the rest is left out; 0 for none.
+        data: bytes of the footer or header.
+        at: offset of the struct.
+        wanted: the fields to decode.
+        whole: whether the offset is needed; else the struct is left after the last wanted field.
     """
     fields: dict[int, Value] = {}
-    field = 0
+    field, last = 0, max(wanted)
     while head := data[at]:
         at += 1
         if head >> 4:
@@ -161,54 +170,85 @@ def _decode_struct(data: bytes, at: int, depth: int, last: int = 0) -> tuple[dic
         else:
             field, at = _decode_zigzag(data, at)
         kind = head & 15
-        if kind in _INTEGERS:
-            fields[field], at = _decode_zigzag(data, at)
+        inner = wanted.get(field)
+        if inner is None:
+            at = _skip(data, at, kind, 0)
         elif kind in (_TRUE, _FALSE):
             fields[field] = kind == _TRUE
         else:
-            fields[field], at = _decode_value(data, at, kind, depth)
-        if field == last:
+            fields[field], at = _decode_value(data, at, kind, inner)
+        if field == last and not whole:
             break
     return fields, at + 1
 
 
-def _decode_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Value, int]:
+def _decode_value(data: bytes, at: int, kind: int, wanted: Wanted) -> tuple[Value, int]:
     if kind in _INTEGERS:
         return _decode_zigzag(data, at)
-    if kind == _BINARY:
-        size, at = _decode_varint(data, at)
-        return _take(data, at, size)
-    if depth > _MAX_DEPTH:
-        raise ValueError("nested too deeply")
-    if kind == _STRUCT:
-        return _decode_struct(data, at, depth + 1)
-    if kind in (_LIST, _SET):
-        return _decode_list(data, at, depth + 1)
-    if kind in (_TRUE, _FALSE, _BYTE):
-        return data[at], at + 1
-    if kind == _DOUBLE:
-        return _take(data, at, 8)
+    if kind == _STRUCT and wanted:
+        return _decode_struct(data, at, wanted, whole=True)
+    if kind == _LIST and wanted:
+        count, kind, at = _list_head(data, at)
+        values: list[Value] = []
+        for _ in range(count):
+            value, at = _decode_value(data, at, kind, wanted)
+            values.append(value)
+        return values, at
     raise ValueError(f"type {kind}")
 
 
-def _decode_list(data: bytes, at: int, depth: int) -> tuple[list[Value], int]:
+def _skip(data: bytes, at: int, kind: int, depth: int) -> int:
+    """Return the offset after the field's value at offset `at`."""
+    if kind in _INTEGERS:
+        while data[at] > 0x7F:
+            at += 1
+        return at + 1
+    if kind == _BINARY:
+        size = data[at]
+        if size > 0x7F:
+            size, at = _decode_varint(data, at)
+            at -= 1
+        return _after(data, at + 1, size)
+    if kind in (_TRUE, _FALSE):
+        return at
+    if kind == _BYTE:
+        return _after(data, at, 1)
+    if kind == _DOUBLE:
+        return _after(data, at, 8)
+    if depth > _MAX_DEPTH:
+        raise ValueError("nested too deeply")
+    if kind == _STRUCT:
+        while head := data[at]:
+            at += 1
+            if head < 16:
+                at = _skip(data, at, _INTEGERS[0], depth)
+            at = _skip(data, at, head & 15, depth + 1)
+        return at + 1
+    if kind in (_LIST, _SET):
+        count, kind, at = _list_head(data, at)
+        if kind in (_TRUE, _FALSE):  # in a list, each takes a byte
+            return _after(data, at, count)
+        for _ in range(count):
+            at = _skip(data, at, kind, depth + 1)
+        return at
+    raise ValueError(f"type {kind}")
+
+
+def _list_head(data: bytes, at: int) -> tuple[int, int, int]:
+    """Return number and type of a list's values, and the offset of the first."""
     head, at = data[at], at + 1
     count = head >> 4
     if count == _LONG_LIST:
         count, at = _decode_varint(data, at)
     if count > len(data) - at:
         raise ValueError(f"a list of {count} values")
-    values: list[Value] = []
-    for _ in range(count):
-        value, at = _decode_value(data, at, head & 15, depth)
-        values.append(value)
-    return values, at
+    return count, head & 15, at
 
 
-def _take(data: bytes, at: int, size: int) -> tuple[bytes, int]:
+def _after(data: bytes, at: int, size: int) -> int:
     if size > len(data) - at:
         raise ValueError(f"{size} bytes beyond the end")
-    return data[at : at + size], at + size
+    return at + size
 
 
 def _decode_zigzag(data: bytes, at: int) -> tuple[int, int]:
