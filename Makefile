@@ -9,8 +9,12 @@ DEMO_EVENTS ?= 20000
 # Tests that flush thousands of small files use memory for a disk where there is one; integration tests never do.
 # Containers often have 64 MiB of it only; unit tests leave half a GiB there.
 FAST := TMPDIR=$(shell test -w /dev/shm && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 4000000 {found = 1} END {print found ? "/dev/shm" : "/tmp"}' || echo /tmp)
-# A Java process of a test lives for seconds: optimised compilation costs it more than it gains.
-SHORT_LIVED_JAVA := SPARK_SUBMIT_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' SPARK_LAUNCHER_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'
+# A Java process of a test lives for seconds: optimised compilation costs it more than it gains, and with Spark's classes
+# verified in an archive it takes a third less of the processor. Java ignores an archive of another Java.
+CLASSES := build/tests/spark_classes.jsa
+JAVA_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+SHORT_LIVED_JAVA := SPARK_SUBMIT_OPTS='$(JAVA_OPTIONS) -XX:SharedArchiveFile=$(abspath $(CLASSES)) -Xlog:cds=off' \
+	SPARK_LAUNCHER_OPTS='$(JAVA_OPTIONS)'
 # These meet faults at some of the storage calls, or try some of their cases only, unless LSM_ALL_FAULTS is set.
 SAMPLED_CALLS := tests/integration/test_killed_driver.py tests/unit/metadata/test_crashes.py \
 	tests/unit/services/cleaning/test_runner.py tests/unit/services/test_interleavings.py \
@@ -75,7 +79,14 @@ golden: install  ## Compare with files and rows that Hudi wrote
 oracle: install  ## Test the independent reader, and compare it with the package's
 	$(call group,oracle,$(FAST) $(PYTEST) tests/oracle)
 
-integration: install  ## Test with Spark, Kafka, killed processes, and the snippets of the README
+$(CLASSES): $(INSTALLED)
+	@mkdir -p $(@D)
+	@# Java writes the archive when it ends: then the pipe closes. One that cannot write it leaves an empty file, which is ignored.
+	SPARK_SUBMIT_OPTS='$(JAVA_OPTIONS) -XX:ArchiveClassesAtExit=$(abspath $@.new) -Xlog:cds=off -Xlog:cds+dynamic=off' \
+		$(PYTEST) -s tests/integration/test_batch_numbers.py 2>&1 | tail -1
+	@if [ -f $@.new ]; then mv -f $@.new $@; else touch $@; fi
+
+integration: install $(CLASSES)  ## Test with Spark, Kafka, killed processes, and the snippets of the README
 	$(call group,integration,$(SHORT_LIVED_JAVA) $(PYTEST) tests/integration)
 
 bench: install  ## Measure ratios to pyarrow and Spark: table, build/bench/results.json and a plot; needs an idle machine

@@ -11,12 +11,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests.oracle.validator import validate
-from tests.support.cluster import stages
+from tests.support.cluster import await_executors, stages
 from tests.support.lake import OrdersLake
 from tests.support.task_faults import CREATE, FINISHED, MARKER, MIDDLE, ROWS, Blow, Fault, claimed, struck
 
 POINTS = (ROWS, MARKER, CREATE, MIDDLE, FINISHED)
 TWO_STAGES = {"lsm.write.shuffle.partitions": 2}
+
+
+@pytest.fixture(autouse=True)
+def both_executors(spark: SparkSession) -> None:
+    """Without the second executor all of a batch would be on the one that a fault leaves alive."""
+    await_executors(spark)
 
 
 def stage_attempts(spark: SparkSession) -> int:

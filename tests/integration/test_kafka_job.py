@@ -91,10 +91,10 @@ def test_bad_event_stops_the_job_by_name_and_what_was_committed_stays(broker: Ka
     create_topic(broker.bootstrap_servers, "strict", 1)
     row = {"order_id": "o-1", "country": "DE", "updated_at": "2026-01-01T00:00:00Z"}
     send(broker.bootstrap_servers, "strict", [Message(b"k", json.dumps(row).encode())])
-    assert run_job(broker, tmp_path, "strict", "lsm.on.bad.event=fail").returncode == 0
     send(broker.bootstrap_servers, "strict", [Message(b"k", json.dumps({**row, "qty": "many"}).encode())])
-    failed = run_job(broker, tmp_path, "strict", "lsm.on.bad.event=fail")
+    failed = run_job(broker, tmp_path, "strict", "lsm.on.bad.event=fail", "maxOffsetsPerTrigger=1")
     assert failed.returncode == 1
+    assert failed.stdout.startswith("batch 0: 1 events -> 1 rows")
     assert "topic 'strict', partition 0, offset 1: column 'qty' holds 'many', which is not INT" in failed.stderr
     assert LsmTable(tmp_path / "table").scan().to_arrow().num_rows == 1
     committed = [path.name for path in (tmp_path / "checkpoint" / "commits").iterdir() if path.name.isdigit()]

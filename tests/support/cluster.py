@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -73,6 +74,15 @@ def two_hosts(folder: Path) -> Iterator[str]:
             process = Popen([*command, "--webui-port", "0", *more], stdout=log, stderr=log, env=environment)
             processes.callback(_end, process)
         yield address
+
+
+def await_executors(spark: SparkSession, count: int = 2, seconds: float = 120) -> None:
+    """Wait until `count` executors are there: Spark replaces a killed one while the others go on."""
+    context: Any = spark.sparkContext
+    deadline = time.monotonic() + seconds
+    while (there := context._jsc.sc().getExecutorMemoryStatus().size() - 1) != count:  # the driver is counted, too
+        assert time.monotonic() < deadline, f"{there} executors after {seconds:.0f} s"
+        time.sleep(0.05)
 
 
 def stages(spark: SparkSession) -> list[Any]:
