@@ -68,7 +68,7 @@ def check_files(view: FileSystemView, slices: Iterable[FileSlice]) -> None:
 
 
 def _check_count(timeline: Timeline, newest: Instant, recorded: RecordedFiles, count: int) -> None:
-    """Refuse fewer files than the newest commit recorded, if none of the missing ones is of a write on the timeline.
+    """Report missing files of archived writes: there are fewer files than the newest commit recorded.
 
     More files are no damage: a task that outlives its driver may leave the file of a failed attempt. The record counts
     only if the commit before is the one it names: else another program committed at the same time.

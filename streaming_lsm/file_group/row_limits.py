@@ -103,7 +103,7 @@ class RowLimits:
         return self._known[place]
 
     def _is_small(self, rows: int, stored: int) -> bool:
-        """Return whether the values fit in memory even if each were as long as all that are stored."""
+        """Return whether no limit is needed, even if each value had all bytes of the row group."""
         values = max(rows, stored) if any(leaf.repeats for leaf in self._leaves) else rows
         return values * (stored + sum(leaf.length for leaf in self._leaves)) <= _HARMLESS * self.batch_bytes
 

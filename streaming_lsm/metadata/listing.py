@@ -203,9 +203,9 @@ def listing_differences(storage: Storage, data: Timeline) -> list[str]:
     # A rolled back write leaves its empty partition folder. Hudi deletes the folder of an emptied partition, and keeps
     # the partition in the list.
     unlisted = [partition for partition in sorted(real.keys() - listed.keys()) if real[partition]]
-    lines = [f"partition {partition_key(name)} is not listed" for name in unlisted]
+    lines = [f"partition {partition_key(name)} has files, but the metadata table does not list it" for name in unlisted]
     gone = [partition for partition in sorted(listed.keys() - real.keys()) if listed[partition]]
-    lines += [f"partition {partition_key(name)} is no folder" for name in gone]
+    lines += [f"partition {partition_key(name)} is in the metadata table, but has no folder" for name in gone]
     for partition in sorted(real.keys() & listed.keys()):
         lines += _differences(partition, listed[partition], real[partition])
     return lines
@@ -216,9 +216,9 @@ def _differences(partition: str, listed: Mapping[str, int], real: Mapping[str, i
     for name in sorted(listed.keys() | real.keys()):
         sizes = (listed.get(name), real.get(name))
         if sizes[0] != sizes[1]:
-            told = ["is not there" if size is None else f"has {size} bytes" for size in sizes]
+            told = ["absent" if size is None else f"{size} bytes" for size in sizes]
             where = f"{partition_key(partition)}/{name}"
-            lines.append(f"{where} {told[0]} by the metadata table, and {told[1]} in its folder")
+            lines.append(f"{where}: {told[0]} in the metadata table, {told[1]} in its folder")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Delete files of a metadata table so that a writer that lost the lock deletes no file of a later holder of the lock.
+"""Delete files of a metadata table by their content, so that a writer that lost the lock deletes none of its successor.
 
 Files of a metadata table have the names of those of an earlier one, and runs of one action have log files of the same
 name. Their contents differ (see `streaming_lsm.format.metadata.files_partition.LOCK_KEY`): a file is deleted only if it

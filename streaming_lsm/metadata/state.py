@@ -54,7 +54,9 @@ def check_state(
     try:
         next_time(0, timeline.last_time, "UTC")
     except (ValueError, OverflowError):
-        raise CorruptFileError(f"{METADATA_TABLE}: {timeline.last_time:.40} on its timeline is no time") from None
+        raise CorruptFileError(
+            f"{METADATA_TABLE}: newest time {timeline.last_time:.40} on its timeline is not a date and time"
+        ) from None
     newest = MetadataFileSlice.newest(timeline, metadata.names(PARTITION))
     doomed = _without_action(timeline, data, newest.base.instant if newest.base else "")
     check_up_to_date(timeline, data)

@@ -74,7 +74,7 @@ class LsmSink:
             LsmError: the batch, the options or the table are at fault. The query stops before its checkpoint
                 advances, so that a restart reads the same batch again.
         """
-        # 1. Open the table, load its timeline, roll back the writes of dead writers.
+        # 1. Open the table, load its timeline; complete or roll back the writes of dead writers, as was decided.
         table = self._open(batch)
         identity = self._identity(batch, batch_id)
         table.upgrade_if_asked(_arrow_schema(batch), self._operation)
@@ -91,7 +91,7 @@ class LsmSink:
             plan = plan.at(tx.begin(plan.action))
             # 4. Bucket, repartition, sort, dedup and write, in one Spark action.
             done = write_batch(batch, table, plan, self._size_history)
-            # 5. Delete files of failed and speculative task attempts, and complete the deltacommit.
+            # 5. Delete files of failed and speculative task attempts, decide to commit, and complete the deltacommit.
             table.commit(tx, plan, done.written)
             self._remember(batch_id, table)
         # 6. Run table services that are due; their failures are logged and do not fail the batch.

@@ -246,7 +246,9 @@ def _decide(storage: Storage, decision: Decision) -> Decision:
                     f"({unreadable}): start again with the same writer and batch id; a write without them only if "
                     "the timeline does not have it after the next transaction"
                 ) from error
-    raise Fenced(f"{decision.path} in {storage.uri} is created and deleted by other writers of the action: stop")
+    raise Fenced(
+        f"{decision.path} in {storage.uri} was created and deleted at each attempt: other writers finished the action"
+    )
 
 
 def _is_over(storage: Storage, running: Instant) -> bool:

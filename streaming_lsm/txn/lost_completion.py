@@ -23,7 +23,7 @@ _NOW = "~"
 
 
 def check_instants(timeline: Timeline, unknown: Mapping[str, str]) -> None:
-    """Refuse a timeline that lacks the completed instant file of a write which it should make visible.
+    """Check that no write which should be visible lost its completed instant file.
 
     The pending instants and cleans of the whole table are examined, also for a timeline restricted to a point in time.
     Writes requested after that time are not visible in any case, so that states before them can be read.

@@ -341,7 +341,10 @@ class Transaction:
             _LOG.warning("%s is committed, but its markers remain for now", completed.path, exc_info=True)
 
     def _next_ledger(self, open_deletes: Mapping[str, str] | None) -> WriterLedger:
-        """The ledger with this batch. An empty one is written, too: else the next writer reads all commits for it."""
+        """Build the ledger of this commit, and log the writers that it drops.
+
+        An empty ledger is written, too: without one the next writer would search all commits.
+        """
         ledger, dropped = self._ledger.advanced(
             self._identity,
             self._runtime.clock(),

@@ -19,7 +19,7 @@ from streaming_lsm.schema import delete_log_schema
 from streaming_lsm.storage.base import Storage
 
 OpenDeletes = Mapping[str, str]
-"""Record key by source: the delete of this key was the last event, its tombstone may come next."""
+"""Record keys by source (topic and partition): the last event was a delete of the key; its tombstone may follow."""
 
 
 UPSERT, INSERT, BULK_INSERT, DELETE = "upsert", "insert", "bulk_insert", "delete"

@@ -26,7 +26,7 @@ class FileGroupChanges:
         keys: record keys of `rows`.
         rows: rows to store, with the table's columns.
         deletes: record key and ordering fields of the deletes that are newer than `rows`.
-        unordered deletes: the same for deletes without ordering that are older than a row or delete of the same key
+        unordered_deletes: the same for deletes without ordering that are older than a row or delete of the same key
             above.
     """
 

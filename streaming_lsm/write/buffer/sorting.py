@@ -22,9 +22,9 @@ from streaming_lsm.write.intake.events import EventShape, codes, deleted_flags, 
 Positions = Int64s
 
 SORT_BYTES = 80
-"""What sorting takes for each row at its worst, besides a copy of the key's text: words, offsets, order."""
+"""Maximum bytes of a row while it is sorted: words, offsets and order; a copy of its key comes on top."""
 ORDER_BYTES = 40
-"""What stays of it until the rows are gathered: order, key starts, ranks and flags."""
+"""Bytes of a row that are kept from sorting until gathering: order, key starts, ranks and flags."""
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class MergeHandle:
                 yield self._write(group, previous, found, files)
 
     def discard(self) -> None:
-        """Delete all files written so far: the rollback of the instant may be over, and would miss them."""
+        """Delete all files that this task wrote: a rollback that has already listed the markers would leave them."""
         for path in self._paths:
             self._plan.storage.delete(path)
 

@@ -30,7 +30,10 @@ _LOOK_EVERY = 1024
 
 
 class SequenceNumbers:
-    """``<instant>_<task>_<n>``; n goes on over all files that one task writes (docs/format/10-rules.md, "Rule 27")."""
+    """Generates sequence numbers, ``<instant>_<task>_<n>``; n counts on over all files of a task.
+
+    See docs/format/10-rules.md, "Rule 27".
+    """
 
     def __init__(self, instant: str, task: int) -> None:
         """Start from 0, for one task at one instant."""
@@ -49,7 +52,7 @@ class SequenceNumbers:
 def add_meta_columns(
     rows: pa.Table, keys: pa.StringArray, *, instant: str, sequence: SequenceNumbers, partition: str, file_name: str
 ) -> pa.Table:
-    """`rows` behind the five meta columns; those with one value take no room.
+    """Put the five meta columns before the columns of `rows`; those of one value take no room.
 
     See docs/format/01-table.md, "Record columns".
     """

@@ -19,11 +19,11 @@ from streaming_lsm.write.intake.tombstones import LastEvents, events_before, rep
 from streaming_lsm.write.plan import DELETE, WritePlan
 
 CODE = "_lsm_code"
-"""int64: number of the file group, of those that the task has met."""
+"""int64: number of the file group in the task's `GroupNumbers`."""
 FLAGS = "_lsm_flags"
 """uint8: 1 for a delete of any kind, else 0."""
 ARRIVAL = "_lsm_arrival_"
-"""int64, numbered from 0: what orders the events of a key, the most significant first."""
+"""Prefix of the int64 columns that order the events of a key, numbered from 0, the most significant first."""
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def test_the_empty_folder_of_a_write_that_was_rolled_back_is_no_difference(tmp_p
     assert listing_differences(storage, timeline) == []
     name = f"00000003-0000-0000-0000-000000000000-0_0-0-0_{timeline.completed_writes[0].requested}.parquet"
     storage.put_if_absent(f"fr/{name}", b"")
-    assert listing_differences(storage, timeline) == ["partition fr is not listed"]
+    assert listing_differences(storage, timeline) == ["partition fr has files, but the metadata table does not list it"]
 
 
 def clean(storage: Storage, names: tuple[str, ...]) -> Instant:
