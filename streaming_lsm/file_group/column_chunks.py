@@ -8,14 +8,17 @@ size statistics; so the structs, which are in Thrift's compact protocol, are dec
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from streaming_lsm.errors import CorruptFileError
 
-Value = bool | int | bytes | list["Value"] | dict[int, "Value"]
+Value: TypeAlias = "int | list[Fields] | Fields"
+Fields: TypeAlias = dict[int, Value]
+"""Values of a struct by field id."""
 Wanted = dict[int, "Wanted"]
-"""Fields of a struct to be decoded, with those of the structs that they hold; the others are passed over."""
+"""Ids of the fields that are decoded; those of a struct, or of the structs in a list, with the wanted fields in it."""
 
 _TAIL_BYTES = 8
 _MAGIC = b"PAR1"
@@ -23,12 +26,15 @@ _PAGE_HEADER_BYTES = 256
 _DICTIONARY_PAGE = 2
 _MAX_DEPTH = 16
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
+_SIZES = {_TRUE: 0, _FALSE: 0, _BYTE: 1, _DOUBLE: 8}
 _INTEGERS = (4, 5, 6)
 _LONG_LIST = 15
-_CHUNK: Wanted = {5: {}, 6: {}, 9: {}, 11: {}, 16: {1: {}}}
-_FOOTER: Wanted = {4: {1: {3: _CHUNK}}}
-_PAGE_TYPE: Wanted = {1: {}}
-_PAGE_HEADER: Wanted = {2: {}, 7: {1: {}}}
+# num_values, total_uncompressed_size, data_page_offset, dictionary_page_offset,
+# size_statistics.unencoded_byte_array_data_bytes
+_COLUMN_META: Wanted = {5: {}, 6: {}, 9: {}, 11: {}, 16: {1: {}}}
+_FOOTER: Wanted = {4: {1: {3: _COLUMN_META}}}  # row_groups, columns, meta_data
+_PAGE_TYPE, _PAGE_DICTIONARY = 1, 7
+_PAGE_HEADER: Wanted = {2: {}, _PAGE_DICTIONARY: {1: {}}}  # uncompressed_page_size, num_values
 
 
 @dataclass(frozen=True)
@@ -95,10 +101,10 @@ def read_dictionary_page(source: pa.NativeFile, chunk: ColumnChunk, path: str) -
     data = _read_at(source, _PAGE_HEADER_BYTES, chunk.begin)
     try:
         # Headers of data pages have statistics, which may be longer than `data`.
-        if _decode(data, path, what, _PAGE_TYPE)[1] != _DICTIONARY_PAGE:
+        if _decode(data, path, what, {_PAGE_TYPE: {}}, last=_PAGE_TYPE)[_PAGE_TYPE] != _DICTIONARY_PAGE:
             return None
-        header = _decode(data, path, what, _PAGE_HEADER)
-        return DictionaryPage(_integer(_struct(header[7])[1]), _integer(header[2]))
+        header = _decode(data, path, what, _PAGE_HEADER, last=_PAGE_DICTIONARY)
+        return DictionaryPage(_integer(_struct(header[_PAGE_DICTIONARY])[1]), _integer(header[2]))
     except (KeyError, TypeError) as error:
         raise _malformed(path, what, error) from None
 
@@ -108,7 +114,7 @@ def _read_at(source: pa.NativeFile, size: int, offset: int) -> bytes:
     return found
 
 
-def _column_chunk(chunk: dict[int, Value]) -> ColumnChunk:
+def _column_chunk(chunk: Fields) -> ColumnChunk:
     facts = _struct(chunk[3])
     begin = _integer(facts[9])
     dictionary = _integer(facts.get(11, 0))
@@ -122,14 +128,14 @@ def _column_chunk(chunk: dict[int, Value]) -> ColumnChunk:
     )
 
 
-def _structs(fields: dict[int, Value], field: int) -> list[dict[int, Value]]:
+def _structs(fields: Fields, field: int) -> list[Fields]:
     values = fields[field]
     if not isinstance(values, list):
         raise TypeError(f"field {field} is not a list")
     return [_struct(value) for value in values]
 
 
-def _struct(value: Value) -> dict[int, Value]:
+def _struct(value: Value) -> Fields:
     if not isinstance(value, dict):
         raise TypeError(f"{value!r:.40} is not a struct")
     return value
@@ -145,39 +151,39 @@ def _malformed(path: str, what: str, error: Exception) -> CorruptFileError:
     return CorruptFileError(f"{path}: damaged: {what} is malformed ({error!r:.80}); restore the file")
 
 
-def _decode(data: bytes, path: str, what: str, wanted: Wanted) -> dict[int, Value]:
+def _decode(data: bytes, path: str, what: str, wanted: Wanted, last: int | None = None) -> Fields:
     try:
-        return _decode_struct(data, 0, wanted)[0]
+        return _decode_struct(data, 0, wanted, last)[0]
     except (IndexError, ValueError) as error:
         raise _malformed(path, what, error) from None
 
 
-def _decode_struct(data: bytes, at: int, wanted: Wanted, whole: bool = False) -> tuple[dict[int, Value], int]:
-    """Decode the struct at offset `at` to values by field id, and return the offset after it.
+def _decode_struct(data: bytes, at: int, wanted: Wanted, last: int | None = None) -> tuple[Fields, int]:
+    """Decode the wanted fields of the struct at offset `at`. Of a field that is repeated the last one counts.
 
     Args:
         data: bytes of the footer or header.
         at: offset of the struct.
         wanted: the fields to decode.
-        whole: whether the offset is needed; else the struct is left after the last wanted field.
+        last: the field after which decoding ends, if `data` may be cut; None for the end of the struct.
+
+    Returns:
+        Values by field id, and the offset after what was decoded.
     """
-    fields: dict[int, Value] = {}
-    field, last = 0, max(wanted)
+    fields: Fields = {}
+    field = 0
     while head := data[at]:
         at += 1
         if head >> 4:
             field += head >> 4
         else:
             field, at = _decode_zigzag(data, at)
-        kind = head & 15
         inner = wanted.get(field)
         if inner is None:
-            at = _skip(data, at, kind, 0)
-        elif kind in (_TRUE, _FALSE):
-            fields[field] = kind == _TRUE
+            at = _skip(data, at, head & 15, 0)
         else:
-            fields[field], at = _decode_value(data, at, kind, inner)
-        if field == last and not whole:
+            fields[field], at = _decode_value(data, at, head & 15, inner)
+        if field == last:
             break
     return fields, at + 1
 
@@ -186,52 +192,54 @@ def _decode_value(data: bytes, at: int, kind: int, wanted: Wanted) -> tuple[Valu
     if kind in _INTEGERS:
         return _decode_zigzag(data, at)
     if kind == _STRUCT and wanted:
-        return _decode_struct(data, at, wanted, whole=True)
-    if kind == _LIST and wanted:
-        count, kind, at = _list_head(data, at)
-        values: list[Value] = []
-        for _ in range(count):
-            value, at = _decode_value(data, at, kind, wanted)
-            values.append(value)
-        return values, at
-    raise ValueError(f"type {kind}")
+        return _decode_struct(data, at, wanted)
+    if kind != _LIST or not wanted:
+        raise ValueError(f"type {kind}")
+    count, kind, at = _list_head(data, at)
+    if count and kind != _STRUCT:
+        raise ValueError(f"a list of type {kind}")
+    structs: list[Fields] = []
+    for _ in range(count):
+        struct, at = _decode_struct(data, at, wanted)
+        structs.append(struct)
+    return structs, at
 
 
 def _skip(data: bytes, at: int, kind: int, depth: int) -> int:
-    """Return the offset after the field's value at offset `at`."""
+    """Return the offset after the field's value at offset `at`; a boolean field has no bytes."""
     if kind in _INTEGERS:
-        while data[at] > 0x7F:
-            at += 1
-        return at + 1
+        return _skip_varint(data, at)
     if kind == _BINARY:
-        size = data[at]
-        if size > 0x7F:
-            size, at = _decode_varint(data, at)
-            at -= 1
-        return _after(data, at + 1, size)
-    if kind in (_TRUE, _FALSE):
-        return at
-    if kind == _BYTE:
-        return _after(data, at, 1)
-    if kind == _DOUBLE:
-        return _after(data, at, 8)
+        size, at = _decode_varint(data, at)
+        return _after(data, at, size)
+    if kind in (_STRUCT, _LIST, _SET):
+        return _skip_nested(data, at, kind, depth)
+    if kind in _SIZES:
+        return _after(data, at, _SIZES[kind])
+    raise ValueError(f"type {kind}")
+
+
+def _skip_nested(data: bytes, at: int, kind: int, depth: int) -> int:
     if depth > _MAX_DEPTH:
         raise ValueError("nested too deeply")
     if kind == _STRUCT:
         while head := data[at]:
-            at += 1
-            if head < 16:
-                at = _skip(data, at, _INTEGERS[0], depth)
+            # A field id that is not a difference to the one before follows the type.
+            at = at + 1 if head >> 4 else _skip_varint(data, at + 1)
             at = _skip(data, at, head & 15, depth + 1)
         return at + 1
-    if kind in (_LIST, _SET):
-        count, kind, at = _list_head(data, at)
-        if kind in (_TRUE, _FALSE):  # in a list, each takes a byte
-            return _after(data, at, count)
-        for _ in range(count):
-            at = _skip(data, at, kind, depth + 1)
-        return at
-    raise ValueError(f"type {kind}")
+    count, kind, at = _list_head(data, at)
+    if kind in (_TRUE, _FALSE):  # in a list, each takes a byte
+        return _after(data, at, count)
+    for _ in range(count):
+        at = _skip(data, at, kind, depth + 1)
+    return at
+
+
+def _skip_varint(data: bytes, at: int) -> int:
+    while data[at] > 0x7F:
+        at += 1
+    return at + 1
 
 
 def _list_head(data: bytes, at: int) -> tuple[int, int, int]:

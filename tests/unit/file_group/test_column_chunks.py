@@ -80,6 +80,10 @@ def test_an_offset_without_a_page_header_is_a_named_error_or_no_dictionary(tmp_p
         assert read_dictionary_page(pa.BufferReader(data), ColumnChunk(offset, 1, 1, None), "file") is None
 
 
+def footer_only(footer: bytes) -> bytes:
+    return b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
 @pytest.mark.parametrize(
     "footer",
     [
@@ -91,8 +95,17 @@ def test_an_offset_without_a_page_header_is_a_named_error_or_no_dictionary(tmp_p
         b"\x15" + b"\xff" * 1_000,
         b"\x49\x1c\x00\x00",
         b"\x48" + b"\xff" * 8 + b"\x7f",
+        b"\x49" + b"\x19" * 2_000,
+        b"\x49\x1c\x19" + b"\x19" * 2_000,
+        b"\x49\x1c\x19\x1c\x39" + b"\x19" * 2_000,
+        b"\x49\x1c\x19\x1c\x3c\x09\x20" + b"\x19" * 2_000,
     ],
 )
 def test_a_malformed_footer_is_a_named_error(footer: bytes) -> None:
     with pytest.raises(CorruptFileError, match=r"^file: damaged: the footer is malformed"):
-        read(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+        read(footer_only(footer))
+
+
+def test_of_a_repeated_field_the_last_one_counts_as_in_arrow() -> None:
+    empty = b"\x19\x0c\x00"  # a row group without columns
+    assert read(footer_only(b"\x49\x1c" + empty + b"\x09\x08\x2c" + empty + empty + b"\x00")) == [[], []]
