@@ -6,7 +6,7 @@ See docs/format/07-index-and-metadata.md, "Simple bucket index".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from streaming_lsm.errors import ConfigError, UnsupportedTable
@@ -51,6 +51,17 @@ class LiveFileGroup:
             base = BaseFile(stat.path, name, stat.total_bytes)
             logs = tuple(log for log in logs if log[0] >= name.instant)
         return LiveFileGroup(self.file_id, base, logs)
+
+    def changed_paths(self, before: LiveFileGroup) -> tuple[Collection[str], Collection[str]]:
+        """Return the paths that only `before` has, and those that only this group has.
+
+        A group to which only log files were added costs as much as has been added, however many it has.
+        """
+        kept = len(before.logs)
+        if self.base == before.base and self.logs[:kept] == before.logs:
+            return (), [path for _, path in self.logs[kept:]]
+        old, new = frozenset(before.paths), frozenset(self.paths)
+        return old - new, new - old
 
 
 class LiveFileGroups:
@@ -99,8 +110,10 @@ class LiveFileGroups:
             bucket = (stat.partition_path, bucket_of(stat.file_id))
             known = grown.get(bucket) or self._groups.get(bucket) or LiveFileGroup(stat.file_id)
             grown[bucket] = known.with_file(stat, _LATEST)
-        before = [path for bucket in grown if bucket in self._groups for path in self._groups[bucket].paths]
-        return self._state.changed(before, (path for group in grown.values() for path in group.paths))
+        state = self._state
+        for bucket, group in grown.items():
+            state = state.changed(*group.changed_paths(self._groups.get(bucket) or LiveFileGroup(group.file_id)))
+        return state
 
     def refresh(self, view: FileSystemView) -> None:
         """Apply the commits completed since the last call.
@@ -134,7 +147,7 @@ class LiveFileGroups:
     def _add_file(self, write: Instant, stat: WriteStat) -> None:
         known = self._put(stat.partition_path, LiveFileGroup(stat.file_id))
         group = known.with_file(stat, write.completed or "")
-        self._state = self._state.changed(known.paths, group.paths)
+        self._state = self._state.changed(*group.changed_paths(known))
         self._store((stat.partition_path, bucket_of(stat.file_id)), group)
 
     def _store(self, bucket: BucketId, group: LiveFileGroup) -> None:
