@@ -23,7 +23,8 @@ SAMPLED_CALLS := tests/integration/test_killed_driver.py tests/unit/metadata/tes
 SAMPLED_CASES := tests/golden/test_damaged_logs.py tests/golden/test_table_copies.py tests/golden/test_version_changes.py \
 	tests/property/test_avro_columns.py tests/property/test_batches_against_a_model.py \
 	tests/property/test_copy_on_write_against_a_model.py tests/property/test_services_against_a_model.py \
-	tests/property/test_tombstones_against_a_model.py tests/unit/timeline/test_properties_file.py
+	tests/property/test_tombstones_against_a_model.py tests/unit/read/test_slice_merge.py \
+	tests/unit/timeline/test_properties_file.py
 # The tests that write tables take as long as all other unit tests.
 WRITING := tests/unit/metadata tests/unit/services tests/unit/txn tests/unit/write
 # Integration waits for processes and disks half of its time: it is started first, and two cores run three groups.
@@ -92,7 +93,7 @@ integration: install $(CLASSES)  ## Test with Spark, Kafka, killed processes, an
 bench: install  ## Measure ratios to pyarrow and Spark: table, build/bench/results.json and a plot; needs an idle machine
 	$(BIN)/python -m tests.bench
 
-faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a kill or stop at every storage call, and more random cases; more than half an hour
+faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a kill or stop at every storage call, and more random cases; 45 min
 	@$(call group,faults,$(SIDE_BY_SIDE) faults-processes faults-calls faults-cases)
 
 faults-processes: install
