@@ -10,6 +10,7 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.file_group.file_system_view import FileSystemView
+from streaming_lsm.format.actions import file_state
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
 from streaming_lsm.timeline.instant_facts import InstantFacts
@@ -66,6 +67,18 @@ def test_an_upsert_parses_only_the_names_that_are_new(tmp_path: Path, monkeypatc
     # Those of the upsert before: each name of it is parsed once.
     assert len(parsed) == 3
     assert own.issuperset(parsed)
+
+
+def test_an_upsert_hashes_only_the_paths_of_its_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create(tmp_path / "t")
+    for _ in range(20):
+        table.upsert(BATCH)
+    hashed: list[str] = []
+    monkeypatch.setattr(file_state, "_hash", lambda path: hashed.append(path) or 0)
+    table.upsert(BATCH)
+    (newest,) = table.timeline.completed_writes[-1:]
+    # As recorded in this commit; and, of the upsert before, as added to the known file groups.
+    assert len(hashed) == 2 * len(table.timeline.read_commit(newest).stats)
 
 
 def test_a_table_opened_anew_reads_no_more_files_of_a_long_history(tmp_path: Path) -> None:
