@@ -13,7 +13,7 @@ from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.table.damaged_keys import is_damaged
 from streaming_lsm.format.table.file_names import MAX_BUCKETS
 
-TABLE_VERSION = 10
+CURRENT_VERSION = 10
 READ_VERSIONS = (6, 8, 9, 10)
 WRITE_VERSIONS = (8, 9, 10)
 LSM_TREE = "lsm_tree"
@@ -132,7 +132,7 @@ class PropertiesReader:
         version = self._number("hoodie.table.version", self.needed("hoodie.table.version"))
         if version not in READ_VERSIONS:
             known = ", ".join(map(str, READ_VERSIONS))
-            advice = "use a newer release" if version > TABLE_VERSION else "upgrade it with Hudi first"
+            advice = "use a newer release" if version > CURRENT_VERSION else "upgrade it with Hudi first"
             raise self._unsupported("hoodie.table.version", f"tables of the versions {known} are read; {advice}")
         return version
 
@@ -157,7 +157,7 @@ class PropertiesReader:
 
     def storage_layout(self, version: int) -> str:
         # Readers of older versions drop the key (docs/format/01-table.md, "hoodie.properties").
-        if version < TABLE_VERSION:
+        if version < CURRENT_VERSION:
             return DEFAULT_LAYOUT
         found = self._properties.get(STORAGE_LAYOUT_KEY, DEFAULT_LAYOUT).strip().lower()
         if found not in (LSM_TREE, DEFAULT_LAYOUT):
