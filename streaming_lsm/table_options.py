@@ -18,11 +18,11 @@ from streaming_lsm.format.table.file_names import MAX_BUCKETS
 from streaming_lsm.format.table.merge_mode import COMMIT_TIME_ORDERING, EVENT_TIME_ORDERING
 from streaming_lsm.format.table.properties import (
     AMBIGUOUS_KEYS_KEY,
+    CURRENT_VERSION,
     DEFAULT_LAYOUT,
     LSM_TREE,
     PARTITION_KINDS,
     TABLE_TYPES,
-    TABLE_VERSION,
     WRITE_VERSIONS,
     PartitionField,
 )
@@ -133,10 +133,10 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
 def _storage_layout(options: Options) -> str:
     """Return the layout from the options, by default ``lsm_tree`` if the version has it."""
     version = options[config.TABLE_VERSION]
-    chosen = options[config.STORAGE_LAYOUT] or (LSM_TREE if version >= TABLE_VERSION else DEFAULT_LAYOUT)
-    if chosen == LSM_TREE and version < TABLE_VERSION:
+    chosen = options[config.STORAGE_LAYOUT] or (LSM_TREE if version >= CURRENT_VERSION else DEFAULT_LAYOUT)
+    if chosen == LSM_TREE and version < CURRENT_VERSION:
         raise ConfigError(
-            f"{config.STORAGE_LAYOUT.key}={LSM_TREE} needs {config.TABLE_VERSION.key}={TABLE_VERSION}, not {version}"
+            f"{config.STORAGE_LAYOUT.key}={LSM_TREE} needs {config.TABLE_VERSION.key}={CURRENT_VERSION}, not {version}"
         )
     return chosen
 

@@ -22,7 +22,7 @@ from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, LsmError
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata, file_path
-from streaming_lsm.format.table.properties import DEFAULT_LAYOUT, LSM_TREE, TABLE_VERSION, WRITE_VERSIONS
+from streaming_lsm.format.table.properties import CURRENT_VERSION, DEFAULT_LAYOUT, LSM_TREE, WRITE_VERSIONS
 from streaming_lsm.read.queries import CDC, INCREMENTAL, QUERY_TYPES, SNAPSHOT
 from streaming_lsm.read.scan import Scan
 from streaming_lsm.read.text.change_lines import change_lines
@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     upgrade.set_defaults(run=_upgrade)
     downgrade = verbs.add_parser("downgrade", help="lower the version of a table, for older readers")
     _service_arguments(downgrade)
-    older = [version for version in WRITE_VERSIONS if version < TABLE_VERSION]
+    older = [version for version in WRITE_VERSIONS if version < CURRENT_VERSION]
     downgrade.add_argument(
         "--to", type=int, choices=older, metavar="VERSION", default=max(older), help="9 or 8, default 9"
     )
@@ -260,7 +260,7 @@ def _given(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _upgrade(arguments: argparse.Namespace) -> None:
-    target = TABLE_VERSION if arguments.to is None and arguments.storage_layout is None else arguments.to
+    target = CURRENT_VERSION if arguments.to is None and arguments.storage_layout is None else arguments.to
     _change_version(arguments, target, arguments.storage_layout, up=True)
 
 

@@ -172,14 +172,14 @@ class KafkaBroker:
         (self.folder / "log4j2.properties").write_text(_LOGGING.format(log=self.log), encoding="utf-8")
         settings = str(self.folder / "server.properties")
         done = subprocess.run(
-            self._command("kafka.tools.StorageTool", "format", "-t", cluster_id(self._new_uuid), "-c", settings),
+            self._command("kafka.tools.StorageTool", ["format", "-t", cluster_id(self._new_uuid), "-c", settings]),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=self._start_seconds, check=False,
         )  # fmt: skip
         if done.returncode:
             raise BrokerError(f"formatting the broker's folder {data} failed:\n{done.stdout[-2000:]}")
         self.bootstrap_servers = f"127.0.0.1:{broker}"
 
-    def _command(self, main: str, *arguments: str) -> list[str]:
+    def _command(self, main: str, arguments: Sequence[str]) -> list[str]:
         java = [
             str(self._java.program), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
             f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}", "-Djava.net.preferIPv4Stack=true",
@@ -193,7 +193,7 @@ class KafkaBroker:
         errors: IO[bytes]
         with (self.folder / "broker.err").open("ab") as errors:
             self._process = subprocess.Popen(
-                self._command("kafka.Kafka", str(self.folder / "server.properties")),
+                self._command("kafka.Kafka", [str(self.folder / "server.properties")]),
                 stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
                 start_new_session=True,  # Ctrl-C goes to Python only, which stops the broker.
             )  # fmt: skip

@@ -19,7 +19,7 @@ from streaming_lsm.format.metadata.files_partition import (
     log_name,
 )
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
-from streaming_lsm.format.table.properties import TABLE_VERSION, table_checksum
+from streaming_lsm.format.table.properties import CURRENT_VERSION, table_checksum
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.metadata.commit import DELTA_COMMIT, FileChanges, begin, complete
 from streaming_lsm.metadata.listing import METADATA_TABLE, folder_listing
@@ -74,7 +74,7 @@ def create_metadata_table(storage: Storage, data: Timeline, times: InstantSource
 
 def is_native(properties: Mapping[str, str]) -> bool:
     """Return whether the metadata table has native log files, by the properties of its data table."""
-    return int(properties["hoodie.table.version"]) >= TABLE_VERSION
+    return int(properties["hoodie.table.version"]) >= CURRENT_VERSION
 
 
 def _properties(table: Mapping[str, str]) -> dict[str, str]:

@@ -140,7 +140,9 @@ class Queries:
         until, commits = timeline.between(begin, end, self.config.timeline_zone)
         schema = with_meta(self.schema_at(until))
         reader = self._reader(timeline, schema, tuple(schema.names))
-        return Changes(timeline, until, tuple(commits), schema, reader, self.view)
+        return Changes(
+            timeline=timeline, until=until, commits=tuple(commits), table_schema=schema, reader=reader, view=self.view
+        )
 
     def key_reader(self, timeline: Timeline) -> SliceReader:
         """Build a reader of the record keys of slices."""

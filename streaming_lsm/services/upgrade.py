@@ -25,7 +25,7 @@ from streaming_lsm.format.actions.clean import decode_savepoint
 from streaming_lsm.format.actions.commit import file_path
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
-from streaming_lsm.format.table.properties import DEFAULT_LAYOUT, LSM_TREE, TABLE_VERSION, WRITE_VERSIONS
+from streaming_lsm.format.table.properties import CURRENT_VERSION, DEFAULT_LAYOUT, LSM_TREE, WRITE_VERSIONS
 from streaming_lsm.format.table.upgrade import version_changes
 from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY
 from streaming_lsm.services.cleaning.planner import RetainedFiles
@@ -72,13 +72,13 @@ class VersionChange:
                 f"table {table.name!r} has version {table.version}, which is read-only here: make a new table of it "
                 "with `lsm copy`"
             )
-        target = version or (TABLE_VERSION if layout == LSM_TREE else table.version)
+        target = version or (CURRENT_VERSION if layout == LSM_TREE else table.version)
         if target not in WRITE_VERSIONS:
             known = ", ".join(map(str, WRITE_VERSIONS))
             raise UnsupportedTable(f"table {table.name!r} cannot be changed to version {target}; choose one of {known}")
-        chosen = layout or (table.storage_layout if target >= TABLE_VERSION else DEFAULT_LAYOUT)
-        if chosen == LSM_TREE and target < TABLE_VERSION:
-            raise ConfigError(f"the {LSM_TREE} layout needs version {TABLE_VERSION}, not {target}")
+        chosen = layout or (table.storage_layout if target >= CURRENT_VERSION else DEFAULT_LAYOUT)
+        if chosen == LSM_TREE and target < CURRENT_VERSION:
+            raise ConfigError(f"the {LSM_TREE} layout needs version {CURRENT_VERSION}, not {target}")
         return VersionChange(target, chosen)
 
     def is_done(self, table: TableConfig) -> bool:
@@ -188,7 +188,7 @@ def _plan(context: ServiceContext, change: VersionChange, timeline: Timeline) ->
     drops_metadata = change.version != table.version and any(properties.get(key) for key in _METADATA_KEYS)
     rewrites: tuple[FileSlice, ...] = ()
     obsolete: tuple[str, ...] = ()
-    leaves_native = table.has_native_logs and change.version < TABLE_VERSION
+    leaves_native = table.has_native_logs and change.version < CURRENT_VERSION
     if leaves_native:
         rewrites = tuple(slice for slice in slices if any(log.is_native for log in slice.logs))
         obsolete = () if rewrites else tuple(_native_files(view))

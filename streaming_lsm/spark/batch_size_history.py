@@ -19,7 +19,7 @@ _REMEMBERED = 4
 
 _MAX_ROWS, _FEWEST_ROWS = 4096, 256
 _BUDGET_SHARE = 32
-UNBOUNDED = (1 << 31) - 1
+UNBOUNDED_BYTES = (1 << 31) - 1
 """Value of ``spark.sql.execution.arrow.maxBytesPerBatch`` without a bound. With a bound Spark adds up the sizes of all
 columns after each row, which takes longer than writing the row."""
 
@@ -93,4 +93,4 @@ class BatchSizeHistory:
         transfer = Transfer(max(_FEWEST_ROWS, min(_MAX_ROWS, share // CELL_BYTES)), share)
         rows, size = sum(seen.rows for seen in self._seen), sum(seen.bytes for seen in self._seen)
         narrow = rows and size * transfer.rows <= rows * share
-        return replace(transfer, bytes=UNBOUNDED) if narrow else transfer
+        return replace(transfer, bytes=UNBOUNDED_BYTES) if narrow else transfer

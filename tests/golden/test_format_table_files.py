@@ -1,6 +1,7 @@
 """Properties, partition metadata, file names and bloom filters of real tables."""
 
 import json
+import tarfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,8 +13,9 @@ from streaming_lsm.format.bloom import BloomFilter
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, parse_file_name
 from streaming_lsm.format.table.partition_metadata import PartitionMetadata, parse_partition_metadata
-from streaming_lsm.format.table.properties import table_checksum
+from streaming_lsm.format.table.properties import PropertiesReader, table_checksum
 from streaming_lsm.java_properties import parse_properties, print_properties
+from tests.support.hudi_tables import FOLDER
 
 DATA = Path(__file__).parent / "data" / "format"
 PROPERTIES = sorted((DATA / "properties").iterdir())
@@ -32,6 +34,19 @@ def test_hudis_properties_survive_printing(properties: dict[str, str]) -> None:
 
 def test_the_checksum_is_the_one_hudi_wrote(properties: dict[str, str]) -> None:
     assert table_checksum(None, properties["hoodie.table.name"]) == properties["hoodie.table.checksum"]
+
+
+def test_no_key_that_hudi_writes_counts_as_damage_of_another() -> None:
+    keys: set[str] = set()
+    for path in sorted(FOLDER.glob("*.tar.gz")):
+        with tarfile.open(path) as archive:
+            for member in archive:
+                file = archive.extractfile(member) if member.name.endswith("/hoodie.properties") else None
+                keys |= parse_properties(file.read()).keys() if file else set()
+    assert len(keys) > 30
+    for key in keys:
+        for value in ("", "v"):
+            PropertiesReader({key: value}, "hoodie.properties").check_keys()
 
 
 def test_the_settings_of_a_table_of_an_older_version_are_kept(properties: dict[str, str]) -> None:

@@ -18,6 +18,7 @@ from streaming_lsm.format.table.merge_mode import (
 )
 from streaming_lsm.format.table.properties import (
     CDC_KEY,
+    CURRENT_VERSION,
     HASH_FIELDS_KEY,
     LAYOUT_VERSION_KEY,
     LOGICAL_TIMESTAMP_KEY,
@@ -27,7 +28,6 @@ from streaming_lsm.format.table.properties import (
     STORAGE_LAYOUT_KEY,
     SUPPORTED,
     TABLE_TYPES,
-    TABLE_VERSION,
     WRITE_VERSIONS,
     PartitionField,
     PropertiesReader,
@@ -80,7 +80,7 @@ class TableConfig:
     logical_timestamp: bool = False
     create_schema: str | None = None
     table_type: str = TABLE_TYPES[0]
-    version: int = TABLE_VERSION
+    version: int = CURRENT_VERSION
     storage_layout: str = LSM_TREE
     timeline_layout: int = 2
     partial_mode: str | None = None
@@ -107,7 +107,7 @@ class TableConfig:
 
         See docs/format/03-native-logs.md, "Version gating".
         """
-        return self.version >= TABLE_VERSION
+        return self.version >= CURRENT_VERSION
 
     def check_changeable(self, source: str) -> None:
         """Check that this release can modify tables of this version.

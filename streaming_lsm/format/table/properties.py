@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.format.table.damaged_keys import is_damaged
 from streaming_lsm.format.table.file_names import MAX_BUCKETS
 
-TABLE_VERSION = 10
+CURRENT_VERSION = 10
 READ_VERSIONS = (6, 8, 9, 10)
 WRITE_VERSIONS = (8, 9, 10)
 LSM_TREE = "lsm_tree"
@@ -60,6 +61,7 @@ _READ_KEYS = (
     NUM_BUCKETS_KEY,
     STORAGE_LAYOUT_KEY,
     "hoodie.compaction.payload.class",
+    "hoodie.compaction.record.merger.strategy",
     "hoodie.database.name",
     "hoodie.datasource.write.hive_style_partitioning",
     "hoodie.datasource.write.partitionpath.urlencode",
@@ -82,6 +84,16 @@ _READ_KEYS = (
     "hoodie.table.type",
     "hoodie.table.version",
 )
+# Keys of Hudi that do not change how this package reads a table.
+_IGNORED_KEYS = (
+    "hoodie.archivelog.folder",
+    "hoodie.table.cdc.supplemental.logging.mode",
+    "hoodie.table.index.defs.path",
+    "hoodie.table.log.file.format",
+    "hoodie.table.metadata.partitions.inflight",
+    "hoodie.table.partition_extractor_class",
+)
+_KNOWN_KEYS = frozenset((*_READ_KEYS, *_IGNORED_KEYS))
 # Key generator classes, which tables before version 8 have instead of a type.
 _GENERATOR_CLASSES = {
     "SimpleKeyGenerator": "SIMPLE",
@@ -120,7 +132,7 @@ class PropertiesReader:
         version = self._number("hoodie.table.version", self.needed("hoodie.table.version"))
         if version not in READ_VERSIONS:
             known = ", ".join(map(str, READ_VERSIONS))
-            advice = "use a newer release" if version > TABLE_VERSION else "upgrade it with Hudi first"
+            advice = "use a newer release" if version > CURRENT_VERSION else "upgrade it with Hudi first"
             raise self._unsupported("hoodie.table.version", f"tables of the versions {known} are read; {advice}")
         return version
 
@@ -133,19 +145,19 @@ class PropertiesReader:
                 raise self._unsupported(key, why)
 
     def check_keys(self) -> None:
-        """Reject a key that differs in one character from a relevant key that is missing.
+        """Reject a key that differs by one edit from a relevant key that is missing.
 
-        Other unknown keys, such as keys of newer Hudi releases, are accepted.
+        Other unknown keys, such as keys of newer Hudi releases, are accepted. The cost grows with the number of keys.
         """
         missing = [key for key in _READ_KEYS if key not in self._properties]
-        for key in sorted(self._properties.keys() - _READ_KEYS):
-            meant = next((known for known in missing if _is_damaged(known, key, self._properties[key])), None)
+        for key in sorted(self._properties.keys() - _KNOWN_KEYS):
+            meant = next((known for known in missing if is_damaged(known, key, self._properties[key])), None)
             if meant is not None:
                 raise self._corrupt(key, f"the key is damaged, {meant} is missing")
 
     def storage_layout(self, version: int) -> str:
         # Readers of older versions drop the key (docs/format/01-table.md, "hoodie.properties").
-        if version < TABLE_VERSION:
+        if version < CURRENT_VERSION:
             return DEFAULT_LAYOUT
         found = self._properties.get(STORAGE_LAYOUT_KEY, DEFAULT_LAYOUT).strip().lower()
         if found not in (LSM_TREE, DEFAULT_LAYOUT):
@@ -242,20 +254,6 @@ class PropertiesReader:
         value = self._properties.get(key)
         found = f"{key} is not set" if value is None else f"{key}={value:.80}"
         return f"{self._source}: {found}: {why}"
-
-
-def _is_damaged(known: str, key: str, value: str) -> bool:
-    """Check whether a line of the file had the key `known` before one of its characters changed.
-
-    The character may be the separator after the key, or may have become a separator or a line break within the key.
-    """
-    line, half = f"{key}={value}", len(known) // 2
-    if line[:half] != known[:half] and line[half : len(known)] != known[half:] and value:
-        return False  # fast path: one changed character leaves one half intact
-    changed = sum(ours != theirs for ours, theirs in zip(known, line, strict=False))
-    if not value and (key.startswith(known) or known.startswith(key)):
-        return len(key) > len("hoodie.")
-    return changed == 1 and len(line) > len(known)
 
 
 def ordering_fields(properties: Mapping[str, str]) -> tuple[str, ...]:

@@ -24,10 +24,10 @@ from streaming_lsm.format.table.merge_mode import (
     payload_keys,
 )
 from streaming_lsm.format.table.properties import (
+    CURRENT_VERSION,
     LAYOUT_VERSION_KEY,
     META_FIELDS_KEY,
     STORAGE_LAYOUT_KEY,
-    TABLE_VERSION,
     WRITE_VERSIONS,
     ordering_fields,
 )
@@ -60,8 +60,8 @@ def version_changes(properties: Mapping[str, str], target: int, layout: str, sou
     changes: PropertyChanges = {
         _VERSION_KEY: str(target),
         LAYOUT_VERSION_KEY: "2",
-        STORAGE_LAYOUT_KEY: layout if target >= TABLE_VERSION else None,
-        META_FIELDS_KEY: "ALL" if target >= TABLE_VERSION else None,
+        STORAGE_LAYOUT_KEY: layout if target >= CURRENT_VERSION else None,
+        META_FIELDS_KEY: "ALL" if target >= CURRENT_VERSION else None,
         "hoodie.populate.meta.fields": "true",
         **_merging(properties, merging, target),
     }

@@ -236,17 +236,26 @@ def test_a_value_that_looks_like_markup_is_shown_as_it_is(tmp_path: Path, capsys
     assert sorted(shown) == [":smile:", "[/b]", "[red]a", "id"]
 
 
-@pytest.mark.parametrize("at", ["import", "verb"])
-def test_ctrl_c_ends_a_verb_in_one_line_with_status_130(table: LsmTable, tmp_path: Path, at: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        ("read", "streaming_lsm.cli.commands"),
+        ("read", "rich.console"),
+        ("timeline", "rich.console"),
+        ("compact --dry-run", "rich.console"),
+    ],
+)
+def test_ctrl_c_ends_a_verb_in_one_line_with_status_130(
+    table: LsmTable, tmp_path: Path, command: str, module: str
+) -> None:
     """The process is held at a moment of its run by a module that is imported then, and interrupted there."""
     # In short sleeps: a signal that arrives right before a long sleep begins would wait for its end.
     wait = "[time.sleep(0.01) for _ in range(6000)]"
     hold = f"import pathlib, time; pathlib.Path({str(tmp_path / 'held')!r}).touch(); {wait}"
-    module = "streaming_lsm.cli.commands" if at == "import" else "rich.console"
     (tmp_path / "sitecustomize.py").write_text(HOLDER.format(module=module, hold=hold))
     search = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
     verb = subprocess.Popen(
-        [sys.executable, "-m", "streaming_lsm", "read", path_of(table)],
+        [sys.executable, "-m", "streaming_lsm", *command.split(), path_of(table)],
         stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": search},
     )  # fmt: skip
     deadline = time.monotonic() + 30

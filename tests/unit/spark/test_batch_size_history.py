@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from streaming_lsm.spark import batch_writer
-from streaming_lsm.spark.batch_size_history import UNBOUNDED, BatchSize, BatchSizeHistory, Transfer
+from streaming_lsm.spark.batch_size_history import UNBOUNDED_BYTES, BatchSize, BatchSizeHistory, Transfer
 
 BUDGET = 256 << 20
 
@@ -38,7 +38,7 @@ def test_tasks_follow_the_largest_of_the_last_batches(seen: list[tuple[int, int]
 
 
 def test_spark_need_not_count_bytes_where_rows_are_known_to_be_narrow() -> None:
-    bounded, free = Transfer(2048, 8 << 20), Transfer(2048, UNBOUNDED)
+    bounded, free = Transfer(2048, 8 << 20), Transfer(2048, UNBOUNDED_BYTES)
     widest = bounded.bytes // bounded.rows
     assert history_after().transfer(BUDGET) == bounded
     assert history_after((0, 0)).transfer(BUDGET) == bounded
@@ -96,4 +96,4 @@ def test_a_batch_that_is_written_leaves_what_is_known() -> None:
     history = history_after((10, 10))
     with history.trusted():
         pass
-    assert (history.tasks(8), history.transfer(BUDGET).bytes) == (1, UNBOUNDED)
+    assert (history.tasks(8), history.transfer(BUDGET).bytes) == (1, UNBOUNDED_BYTES)
