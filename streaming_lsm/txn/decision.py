@@ -24,6 +24,7 @@ from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import kind_of
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
+from streaming_lsm.txn.plan_record import PLAN_RECORD, finish_cancellation
 
 DECISION_FOLDER = ".hoodie/.decisions"
 
@@ -219,7 +220,10 @@ def reap_decisions(storage: Storage, lock: TableLock, pending: frozenset[str]) -
     for name in names:
         # Verified after the listing, so that decisions of a later holder of the lock are not among these.
         lock.verify()
-        storage.delete(f"{DECISION_FOLDER}/{name}")
+        path = f"{DECISION_FOLDER}/{name}"
+        # A plan that was cancelled after the timeline was loaded is deleted before its record.
+        if not (name.endswith(PLAN_RECORD) and finish_cancellation(storage, path)):
+            storage.delete(path)
 
 
 def _decide(storage: Storage, decision: Decision) -> Decision:

@@ -21,8 +21,9 @@ from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION, ROLLBACK
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.decision import reap_decisions, settle
+from streaming_lsm.txn.decision import DECISION_FOLDER, reap_decisions, settle
 from streaming_lsm.txn.lost_completion import check_pending
+from streaming_lsm.txn.plan_record import PLAN_RECORD, finish_cancellation
 from streaming_lsm.txn.planned_actions import pending_compactions, revert_to_requested
 from streaming_lsm.txn.rollback import clear_rolled_back, read_plan, resume_rollback, roll_back
 
@@ -46,6 +47,10 @@ def settle_pending(storage: Storage, timeline: Timeline, decisions: frozenset[st
         CorruptFileError: a decision record is damaged; or a pending write had been completed, see `check_pending`.
     """
     check_pending(storage, timeline)
+    plans = (f"{DECISION_FOLDER}/{name}" for name in decisions if name.endswith(PLAN_RECORD))
+    cancelled = [path for path in plans if finish_cancellation(storage, path)]
+    if cancelled:
+        timeline = Timeline.load(storage, previous=timeline)
     ours = [pending for pending in timeline.pending if pending.action in (*WRITE_ACTIONS, COMPACTION, CLEAN, ROLLBACK)]
     if not ours:
         return timeline

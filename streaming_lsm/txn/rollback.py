@@ -96,7 +96,9 @@ def planned_files(plan: RollbackPlan) -> tuple[str, ...]:
 def clear_rolled_back(storage: Storage, lock: TableLock, target: Instant) -> None:
     """Delete the instant files of a rolled back write, files that late tasks created, markers and decision record.
 
-    The decision record is deleted last: a writer that resumes finds either the record, or its instant gone.
+    The decision record is deleted last: a writer that resumes finds either the record, or its instant gone. The lock is
+    verified before each data file. The other deletions are harmless after the lock was lost, too: the write is decided
+    to be undone, and no other action has its requested time.
 
     Raises:
         Fenced: another writer took the lock; it finishes the deletion.

@@ -35,6 +35,7 @@ from streaming_lsm.timeline.properties_file import fence_properties, update_prop
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedger
 from streaming_lsm.txn.decision import (
+    DECISION_FOLDER,
     decision_path,
     delete_decisions,
     list_decisions,
@@ -45,6 +46,7 @@ from streaming_lsm.txn.decision import (
 )
 from streaming_lsm.txn.metadata_hook import OpenMetadata
 from streaming_lsm.txn.outcome import Outcome
+from streaming_lsm.txn.plan_record import accept_plan, cancel_plan, plan_record_path
 from streaming_lsm.txn.planned_actions import delete_uncommitted_files, revert_to_requested
 from streaming_lsm.txn.recovery import recover, refuse_concurrent_writers, settle_pending
 from streaming_lsm.txn.rollback import roll_back
@@ -225,7 +227,8 @@ class Transaction:
             plan: content of the requested file.
 
         Raises:
-            Fenced: another writer took the lock, and may have changed the planned files; the plan is deleted.
+            Fenced: another writer took the lock, and may have changed the planned files; the plan is deleted, unless
+                that writer runs it.
         """
         self._lock.verify()
         instant = Instant(requested, planned_kind(action).action, State.REQUESTED)
@@ -233,17 +236,22 @@ class Transaction:
         try:
             self._lock.verify()
         except Fenced:
-            if not self._storage.exists(instant.at(State.INFLIGHT).path):
-                self._storage.delete(instant.path)
+            cancel_plan(self._storage, plan_record_path(DECISION_FOLDER, requested))
             raise
         return instant
 
     def start(self, planned: Instant) -> None:
-        """Start a run of a planned action; tasks may create files of a compaction from now on."""
+        """Start a run of a planned action; tasks may create files of a compaction from now on.
+
+        Raises:
+            CommitConflict: the writer that scheduled the action lost the lock, and cancelled the plan.
+            Fenced: another writer took the lock.
+        """
         if self._begun is not None:
             raise RuntimeError("a transaction runs one instant: begin or start was called before")
         kind = planned_kind(planned.action)
         self._lock.verify()
+        accept_plan(self._storage, plan_record_path(DECISION_FOLDER, planned.requested), planned)
         if kind.on_failure is OnFailure.PUT_BACK:
             # Deletes files that a failed run left, of this or of another program.
             revert_to_requested(self._storage, self._lock, planned)

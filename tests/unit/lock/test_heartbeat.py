@@ -60,6 +60,14 @@ def test_a_beat_never_brings_a_closed_instant_back(storage: LocalStorage, lock: 
         check_still_inflight(storage, INSTANT)
 
 
+def test_the_heartbeat_of_another_writer_is_not_replaced(storage: LocalStorage, lock: TableLock) -> None:
+    taker = TableLock(storage, "taker", 1000, new_process())
+    create_heartbeat(storage, INSTANT, taker.owner)
+    with pytest.raises(Fenced, match="another writer's"):
+        create_heartbeat(storage, INSTANT, lock.owner)
+    assert storage.read(heartbeat_path(INSTANT)) == taker.owner.encode()
+
+
 def test_a_heartbeat_that_another_run_created_after_the_look_at_the_lock_stays(
     storage: LocalStorage, lock: TableLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced
 from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
 from streaming_lsm.format.table.file_names import BaseFileName
-from streaming_lsm.lock.heartbeat import check_still_inflight, create_heartbeat, heartbeat_path
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, check_still_inflight, create_heartbeat, heartbeat_path
 from streaming_lsm.lock.markers import create_marker, list_marked_files, marker_folder
 from streaming_lsm.lock.owner import Owner
 from streaming_lsm.lock.runtime import Runtime
@@ -428,6 +428,39 @@ def test_a_run_that_was_decided_is_completed_by_the_next_holder_of_the_lock(
         assert [zombie.complete()] == seen
     assert completions(storage, waiting) == seen
     assert storage.exists(zombie.stats[0].path)
+
+
+def test_a_zombie_replaces_no_heartbeat_of_the_next_run(storage: LocalStorage, tmp_path: Path) -> None:
+    waiting = schedule(storage)
+    living = transaction(storage, late())
+
+    def next_run() -> None:
+        living.__enter__()
+        living.start(waiting)
+        heartbeats.append(storage.read(heartbeat_path(waiting.requested)))
+
+    heartbeats: list[bytes] = []
+    zombie = transaction(Halting(tmp_path, heartbeat_path(waiting.requested), next_run), new_process())
+    with pytest.raises(Fenced, match="another writer's"), zombie:
+        zombie.start(waiting)
+    assert [storage.read(heartbeat_path(waiting.requested))] == heartbeats
+    run = Takeover(living, waiting, [write_base(storage, waiting.requested)])
+    run.reconcile()
+    assert_completed(storage, run)
+    living.__exit__(None, None, None)
+
+
+def test_a_heartbeat_that_is_created_after_the_lock_was_lost_is_deleted_again(
+    storage: LocalStorage, tmp_path: Path
+) -> None:
+    committed: list[Instant | None] = []
+    halting = Halting(tmp_path, HEARTBEAT_FOLDER, lambda: committed.append(write_batch(storage, late(), 1)))
+    with pytest.raises(Fenced, match=r"was taken from|was removed"), transaction(halting, new_process()) as zombie:
+        zombie.begin()
+    assert list(storage.names(HEARTBEAT_FOLDER)) == []
+    with transaction(storage, late()) as tx:
+        assert tx.timeline.pending == ()
+        assert [tx.timeline.completed_writes[-1]] == committed
 
 
 def test_a_zombie_whose_files_the_next_run_deleted_publishes_nothing(storage: LocalStorage, tmp_path: Path) -> None:

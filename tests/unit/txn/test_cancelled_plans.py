@@ -1,0 +1,185 @@
+"""A writer loses the lock while it schedules an action, and another one finds the plan and runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from streaming_lsm.errors import CommitConflict, Fenced
+from streaming_lsm.format.actions.commit import base_file_stat
+from streaming_lsm.format.table.file_names import BaseFileName
+from streaming_lsm.lock.markers import create_marker
+from streaming_lsm.lock.runtime import Runtime
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.decision import DECISION_FOLDER
+from streaming_lsm.txn.plan_record import cancel_plan, plan_record_path
+from streaming_lsm.txn.transaction import Transaction
+from tests.support.faulty_storage import Fault, FaultyStorage, Killed
+from tests.support.writers import KEPT, NOON_MS, make_table, new_process, outcome, transaction, write_batch
+
+T = TypeVar("T")
+Step = tuple[int, Callable[[], object]]
+_later = count(NOON_MS + 10**6)
+
+
+class Acting(FaultyStorage):
+    """Others act before the calls of these numbers, in the order of the steps."""
+
+    def __init__(self, inner: Storage, steps: Iterable[Step], dies_at: int | None = None) -> None:
+        super().__init__(inner, {} if dies_at is None else {dies_at: Fault.KILL_BEFORE})
+        self._steps = list(steps)
+
+    def _call(self, name: str, path: str, effect: Callable[[], T]) -> T:
+        while self._steps and self._steps[0][0] == len(self.calls):
+            self._steps.pop(0)[1]()
+        return super()._call(name, path, effect)
+
+
+class Runner:
+    """Enters the table at one time, and runs the plan that it found at a later one.
+
+    Attributes:
+        completed: the compaction, when it was completed.
+        has_ended: whether it came to its run.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._tx = transaction(storage, later_process())
+        self._storage = storage
+        self._planned: Instant | None = None
+        self.completed: Instant | None = None
+        self.has_ended = False
+
+    def enter(self) -> None:
+        self._tx.__enter__()
+        self._planned = next(iter(self._tx.timeline.pending), None)
+
+    def run(self) -> None:
+        with suppress(CommitConflict):  # the plan was cancelled
+            if self._planned is not None:
+                self.completed = compact(self._tx, self._storage, self._planned)
+        self.has_ended = True
+        self.leave()
+
+    def leave(self) -> None:
+        self._tx.__exit__(None, None, None)
+
+
+def later_process() -> Runtime:
+    return new_process(clock=lambda: next(_later))
+
+
+def compact(tx: Transaction, storage: Storage, planned: Instant) -> Instant:
+    tx.start(planned)
+    name = BaseFileName(KEPT[0].name(planned.requested).file_id, "0-0-0", planned.requested)
+    stat = base_file_stat("nl", name, total_bytes=4, num_writes=1)
+    create_marker(storage, planned.requested, "nl", str(name))
+    with storage.create(stat.path) as output:
+        output.write(b"data")
+    tx.reconcile(outcome([stat]))
+    return tx.complete(outcome([stat], "COMPACT"))
+
+
+def new_table(root: Path) -> LocalStorage:
+    root.mkdir()
+    storage = make_table(root)
+    write_batch(storage, new_process(), 0)
+    return storage
+
+
+def schedule(storage: Storage) -> Instant:
+    with transaction(storage, new_process()) as tx:
+        return tx.schedule("compaction", tx.new_time(), b"plan")
+
+
+def enter_and_leave(storage: Storage) -> None:
+    with transaction(storage, later_process()):
+        pass
+
+
+def put_of_plan(folder: Path) -> int:
+    """Number of the call that creates the requested file."""
+    counted = Acting(new_table(folder), ())
+    path = schedule(counted).path
+    return counted.calls.index(("put_if_absent", path))
+
+
+def assert_run_or_gone(storage: Storage, completed: Instant | None) -> None:
+    """A completed compaction has all its files on the timeline, another one has none, and no record is left."""
+    enter_and_leave(storage)
+    files = {name for name in storage.names(TIMELINE_FOLDER) if ".compaction." in name or name.endswith(".commit")}
+    pending = (f"{completed.requested}.compaction.{state}" for state in ("requested", "inflight")) if completed else ()
+    assert files == {*pending, *((completed.file_name,) if completed else ())}
+    assert set(storage.names(DECISION_FOLDER)) == set()
+    assert Timeline.load(storage).pending == ()
+
+
+def fenced(root: Path, lost: int, enters: int, runs: int) -> tuple[LocalStorage, Runner]:
+    """A driver schedules a plan and loses the lock before the call `lost`; another one runs the plan meanwhile."""
+    storage = new_table(root)
+    runner = Runner(storage)
+    steps: list[Step] = [(lost, lambda: enter_and_leave(storage)), (enters, runner.enter), (runs, runner.run)]
+    with pytest.raises(Fenced):
+        schedule(Acting(storage, steps))
+    return storage, runner
+
+
+@pytest.mark.parametrize("later", [0, 1], ids=["lost-before-the-plan", "lost-after-it"])
+def test_the_plan_of_a_fenced_writer_is_run_or_cancelled_and_never_both(tmp_path: Path, later: int) -> None:
+    put = put_of_plan(tmp_path / "counted")
+    completed: list[Instant | None] = []
+    for enters in range(put + 1, put + 20):
+        for runs in range(enters, put + 20):
+            storage, runner = fenced(tmp_path / f"{enters}-{runs}", put + later, enters, runs)
+            if not runner.has_ended:
+                runner.leave()
+                break
+            assert_run_or_gone(storage, runner.completed)
+            completed.append(runner.completed)
+    assert any(completed)
+    assert None in completed
+
+
+def test_a_plan_is_run_or_cancelled_at_whatever_call_of_the_run(tmp_path: Path) -> None:
+    completed: list[Instant | None] = []
+    for number in count():
+        storage = new_table(tmp_path / str(number))
+        path = plan_record_path(DECISION_FOLDER, schedule(storage).requested)
+        acting = Acting(storage, [(number, lambda: cancel_plan(storage, path))])  # noqa: B023
+        runner = Runner(acting)
+        runner.enter()
+        runner.run()
+        assert_run_or_gone(storage, runner.completed)
+        if number >= len(acting.calls):
+            break
+        completed.append(runner.completed)
+    assert None in completed
+    assert completed[-1] is not None
+
+
+@pytest.mark.parametrize("later", [0, 1], ids=["lost-before-the-plan", "lost-after-it"])
+def test_the_plan_of_a_writer_that_dies_fenced_is_run_or_gone(tmp_path: Path, later: int) -> None:
+    put = put_of_plan(tmp_path / "counted")
+    ends: list[bool] = []
+    for number in count(put + 1):
+        storage = new_table(tmp_path / str(number))
+        dying = Acting(storage, [(put + later, lambda: enter_and_leave(storage))], number)  # noqa: B023
+        with pytest.raises((Fenced, Killed)) as raised:
+            schedule(dying)
+        runner = Runner(storage)
+        runner.enter()
+        runner.run()
+        assert_run_or_gone(storage, runner.completed)
+        ends.append(runner.completed is not None)
+        if raised.type is Fenced:
+            break
+    assert ends[0]  # it did not come to the cancellation
+    assert not ends[-1]
