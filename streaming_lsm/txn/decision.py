@@ -24,6 +24,7 @@ from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import kind_of
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
+from streaming_lsm.timeline.timeline import Timeline
 
 DECISION_FOLDER = ".hoodie/.decisions"
 
@@ -128,21 +129,25 @@ def publish(storage: Storage, path: str, running: Instant, completed: Instant, d
         data: content of the completed file.
 
     Raises:
-        Fenced: another writer undid or completed the action or the run; this writer published nothing.
+        Fenced: another writer undid the action or the run, or completed another run; this writer published nothing.
         CommitUnknown: the storage failed. The action is or will be completed if the decision record was created: then
-            the next transaction completes it.
+            the next transaction completes it. Or the action has left the timeline, and no rollback of it is there:
+            another writer may have completed it by the decision record.
     """
     decision = Decision(path, completed, data)
     if _decide(storage, decision) != decision:
         raise Fenced(f"{running.path} in {storage.uri} was undone by another writer: stop")
     try:
-        is_over = _is_over(storage, running)
-        if is_over:
+        has_left = _has_left(storage, running)
+        undone = _is_rolled_back(storage, running) if has_left else _is_of_other_run(storage, running, completed)
+        if has_left or undone:
             storage.delete(path)
     except Exception as error:
         raise CommitUnknown(_decided(storage, path, error)) from error
-    if is_over:
+    if undone:
         raise Fenced(f"{running.path} in {storage.uri} was finished or undone by another writer: stop")
+    if has_left:
+        raise CommitUnknown(_left(storage, path, completed))
     _put_completed(storage, running, completed, data)
 
 
@@ -235,7 +240,7 @@ def _decide(storage: Storage, decision: Decision) -> Decision:
             try:
                 return Decision.read(storage, decision.path)
             except FileNotFoundError:
-                # After FileExistsError the record was deleted meanwhile, as its action is over: `_is_over` finds that.
+                # After FileExistsError the record was deleted meanwhile, as its action is over: `publish` finds that.
                 if not isinstance(error, FileExistsError):
                     raise error from None
             except CorruptFileError:
@@ -251,12 +256,18 @@ def _decide(storage: Storage, decision: Decision) -> Decision:
     )
 
 
-def _is_over(storage: Storage, running: Instant) -> bool:
-    """Return whether an action was completed or rolled back before its decision record was created."""
-    if _has_left(storage, running):
-        return True
-    # A write has a single run, whose writer is the caller: it is not completed yet.
-    return kind_of(running.action).has_runs and _completion(storage, running) is not None
+def _is_rolled_back(storage: Storage, running: Instant) -> bool:
+    """Return whether a completed rollback on the timeline undid an action that has left it.
+
+    A rollback is completed before the decision record is deleted that undid the action.
+    """
+    return running.requested in Timeline.load(storage).finished_rollbacks(since=running.requested)
+
+
+def _is_of_other_run(storage: Storage, running: Instant, completed: Instant) -> bool:
+    """Return whether another run completed the action before the decision record of this run was created."""
+    # A write has a single run, whose writer is the caller.
+    return kind_of(running.action).has_runs and _completion(storage, running) not in (None, completed)
 
 
 def _has_left(storage: Storage, running: Instant) -> bool:
@@ -295,11 +306,7 @@ def _put_completed(storage: Storage, running: Instant, completed: Instant, data:
     except Exception as error:
         raise CommitUnknown(_decided(storage, completed.path, error)) from error
     if has_left:
-        raise CommitUnknown(
-            f"{completed.path} in {storage.uri} was decided, and its action has left the timeline since: start again "
-            "with the same writer and batch id; a write without them only if the archived timeline does not have "
-            f"{completed.requested}"
-        )
+        raise CommitUnknown(_left(storage, completed.path, completed))
 
 
 def _read_back(storage: Storage, path: str, error: Exception) -> bytes:
@@ -307,6 +314,14 @@ def _read_back(storage: Storage, path: str, error: Exception) -> bytes:
         return storage.read(path)
     except Exception as unreadable:
         raise CommitUnknown(_decided(storage, path, f"{error}; then {unreadable}")) from error
+
+
+def _left(storage: Storage, path: str, completed: Instant) -> str:
+    return (
+        f"{path} in {storage.uri} was decided, and its action has left the timeline since: start again with the same "
+        "writer and batch id; a write without them only if the archived timeline does not have "
+        f"{completed.requested}"
+    )
 
 
 def _decided(storage: Storage, path: str, error: object) -> str:
