@@ -263,7 +263,9 @@ def test_a_batch_that_is_replayed_meanwhile_takes_effect_once(tmp_path: Path, na
 
 
 @pytest.mark.timeout(3600 if EVERY_CALL else 300)
-@pytest.mark.parametrize("name", ["upsert", "upsert-with-metadata-table", "compaction", "clean", "rollback"])
+@pytest.mark.parametrize(
+    "name", ["upsert", "upsert-with-metadata-table", "upsert-copy-on-write", "compaction", "clean", "rollback"]
+)
 def test_three_drivers_of_which_two_are_stopped_are_told_what_became_of_their_work(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     root, model = template(case, tmp_path)
