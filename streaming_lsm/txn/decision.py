@@ -135,7 +135,7 @@ def publish(storage: Storage, path: str, running: Instant, completed: Instant, d
             another writer may have completed it by the decision record.
     """
     decision = Decision(path, completed, data)
-    if _decide(storage, decision) != decision:
+    if _decide_running(storage, decision, running) != decision:
         raise Fenced(f"{running.path} in {storage.uri} was undone by another writer: stop")
     try:
         has_left = _has_left(storage, running)
@@ -227,6 +227,27 @@ def reap_decisions(storage: Storage, lock: TableLock, pending: frozenset[str]) -
         storage.delete(f"{DECISION_FOLDER}/{name}")
 
 
+def _decide_running(storage: Storage, decision: Decision, running: Instant) -> Decision:
+    """Decide as `_decide`, for an action that another writer may carry out and archive at the same time.
+
+    Raises:
+        CommitUnknown: the create failed and the action is over: it may have taken effect, and the record been carried
+            out and deleted since.
+    """
+    try:
+        return _decide(storage, decision)
+    except (CommitUnknown, CorruptFileError, Fenced):
+        raise
+    except Exception as error:
+        try:
+            is_over = _has_left(storage, running) or _completion(storage, running) is not None
+        except Exception as unreadable:
+            raise CommitUnknown(_undecided(storage, decision.path, error, unreadable)) from error
+        if is_over:
+            raise CommitUnknown(_undecided(storage, decision.path, error, "its action is over")) from error
+        raise
+
+
 def _decide(storage: Storage, decision: Decision) -> Decision:
     """Create the decision record if it is absent, and return the existing one.
 
@@ -246,11 +267,7 @@ def _decide(storage: Storage, decision: Decision) -> Decision:
             except CorruptFileError:
                 raise
             except Exception as unreadable:
-                raise CommitUnknown(
-                    f"creating {decision.path} in {storage.uri} failed ({error}), and so did reading it "
-                    f"({unreadable}): start again with the same writer and batch id; a write without them only if "
-                    "the timeline does not have it after the next transaction"
-                ) from error
+                raise CommitUnknown(_undecided(storage, decision.path, error, unreadable)) from error
     raise Fenced(
         f"{decision.path} in {storage.uri} was created and deleted at each attempt: other writers finished the action"
     )
@@ -314,6 +331,14 @@ def _read_back(storage: Storage, path: str, error: Exception) -> bytes:
         return storage.read(path)
     except Exception as unreadable:
         raise CommitUnknown(_decided(storage, path, f"{error}; then {unreadable}")) from error
+
+
+def _undecided(storage: Storage, path: str, error: object, why: object) -> str:
+    return (
+        f"creating {path} in {storage.uri} failed ({error}), and whether it took effect cannot be read ({why}): "
+        "start again with the same writer and batch id; a write without them only if the timeline, archived instants "
+        "included, does not have it after the next transaction"
+    )
 
 
 def _left(storage: Storage, path: str, completed: Instant) -> str:

@@ -221,6 +221,24 @@ def test_a_writer_stopped_after_its_decision_is_not_told_that_an_archived_commit
     assert (decisions(storage), storage.exists(done.path)) == (set(), False)
 
 
+@pytest.mark.parametrize("is_archived", [False, True])
+def test_a_lost_answer_to_a_decision_that_was_carried_out_and_deleted_is_unknown(
+    storage: LocalStorage, is_archived: bool
+) -> None:
+    put_pending(storage)
+
+    def carry_out() -> None:
+        if is_archived:
+            return complete_and_archive(storage, WRITE, DONE)
+        settled(storage, WRITE)
+        return delete_decisions(storage, REQUESTED)
+
+    stopped = Interrupted(storage, 1, carry_out)
+    with pytest.raises(CommitUnknown, match="its action is over"):
+        publish(FaultyStorage(stopped, {0: Fault.FAIL_AFTER}), RECORD, WRITE, DONE, DATA)
+    assert stopped.calls[:2] == [("put_if_absent", RECORD), ("read", RECORD)]
+
+
 @pytest.mark.parametrize("call", [1, 2, 3, 4])
 def test_a_run_that_another_writer_completed_by_its_decision_is_published(storage: LocalStorage, call: int) -> None:
     put_pending(storage, COMPACTION)
