@@ -24,6 +24,7 @@ from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import kind_of
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
+from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.plan_record import PLAN_RECORD, finish_cancellation
 
 DECISION_FOLDER = ".hoodie/.decisions"
@@ -129,21 +130,25 @@ def publish(storage: Storage, path: str, running: Instant, completed: Instant, d
         data: content of the completed file.
 
     Raises:
-        Fenced: another writer undid or completed the action or the run; this writer published nothing.
+        Fenced: another writer undid the action or the run, or completed another run; this writer published nothing.
         CommitUnknown: the storage failed. The action is or will be completed if the decision record was created: then
-            the next transaction completes it.
+            the next transaction completes it. Or the action has left the timeline, and no rollback of it is there:
+            another writer may have completed it by the decision record.
     """
     decision = Decision(path, completed, data)
-    if _decide(storage, decision) != decision:
+    if _decide_running(storage, decision, running) != decision:
         raise Fenced(f"{running.path} in {storage.uri} was undone by another writer: stop")
     try:
-        is_over = _is_over(storage, running)
-        if is_over:
+        has_left = _has_left(storage, running)
+        undone = _is_rolled_back(storage, running) if has_left else _is_of_other_run(storage, running, completed)
+        if has_left or undone:
             storage.delete(path)
     except Exception as error:
         raise CommitUnknown(_decided(storage, path, error)) from error
-    if is_over:
+    if undone:
         raise Fenced(f"{running.path} in {storage.uri} was finished or undone by another writer: stop")
+    if has_left:
+        raise CommitUnknown(_left(storage, path, completed))
     _put_completed(storage, running, completed, data)
 
 
@@ -226,6 +231,27 @@ def reap_decisions(storage: Storage, lock: TableLock, pending: frozenset[str]) -
             storage.delete(path)
 
 
+def _decide_running(storage: Storage, decision: Decision, running: Instant) -> Decision:
+    """Decide as `_decide`, for an action that another writer may carry out and archive at the same time.
+
+    Raises:
+        CommitUnknown: the create failed and the action is over: it may have taken effect, and the record been carried
+            out and deleted since.
+    """
+    try:
+        return _decide(storage, decision)
+    except (CommitUnknown, CorruptFileError, Fenced):
+        raise
+    except Exception as error:
+        try:
+            is_over = _has_left(storage, running) or _completion(storage, running) is not None
+        except Exception as unreadable:
+            raise CommitUnknown(_undecided(storage, decision.path, error, unreadable)) from error
+        if is_over:
+            raise CommitUnknown(_undecided(storage, decision.path, error, "its action is over")) from error
+        raise
+
+
 def _decide(storage: Storage, decision: Decision) -> Decision:
     """Create the decision record if it is absent, and return the existing one.
 
@@ -239,28 +265,30 @@ def _decide(storage: Storage, decision: Decision) -> Decision:
             try:
                 return Decision.read(storage, decision.path)
             except FileNotFoundError:
-                # After FileExistsError the record was deleted meanwhile, as its action is over: `_is_over` finds that.
+                # After FileExistsError the record was deleted meanwhile, as its action is over: `publish` finds that.
                 if not isinstance(error, FileExistsError):
                     raise error from None
             except CorruptFileError:
                 raise
             except Exception as unreadable:
-                raise CommitUnknown(
-                    f"creating {decision.path} in {storage.uri} failed ({error}), and so did reading it "
-                    f"({unreadable}): start again with the same writer and batch id; a write without them only if "
-                    "the timeline does not have it after the next transaction"
-                ) from error
+                raise CommitUnknown(_undecided(storage, decision.path, error, unreadable)) from error
     raise Fenced(
         f"{decision.path} in {storage.uri} was created and deleted at each attempt: other writers finished the action"
     )
 
 
-def _is_over(storage: Storage, running: Instant) -> bool:
-    """Return whether an action was completed or rolled back before its decision record was created."""
-    if _has_left(storage, running):
-        return True
-    # A write has a single run, whose writer is the caller: it is not completed yet.
-    return kind_of(running.action).has_runs and _completion(storage, running) is not None
+def _is_rolled_back(storage: Storage, running: Instant) -> bool:
+    """Return whether a completed rollback on the timeline undid an action that has left it.
+
+    A rollback is completed before the decision record is deleted that undid the action.
+    """
+    return running.requested in Timeline.load(storage).finished_rollbacks(since=running.requested)
+
+
+def _is_of_other_run(storage: Storage, running: Instant, completed: Instant) -> bool:
+    """Return whether another run completed the action before the decision record of this run was created."""
+    # A write has a single run, whose writer is the caller.
+    return kind_of(running.action).has_runs and _completion(storage, running) not in (None, completed)
 
 
 def _has_left(storage: Storage, running: Instant) -> bool:
@@ -299,11 +327,7 @@ def _put_completed(storage: Storage, running: Instant, completed: Instant, data:
     except Exception as error:
         raise CommitUnknown(_decided(storage, completed.path, error)) from error
     if has_left:
-        raise CommitUnknown(
-            f"{completed.path} in {storage.uri} was decided, and its action has left the timeline since: start again "
-            "with the same writer and batch id; a write without them only if the archived timeline does not have "
-            f"{completed.requested}"
-        )
+        raise CommitUnknown(_left(storage, completed.path, completed))
 
 
 def _read_back(storage: Storage, path: str, error: Exception) -> bytes:
@@ -311,6 +335,22 @@ def _read_back(storage: Storage, path: str, error: Exception) -> bytes:
         return storage.read(path)
     except Exception as unreadable:
         raise CommitUnknown(_decided(storage, path, f"{error}; then {unreadable}")) from error
+
+
+def _undecided(storage: Storage, path: str, error: object, why: object) -> str:
+    return (
+        f"creating {path} in {storage.uri} failed ({error}), and whether it took effect cannot be read ({why}): "
+        "start again with the same writer and batch id; a write without them only if the timeline, archived instants "
+        "included, does not have it after the next transaction"
+    )
+
+
+def _left(storage: Storage, path: str, completed: Instant) -> str:
+    return (
+        f"{path} in {storage.uri} was decided, and its action has left the timeline since: start again with the same "
+        "writer and batch id; a write without them only if the archived timeline does not have "
+        f"{completed.requested}"
+    )
 
 
 def _decided(storage: Storage, path: str, error: object) -> str:

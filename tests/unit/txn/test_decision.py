@@ -8,7 +8,8 @@ from threading import Barrier
 
 import pytest
 
-from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
+from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced, LsmError
+from streaming_lsm.format.actions.rollback import RollbackMetadata
 from streaming_lsm.lock.lock import LOCK_FILE, TableLock
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
@@ -180,11 +181,72 @@ def assert_refused(storage: Storage) -> None:
     assert not storage.exists(DONE.path)
 
 
-def test_an_action_that_was_rolled_back_and_forgotten_cannot_be_published(storage: LocalStorage) -> None:
-    with pytest.raises(Fenced, match="finished or undone"):
+def put_rollback(storage: Storage) -> None:
+    rollback = Instant(LATER, "rollback", State.REQUESTED).completed_at(f"{LATER[:-1]}1")
+    storage.put_if_absent(rollback.path, RollbackMetadata(LATER, 0, REQUESTED, WRITE.action, ()).encode())
+
+
+@pytest.mark.parametrize(("is_archived", "error"), [(False, Fenced), (True, CommitUnknown)])
+def test_an_action_that_was_rolled_back_cannot_be_published(
+    storage: LocalStorage, is_archived: bool, error: type[LsmError]
+) -> None:
+    """Once its rollback is archived, too, nothing tells it from a completed action."""
+    if not is_archived:
+        put_rollback(storage)
+    with pytest.raises(error):
         publish(storage, RECORD, WRITE, DONE, DATA)
     assert decisions(storage) == set(), "its record would be left over"
     assert not storage.exists(DONE.path)
+
+
+def complete_and_archive(storage: Storage, action: Instant, done: Instant) -> None:
+    assert settled(storage, action) is True
+    assert storage.read(done.path) == DATA
+    delete_decisions(storage, REQUESTED)
+    leave(storage, action)
+    storage.delete(done.path)
+
+
+@pytest.mark.parametrize("action", [WRITE, COMPACTION], ids=lambda action: action.action)
+def test_a_writer_stopped_after_its_decision_is_not_told_that_an_archived_commit_was_undone(
+    storage: LocalStorage, action: Instant
+) -> None:
+    put_pending(storage, action)
+    done = action.completed_at(LATER)
+    record = RECORD if action is WRITE else open_run(storage, action)
+    stopped = Interrupted(storage, 1, lambda: complete_and_archive(storage, action, done))
+    with pytest.raises(CommitUnknown, match="archived timeline"):
+        publish(stopped, record, action, done, DATA)
+    assert stopped.calls[0] == ("put_if_absent", record)
+    assert (decisions(storage), storage.exists(done.path)) == (set(), False)
+
+
+@pytest.mark.parametrize("is_archived", [False, True])
+def test_a_lost_answer_to_a_decision_that_was_carried_out_and_deleted_is_unknown(
+    storage: LocalStorage, is_archived: bool
+) -> None:
+    put_pending(storage)
+
+    def carry_out() -> None:
+        if is_archived:
+            return complete_and_archive(storage, WRITE, DONE)
+        settled(storage, WRITE)
+        return delete_decisions(storage, REQUESTED)
+
+    stopped = Interrupted(storage, 1, carry_out)
+    with pytest.raises(CommitUnknown, match="its action is over"):
+        publish(FaultyStorage(stopped, {0: Fault.FAIL_AFTER}), RECORD, WRITE, DONE, DATA)
+    assert stopped.calls[:2] == [("put_if_absent", RECORD), ("read", RECORD)]
+
+
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+def test_a_run_that_another_writer_completed_by_its_decision_is_published(storage: LocalStorage, call: int) -> None:
+    put_pending(storage, COMPACTION)
+    run, done = open_run(storage, COMPACTION), COMPACTION.completed_at(LATER)
+    stopped = Interrupted(storage, call, lambda: settled(storage, COMPACTION))
+    publish(stopped, run, COMPACTION, done, DATA)
+    assert len(stopped.calls) >= call
+    assert storage.read(done.path) == DATA
 
 
 def test_an_action_that_is_completed_cannot_be_undone_without_a_record(storage: LocalStorage) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from streaming_lsm.errors import CommitConflict, CorruptFileError, UnsupportedTable
 from streaming_lsm.format.actions.rollback import RollbackMetadata, RollbackPlan, RollbackRequest
+from streaming_lsm.format.table.file_names import LogKind
 from streaming_lsm.lock.heartbeat import create_heartbeat, heartbeat_path
-from streaming_lsm.lock.markers import marker_folder, marker_path
+from streaming_lsm.lock.markers import create_marker, marker_folder, marker_path
 from streaming_lsm.lock.owner import Owner
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
@@ -26,8 +27,10 @@ from tests.support.writers import (
     files_below,
     make_table,
     new_process,
+    outcome,
     transaction,
     write_batch,
+    write_file,
 )
 
 DEAD = "20261121110000000"
@@ -256,6 +259,22 @@ def test_markers_of_a_completed_write_go_without_its_files(storage: LocalStorage
     storage.put_if_absent(f"nl/{stray.name(completed.requested)}", b"late")
     enter(storage)
     assert_clean(tmp_path, [0])
+
+
+def test_change_logs_of_a_completed_write_survive_markers_that_name_them(storage: LocalStorage) -> None:
+    with transaction(storage, new_process()) as running:
+        instant = running.begin()
+        change_log = str(replace(FILE.name(instant), kind=LogKind.CDC))
+        create_marker(storage, instant, FILE.partition, change_log)
+        storage.put_if_absent(f"{FILE.partition}/{change_log}", b"changes")
+        stat = replace(write_file(storage, instant, FILE), cdc_files=((f"{FILE.partition}/{change_log}", 7),))
+        running.reconcile(outcome([stat]))
+        running.complete(outcome([stat]))
+    for name in (stat.file_name, change_log):  # as Hudi leaves them that dies after the commit
+        storage.put_if_absent(marker_path(instant, FILE.partition, name), b"")
+    enter(storage)
+    assert not storage.exists(marker_folder(instant))
+    assert [storage.read(path) for path in stat.paths] == [b"data", b"changes"]
 
 
 def test_files_of_an_archived_write_survive_markers_that_name_them(
