@@ -25,6 +25,10 @@ def both_executors(spark: SparkSession) -> None:
     await_executors(spark)
 
 
+# The other task has not finished when the first one comes to its marker: it needs what the killed executor has sent.
+OTHERS = Fault("others", 1, None, MARKER, Blow.OTHERS)
+
+
 def stage_attempts(spark: SparkSession) -> int:
     """How many stages Spark has run again."""
     return sum(stage.attemptId() > 0 for stage in stages(spark))
@@ -78,7 +82,7 @@ def test_a_batch_whose_shuffle_is_lost_is_read_again(spark: SparkSession, tmp_pa
     lake = OrdersLake(spark, tmp_path, TWO_STAGES)
     lake.produce(0, 1, 2, 3)
     before = stage_attempts(spark)
-    with struck(tmp_path / "faults", [Fault("others", 1, 0, MARKER, Blow.OTHERS)]):
+    with struck(tmp_path / "faults", [OTHERS]):
         lake.run()
     assert claimed(tmp_path / "faults") == {"others"}
     assert stage_attempts(spark) > before, "no stage was run again"
@@ -111,7 +115,7 @@ def test_rows_are_right_whether_spark_repeats_or_refuses_a_batch(
     before = stage_attempts(spark)
     spark.conf.set(setting, sorts)
     try:
-        with struck(tmp_path / "faults", [Fault("others", 1, 0, MARKER, Blow.OTHERS)]):
+        with struck(tmp_path / "faults", [OTHERS]):
             refusal = run_or_refuse(lake)
         assert lake.batches() == ([0] if refusal else [0, 1, 2])
         assert "indeterminate output was failed and retried" in refusal or not refusal
