@@ -55,7 +55,7 @@ class LiveFileGroup:
     def changed_paths(self, before: LiveFileGroup) -> tuple[Collection[str], Collection[str]]:
         """Return the paths that only `before` has, and those that only this group has.
 
-        A group to which only log files were added costs as much as has been added, however many it has.
+        Paths that both have are not among them, so that a commit hashes only those that it changes.
         """
         kept = len(before.logs)
         if self.base == before.base and self.logs[:kept] == before.logs:
