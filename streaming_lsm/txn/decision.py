@@ -244,7 +244,7 @@ def _decide_running(storage: Storage, decision: Decision, running: Instant) -> D
         raise
     except Exception as error:
         try:
-            is_over = _has_left(storage, running) or _completion(storage, running) is not None
+            is_over = _is_over(storage, running)
         except Exception as unreadable:
             raise CommitUnknown(_undecided(storage, decision.path, error, unreadable)) from error
         if is_over:
@@ -294,6 +294,15 @@ def _is_of_other_run(storage: Storage, running: Instant, completed: Instant) -> 
 def _has_left(storage: Storage, running: Instant) -> bool:
     """Return whether the pending files of an action are gone: it was rolled back, or archived."""
     return not any(storage.exists(running.at(state).path) for state in (State.REQUESTED, State.INFLIGHT))
+
+
+def _is_over(storage: Storage, running: Instant) -> bool:
+    """Return whether an action is completed or has left the timeline.
+
+    The completed file is looked for first: Hudi archives it after the pending files, so that an action which is
+    archived between the two looks is found by the second one.
+    """
+    return _completion(storage, running) is not None or _has_left(storage, running)
 
 
 def _completion(storage: Storage, pending: Instant) -> Instant | None:

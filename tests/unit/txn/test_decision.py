@@ -239,6 +239,25 @@ def test_a_lost_answer_to_a_decision_that_was_carried_out_and_deleted_is_unknown
     assert stopped.calls[:2] == [("put_if_absent", RECORD), ("read", RECORD)]
 
 
+@pytest.mark.parametrize("call", [2, 3, 4, 5])
+def test_a_lost_answer_is_unknown_also_if_the_commit_is_archived_between_two_looks(
+    storage: LocalStorage, call: int
+) -> None:
+    put_pending(storage)
+
+    def carry_out() -> None:
+        settled(storage, WRITE)
+        delete_decisions(storage, REQUESTED)
+
+    def archive() -> None:
+        leave(storage)
+        storage.delete(DONE.path)
+
+    stopped = Interrupted(Interrupted(storage, 1, carry_out), call, archive)
+    with pytest.raises(CommitUnknown, match="its action is over"):
+        publish(FaultyStorage(stopped, {0: Fault.FAIL_AFTER}), RECORD, WRITE, DONE, DATA)
+
+
 @pytest.mark.parametrize("call", [1, 2, 3, 4])
 def test_a_run_that_another_writer_completed_by_its_decision_is_published(storage: LocalStorage, call: int) -> None:
     put_pending(storage, COMPACTION)
