@@ -137,7 +137,8 @@ def publish(storage: Storage, path: str, running: Instant, completed: Instant, d
     """
     decision = Decision(path, completed, data)
     if _decide_running(storage, decision, running) != decision:
-        raise Fenced(f"{running.path} in {storage.uri} was undone by another writer: stop")
+        _check_completed(storage, running, decision)
+        return
     try:
         has_left = _has_left(storage, running)
         undone = _is_rolled_back(storage, running) if has_left else _is_of_other_run(storage, running, completed)
@@ -250,6 +251,29 @@ def _decide_running(storage: Storage, decision: Decision, running: Instant) -> D
         if is_over:
             raise CommitUnknown(_undecided(storage, decision.path, error, "its action is over")) from error
         raise
+
+
+def _check_completed(storage: Storage, running: Instant, decision: Decision) -> None:
+    """Check that an action is completed as this writer decided, although the record is another one.
+
+    The answer to the create may have been lost, and the record been carried out and deleted. A writer that undoes the
+    action and was stopped before its own create then makes a void record, until it finds the action completed.
+
+    Raises:
+        Fenced: the action is undone, or completed otherwise.
+        CommitUnknown: the action was completed or undone, and archived; or the storage failed.
+    """
+    try:
+        found = _completion(storage, running)
+        if found is not None and found == decision.completed and storage.read(found.path) == decision.data:
+            return
+        # Hudi archives the completed file after the pending ones, see `_is_over`.
+        is_archived = found is None and _has_left(storage, running) and not _is_rolled_back(storage, running)
+    except Exception as error:
+        raise CommitUnknown(_undecided(storage, decision.path, "another record is there", error)) from error
+    if is_archived:
+        raise CommitUnknown(_left(storage, decision.path, running))
+    raise Fenced(f"{running.path} in {storage.uri} was undone by another writer: stop")
 
 
 def _decide(storage: Storage, decision: Decision) -> Decision:
