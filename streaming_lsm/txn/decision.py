@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from streaming_lsm.bounded_json import parse_json
@@ -79,6 +80,10 @@ class Decision:
         if name is not None and (completed is None or not completed.is_completed or completed.requested != requested):
             raise CorruptFileError(_damaged(storage, path))
         return cls(path, completed, data)
+
+
+IsReverted = Callable[[Instant, Decision], bool]
+"""Check whether another program undoes an action that was decided to be completed."""
 
 
 def _checksum(name: str | None, data: bytes) -> int:
@@ -153,8 +158,11 @@ def publish(storage: Storage, path: str, running: Instant, completed: Instant, d
     _put_completed(storage, running, completed, data)
 
 
-def undo(storage: Storage, pending: Instant, path: str) -> bool:
+def undo(storage: Storage, pending: Instant, path: str, is_reverted: IsReverted | None = None) -> bool:
     """Decide that a pending action, or a run of it, is undone; complete it if it was decided to be completed.
+
+    Args:
+        is_reverted: check of a decision to complete the action; if true, the action is undone all the same.
 
     Returns:
         True if the caller is to undo the action; False if it is completed.
@@ -163,7 +171,7 @@ def undo(storage: Storage, pending: Instant, path: str) -> bool:
         CommitUnknown: the storage failed, and the decision record could not be read.
     """
     decided = _decide(storage, Decision(path))
-    if decided.completed is not None:
+    if decided.completed is not None and not (is_reverted and is_reverted(pending, decided)):
         _put_completed(storage, pending, decided.completed, decided.data)
         return False
     if _completion(storage, pending) is not None:
@@ -177,7 +185,9 @@ def list_decisions(storage: Storage) -> frozenset[str]:
     return frozenset(storage.names(DECISION_FOLDER))
 
 
-def settle(storage: Storage, pending: Instant, decisions: frozenset[str]) -> bool:
+def settle(
+    storage: Storage, pending: Instant, decisions: frozenset[str], is_reverted: IsReverted | None = None
+) -> bool:
     """Decide an action that another writer left pending: complete it if so decided, else decide that it is undone.
 
     For a compaction, clean or rollback the open runs are decided; if they are undone, the action stays pending.
@@ -185,23 +195,24 @@ def settle(storage: Storage, pending: Instant, decisions: frozenset[str]) -> boo
     Args:
         decisions: as listed before the timeline was loaded on which the action is pending. A run that was completed
             between the two would have no record any more.
+        is_reverted: see `undo`.
 
     Returns:
         Whether the action is completed.
     """
     if kind_of(pending.action).has_runs:
         runs = [name for name in sorted(decisions) if name.endswith(_RUN) and _run_number(name, pending) is not None]
-        undone = [undo_run(storage, pending, f"{DECISION_FOLDER}/{name.removesuffix(_RUN)}") for name in runs]
-        return not all(undone)
-    return not undo(storage, pending, decision_path(pending.requested))
+        paths = [f"{DECISION_FOLDER}/{name.removesuffix(_RUN)}" for name in runs]
+        return not all([undo_run(storage, pending, path, is_reverted) for path in paths])
+    return not undo(storage, pending, decision_path(pending.requested), is_reverted)
 
 
-def undo_run(storage: Storage, pending: Instant, path: str) -> bool:
+def undo_run(storage: Storage, pending: Instant, path: str, is_reverted: IsReverted | None = None) -> bool:
     """Decide that a run is undone, and delete its run record; see `undo`.
 
     The decision record stays, so that a stopped writer of the run finds it when it resumes.
     """
-    undone = undo(storage, pending, path)
+    undone = undo(storage, pending, path, is_reverted)
     storage.delete(path + _RUN)
     return undone
 
