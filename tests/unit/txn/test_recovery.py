@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError, Fenced, UnsupportedTable
-from streaming_lsm.format.actions.commit import log_file_stat
+from streaming_lsm.format.actions.commit import base_file_stat, log_file_stat
 from streaming_lsm.format.actions.rollback import RollbackMetadata, RollbackPlan, RollbackRequest
-from streaming_lsm.format.table.file_names import LogKind
+from streaming_lsm.format.table.file_names import BaseFileName, LogKind
 from streaming_lsm.lock.heartbeat import create_heartbeat, heartbeat_path
 from streaming_lsm.lock.markers import create_marker, marker_folder, marker_path
 from streaming_lsm.lock.owner import Owner
@@ -269,6 +269,66 @@ def test_a_writer_that_resumes_during_the_rollback_of_its_decided_write_is_ackno
         if len(stopped.calls) <= call:
             break
     assert 0 < len(acknowledged) < call
+
+
+BASE = f"nl/{BaseFileName(FILE.name(DEAD).file_id, '0-0-0', DEAD)}"
+PLANNED = Instant(DEAD, "compaction", State.REQUESTED)
+
+
+def put_decided_compaction(storage: LocalStorage) -> Instant:
+    """A compaction whose writer died after it decided its run; returns the completed instant."""
+    running, run = PLANNED.at(State.INFLIGHT), f"{decision_path(DEAD)}.0"
+    done = running.completed_at("20261121110000050")
+    file = BaseFileName(FILE.name(DEAD).file_id, "0-0-0", DEAD)
+    stat = base_file_stat("nl", file, total_bytes=4, num_writes=1)
+    data = outcome([stat], "COMPACT").metadata({}, compacted=True).encode()
+    for path in (PLANNED.path, running.path, f"{run}.run"):
+        storage.put_if_absent(path, b"")
+    storage.put_if_absent(marker_path(DEAD, "nl", str(file)), b"")
+    storage.put_if_absent(BASE, b"data")
+    storage.put_if_absent(run, Decision(run, done, data).encode())
+    return done
+
+
+def run_again(storage: LocalStorage) -> Instant:
+    with transaction(storage, new_process()) as running:
+        running.start(PLANNED)
+        running.reconcile(outcome())
+        return running.complete(outcome(operation="COMPACT"))
+
+
+@pytest.mark.parametrize(
+    "deleted",
+    [(BASE,), (PLANNED.at(State.INFLIGHT).path,), (BASE, PLANNED.at(State.INFLIGHT).path)],
+    ids=["file", "inflight", "both"],
+)
+def test_a_decided_compaction_that_another_program_put_back_is_not_completed_and_can_be_run_again(
+    storage: LocalStorage, deleted: tuple[str, ...]
+) -> None:
+    done = put_decided_compaction(storage)
+    for path in deleted:
+        storage.delete(path)
+    (waiting,) = enter(storage).instants
+    assert waiting.of_action == PLANNED.of_action
+    assert f"{DEAD}.0.run" not in storage.names(DECISION_FOLDER)
+    again = run_again(storage)
+    assert again != done
+    assert enter(storage).instants == (again,)
+    assert not storage.exists(BASE)
+
+
+def test_a_decided_compaction_whose_files_are_there_is_completed(storage: LocalStorage) -> None:
+    done = put_decided_compaction(storage)
+    assert enter(storage).instants == (done,)
+    assert storage.exists(BASE)
+
+
+def test_a_decided_compaction_is_not_completed_while_another_program_rolls_it_back(storage: LocalStorage) -> None:
+    done = put_decided_compaction(storage)
+    put_plan(storage, BASE, action="compaction")
+    with pytest.raises(UnsupportedTable, match="finish it with Hudi"):
+        enter(storage)
+    assert not storage.exists(done.path)
 
 
 def test_a_rollback_whose_plan_is_gone_is_named(storage: LocalStorage) -> None:
