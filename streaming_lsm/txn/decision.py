@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from streaming_lsm.bounded_json import parse_json
@@ -81,6 +82,10 @@ class Decision:
         return cls(path, completed, data)
 
 
+IsReverted = Callable[[Instant, Decision], bool]
+"""Check whether another program undoes an action that was decided to be completed."""
+
+
 def _checksum(name: str | None, data: bytes) -> int:
     return zlib.crc32(data, zlib.crc32((name or "").encode()))
 
@@ -137,7 +142,8 @@ def publish(storage: Storage, path: str, running: Instant, completed: Instant, d
     """
     decision = Decision(path, completed, data)
     if _decide_running(storage, decision, running) != decision:
-        raise Fenced(f"{running.path} in {storage.uri} was undone by another writer: stop")
+        _check_completed(storage, running, decision)
+        return
     try:
         has_left = _has_left(storage, running)
         undone = _is_rolled_back(storage, running) if has_left else _is_of_other_run(storage, running, completed)
@@ -152,8 +158,11 @@ def publish(storage: Storage, path: str, running: Instant, completed: Instant, d
     _put_completed(storage, running, completed, data)
 
 
-def undo(storage: Storage, pending: Instant, path: str) -> bool:
+def undo(storage: Storage, pending: Instant, path: str, is_reverted: IsReverted | None = None) -> bool:
     """Decide that a pending action, or a run of it, is undone; complete it if it was decided to be completed.
+
+    Args:
+        is_reverted: check of a decision to complete the action; if true, the action is undone all the same.
 
     Returns:
         True if the caller is to undo the action; False if it is completed.
@@ -162,7 +171,7 @@ def undo(storage: Storage, pending: Instant, path: str) -> bool:
         CommitUnknown: the storage failed, and the decision record could not be read.
     """
     decided = _decide(storage, Decision(path))
-    if decided.completed is not None:
+    if decided.completed is not None and not (is_reverted and is_reverted(pending, decided)):
         _put_completed(storage, pending, decided.completed, decided.data)
         return False
     if _completion(storage, pending) is not None:
@@ -176,7 +185,9 @@ def list_decisions(storage: Storage) -> frozenset[str]:
     return frozenset(storage.names(DECISION_FOLDER))
 
 
-def settle(storage: Storage, pending: Instant, decisions: frozenset[str]) -> bool:
+def settle(
+    storage: Storage, pending: Instant, decisions: frozenset[str], is_reverted: IsReverted | None = None
+) -> bool:
     """Decide an action that another writer left pending: complete it if so decided, else decide that it is undone.
 
     For a compaction, clean or rollback the open runs are decided; if they are undone, the action stays pending.
@@ -184,23 +195,24 @@ def settle(storage: Storage, pending: Instant, decisions: frozenset[str]) -> boo
     Args:
         decisions: as listed before the timeline was loaded on which the action is pending. A run that was completed
             between the two would have no record any more.
+        is_reverted: see `undo`.
 
     Returns:
         Whether the action is completed.
     """
     if kind_of(pending.action).has_runs:
         runs = [name for name in sorted(decisions) if name.endswith(_RUN) and _run_number(name, pending) is not None]
-        undone = [undo_run(storage, pending, f"{DECISION_FOLDER}/{name.removesuffix(_RUN)}") for name in runs]
-        return not all(undone)
-    return not undo(storage, pending, decision_path(pending.requested))
+        paths = [f"{DECISION_FOLDER}/{name.removesuffix(_RUN)}" for name in runs]
+        return not all([undo_run(storage, pending, path, is_reverted) for path in paths])
+    return not undo(storage, pending, decision_path(pending.requested), is_reverted)
 
 
-def undo_run(storage: Storage, pending: Instant, path: str) -> bool:
+def undo_run(storage: Storage, pending: Instant, path: str, is_reverted: IsReverted | None = None) -> bool:
     """Decide that a run is undone, and delete its run record; see `undo`.
 
     The decision record stays, so that a stopped writer of the run finds it when it resumes.
     """
-    undone = undo(storage, pending, path)
+    undone = undo(storage, pending, path, is_reverted)
     storage.delete(path + _RUN)
     return undone
 
@@ -244,12 +256,35 @@ def _decide_running(storage: Storage, decision: Decision, running: Instant) -> D
         raise
     except Exception as error:
         try:
-            is_over = _has_left(storage, running) or _completion(storage, running) is not None
+            is_over = _is_over(storage, running)
         except Exception as unreadable:
             raise CommitUnknown(_undecided(storage, decision.path, error, unreadable)) from error
         if is_over:
             raise CommitUnknown(_undecided(storage, decision.path, error, "its action is over")) from error
         raise
+
+
+def _check_completed(storage: Storage, running: Instant, decision: Decision) -> None:
+    """Check that an action is completed as this writer decided, although the record is another one.
+
+    The answer to the create may have been lost, and the record been carried out and deleted. A writer that undoes the
+    action and was stopped before its own create then makes a void record, until it finds the action completed.
+
+    Raises:
+        Fenced: the action is undone, or completed otherwise.
+        CommitUnknown: the action was completed or undone, and archived; or the storage failed.
+    """
+    try:
+        found = _completion(storage, running)
+        if found is not None and found == decision.completed and storage.read(found.path) == decision.data:
+            return
+        # Hudi archives the completed file after the pending ones, see `_is_over`.
+        is_archived = found is None and _has_left(storage, running) and not _is_rolled_back(storage, running)
+    except Exception as error:
+        raise CommitUnknown(_undecided(storage, decision.path, "another record is there", error)) from error
+    if is_archived:
+        raise CommitUnknown(_left(storage, decision.path, running))
+    raise Fenced(f"{running.path} in {storage.uri} was undone by another writer: stop")
 
 
 def _decide(storage: Storage, decision: Decision) -> Decision:
@@ -294,6 +329,15 @@ def _is_of_other_run(storage: Storage, running: Instant, completed: Instant) -> 
 def _has_left(storage: Storage, running: Instant) -> bool:
     """Return whether the pending files of an action are gone: it was rolled back, or archived."""
     return not any(storage.exists(running.at(state).path) for state in (State.REQUESTED, State.INFLIGHT))
+
+
+def _is_over(storage: Storage, running: Instant) -> bool:
+    """Return whether an action is completed or has left the timeline.
+
+    The completed file is looked for first: Hudi archives it after the pending files, so that an action which is
+    archived between the two looks is found by the second one.
+    """
+    return _completion(storage, running) is not None or _has_left(storage, running)
 
 
 def _completion(storage: Storage, pending: Instant) -> Instant | None:

@@ -57,7 +57,7 @@ def check_pending(storage: Storage, timeline: Timeline, until: str = _NOW) -> No
     if not suspects:
         return
     # Another program may be rolling back a completed write, for which it has planned a rollback.
-    undone = _planned_rollbacks(storage, timeline)
+    undone = planned_rollbacks(storage, timeline)
     suspects = [pending for pending in suspects if pending.requested not in undone]
     entries = [entry for found in partition_listings(storage).values() for entry in found]
     for pending in suspects:
@@ -71,7 +71,7 @@ def check_pending(storage: Storage, timeline: Timeline, until: str = _NOW) -> No
             )
 
 
-def _planned_rollbacks(storage: Storage, timeline: Timeline) -> set[str]:
+def planned_rollbacks(storage: Storage, timeline: Timeline) -> set[str]:
     """Return the requested times of the writes that pending rollbacks undo."""
     planned = set()
     for rollback in timeline.pending:
@@ -104,7 +104,7 @@ def check_unknown_files(timeline: Timeline, files: Mapping[str, str]) -> None:
     suspects = [requested for requested in sorted(files) if not now.has(requested)]
     if not suspects:
         return
-    undone = now.finished_rollbacks(since=suspects[0]).keys() | _planned_rollbacks(now.storage, now)
+    undone = now.finished_rollbacks(since=suspects[0]).keys() | planned_rollbacks(now.storage, now)
     restored = max((found.requested for found in now.instants if found.action == "restore"), default="")
     for requested in suspects:
         if requested not in undone and requested > restored and not now.is_archived(requested):

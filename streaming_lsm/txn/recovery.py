@@ -19,12 +19,13 @@ from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION, ROLLBACK
 from streaming_lsm.timeline.clock import InstantSource
-from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.decision import DECISION_FOLDER, reap_decisions, settle
+from streaming_lsm.txn.decision import DECISION_FOLDER, Decision, decision_path, reap_decisions, settle
 from streaming_lsm.txn.lost_completion import check_pending
 from streaming_lsm.txn.plan_record import PLAN_RECORD, finish_cancellation
 from streaming_lsm.txn.planned_actions import pending_compactions, revert_to_requested
+from streaming_lsm.txn.reverted_action import RevertedActions
 from streaming_lsm.txn.rollback import clear_rolled_back, read_plan, resume_rollback, roll_back
 
 _LOG = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ def settle_pending(storage: Storage, timeline: Timeline, decisions: frozenset[st
     """Decide every action that other writers left pending, before any of its files is changed (see `settle`).
 
     Their writers may be stopped, not dead, and about to publish. Actions that they decided to complete are completed
-    here; the others they cannot publish any more.
+    here, unless another program undoes them; the others they cannot publish any more.
 
     Args:
         decisions: as listed before `timeline` was loaded, see `settle`.
@@ -54,10 +55,11 @@ def settle_pending(storage: Storage, timeline: Timeline, decisions: frozenset[st
     ours = [pending for pending in timeline.pending if pending.action in (*WRITE_ACTIONS, COMPACTION, CLEAN, ROLLBACK)]
     if not ours:
         return timeline
-    completed = [pending for pending in ours if settle(storage, pending, decisions)]
+    reverted = RevertedActions(storage)
+    completed = [pending for pending in ours if settle(storage, pending, decisions, reverted.has)]
     for pending in completed:
         _LOG.warning("completed %s in %s, as its writer had decided", pending.path, storage.uri)
-    return Timeline.load(storage, previous=timeline) if completed else timeline
+    return Timeline.load(storage, previous=timeline) if completed or reverted.found else timeline
 
 
 def recover(
@@ -127,6 +129,8 @@ def _resume_rollbacks(storage: Storage, lock: TableLock, timeline: Timeline, tim
     plans = [(rollback, _checked_plan(storage, timeline, rollback)) for rollback in _pending_rollbacks(timeline)]
     for rollback, plan in plans:
         _LOG.warning("resuming the rollback %s of %s in %s", rollback.requested, plan.instant, storage.uri)
+        if _is_decided(storage, plan.instant):
+            _withdraw(storage, lock, rollback, plan)
         resume_rollback(storage, lock, rollback, plan, times)
     return {plan.instant for _, plan in plans}
 
@@ -207,9 +211,36 @@ def _pending_rollbacks(timeline: Timeline) -> tuple[Instant, ...]:
 
 def _checked_plan(storage: Storage, timeline: Timeline, rollback: Instant) -> RollbackPlan:
     plan = read_plan(storage, rollback)
+    _refuse_completed(timeline, rollback, plan)
+    return plan
+
+
+def _refuse_completed(timeline: Timeline, rollback: Instant, plan: RollbackPlan) -> None:
     if any(write.requested == plan.instant for write in timeline.completed_writes):
         raise UnsupportedTable(
             f"{rollback.path} would undo the completed instant {plan.instant}, which this release cannot: "
             "finish it with Hudi, or delete the file to keep the instant"
         )
-    return plan
+
+
+def _is_decided(storage: Storage, requested: str) -> bool:
+    """Return whether a write was decided to be completed."""
+    try:
+        return Decision.read(storage, decision_path(requested)).completed is not None
+    except FileNotFoundError:
+        return False
+
+
+def _withdraw(storage: Storage, lock: TableLock, rollback: Instant, plan: RollbackPlan) -> None:
+    """Delete the pending files of a decided write before its rollback is resumed.
+
+    Its writer may be stopped, not dead, and create the completed file later. It deletes that file, and gets
+    `CommitUnknown`, as its instant has left the timeline.
+
+    Raises:
+        UnsupportedTable: the writer has completed the write meanwhile; no data file was deleted.
+    """
+    lock.verify()
+    for path in Instant(plan.instant, plan.action, State.REQUESTED).pending_paths():
+        storage.delete(path)
+    _refuse_completed(Timeline.load(storage), rollback, plan)

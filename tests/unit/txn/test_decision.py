@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -236,6 +237,69 @@ def test_a_lost_answer_to_a_decision_that_was_carried_out_and_deleted_is_unknown
     stopped = Interrupted(storage, 1, carry_out)
     with pytest.raises(CommitUnknown, match="its action is over"):
         publish(FaultyStorage(stopped, {0: Fault.FAIL_AFTER}), RECORD, WRITE, DONE, DATA)
+    assert stopped.calls[:2] == [("put_if_absent", RECORD), ("read", RECORD)]
+
+
+@pytest.mark.parametrize("call", [2, 3, 4, 5])
+def test_a_lost_answer_is_unknown_also_if_the_commit_is_archived_between_two_looks(
+    storage: LocalStorage, call: int
+) -> None:
+    put_pending(storage)
+
+    def carry_out() -> None:
+        settled(storage, WRITE)
+        delete_decisions(storage, REQUESTED)
+
+    def archive() -> None:
+        leave(storage)
+        storage.delete(DONE.path)
+
+    stopped = Interrupted(Interrupted(storage, 1, carry_out), call, archive)
+    with pytest.raises(CommitUnknown, match="its action is over"):
+        publish(FaultyStorage(stopped, {0: Fault.FAIL_AFTER}), RECORD, WRITE, DONE, DATA)
+
+
+def lose_answer(storage: Storage, then: Callable[[], object], call: int = 2) -> FaultyStorage:
+    """Lose the answer to a decision, which others carry out; then one that was stopped before it undoes the write."""
+
+    def carry_out() -> None:
+        settled(storage, WRITE)
+        delete_decisions(storage, REQUESTED)
+        storage.put_if_absent(RECORD, Decision(RECORD).encode())
+
+    stopped = Interrupted(Interrupted(storage, 1, carry_out), call, then)
+    return FaultyStorage(stopped, {0: Fault.FAIL_AFTER})
+
+
+def test_a_commit_is_acknowledged_though_a_void_record_says_that_it_is_undone(storage: LocalStorage) -> None:
+    put_pending(storage)
+    publish(lose_answer(storage, lambda: None), RECORD, WRITE, DONE, DATA)
+    assert storage.read(DONE.path) == DATA
+
+
+@pytest.mark.parametrize("call", [2, 3])
+def test_a_commit_that_is_archived_beside_a_void_record_is_unknown(storage: LocalStorage, call: int) -> None:
+    put_pending(storage)
+
+    def archive() -> None:
+        leave(storage)
+        storage.delete(DONE.path)
+
+    with pytest.raises(CommitUnknown):
+        publish(lose_answer(storage, archive, call), RECORD, WRITE, DONE, DATA)
+
+
+def test_a_write_whose_undoing_was_carried_out_is_fenced(storage: LocalStorage) -> None:
+    put_pending(storage)
+    assert undo(storage, WRITE, RECORD) is True
+
+    def roll_back() -> None:
+        put_rollback(storage)
+        leave(storage)
+
+    stopped = Interrupted(storage, 2, roll_back)
+    with pytest.raises(Fenced, match="was undone by another writer"):
+        publish(stopped, RECORD, WRITE, DONE, DATA)
     assert stopped.calls[:2] == [("put_if_absent", RECORD), ("read", RECORD)]
 
 

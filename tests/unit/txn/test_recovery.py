@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from streaming_lsm.errors import CommitConflict, CorruptFileError, UnsupportedTable
+from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError, Fenced, UnsupportedTable
+from streaming_lsm.format.actions.commit import base_file_stat, log_file_stat
 from streaming_lsm.format.actions.rollback import RollbackMetadata, RollbackPlan, RollbackRequest
-from streaming_lsm.format.table.file_names import LogKind
+from streaming_lsm.format.table.file_names import BaseFileName, LogKind
 from streaming_lsm.lock.heartbeat import create_heartbeat, heartbeat_path
 from streaming_lsm.lock.markers import create_marker, marker_folder, marker_path
 from streaming_lsm.lock.owner import Owner
+from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.decision import decision_path
+from streaming_lsm.txn.decision import DECISION_FOLDER, Decision, decision_path, publish
 from streaming_lsm.txn.rollback import planned_files
-from tests.support.faulty_storage import FaultyStorage
+from tests.support.faulty_storage import FaultyStorage, Interrupted
 from tests.support.writers import (
     KEPT,
     NOON_MS,
@@ -58,7 +61,7 @@ def put_plan(storage: LocalStorage, *files: str, target: str = DEAD, action: str
     storage.put_if_absent(ROLLBACK.path, plan.encode())
 
 
-def enter(storage: LocalStorage) -> Timeline:
+def enter(storage: Storage) -> Timeline:
     with transaction(storage, new_process()) as entered:
         return entered.timeline
 
@@ -197,6 +200,135 @@ def test_a_resumed_rollback_shuts_tasks_out_before_it_deletes(storage: LocalStor
     with transaction(watched, new_process()):
         pass
     assert watched.calls.index(("delete_if_unchanged", heartbeat_path(DEAD))) < watched.calls.index(("delete", PATH))
+
+
+DONE = Instant(DEAD, "deltacommit", State.INFLIGHT).completed_at("20261121110000050")
+
+
+def put_decision(storage: Storage) -> bytes:
+    """The dead writer decided that its write is completed; returns the content of the completed file."""
+    stat = log_file_stat("nl", FILE.name(DEAD), total_bytes=4, num_inserts=1)
+    data = outcome([stat]).metadata({}, compacted=False).encode()
+    storage.put_if_absent(decision_path(DEAD), Decision(decision_path(DEAD), DONE, data).encode())
+    return data
+
+
+def assert_rolled_back(storage: Storage) -> None:
+    (rollback,) = Timeline.load(storage).instants
+    assert (rollback.requested, rollback.state) == (ROLLBACK.requested, State.COMPLETED)
+    assert not storage.exists(PATH)
+    assert list(storage.names(DECISION_FOLDER)) == []
+
+
+@pytest.mark.parametrize("deleted", [(), (PATH,), (PATH, *DONE.pending_paths()[:1])], ids=len)
+def test_a_decided_write_is_not_completed_while_another_program_rolls_it_back(
+    storage: LocalStorage, deleted: tuple[str, ...]
+) -> None:
+    put_dead_write(storage)
+    put_decision(storage)
+    put_plan(storage, PATH)
+    for path in deleted:
+        storage.delete(path)
+    enter(storage)
+    assert_rolled_back(storage)
+    enter(storage)
+
+
+def test_a_rollback_that_is_planned_after_the_timeline_was_loaded_is_found(tmp_path: Path) -> None:
+    for name in ("watched", "table"):
+        put_dead_write(make_table(tmp_path / name))
+        put_decision(LocalStorage(tmp_path / name))
+    watched = FaultyStorage(LocalStorage(tmp_path / "watched"))
+    enter(watched)
+    storage = LocalStorage(tmp_path / "table")
+    call = watched.calls.index(("put_if_absent", decision_path(DEAD)))
+    enter(Interrupted(storage, call, lambda: put_plan(storage, PATH)))
+    assert_rolled_back(storage)
+
+
+def test_a_writer_that_resumes_during_the_rollback_of_its_decided_write_is_acknowledged_only_if_its_file_stays(
+    tmp_path: Path,
+) -> None:
+    acknowledged = []
+    for call in range(1000):
+        storage = make_table(tmp_path / str(call))
+        write = put_dead_write(storage)
+        data = put_decision(storage)
+        put_plan(storage, PATH)
+
+        def resume(storage: Storage = storage, write: Instant = write, data: bytes = data) -> None:
+            with suppress(CommitUnknown, Fenced):
+                publish(storage, decision_path(DEAD), write, DONE, data)
+                acknowledged.append(storage.uri)
+
+        stopped = Interrupted(storage, call, resume)
+        with suppress(UnsupportedTable):
+            enter(stopped)
+        is_acknowledged = storage.uri in acknowledged
+        assert (storage.exists(DONE.path), storage.exists(PATH)) == (is_acknowledged, is_acknowledged), stopped.calls
+        if len(stopped.calls) <= call:
+            break
+    assert 0 < len(acknowledged) < call
+
+
+BASE = f"nl/{BaseFileName(FILE.name(DEAD).file_id, '0-0-0', DEAD)}"
+PLANNED = Instant(DEAD, "compaction", State.REQUESTED)
+
+
+def put_decided_compaction(storage: LocalStorage) -> Instant:
+    """A compaction whose writer died after it decided its run; returns the completed instant."""
+    running, run = PLANNED.at(State.INFLIGHT), f"{decision_path(DEAD)}.0"
+    done = running.completed_at("20261121110000050")
+    file = BaseFileName(FILE.name(DEAD).file_id, "0-0-0", DEAD)
+    stat = base_file_stat("nl", file, total_bytes=4, num_writes=1)
+    data = outcome([stat], "COMPACT").metadata({}, compacted=True).encode()
+    for path in (PLANNED.path, running.path, f"{run}.run"):
+        storage.put_if_absent(path, b"")
+    storage.put_if_absent(marker_path(DEAD, "nl", str(file)), b"")
+    storage.put_if_absent(BASE, b"data")
+    storage.put_if_absent(run, Decision(run, done, data).encode())
+    return done
+
+
+def run_again(storage: LocalStorage) -> Instant:
+    with transaction(storage, new_process()) as running:
+        running.start(PLANNED)
+        running.reconcile(outcome())
+        return running.complete(outcome(operation="COMPACT"))
+
+
+@pytest.mark.parametrize(
+    "deleted",
+    [(BASE,), (PLANNED.at(State.INFLIGHT).path,), (BASE, PLANNED.at(State.INFLIGHT).path)],
+    ids=["file", "inflight", "both"],
+)
+def test_a_decided_compaction_that_another_program_put_back_is_not_completed_and_can_be_run_again(
+    storage: LocalStorage, deleted: tuple[str, ...]
+) -> None:
+    done = put_decided_compaction(storage)
+    for path in deleted:
+        storage.delete(path)
+    (waiting,) = enter(storage).instants
+    assert waiting.of_action == PLANNED.of_action
+    assert f"{DEAD}.0.run" not in storage.names(DECISION_FOLDER)
+    again = run_again(storage)
+    assert again != done
+    assert enter(storage).instants == (again,)
+    assert not storage.exists(BASE)
+
+
+def test_a_decided_compaction_whose_files_are_there_is_completed(storage: LocalStorage) -> None:
+    done = put_decided_compaction(storage)
+    assert enter(storage).instants == (done,)
+    assert storage.exists(BASE)
+
+
+def test_a_decided_compaction_is_not_completed_while_another_program_rolls_it_back(storage: LocalStorage) -> None:
+    done = put_decided_compaction(storage)
+    put_plan(storage, BASE, action="compaction")
+    with pytest.raises(UnsupportedTable, match="finish it with Hudi"):
+        enter(storage)
+    assert not storage.exists(done.path)
 
 
 def test_a_rollback_whose_plan_is_gone_is_named(storage: LocalStorage) -> None:
