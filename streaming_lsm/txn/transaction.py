@@ -236,7 +236,7 @@ class Transaction:
         try:
             self._lock.verify()
         except Fenced:
-            cancel_plan(self._storage, plan_record_path(DECISION_FOLDER, requested))
+            cancel_plan(self._storage, plan_record_path(DECISION_FOLDER, instant), plan)
             raise
         return instant
 
@@ -251,7 +251,7 @@ class Transaction:
             raise RuntimeError("a transaction runs one instant: begin or start was called before")
         kind = planned_kind(planned.action)
         self._lock.verify()
-        accept_plan(self._storage, plan_record_path(DECISION_FOLDER, planned.requested), planned)
+        accept_plan(self._storage, plan_record_path(DECISION_FOLDER, planned), planned)
         if kind.on_failure is OnFailure.PUT_BACK:
             # Deletes files that a failed run left, of this or of another program.
             revert_to_requested(self._storage, self._lock, planned)
