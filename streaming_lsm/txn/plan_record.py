@@ -11,15 +11,17 @@ another plan with it: the record of a cancellation has the digest of the plan, a
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
 
-from streaming_lsm.errors import CommitConflict, Fenced
+from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import Instant, State
 
 PLAN_RECORD = ".plan.run"
 
 _RUN, _CANCELLED = b"run\n", b"cancelled "
+_CANCELLATION = re.compile(re.escape(_CANCELLED) + rb"[0-9a-f]{64}\n")
 _ATTEMPTS = 8
 
 
@@ -36,6 +38,7 @@ def accept_plan(storage: Storage, path: str, planned: Instant) -> None:
 
     Raises:
         CommitConflict: the writer that scheduled the plan cancelled it, or it is gone; nothing was changed.
+        CorruptFileError: the record is damaged; nothing was changed.
     """
     plan = planned.at(State.REQUESTED).path
     decided, found = _decide(storage, path, _RUN), _content(storage, plan)
@@ -56,6 +59,9 @@ def cancel_plan(storage: Storage, path: str, plan: bytes) -> None:
     Args:
         path: path of the plan record.
         plan: content of the requested file.
+
+    Raises:
+        CorruptFileError: the record is damaged; nothing was changed.
     """
     record = _cancellation(plan)
     if _decide(storage, path, record) not in (_RUN, record):
@@ -71,7 +77,8 @@ def finish_cancellation(storage: Storage, path: str) -> bool:
     The deletion is harmless at any later time, as no other plan has the digest in the record.
     """
     record = _content(storage, path)
-    if record is None or not record.startswith(_CANCELLED):
+    # A damaged record is refused by the runs of its plan, and no other transaction.
+    if record is None or _CANCELLATION.fullmatch(record) is None:
         return False
     plan = _planned(path)
     found = _content(storage, plan.path)
@@ -91,8 +98,17 @@ def _decide(storage: Storage, path: str, record: bytes) -> bytes:
         except FileExistsError:
             found = _content(storage, path)
             if found is not None:
-                return found
+                return _checked(storage, path, found)
     raise Fenced(f"{path} in {storage.uri} was created and deleted at each attempt: other writers decided the plan")
+
+
+def _checked(storage: Storage, path: str, record: bytes) -> bytes:
+    if record != _RUN and _CANCELLATION.fullmatch(record) is None:
+        raise CorruptFileError(
+            f"{path} in {storage.uri} is damaged, it contains {record[:80]!r}: delete it to have "
+            f"{_planned(path).path} run; if no inflight file is beside that plan, it may be deleted instead"
+        )
+    return record
 
 
 def _cancellation(plan: bytes) -> bytes:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from streaming_lsm.errors import CommitConflict, Fenced
+from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced
 from streaming_lsm.format.actions.commit import base_file_stat
 from streaming_lsm.format.table.file_names import BaseFileName
 from streaming_lsm.lock.markers import create_marker
@@ -229,3 +229,29 @@ def leave_record_of(storage: LocalStorage, path: str, plan: bytes) -> None:
     with suppress(Killed):
         cancel_plan(FaultyStorage(storage, {1: Fault.KILL_BEFORE}), path, plan)
     assert storage.exists(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"ru", b"cancelled\n", b"cancelled 00", b"run\nrun\n"])
+def test_a_damaged_plan_record_is_named_and_the_plan_runs_without_it(tmp_path: Path, content: bytes) -> None:
+    storage = new_table(tmp_path / "table")
+    planned = schedule(storage)
+    path = plan_record_path(DECISION_FOLDER, planned)
+    storage.put_if_absent(path, content)
+    with transaction(storage, later_process()) as tx, pytest.raises(CorruptFileError, match="delete it") as raised:
+        tx.start(planned)
+    assert path in str(raised.value)
+    assert storage.read(path) == content
+    assert storage.read(planned.path) == PLAN
+    write_batch(storage, later_process(), 1)
+    storage.delete(path)
+    with transaction(storage, later_process()) as tx:
+        completed = compact(tx, storage, planned)
+    assert_run_or_gone(storage, completed)
+
+
+def test_a_damaged_record_of_a_plan_that_is_gone_is_deleted(tmp_path: Path) -> None:
+    storage = new_table(tmp_path / "table")
+    planned = schedule(storage)
+    storage.put_if_absent(plan_record_path(DECISION_FOLDER, planned), b"")
+    storage.delete(planned.path)
+    assert_run_or_gone(storage, None)
