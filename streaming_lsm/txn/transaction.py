@@ -227,8 +227,9 @@ class Transaction:
             plan: content of the requested file.
 
         Raises:
-            Fenced: another writer took the lock, and may have changed the planned files; the plan is deleted, unless
-                that writer runs it.
+            Fenced: another writer took the lock, and may have changed the planned files. The plan is deleted, unless
+                that writer runs it. It stays, too, if the storage fails before the cancellation is recorded; then it
+                is run by a later transaction, whose check of the plan refuses one that does not fit the table.
         """
         self._lock.verify()
         instant = Instant(requested, planned_kind(action).action, State.REQUESTED)
