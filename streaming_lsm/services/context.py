@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from streaming_lsm import config
 from streaming_lsm.config import Options
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.errors import CommitConflict, CorruptFileError
 from streaming_lsm.file_group.file_system_view import METADATA_FOLDER, FileSystemView
 from streaming_lsm.format.actions.compaction_plan import CompactionPlan
 from streaming_lsm.format.table.config import TableConfig
@@ -72,17 +72,34 @@ def is_data_folder(partition: str) -> bool:
     return "\0" not in partition and METADATA_FOLDER not in parts[:1] and not {"", ".", ".."}.intersection(parts)
 
 
+def read_plan_file(storage: Storage, pending: Instant) -> bytes:
+    """Read the content of a pending action's requested file.
+
+    Raises:
+        CommitConflict: the file was deleted since the timeline was loaded.
+        CorruptFileError: the action is inflight and has no such file.
+    """
+    path = pending.at(State.REQUESTED).path
+    try:
+        return storage.read(path)
+    except FileNotFoundError:
+        if pending.state is State.REQUESTED:
+            # The timeline had the file. A plan that is inflight is not cancelled any more.
+            raise CommitConflict(
+                f"{path} in {storage.uri} was cancelled, as its writer lost the lock while it scheduled the action, or "
+                "finished by another writer: nothing was changed; try again"
+            ) from None
+        raise CorruptFileError(f"{pending.path} has no plan {path}: restore the plan or delete the file") from None
+
+
 def read_compaction_plan(storage: Storage, pending: Instant) -> CompactionPlan:
     """Read the plan of a pending compaction or log compaction.
 
     Raises:
+        CommitConflict: the plan was cancelled or finished since the timeline was loaded.
         CorruptFileError: the plan is missing or cannot be decoded.
     """
-    path = pending.at(State.REQUESTED).path
-    try:
-        return CompactionPlan.decode(storage.read(path), path)
-    except FileNotFoundError:
-        raise CorruptFileError(f"{pending.path} has no plan {path}: restore the plan or delete the file") from None
+    return CompactionPlan.decode(read_plan_file(storage, pending), pending.at(State.REQUESTED).path)
 
 
 def planned_slices(storage: Storage, timeline: Timeline) -> dict[FileGroupId, frozenset[str]]:

@@ -49,7 +49,10 @@ def revert_to_requested(storage: Storage, lock: TableLock, compaction: Instant) 
 
 
 def delete_uncommitted_files(storage: Storage, lock: TableLock, instant: Instant, kept: Set[str] = frozenset()) -> None:
-    """Delete every file that a marker of the instant names, except the files in `kept`.
+    """Delete every file that a marker of the instant names, except the files in `kept` and those of a completed write.
+
+    Another action may have the same requested time: a writer whose clock is behind draws the time again that a stopped
+    writer has drawn. That write's markers may remain, when its files are committed.
 
     The lock is verified after the markers are listed: a later holder of the lock may run the same instant, and the
     markers of that run are not in the list.
@@ -57,4 +60,19 @@ def delete_uncommitted_files(storage: Storage, lock: TableLock, instant: Instant
     Raises:
         Fenced: the lock is not held any more.
     """
-    delete_files(storage, lock, set(list_marked_files(storage, instant.requested)) - kept)
+    marked = set(list_marked_files(storage, instant.requested)) - kept
+    if marked:
+        delete_files(storage, lock, marked - _committed_files(storage, instant.requested))
+
+
+def _committed_files(storage: Storage, requested: str) -> Set[str]:
+    """Return the paths of the files of all completed writes with a requested time."""
+    timeline = Timeline.load(storage)
+    writes = [write for write in timeline.completed_writes if write.requested == requested]
+    return {path for write in writes for path in timeline.read_commit(write).paths}
+
+
+def other_action(timeline: Timeline, planned: Instant) -> Instant | None:
+    """Return another action with the requested time of a planned one; None if there is none."""
+    same_time = (found for found in timeline.instants if found.requested == planned.requested)
+    return next((found for found in same_time if found.of_action != planned.of_action), None)

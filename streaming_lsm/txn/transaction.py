@@ -20,7 +20,7 @@ from streaming_lsm.config import (
     WRITER_MAX,
     Options,
 )
-from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced, StorageError
+from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError, Fenced, StorageError
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.lock.heartbeat import Heartbeat, create_heartbeat, delete_heartbeat
 from streaming_lsm.lock.lock import TableLock
@@ -47,7 +47,7 @@ from streaming_lsm.txn.decision import (
 from streaming_lsm.txn.metadata_hook import OpenMetadata
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.plan_record import accept_plan, cancel_plan, plan_record_path
-from streaming_lsm.txn.planned_actions import delete_uncommitted_files, revert_to_requested
+from streaming_lsm.txn.planned_actions import delete_uncommitted_files, other_action, revert_to_requested
 from streaming_lsm.txn.recovery import recover, refuse_concurrent_writers, settle_pending
 from streaming_lsm.txn.rollback import roll_back
 
@@ -227,8 +227,9 @@ class Transaction:
             plan: content of the requested file.
 
         Raises:
-            Fenced: another writer took the lock, and may have changed the planned files; the plan is deleted, unless
-                that writer runs it.
+            Fenced: another writer took the lock, and may have changed the planned files. The plan is deleted, unless
+                that writer runs it. It stays, too, if the storage fails before the cancellation is recorded; then it
+                is run by a later transaction, whose check of the plan refuses one that does not fit the table.
         """
         self._lock.verify()
         instant = Instant(requested, planned_kind(action).action, State.REQUESTED)
@@ -236,7 +237,7 @@ class Transaction:
         try:
             self._lock.verify()
         except Fenced:
-            cancel_plan(self._storage, plan_record_path(DECISION_FOLDER, requested))
+            cancel_plan(self._storage, plan_record_path(DECISION_FOLDER, instant), plan)
             raise
         return instant
 
@@ -244,14 +245,16 @@ class Transaction:
         """Start a run of a planned action; tasks may create files of a compaction from now on.
 
         Raises:
-            CommitConflict: the writer that scheduled the action lost the lock, and cancelled the plan.
+            CommitConflict: the writer that scheduled the action lost the lock: the plan was cancelled by it, or here,
+                as another writer has used the requested time meanwhile.
             Fenced: another writer took the lock.
         """
         if self._begun is not None:
             raise RuntimeError("a transaction runs one instant: begin or start was called before")
         kind = planned_kind(planned.action)
         self._lock.verify()
-        accept_plan(self._storage, plan_record_path(DECISION_FOLDER, planned.requested), planned)
+        self._refuse_reused_time(planned)
+        accept_plan(self._storage, plan_record_path(DECISION_FOLDER, planned), planned)
         if kind.on_failure is OnFailure.PUT_BACK:
             # Deletes files that a failed run left, of this or of another program.
             revert_to_requested(self._storage, self._lock, planned)
@@ -264,6 +267,23 @@ class Transaction:
         with suppress(FileExistsError):
             self._storage.put_if_absent(planned.at(State.INFLIGHT).path, b"")
         self._lock.verify()
+
+    def _refuse_reused_time(self, planned: Instant) -> None:
+        """Cancel a plan if another action has its requested time.
+
+        Its writer drew the time, was stopped and lost the lock before it created the requested file; the next one,
+        whose clock is behind the last time of the timeline, too, drew the same time.
+        """
+        other = other_action(self.timeline, planned)
+        if other is None:
+            return
+        path = planned.at(State.REQUESTED).path
+        with suppress(FileNotFoundError):
+            cancel_plan(self._storage, plan_record_path(DECISION_FOLDER, planned), self._storage.read(path))
+        raise CommitConflict(
+            f"{path} in {self._storage.uri} has the requested time of {other.path}, as its writer lost the lock while "
+            "it scheduled the action: the plan was cancelled; schedule it again if it is due"
+        )
 
     def delete_files(self, paths: Iterable[str]) -> None:
         """Delete the files of a clean's plan.

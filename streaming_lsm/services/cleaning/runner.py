@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.file_group.file_group import file_groups_in
 from streaming_lsm.file_group.lost_files import check_files
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan, RetainedInstant, decode_savepoint
 from streaming_lsm.format.actions.commit import file_path
 from streaming_lsm.services.cleaning.plan_check import checked_files
 from streaming_lsm.services.cleaning.planner import RetainedFiles, Retention, select_clean_targets
-from streaming_lsm.services.context import ServiceContext, planned_slices
+from streaming_lsm.services.context import ServiceContext, planned_slices, read_plan_file
 from streaming_lsm.timeline.action_kind import CLEAN
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
@@ -128,7 +127,7 @@ class Cleaner:
         """Execute pending cleans, then plan and execute one; returns None if there was nothing to delete.
 
         Raises:
-            CommitConflict: another writer holds the lock.
+            CommitConflict: another writer holds the lock, or cancelled the plan.
             CorruptFileError: a pending plan names files that must not be deleted; nothing was deleted.
         """
         resumed = self._resume()
@@ -215,11 +214,7 @@ def _savepoints(timeline: Timeline) -> list[Instant]:
 
 
 def _read_plan(context: ServiceContext, planned: Instant) -> CleanPlan:
-    path = planned.at(State.REQUESTED).path
-    try:
-        return CleanPlan.decode(context.storage.read(path), path)
-    except FileNotFoundError:
-        raise CorruptFileError(f"{planned.path} has no plan {path}: restore the plan or delete the file") from None
+    return CleanPlan.decode(read_plan_file(context.storage, planned), planned.at(State.REQUESTED).path)
 
 
 def _retained(timeline: Timeline, time: str) -> RetainedInstant:

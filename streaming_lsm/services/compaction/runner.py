@@ -106,7 +106,7 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
         The completed commit; None if the compaction is not pending any more.
 
     Raises:
-        CommitConflict: another writer holds the lock.
+        CommitConflict: another writer holds the lock, or cancelled the plan.
         CorruptFileError: a file that the plan names is missing or damaged, or the plan does not fit the table.
         UnsupportedTable: the plan has a version that this release cannot execute.
     """

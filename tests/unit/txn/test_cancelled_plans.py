@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from streaming_lsm.errors import CommitConflict, Fenced
+from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced
 from streaming_lsm.format.actions.commit import base_file_stat
 from streaming_lsm.format.table.file_names import BaseFileName
 from streaming_lsm.lock.markers import create_marker
@@ -20,13 +20,14 @@ from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.decision import DECISION_FOLDER
-from streaming_lsm.txn.plan_record import cancel_plan, plan_record_path
+from streaming_lsm.txn.plan_record import accept_plan, cancel_plan, plan_record_path
 from streaming_lsm.txn.transaction import Transaction
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.writers import KEPT, NOON_MS, make_table, new_process, outcome, transaction, write_batch
 
 T = TypeVar("T")
 Step = tuple[int, Callable[[], object]]
+PLAN, OTHER = b"plan", b"another plan"
 _later = count(NOON_MS + 10**6)
 
 
@@ -95,9 +96,9 @@ def new_table(root: Path) -> LocalStorage:
     return storage
 
 
-def schedule(storage: Storage) -> Instant:
+def schedule(storage: Storage, action: str = "compaction", plan: bytes = PLAN) -> Instant:
     with transaction(storage, new_process()) as tx:
-        return tx.schedule("compaction", tx.new_time(), b"plan")
+        return tx.schedule(action, tx.new_time(), plan)
 
 
 def enter_and_leave(storage: Storage) -> None:
@@ -152,8 +153,8 @@ def test_a_plan_is_run_or_cancelled_at_whatever_call_of_the_run(tmp_path: Path) 
     completed: list[Instant | None] = []
     for number in count():
         storage = new_table(tmp_path / str(number))
-        path = plan_record_path(DECISION_FOLDER, schedule(storage).requested)
-        acting = Acting(storage, [(number, lambda: cancel_plan(storage, path))])  # noqa: B023
+        path = plan_record_path(DECISION_FOLDER, schedule(storage))
+        acting = Acting(storage, [(number, lambda: cancel_plan(storage, path, PLAN))])  # noqa: B023
         runner = Runner(acting)
         runner.enter()
         runner.run()
@@ -183,3 +184,74 @@ def test_the_plan_of_a_writer_that_dies_fenced_is_run_or_gone(tmp_path: Path, la
             break
     assert ends[0]  # it did not come to the cancellation
     assert not ends[-1]
+
+
+@pytest.mark.parametrize("action", ["compaction", "clean"])
+def test_a_late_cancellation_deletes_no_plan_of_another_driver_with_the_same_time(tmp_path: Path, action: str) -> None:
+    put = put_of_plan(tmp_path / "counted")
+    others: list[Instant] = []
+    for number in count(put + 2):
+        storage = new_table(tmp_path / str(number))
+        found: list[Instant] = []
+        steps: list[Step] = [
+            (put + 1, lambda: enter_and_leave(storage)),  # noqa: B023
+            (number, lambda: found.append(schedule(storage, action, OTHER))),  # noqa: B023
+        ]
+        with pytest.raises(Fenced):
+            schedule(Acting(storage, steps))
+        if not found:
+            break
+        enter_and_leave(storage)
+        assert Timeline.load(storage).pending == tuple(found)
+        assert storage.read(found[0].path) == OTHER
+        assert set(storage.names(DECISION_FOLDER)) == set()
+        others += found
+    # With the time of the cancelled plan, when that was deleted before.
+    assert len({other.requested for other in others}) == 2
+
+
+def test_a_plan_is_run_and_cancelled_whatever_an_earlier_plan_of_its_time_left(tmp_path: Path) -> None:
+    for plan, other in ((PLAN, OTHER), (OTHER, PLAN)):
+        storage = new_table(tmp_path / plan.decode())
+        planned = schedule(storage, plan=plan)
+        path = plan_record_path(DECISION_FOLDER, planned)
+        leave_record_of(storage, path, other)
+        accept_plan(storage, path, planned)
+        storage.delete(path)
+        leave_record_of(storage, path, other)
+        cancel_plan(storage, path, plan)
+        assert not storage.exists(planned.path)
+        assert not storage.exists(path)
+
+
+def leave_record_of(storage: LocalStorage, path: str, plan: bytes) -> None:
+    """A driver cancels its plan, which is gone already, and dies before it deletes the record."""
+    with suppress(Killed):
+        cancel_plan(FaultyStorage(storage, {1: Fault.KILL_BEFORE}), path, plan)
+    assert storage.exists(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"ru", b"cancelled\n", b"cancelled 00", b"run\nrun\n"])
+def test_a_damaged_plan_record_is_named_and_the_plan_runs_without_it(tmp_path: Path, content: bytes) -> None:
+    storage = new_table(tmp_path / "table")
+    planned = schedule(storage)
+    path = plan_record_path(DECISION_FOLDER, planned)
+    storage.put_if_absent(path, content)
+    with transaction(storage, later_process()) as tx, pytest.raises(CorruptFileError, match="delete it") as raised:
+        tx.start(planned)
+    assert path in str(raised.value)
+    assert storage.read(path) == content
+    assert storage.read(planned.path) == PLAN
+    write_batch(storage, later_process(), 1)
+    storage.delete(path)
+    with transaction(storage, later_process()) as tx:
+        completed = compact(tx, storage, planned)
+    assert_run_or_gone(storage, completed)
+
+
+def test_a_damaged_record_of_a_plan_that_is_gone_is_deleted(tmp_path: Path) -> None:
+    storage = new_table(tmp_path / "table")
+    planned = schedule(storage)
+    storage.put_if_absent(plan_record_path(DECISION_FOLDER, planned), b"")
+    storage.delete(planned.path)
+    assert_run_or_gone(storage, None)

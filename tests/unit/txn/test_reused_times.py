@@ -1,0 +1,136 @@
+"""Drivers whose clocks stand still behind the timeline draw one requested time twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm.errors import CommitConflict, Fenced
+from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.lock.markers import TEMP_FOLDER, marker_path
+from streaming_lsm.lock.runtime import Runtime
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.decision import DECISION_FOLDER
+from streaming_lsm.txn.planned_actions import revert_to_requested
+from tests.support.faulty_storage import FaultyStorage, Killed
+from tests.support.writers import KEPT, NOON_MS, make_table, new_process, transaction, write_batch
+
+HOUR_MS = 3_600_000
+
+
+class Interrupted(FaultyStorage):
+    """Others act before and after the requested file of a plan is created; then this driver may die.
+
+    Attributes:
+        before: done before the file is created.
+        after: done after it.
+    """
+
+    def __init__(self, inner: Storage, before: Callable[[], object], after: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self.before, self.after = before, after
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        if not path.endswith(".compaction.requested"):
+            super().put_if_absent(path, data)
+            return
+        self.before()
+        super().put_if_absent(path, data)
+        self.after()
+
+
+def behind(number: int) -> Runtime:
+    """A driver with a clock of its own, that stands still before the last time of the timeline."""
+    return new_process(clock=lambda: NOON_MS - number * HOUR_MS)
+
+
+def new_table(root: Path) -> LocalStorage:
+    storage = make_table(root)
+    write_batch(storage, new_process(), 0)
+    return storage
+
+
+class DiesCommitted(FaultyStorage):
+    """This driver dies when its batch is committed, before it deletes the markers."""
+
+    def delete_folder(self, path: str) -> None:
+        if path.startswith(TEMP_FOLDER):
+            self.kill()
+        super().delete_folder(path)
+
+
+def commit_and_die(storage: Storage) -> None:
+    with suppress(Killed):
+        write_batch(DiesCommitted(storage), behind(2), 1)
+
+
+def schedule(storage: Storage) -> None:
+    with transaction(storage, behind(1)) as tx:
+        tx.schedule("compaction", tx.new_time(), b"plan")
+
+
+def start(storage: Storage) -> None:
+    """A third driver finds the plan and starts it."""
+    with transaction(storage, behind(3)) as tx:
+        (planned,) = tx.timeline.pending
+        with pytest.raises(CommitConflict, match=r"has the requested time of .*deltacommit"):
+            tx.start(planned)
+
+
+def assert_committed(storage: Storage) -> None:
+    """Both batches are committed and have all their files; no plan and no record is left."""
+    with transaction(storage, behind(4)):
+        pass
+    timeline = Timeline.load(storage)
+    assert timeline.pending == ()
+    commits = [timeline.read_commit(write) for write in timeline.completed_writes]
+    assert [commit.extra["batch"] for commit in commits] == ["0", "1"]
+    assert [path for commit in commits for path in commit.paths if not storage.exists(path)] == []
+    assert set(storage.names(DECISION_FOLDER)) == set()
+
+
+@pytest.mark.parametrize("dies", [True, False], ids=["dies", "lives"])
+def test_the_plan_of_a_fenced_writer_is_cancelled_if_its_time_is_that_of_a_commit(tmp_path: Path, dies: bool) -> None:
+    storage = new_table(tmp_path)
+    fenced: Interrupted
+
+    def after() -> None:
+        if dies:
+            fenced.kill()
+        else:
+            start(storage)
+
+    fenced = Interrupted(storage, lambda: commit_and_die(storage), after)
+    with pytest.raises(Killed if dies else Fenced):
+        schedule(fenced)
+    if dies:
+        start(storage)
+    assert_committed(storage)
+
+
+def test_a_compaction_put_back_deletes_no_file_of_a_commit_with_its_time(tmp_path: Path) -> None:
+    storage = new_table(tmp_path)
+    commit_and_die(storage)
+    timeline = Timeline.load(storage)
+    committed = timeline.completed_writes[-1]
+    files = timeline.read_commit(committed).paths
+    planned = Instant(committed.requested, "compaction", State.REQUESTED)
+    late = KEPT[0].name(planned.requested)
+    stray = f"nl/{replace(late, token=replace(late.token, attempt=9))}"
+    for path in (planned.path, planned.at(State.INFLIGHT).path, marker_path(planned.requested, *stray.split("/"))):
+        storage.put_if_absent(path, b"")
+    storage.put_if_absent(stray, b"data")
+    lock = TableLock(storage, "query", 1000, behind(3))
+    lock.acquire()
+    revert_to_requested(storage, lock, planned)
+    lock.release()
+    assert [path for path in files if not storage.exists(path)] == []
+    assert not storage.exists(stray)
+    assert not storage.exists(planned.at(State.INFLIGHT).path)
