@@ -168,7 +168,7 @@ def _decode_struct(data: bytes, at: int, wanted: Wanted, last: int | None = None
         last: the field after which decoding ends, if `data` may be cut; None for the end of the struct.
 
     Returns:
-        Values by field id, and the offset after what was decoded.
+        Values by field id, and the offset after the struct; the offset counts only if `last` is None.
     """
     fields: Fields = {}
     field = 0
