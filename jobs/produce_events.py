@@ -19,7 +19,7 @@ with importing("produce_events"):
 
     from streaming_lsm.errors import LsmError
     from streaming_lsm.kafka.addresses import check_brokers
-    from streaming_lsm.kafka.envelopes import EventFormat
+    from streaming_lsm.decode.envelope import EventFormat
     from streaming_lsm.kafka.orders import OrderEvents
     from streaming_lsm.kafka.producing import send
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from streaming_lsm.kafka.envelopes import EventFormat
+from streaming_lsm.decode.envelope import EventFormat
 
 SCHEMA = (
     "order_id STRING, customer STRING, country STRING, status STRING, qty INT, amount DECIMAL(10,2), "

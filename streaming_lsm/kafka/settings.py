@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from streaming_lsm import config
 from streaming_lsm.config import OPTIONS, Option, Options, read_properties, resolve
+from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.kafka.envelopes import Envelope, EventFormat
 
 _CLIENT = "kafka."
 
@@ -70,7 +72,7 @@ class JobSettings:
         return {**chosen, **self.client}
 
     def envelope(self) -> Envelope:
-        """Build the envelope that converts events to rows. Spark parses the columns, so a session must be running.
+        """Build the envelope of the topic's messages. Spark parses the columns, so a session must be running.
 
         Raises:
             ConfigError: columns, key, partition or ordering contradict each other.
@@ -85,13 +87,27 @@ class JobSettings:
             raise ConfigError(f"{config.KAFKA_SCHEMA.key}={ddl!r} names no columns: write `name TYPE, name TYPE`")
         commit_time = self.options[config.MERGE_MODE] == "COMMIT_TIME_ORDERING"
         return Envelope(
-            columns,
+            _arrow_columns(columns),
             self.options[config.RECORD_KEY_FIELDS],
             # The CUSTOM key generator takes partition fields as column:SIMPLE or column:TIMESTAMP.
             tuple(name.partition(":")[0] for name in self.options[config.PARTITION_FIELDS]),
             () if commit_time else self.options[config.ORDERING_FIELDS],
             EventFormat(self.need(config.KAFKA_FORMAT)),
         )
+
+
+def _arrow_columns(columns: StructType) -> pa.Schema:
+    """Convert Spark's columns to Arrow, with their comments as metadata."""
+    try:
+        found = to_arrow_schema(columns, timezone="UTC")
+    except PySparkException as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"{config.KAFKA_SCHEMA.key}: a column's type is not read: {reason}") from None
+    fields = []
+    for field, column in zip(found, columns.fields, strict=True):
+        comment = column.metadata.get("comment")
+        fields.append(field.remove_metadata() if comment is None else field.with_metadata({"comment": comment}))
+    return pa.schema(fields)
 
 
 def _split(values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

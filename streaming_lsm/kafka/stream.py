@@ -1,4 +1,4 @@
-"""Start the streaming query from Kafka through `Envelope` to `LsmSink`, and report the numbers of each batch."""
+"""Start the streaming query from Kafka to `LsmSink`, and report the numbers of each batch."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def start_stream(
     Raises:
         ConfigError: settings are missing or contradict each other.
     """
-    rows, path = settings.envelope().converter(), settings.need(config.TABLE_PATH)
-    sink = LsmSink(path, _sink_options(settings.options))
+    path = settings.need(config.TABLE_PATH)
+    sink = LsmSink(path, _sink_options(settings.options), envelope=settings.envelope())
 
     def write(batch: DataFrame, batch_id: int) -> None:
         try:
-            sink(rows(batch), batch_id)
+            sink(batch, batch_id)
         except Exception as error:
             # A short text: Spark matches it with a regular expression that overflows the stack on a long traceback.
             if stopping():

@@ -26,9 +26,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from streaming_lsm import config, errors
+from streaming_lsm.decode.decoder import Messages
 from streaming_lsm.errors import LsmError
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.schema import fit_known
+from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSize, BatchSizeHistory, Transfer
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.table import LsmTable
@@ -88,9 +90,9 @@ class BatchResult:
 
 
 def write_batch(
-    batch: DataFrame, table: LsmTable, plan: WritePlan, history: BatchSizeHistory | None = None
+    batch: BatchRows, table: LsmTable, plan: WritePlan, history: BatchSizeHistory | None = None
 ) -> BatchResult:
-    """Write the rows of a batch, each by the task that writes its file group.
+    """Decode and write the rows of a batch, each by the task that writes its file group.
 
     Rows go to Python once and through the shuffle as sorted runs. A batch for one task has no shuffle.
 
@@ -104,8 +106,9 @@ def write_batch(
         LsmError: the error that the failed task raised.
     """
     known, begun = history or BatchSizeHistory(), perf_counter()
-    tasks = _tasks(batch, table, known)
-    with known.trusted(), _transfer(batch.sparkSession, known.transfer(plan.buffer_bytes)), unwrapped_errors():
+    spark = batch.frame.sparkSession
+    tasks = _tasks(spark, table, known)
+    with known.trusted(), _transfer(spark, known.transfer(plan.buffer_bytes)), unwrapped_errors():
         rows = _one_stage(batch, plan) if tasks == 1 else _two_stages(batch, plan, tasks)
         done = BatchResult.joined(pickle.loads(row.written) for row in rows.collect())
     known.note(done.size)
@@ -113,31 +116,34 @@ def write_batch(
     return replace(done, written=replace(done.written, numbers=done.numbers.within(spent)))
 
 
-def _tasks(batch: DataFrame, table: LsmTable, history: BatchSizeHistory) -> int:
+def _tasks(spark: SparkSession, table: LsmTable, history: BatchSizeHistory) -> int:
     asked = table.options[config.SHUFFLE_PARTITIONS]
     if asked:
         return asked
-    cores = batch.sparkSession.sparkContext.defaultParallelism
+    cores = spark.sparkContext.defaultParallelism
     most = table.new_index().max_groups_per_partition
     return history.tasks(cores if table.config.partition_fields else min(cores, most))
 
 
-def _one_stage(batch: DataFrame, plan: WritePlan) -> DataFrame:
+def _one_stage(batch: BatchRows, plan: WritePlan) -> DataFrame:
+    messages = batch.messages
+
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with named_failures():
-            rows = _IncomingBatches(batches, plan, 0)
+            rows = _IncomingBatches(batches, plan, 0, messages)
             yield _report((write_partition(plan, rows, _token()), [], rows.bytes))
 
-    return batch.coalesce(1).mapInArrow(write, "written binary")
+    return batch.frame.coalesce(1).mapInArrow(write, "written binary")
 
 
-def _two_stages(batch: DataFrame, plan: WritePlan, tasks: int) -> DataFrame:
+def _two_stages(batch: BatchRows, plan: WritePlan, tasks: int) -> DataFrame:
+    messages = batch.messages
     reading = plan.without_groups()
     writing = plan if len(plan.file_ids) <= _CARRIED_GROUPS else plan.without_groups(follow=True)
 
     def send(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source = _token().task
-        rows = _IncomingBatches(batches, reading, source)
+        rows = _IncomingBatches(batches, reading, source, messages)
         with named_failures():
             yield from RunSender(reading, tasks, source).send(rows)
 
@@ -145,36 +151,43 @@ def _two_stages(batch: DataFrame, plan: WritePlan, tasks: int) -> DataFrame:
         with named_failures():
             yield _report((*write_received(writing, cells, _token()), 0))
 
-    sent = batch.mapInArrow(send, from_arrow_schema(CELLS))
+    sent = batch.frame.mapInArrow(send, from_arrow_schema(CELLS))
     if writing.groups_follow:
         groups = pa.Table.from_batches(group_cells(plan, tasks), CELLS)
         # One partition keeps the cells of a message in order. It comes last, so that senders keep their partition ids.
-        sent = sent.union(batch.sparkSession.createDataFrame(groups).coalesce(1))
+        sent = sent.union(batch.frame.sparkSession.createDataFrame(groups).coalesce(1))
     return sent.repartitionById(tasks, TASK).mapInArrow(write, "written binary")
 
 
 class _IncomingBatches:
-    """Casts the batches of a Spark partition to the table's types, and adds row positions where they order the rows.
+    """Decodes the batches of a Spark partition, casts them to the table's types, and adds row positions for the order.
 
     Attributes:
         bytes: size of the batches read so far.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], plan: WritePlan, partition: int) -> None:
-        self._batches, self._plan = batches, plan
+    def __init__(
+        self, batches: Iterable[pa.RecordBatch], plan: WritePlan, partition: int, messages: Messages | None
+    ) -> None:
+        self._batches, self._plan, self._messages = batches, plan, messages
         self._next = partition << _PARTITION_BIT
         self.bytes = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         counted = control_columns.ROW in self._plan.arrival_fields
-        for batch in self._batches:
-            self.bytes += batch.nbytes
+        counted_batches = self._counted()
+        for batch in counted_batches if self._messages is None else self._messages.decoded(counted_batches):
             rows = fit_known(batch, self._plan.schema)
             if counted:
                 position = np.arange(self._next, self._next + batch.num_rows)
                 rows = rows.append_column(control_columns.ROW, pa.array(position))
                 self._next += batch.num_rows
             yield rows
+
+    def _counted(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.bytes += batch.nbytes
+            yield batch
 
 
 def _token() -> WriteToken:

@@ -17,7 +17,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
+from streaming_lsm.decode.envelope import Envelope
 from streaming_lsm.errors import ConfigError, TableNotFound
+from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSizeHistory
 from streaming_lsm.spark.batch_writer import write_batch
 from streaming_lsm.spark.engine import SparkEngine
@@ -48,6 +50,7 @@ class LsmSink:
         options: Mapping[str, object] | None = None,
         *,
         properties: str | os.PathLike[str] | None = None,
+        envelope: Envelope | None = None,
     ) -> None:
         """Resolve the options; nothing is read or written before the first batch.
 
@@ -55,6 +58,8 @@ class LsmSink:
             path: the table's folder or ``file://`` URI.
             options: see docs/configuration.md; they override `properties`.
             properties: a Java properties file with options.
+            envelope: how messages become rows, for a stream of Spark's Kafka source as it is; without it the stream
+                has the table's columns.
 
         Raises:
             ConfigError: an option is unknown or malformed, or dead letters are asked for without a folder.
@@ -62,6 +67,7 @@ class LsmSink:
         self._path = path
         self._options = resolve(options, properties)
         self._dead_letters = _dead_letter_path(self._options)
+        self._envelope = envelope
         self._table: LsmTable | None = None
         self._numbers: dict[int, BatchNumbers] = {}
         self._size_history = BatchSizeHistory()
@@ -75,22 +81,23 @@ class LsmSink:
                 advances, so that a restart reads the same batch again.
         """
         # 1. Open the table, load its timeline; complete or roll back the writes of dead writers, as was decided.
-        table = self._open(batch)
+        rows = self._rows(batch)
+        table = self._open(rows.schema)
         identity = self._identity(batch, batch_id)
-        table.upgrade_if_asked(_arrow_schema(batch), self._operation)
+        table.upgrade_if_asked(rows.schema, self._operation)
         with table.transaction(identity) as tx:
             # 2. Skip a committed batch: Spark replays it when the driver died before the checkpoint was written.
             if tx.already_committed:
                 _report_replay(tx.ledger, identity)
                 return
             _report_new_writer(tx.ledger, identity)
-            table.check_batch(_arrow_schema(batch), tx.timeline, self._operation)
+            table.check_batch(rows.schema, tx.timeline, self._operation)
             # 3. Begin the deltacommit.
             letters = self._dead_letters_of(identity)
             plan = table.plan(tx, self._operation, arrival_fields=(ROW,), dead_letters=letters)
             plan = plan.at(tx.begin(plan.action))
-            # 4. Bucket, repartition, sort, dedup and write, in one Spark action.
-            done = write_batch(batch, table, plan, self._size_history)
+            # 4. Decode, bucket, repartition, sort, dedup and write, in one Spark action.
+            done = write_batch(rows, table, plan, self._size_history)
             # 5. Delete files of failed and speculative task attempts, decide to commit, and complete the deltacommit.
             table.commit(tx, plan, done.written)
             self._remember(batch_id, table)
@@ -111,17 +118,24 @@ class LsmSink:
     def _operation(self) -> str:
         return self._options[config.OPERATION] or "upsert"
 
-    def _open(self, batch: DataFrame) -> LsmTable:
+    def _rows(self, batch: DataFrame) -> BatchRows:
+        """Tell what the batch has: messages that the tasks decode, or rows."""
+        if self._envelope is None:
+            return BatchRows(batch, to_arrow_schema(batch.schema, timezone="UTC"))
+        zone = batch.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
+        return BatchRows.of_messages(batch, self._envelope, zone)
+
+    def _open(self, rows: pa.Schema) -> LsmTable:
         if self._table is None:
             try:
                 self._table = LsmTable(self._path, self._options)
             except TableNotFound:
-                self._table = LsmTable.create(self._path, self._new_schema(batch), self._options)
+                self._table = LsmTable.create(self._path, self._new_schema(rows), self._options)
         return self._table
 
-    def _new_schema(self, batch: DataFrame) -> pa.Schema:
+    def _new_schema(self, rows: pa.Schema) -> pa.Schema:
         hidden = {*CONTROL_COLUMNS, *self._options[config.ARRIVAL_FIELDS]}
-        return pa.schema([field for field in _arrow_schema(batch) if field.name not in hidden])
+        return pa.schema([field for field in rows if field.name not in hidden])
 
     def _identity(self, batch: DataFrame, batch_id: int) -> BatchIdentity:
         """Identify the batch by writer and batch id. The query id stays the same over restarts from one checkpoint."""
@@ -173,7 +187,3 @@ def _dead_letter_path(options: Options) -> str | None:
             f"{config.ON_BAD_EVENT.key}=dead_letter needs {config.DEAD_LETTER_PATH.key}, a folder for the bad events"
         )
     return options[config.DEAD_LETTER_PATH]
-
-
-def _arrow_schema(batch: DataFrame) -> pa.Schema:
-    return to_arrow_schema(batch.schema, timezone="UTC")

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from streaming_lsm.kafka.envelopes import EventFormat
+from streaming_lsm.decode.envelope import EventFormat
 from streaming_lsm.kafka.orders import Message, Order, OrderEvents, OrdersModel
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

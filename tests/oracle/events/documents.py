@@ -18,7 +18,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from streaming_lsm.kafka.values import raw_type
+from tests.oracle.events.values import raw_type
 
 UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
 """Debezium's placeholder for a large column that an update did not change: as text, and as base64."""

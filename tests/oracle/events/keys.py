@@ -13,8 +13,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from streaming_lsm.kafka.documents import parse_strictly, raw_struct, shown
-from streaming_lsm.kafka.values import raw_from_text
+from tests.oracle.events.documents import parse_strictly, raw_struct, shown
+from tests.oracle.events.values import raw_from_text
 
 
 @dataclass(frozen=True)

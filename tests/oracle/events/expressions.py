@@ -35,7 +35,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.kafka.documents import (
+from tests.oracle.events.documents import (
     ENVELOPE_COLUMNS,
     UNAVAILABLE,
     DebeziumDocuments,
@@ -43,8 +43,8 @@ from streaming_lsm.kafka.documents import (
     FlatDocuments,
     shown,
 )
-from streaming_lsm.kafka.keys import MessageKey
-from streaming_lsm.kafka.values import raw_type, time_unit, typed
+from tests.oracle.events.keys import MessageKey
+from tests.oracle.events.values import raw_type, time_unit, typed
 
 PAYLOAD_BYTES = 65_536
 """Number of bytes of a bad event's value that are kept."""

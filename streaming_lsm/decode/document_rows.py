@@ -1,0 +1,342 @@
+"""Read the rows and changes of many documents at a time, where all of it is plain.
+
+*Form*: the fields that are parsed, and their types. *Group*: documents of one form: bare ones, or those in a wrapper of
+one schema, which is read once. What a group does not vouch for is left to the exact reader, which decides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Flags, Int64s, flags, pc
+from streaming_lsm.decode.column_types import CONNECT_DECIMAL, SEMANTIC_UNITS, Field, is_nested, time_unit
+from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS, Envelope, EventFormat
+from streaming_lsm.decode.exact_documents import schema_names
+from streaming_lsm.decode.exact_reader import UNAVAILABLE
+from streaming_lsm.decode.json_columns import JsonColumns
+from streaming_lsm.decode.json_document import Members, NotJson, Number, parse_document
+from streaming_lsm.decode.typed_columns import Token, parsed_type, typed, usual_token
+
+_SAMPLED = 16
+_MOST_GROUPS = 8
+_WRAPPED = b'{"schema":'
+_PAYLOAD = b',"payload":'
+_UPSERTS = ("c", "r", "u")
+
+Columns = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Holds the rows of documents that are vouched for.
+
+    Attributes:
+        places: positions of the documents, int64, ascending.
+        columns: values by column of the table.
+        delete: whether each deletes its row, bool (rows,).
+    """
+
+    places: Int64s
+    columns: Columns
+    delete: Flags
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Selects documents of one form.
+
+    Attributes:
+        members: the documents, bool (documents,).
+        prefix: what stands before the payload of each, in a wrapper; empty for bare documents.
+        semantics: schema names by column.
+    """
+
+    members: Flags
+    prefix: bytes = b""
+    semantics: Mapping[str, str | None] = field(default_factory=dict)
+
+    def texts(self, documents: pa.BinaryArray) -> pa.BinaryArray:
+        """Return the rows or changes that the documents hold."""
+        members = documents if self.members.all() else documents.filter(pa.array(self.members))
+        return pc.binary_slice(members, len(self.prefix), -1) if self.prefix else members
+
+
+class DocumentRows:
+    """Reads the documents of an envelope's format."""
+
+    def __init__(self, envelope: Envelope, zone: str = "UTC", *, semantics: bool = True) -> None:
+        """Prepare for the documents of `envelope`.
+
+        Args:
+            envelope: the format of documents.
+            zone: zone of timestamps that name none.
+            semantics: whether the schema of a wrapper tells how values are sent.
+        """
+        self._envelope, self._zone, self._semantics = envelope, zone, semantics
+        self._debezium = envelope.format is EventFormat.DEBEZIUM
+        names = set(envelope.columns.names)
+        self._in_row = [one for one in envelope.columns if not (self._debezium and one.name in ENVELOPE_COLUMNS)]
+        self._metadata = [one for one in envelope.columns if self._debezium and one.name in ENVELOPE_COLUMNS]
+        self._flags = [] if self._debezium else [name for name in DELETED_FLAGS if name not in names]
+        self._wrapper = self._debezium or not {"schema", "payload"} & names
+        self._readable = all(_is_readable(one.type) for one in envelope.columns)
+        self._kept = {*envelope.record_key, *envelope.partition, "_hoodie_is_deleted"}
+
+    def read(self, documents: pa.BinaryArray) -> Iterator[Rows]:
+        """Read the documents; yields the rows of each group.
+
+        Args:
+            documents: values of messages, without nulls.
+        """
+        if not self._readable:
+            return
+        left = np.arange(len(documents))
+        for _ in range(_MOST_GROUPS):
+            if not len(left):
+                return
+            part = documents if len(left) == len(documents) else documents.take(left)
+            group = self._first_group(part)
+            if group.members.any():
+                inside = np.flatnonzero(group.members)
+                rows = self._rows(group.texts(part), group)
+                if len(rows.places):
+                    yield Rows(left[inside[rows.places]], rows.columns, rows.delete)
+            # The first document is left to the exact reader if it is in no group.
+            passed = group.members.copy()
+            passed[0] = True
+            left = left[~passed]
+
+    def _first_group(self, documents: pa.BinaryArray) -> _Group:
+        """Select the group of the first document."""
+        if not self._wrapper:
+            return _Group(np.ones(len(documents), np.bool_))
+        first = documents[0].as_py()
+        if not first.startswith(_WRAPPED):
+            return _Group(~flags(pc.starts_with(documents, _WRAPPED)))
+        prefix = _prefix(first)
+        names = None if prefix is None else schema_names(prefix[len(_WRAPPED) : -len(_PAYLOAD)], self._envelope.format)
+        if prefix is None or names is None:
+            return _Group(np.zeros(len(documents), np.bool_))
+        members = flags(pc.and_(pc.starts_with(documents, prefix), pc.ends_with(documents, b"}")))
+        return _Group(members, prefix, names if self._semantics else {})
+
+    def _rows(self, texts: pa.BinaryArray, group: _Group) -> Rows:
+        tokens = self._tokens(texts)
+        table, places = JsonColumns(self._form(tokens, wrapped=bool(group.prefix))).parse(texts)
+        if not len(places):
+            return Rows(places, {}, np.zeros(0, np.bool_))
+        batch = table.combine_chunks()
+        parsed = {name: _whole(batch.column(name)) for name in batch.schema.names}
+        read = self._changes if self._debezium else self._flat
+        return read(parsed, group.semantics, places)
+
+    # --- forms ----------------------------------------------------------------------------------------------
+
+    def _tokens(self, documents: pa.BinaryArray) -> dict[str, Token]:
+        """Choose the kind of JSON value that most documents of a sample have in each column."""
+        counts: dict[str, Counter[Token]] = {}
+        for place in np.unique(np.linspace(0, len(documents) - 1, _SAMPLED).astype(np.int64)).tolist():
+            for name, token in self._sampled(documents[place].as_py()).items():
+                counts.setdefault(name, Counter())[token] += 1
+        chosen = {one.name: usual_token(one.type) for one in self._envelope.columns}
+        chosen |= dict.fromkeys(self._flags, Token.BOOLEAN)
+        kinds = {one.name: one.type for one in self._envelope.columns} | dict.fromkeys(self._flags, pa.bool_())
+        for name, counted in counts.items():
+            (token, _), *_ = counted.most_common()
+            if name in kinds and parsed_type(kinds[name], token) is not None:
+                chosen[name] = token
+        return chosen
+
+    def _sampled(self, document: bytes) -> Mapping[str, Token]:
+        try:
+            token = parse_document(document.decode())
+        except (NotJson, UnicodeDecodeError):
+            return {}
+        if not isinstance(token, Members):
+            return {}
+        if not self._debezium:
+            return _kinds(token)
+        source = token.get("source")
+        found: dict[str, Any] = {}
+        for name, path in ENVELOPE_COLUMNS.items():
+            within = token if len(path) == 1 else source
+            found[name] = within.get(path[-1]) if isinstance(within, Members) else None
+        for side in ("before", "after"):
+            row = token.get(side)
+            if isinstance(row, Members):
+                found |= {name: value for name, value in row.items() if value is not None}
+        return _kinds(found)
+
+    def _form(self, tokens: Mapping[str, Token], *, wrapped: bool) -> pa.Schema:
+        row = [(one.name, _parsed(one.type, tokens[one.name])) for one in self._in_row]
+        other = [("schema", pa.null()), ("payload", pa.null())] if self._wrapper and not wrapped else []
+        if not self._debezium:
+            return pa.schema([*row, *((name, _parsed(pa.bool_(), tokens[name])) for name in self._flags), *other])
+        deleted = [(name, kind) for name, kind in row if self._counts_in_deletes(name)]
+        metadata = {one.name: _parsed(one.type, tokens[one.name]) for one in self._metadata}
+        paths = {ENVELOPE_COLUMNS[name]: kind for name, kind in metadata.items()}
+        source = pa.struct([(path[1], kind) for path, kind in paths.items() if len(path) == 2])
+        top = [(path[0], kind) for path, kind in paths.items() if len(path) == 1 and path[0] != "op"]
+        changes = [("op", pa.string()), ("source", source), ("before", pa.struct(deleted)), ("after", pa.struct(row))]
+        return pa.schema([*changes, *top, *other])
+
+    def _counts_in_deletes(self, name: str) -> bool:
+        """Tell whether the row before a change is read for a column: for its value, or to see whether it fits."""
+        kind = self._envelope.columns.field(name).type
+        counts = name in self._kept or name in self._envelope.ordering
+        return counts or is_nested(kind) or pa.types.is_decimal128(kind)
+
+    # --- rows -----------------------------------------------------------------------------------------------
+
+    def _flat(self, parsed: Columns, semantics: Mapping[str, str | None], places: Int64s) -> Rows:
+        good = np.ones(len(places), np.bool_)
+        delete = np.zeros(len(places), np.bool_)
+        for name in DELETED_FLAGS:
+            if name in parsed:
+                flag = parsed[name]
+                if not pa.types.is_boolean(flag.type):
+                    flag, found = typed(flag, pa.bool_(), None, self._zone)
+                    good &= found
+                delete |= flags(pc.fill_null(flag, False))
+        return self._placed(parsed, semantics, places, delete, good)
+
+    def _changes(self, parsed: Columns, semantics: Mapping[str, str | None], places: Int64s) -> Rows:
+        operation = parsed["op"]
+        delete = flags(pc.fill_null(pc.equal(operation, "d"), False))
+        good = delete | flags(pc.is_in(operation, pa.array(_UPSERTS)))
+        after, before = parsed["after"], parsed["before"]
+        good &= np.where(delete, flags(pc.is_valid(before)), flags(pc.is_valid(after)))
+        deletes = pa.array(delete) if delete.any() else None
+        columns: dict[str, Any] = {}
+        for one in self._in_row:
+            value = after.field(one.name)
+            if deletes is not None:
+                if self._counts_in_deletes(one.name):
+                    value = pc.if_else(deletes, before.field(one.name), value)
+                else:
+                    value = pc.if_else(deletes, pa.scalar(None, value.type), value)
+            columns[one.name] = value
+            if pa.types.is_decimal128(one.type):
+                # A row before the change with a value that is no decimal makes the event bad.
+                _, found = typed(before.field(one.name), one.type, None, self._zone)
+                good &= found
+        for one in self._metadata:
+            path = ENVELOPE_COLUMNS[one.name]
+            columns[one.name] = parsed[path[0]] if len(path) == 1 else pc.struct_field(parsed["source"], path[1])
+        return self._placed(columns, semantics, places, delete, good)
+
+    def _placed(
+        self, parsed: Columns, semantics: Mapping[str, str | None], places: Int64s, delete: Flags, good: Flags
+    ) -> Rows:
+        """Convert the values, and leave out the rows that the table cannot take as they are."""
+        columns: dict[str, Any] = {}
+        for one in self._envelope.columns:
+            value, found = self._typed(one, parsed[one.name], semantics.get(one.name))
+            columns[one.name] = value
+            good = good & found
+        good = good & self._is_complete(columns, delete)
+        if delete.any():
+            columns = self._of_deletes(columns, delete)
+        if good.all():
+            return Rows(places, columns, delete)
+        kept = pa.array(good)
+        return Rows(places[good], {name: value.filter(kept) for name, value in columns.items()}, delete[good])
+
+    def _typed(self, column: Field, parsed: Any, semantic: str | None) -> tuple[Any, Flags]:
+        unit = time_unit(column) or SEMANTIC_UNITS.get(semantic or "")
+        value, good = typed(parsed, column.type, unit, self._zone)
+        if pa.types.is_decimal128(column.type) and semantic == CONNECT_DECIMAL:
+            good = good & flags(pc.is_null(parsed))
+        if self._debezium and pa.types.is_string(parsed.type):
+            good = good & ~flags(pc.is_in(parsed, pa.array(UNAVAILABLE)))
+        return value, good
+
+    def _is_complete(self, columns: Columns, delete: Flags) -> Flags:
+        """Flag rows that have key, ordering and required values; deletes also need their partition."""
+        envelope = self._envelope
+        keyed = np.zeros(len(delete), np.bool_)
+        for name in envelope.record_key:
+            keyed |= has_key(columns[name])
+        complete = keyed
+        for name in envelope.partition:
+            if name not in envelope.record_key:
+                complete = complete & (~delete | flags(pc.is_valid(columns[name])))
+        required = {*envelope.ordering, *(one.name for one in envelope.columns if not one.nullable)}
+        for name in required:
+            complete = complete & (delete | flags(pc.is_valid(columns[name])))
+        return complete
+
+    def _of_deletes(self, columns: Columns, delete: Flags) -> dict[str, Any]:
+        """Clear the values of deletes that are no key, partition or ordering values."""
+        ordered = np.ones(len(delete), np.bool_)
+        for name in self._envelope.ordering:
+            # A delete has all of its ordering values or none, as a partly null tuple is not ordered.
+            ordered &= flags(pc.is_valid(columns[name]))
+        found = {}
+        for name, value in columns.items():
+            if name in self._kept:
+                found[name] = value
+                continue
+            cleared = delete & ~ordered if name in self._envelope.ordering else delete
+            found[name] = pc.if_else(pa.array(cleared), pa.scalar(None, value.type), value)
+        return found
+
+
+def has_key(values: Any) -> Flags:
+    """Flag values that are neither null nor empty."""
+    found = flags(pc.is_valid(values))
+    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+        found = found & flags(pc.fill_null(pc.greater(pc.binary_length(values), 0), False))
+    return found
+
+
+def _parsed(kind: pa.DataType, token: Token) -> pa.DataType:
+    chosen = parsed_type(kind, token)
+    assert chosen is not None
+    return chosen
+
+
+def _is_readable(kind: pa.DataType) -> bool:
+    """Tell whether the parser reads a type as it is meant: not objects of any names, nor dates and bytes inside."""
+    if not is_nested(kind):
+        return True
+    if pa.types.is_map(kind):
+        return False
+    inside = [kind.field(place).type for place in range(kind.num_fields)]
+    return all(_is_readable(one) and not pa.types.is_date(one) and not pa.types.is_binary(one) for one in inside)
+
+
+def _kinds(values: Mapping[str, Any]) -> dict[str, Token]:
+    found = {}
+    for name, value in values.items():
+        if isinstance(value, Number):
+            found[name] = Token.NUMBER
+        elif isinstance(value, str):
+            found[name] = Token.STRING
+        elif isinstance(value, bool):
+            found[name] = Token.BOOLEAN
+        elif value is not None:
+            found[name] = Token.NESTED
+    return found
+
+
+def _prefix(document: bytes) -> bytes | None:
+    """Return the begin of a document up to its payload; None if it has another form."""
+    try:
+        text = document.decode()
+        _, end = json.JSONDecoder().raw_decode(text, len(_WRAPPED))
+    except (ValueError, RecursionError):
+        return None
+    begin = text[:end].encode()
+    return begin + _PAYLOAD if document.startswith(_PAYLOAD, len(begin)) else None
+
+
+def _whole(column: Any) -> Any:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

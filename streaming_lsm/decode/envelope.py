@@ -1,0 +1,108 @@
+"""Describe how messages of a Kafka topic change the rows of a table.
+
+*Event*: a message as a change of the table. *Bad event*: an event that cannot be read; the sink fails or writes it to
+the dead letters (``lsm.on.bad.event``).
+
+Effect of each event:
+
+* A *flat row* is an upsert; with ``_hoodie_is_deleted`` (or ``__deleted``, as written by Debezium's
+  ExtractNewRecordState) true it is a delete.
+* A *Debezium envelope* with op c, r or u upserts ``after``; op d deletes the row in ``before``. Other operations are
+  bad events. An update that changes the partition column leaves the row in its old partition, as with Hudi's bucket
+  index: choose a column that does not change.
+* A *tombstone* (null value) deletes the key in the message's key, independent of the ordering value of the stored row.
+  Its partition must follow from the message's key. A tombstone right after the Debezium delete of the same key repeats
+  it and is dropped.
+
+A delete has the ordering value of its row. For Debezium an ordering column of the table comes from ``before``, so it
+holds the value of the deleted version; on a tie the later event wins, so the delete removes that version and earlier
+ones. A column of the database log's order, such as ``_event_lsn``, is the better choice (`ENVELOPE_COLUMNS`). A delete
+without ordering value (Postgres without ``REPLICA IDENTITY FULL``) removes any version stored before it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+
+from streaming_lsm.decode.column_types import check_column, is_nested
+from streaming_lsm.errors import ConfigError
+
+DELETED_FLAGS = ("_hoodie_is_deleted", "__deleted")
+"""Fields of a flat document that make it a delete: Hudi's, and that of Debezium's ExtractNewRecordState."""
+
+ENVELOPE_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "_change_operation_type": ("op",),
+    "_upstream_event_processed_ts_ms": ("ts_ms",),
+    "_event_origin_ts_ms": ("source", "ts_ms"),
+    "db_shard_source_partition": ("source", "name"),
+    "_event_tx_id": ("source", "txId"),
+    "_event_lsn": ("source", "lsn"),
+    "_event_xmin": ("source", "xmin"),
+    "_event_bin_file": ("source", "file"),
+    "_event_pos": ("source", "pos"),
+    "_event_row": ("source", "row"),
+}
+"""Hudi's column names for Debezium's metadata, and the path of each in the envelope."""
+
+
+class EventFormat(StrEnum):
+    """Names the format of message values."""
+
+    JSON = "json"
+    DEBEZIUM = "debezium-json"
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Describes how messages are converted to rows of a table.
+
+    Attributes:
+        columns: the table's columns without Hudi's meta columns; the metadata ``comment`` of a TIMESTAMP names the unit
+            of whole numbers (`column_types.TimeUnit`).
+        record_key: record key columns.
+        partition: partition columns; none for an unpartitioned table.
+        ordering: ordering columns that an upsert must have; none when the later event wins.
+        format: format of message values.
+    """
+
+    columns: pa.Schema
+    record_key: tuple[str, ...]
+    partition: tuple[str, ...] = ()
+    ordering: tuple[str, ...] = ()
+    format: EventFormat = EventFormat.JSON
+
+    def __post_init__(self) -> None:
+        """Check the columns.
+
+        Raises:
+            ConfigError: no columns, a duplicate or reserved name, a type that is not read, or a key, partition or
+                ordering column that is not declared.
+        """
+        names = self.columns.names
+        if not names or not self.record_key:
+            raise ConfigError("lsm.kafka.schema and hoodie.datasource.write.recordkey.field must both name columns")
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(f"lsm.kafka.schema: column {name!r} is declared twice")
+        for name in names:
+            if name.startswith("_lsm_"):
+                raise ConfigError(f"lsm.kafka.schema: column {name!r}: names with _lsm_ are reserved, rename it")
+        for field in self.columns:
+            check_column(field)
+        for name in (*self.record_key, *self.partition, *self.ordering):
+            self._check_role(name)
+
+    def _check_role(self, name: str) -> None:
+        names = self.columns.names
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            raise ConfigError(
+                f"lsm.kafka.schema has no column {name!r}, which is a key, partition or ordering column"
+                + (f"; did you mean {near[0]!r}?" if near else "")
+            )
+        if is_nested(self.columns.field(name).type):
+            raise ConfigError(f"column {name!r} is nested: choose another key, partition or ordering column")

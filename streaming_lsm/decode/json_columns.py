@@ -1,0 +1,223 @@
+"""Parse many JSON documents of one form at a time, with Arrow's parser.
+
+The documents are joined by line breaks. A document is set aside, for the exact reader, if it does not fit the form, or
+if the parser would take it for something else than RFC 8259 does: the parser accepts NaN, several documents in a line,
+and any depth, and it ends the process at a bare ``null``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import IO, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.json as pj
+
+from streaming_lsm.arrow.columns import Flags, Int64s, flags, pc
+from streaming_lsm.decode.json_document import MOST_DEPTH, MOST_DIGITS
+
+LONGEST = 32_768
+"""Bytes of a document above which a parser for one document at a time costs as little."""
+_BLOCK_BYTES = 4 << 20
+_WINDOW = 256
+"""Documents that are parsed together after a complaint."""
+_ROW = re.compile(r"in row (\d+)\Z")
+# A closing brace inside a document stands before a comma or another closing mark: else two documents share a line.
+_SECOND_DOCUMENT = r"\}[ \t\r\n]*[^ \t\r\n,}\]]"
+_NEGATIVE_ZERO = r"-0[ \t\r\n,}\]]"
+# Arrow's words for a value that has not the form's type, and how a value of a type begins. Other words only cost time.
+_CHANGED = re.compile(r"Column\(/(.*)\) changed from \w+ to (string|number|boolean|object|array) in row")
+_BEGINS = {"string": '"', "number": "[-0-9]", "boolean": "[tf]", "object": r"\{", "array": r"\["}
+_VALUES = tuple(map(re.compile, (r"couldn't parse:(.*)\Z", r"The string '(.*)' is not a valid", r": (\S+) requires ")))
+# More complaints than one for so many documents make reading each on its own cheaper.
+_A_COMPLAINT = 12
+_FEW = 8
+
+
+class JsonColumns:
+    """Parses documents of one form."""
+
+    def __init__(self, form: pa.Schema) -> None:
+        """Take the types of the fields; other fields are not read."""
+        self._form = form
+        self._reals = any(_has_real(field.type) for field in form)
+
+    def parse(self, documents: pa.BinaryArray) -> tuple[pa.Table, Int64s]:
+        """Parse the documents that fit.
+
+        Args:
+            documents: one JSON object each, without nulls.
+
+        Returns:
+            The rows, and the position of each among `documents`, int64, ascending.
+        """
+        tables: list[pa.Table] = []
+        places: list[Int64s] = []
+        for begin, end in _blocks(documents, _BLOCK_BYTES):
+            block = documents.slice(begin, end - begin)
+            usual = np.flatnonzero(self._usual(block))
+            part = block if len(usual) == len(block) else block.take(usual)
+            for rows, found in self._fitting(part):
+                tables.append(rows)
+                places.append(usual[found] + begin)
+        if not tables:
+            return self._form.empty_table(), np.zeros(0, np.int64)
+        return pa.concat_tables(tables), np.concatenate(places)
+
+    def _usual(self, documents: pa.BinaryArray) -> Flags:
+        """Flag the documents that the parser understands as RFC 8259 does, or refuses."""
+        offsets, data = _bytes_of(documents)
+        size = np.diff(offsets)
+        usual: Flags = (size >= 2) & (size <= LONGEST)
+        short = np.where(usual, offsets[:-1], offsets[0])
+        # Where there are no bytes at all, nothing is usual.
+        if not len(data) or not usual.any():
+            return np.zeros(len(documents), np.bool_)
+        last = np.where(usual, offsets[1:] - 1, offsets[0])
+        usual &= (data[short] == ord("{")) & (data[last] == ord("}"))
+        usual &= ~flags(pc.match_substring_regex(documents, _SECOND_DOCUMENT))
+        whole = data.tobytes()
+        for mark in (b"NaN", b"Inf", b"\0"):
+            if mark in whole:
+                usual &= ~flags(pc.match_substring(documents, mark))
+        if self._reals and b"-0" in whole:
+            usual &= ~flags(pc.match_substring_regex(documents, _NEGATIVE_ZERO))
+        if size.max() > 2 * MOST_DEPTH:
+            usual &= _openings(data, offsets) <= MOST_DEPTH
+        if size.max() > MOST_DIGITS:
+            usual &= ~_long_numbers(data, offsets)
+        return usual & is_utf8(documents)
+
+    def _fitting(self, documents: pa.BinaryArray) -> Iterator[tuple[pa.Table, Int64s]]:
+        """Yield the rows of documents that fit, and their positions.
+
+        One document after the other is left out, as the parser complains; a complaint may tell of several. When it
+        does not, or too often, parts are searched.
+        """
+        places = np.arange(len(documents))
+        large = len(documents) > _WINDOW
+        for _ in range(_FEW + len(documents) // _A_COMPLAINT):
+            rows, complaint = self._try(documents)
+            if rows is not None:
+                yield rows, places
+                return
+            others = ~_complained_of(documents, complaint)
+            left_out = len(others) - int(others.sum())
+            if not left_out or (large and left_out == 1):
+                break
+            documents, places = documents.filter(pa.array(others)), places[others]
+        size = _WINDOW if large else len(documents) // 2
+        if size >= _FEW:
+            for begin in range(0, len(documents), size):
+                for rows, found in self._fitting(documents.slice(begin, size)):
+                    yield rows, places[begin : begin + size][found]
+
+    def _try(self, documents: pa.BinaryArray) -> tuple[pa.Table | None, str]:
+        """Parse documents; returns their rows, or None and the parser's complaint."""
+        if not len(documents):
+            return self._form.empty_table(), ""
+        text = _joined(documents)
+        try:
+            table = pj.read_json(
+                cast(IO[bytes], pa.BufferReader(text)),
+                read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
+                parse_options=pj.ParseOptions(explicit_schema=self._form, unexpected_field_behavior="ignore"),
+            )
+        except pa.ArrowInvalid as error:
+            return None, str(error)
+        # Each line begins a document and ends one: as many rows as lines means one document in each.
+        return (table.select(self._form.names), "") if len(table) == len(documents) else (None, "")
+
+
+def _complained_of(documents: pa.BinaryArray, complaint: str) -> Flags:
+    """Flag the document that the parser names by its row, and those that have what it complains of, too."""
+    found = np.zeros(len(documents), np.bool_)
+    row = _ROW.search(complaint)
+    if row and int(row[1]) < len(documents):
+        found[int(row[1])] = True
+    changed = _CHANGED.search(complaint)
+    if changed:
+        name = re.escape(changed[1].rpartition("/")[2])
+        pattern = f'"{name}"[ \\t\\r\\n]*:[ \\t\\r\\n]*{_BEGINS[changed[2]]}'
+        return found | flags(pc.match_substring_regex(documents, pattern))
+    for words in _VALUES:
+        value = words.search(complaint)
+        if value and value[1]:
+            return found | flags(pc.match_substring(documents, value[1].encode()))
+    return found
+
+
+def _has_real(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or any(_has_real(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _blocks(documents: pa.BinaryArray, size: int) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of runs of documents of about `size` bytes."""
+    offsets, _ = _bytes_of(documents)
+    begin = 0
+    while begin < len(documents):
+        end = int(np.searchsorted(offsets, offsets[begin] + size, "right")) - 1
+        end = min(max(end, begin + 1), len(documents))
+        yield begin, end
+        begin = end
+
+
+def _bytes_of(documents: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Return offsets, int32 (documents + 1,), and the bytes that they point into, uint8, without a copy."""
+    _, ends, data = documents.buffers()
+    assert ends is not None
+    offsets = np.frombuffer(memoryview(ends), np.int32, len(documents) + 1, documents.offset * 4)
+    if data is None:
+        return offsets - offsets[0], np.zeros(0, np.uint8)
+    first, last = int(offsets[0]), int(offsets[-1])
+    return offsets - offsets[0], np.frombuffer(memoryview(data), np.uint8, last - first, first)
+
+
+def _joined(documents: pa.BinaryArray) -> pa.Buffer:
+    """Join documents by line breaks; one inside a document becomes a tab, which a string may not hold either."""
+    _, data = _bytes_of(documents)
+    if (data == 10).any():
+        documents = pc.replace_substring(documents, b"\n", b"\t")
+    every: Any = pa.ListArray.from_arrays(pa.array([0, len(documents)], pa.int32()), documents)
+    text: pa.Buffer = pc.binary_join(every, b"\n")[0].as_buffer()
+    return text
+
+
+def _openings(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -> Int64s:
+    """Count the opening brackets and braces of each document, strings included; none is empty."""
+    opening = (data == ord("{")) | (data == ord("["))
+    before = np.concatenate([[0], np.cumsum(opening, dtype=np.int64)])
+    counted: Int64s = np.diff(before[offsets])
+    return counted
+
+
+def _long_numbers(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -> Flags:
+    """Flag documents that may hold a number of more than `MOST_DIGITS` digits: it meets two samples in a row."""
+    step = MOST_DIGITS // 3
+    sampled = data[::step]
+    digit = (sampled >= ord("+")) & (sampled <= ord("9")) | (sampled == ord("e")) | (sampled == ord("E"))
+    places = np.flatnonzero(digit[1:] & digit[:-1]) * step
+    found = np.zeros(len(offsets) - 1, np.bool_)
+    found[np.searchsorted(offsets, places, "right") - 1] = True
+    return found
+
+
+def is_utf8(documents: pa.BinaryArray) -> Flags:
+    """Flag the documents that are UTF-8."""
+    if _casts(documents):
+        return np.ones(len(documents), np.bool_)
+    if len(documents) == 1:
+        return np.zeros(1, np.bool_)
+    half = len(documents) // 2
+    return np.concatenate([is_utf8(documents.slice(0, half)), is_utf8(documents.slice(half))])
+
+
+def _casts(documents: pa.BinaryArray) -> bool:
+    try:
+        pc.cast(documents, pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Read Kafka messages by Spark's own JSON functions: what `streaming_lsm.decode` is compared with."""
