@@ -26,6 +26,8 @@ from streaming_lsm.errors import (
 from streaming_lsm.extras import missing_package
 
 if TYPE_CHECKING:
+    from streaming_lsm.decode.decoder import Decoder
+    from streaming_lsm.decode.envelope import Envelope, EventFormat
     from streaming_lsm.file_group.file_system_view import FileSlice
     from streaming_lsm.read.changes import Changes
     from streaming_lsm.read.scan import Scan
@@ -43,6 +45,9 @@ __all__ = [
     "LsmSink",
     "LsmListener",
     "register",
+    "Envelope",
+    "EventFormat",
+    "Decoder",
     "Scan",
     "Changes",
     "Timeline",
@@ -68,6 +73,9 @@ _MODULES = {
     "LsmSink": "streaming_lsm.spark.sink",
     "LsmListener": "streaming_lsm.spark.listener",
     "register": "streaming_lsm.spark.datasource",
+    "Envelope": "streaming_lsm.decode.envelope",
+    "EventFormat": "streaming_lsm.decode.envelope",
+    "Decoder": "streaming_lsm.decode.decoder",
     "Changes": "streaming_lsm.read.changes",
     "Scan": "streaming_lsm.read.scan",
     "Timeline": "streaming_lsm.timeline.timeline",

@@ -105,6 +105,8 @@ class Decoder:
             key, partition and ordering values. A bad event with ``_lsm_tombstone`` true has its record key, and is bad
             only if the last event before the batch was not a delete of that key.
         """
+        if not len(messages):
+            return pa.RecordBatch.from_pylist([], self.schema)
         values, keys = (_binary(messages.column(name)) for name in ("value", "key"))
         tombstone = flags(pc.is_null(values))
         parts: list[_Part] = []

@@ -8,7 +8,7 @@ and any depth, and it ends the process at a bare ``null``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any, cast
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, pc
+from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.json_document import MOST_DEPTH, MOST_DIGITS
 
 LONGEST = 32_768
@@ -27,6 +28,8 @@ _WINDOW = 256
 _ROW = re.compile(r"in row (\d+)\Z")
 # A closing brace inside a document stands before a comma or another closing mark: else two documents share a line.
 _SECOND_DOCUMENT = r"\}[ \t\r\n]*[^ \t\r\n,}\]]"
+# A decimal is found by its name, unless that is written with an escape.
+_ESCAPED_NAME = r'\\[^"]*"[ \t\r\n]*:'
 _NEGATIVE_ZERO = r"-0[ \t\r\n,}\]]"
 # Arrow's words for a value that has not the form's type, and how a value of a type begins. Other words only cost time.
 _CHANGED = re.compile(r"Column\(/(.*)\) changed from \w+ to (string|number|boolean|object|array) in row")
@@ -44,6 +47,7 @@ class JsonColumns:
         """Take the types of the fields; other fields are not read."""
         self._form = form
         self._reals = any(_has_real(field.type) for field in form)
+        self._long_decimals = [_long_decimal(name, kind) for name, kind in dict(_decimals(form)).items()]
 
     def parse(self, documents: pa.BinaryArray) -> tuple[pa.Table, Int64s]:
         """Parse the documents that fit.
@@ -85,8 +89,12 @@ class JsonColumns:
                 usual &= ~flags(pc.match_substring(documents, mark))
         if self._reals and b"-0" in whole:
             usual &= ~flags(pc.match_substring_regex(documents, _NEGATIVE_ZERO))
+        for pattern in self._long_decimals:
+            usual &= ~flags(pc.match_substring_regex(documents, pattern))
+        if self._long_decimals and b"\\" in whole:
+            usual &= ~flags(pc.match_substring_regex(documents, _ESCAPED_NAME))
         if size.max() > 2 * MOST_DEPTH:
-            usual &= _openings(data, offsets) <= MOST_DEPTH
+            usual &= _openings(data, offsets) < MOST_DEPTH
         if size.max() > MOST_DIGITS:
             usual &= ~_long_numbers(data, offsets)
         return usual & is_utf8(documents)
@@ -152,6 +160,21 @@ def _complained_of(documents: pa.BinaryArray, complaint: str) -> Flags:
 
 def _has_real(kind: pa.DataType) -> bool:
     return pa.types.is_floating(kind) or any(_has_real(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _decimals(fields: Iterable[Field]) -> Iterator[tuple[str, pa.DataType]]:
+    """Yield name and type of the fields of decimals, at any depth."""
+    for field in fields:
+        if pa.types.is_decimal128(field.type):
+            yield field.name, field.type
+        elif pa.types.is_struct(field.type):
+            yield from _decimals(field.type.fields)
+
+
+def _long_decimal(name: str, kind: Any) -> str:
+    """Return the pattern of a decimal with too many digits before its point, which the parser lets overflow."""
+    blank = r"[ \t\r\n]*"
+    return f'"{re.escape(name)}"{blank}:{blank}"?[+-]?([0-9]{{{kind.precision - kind.scale + 1}}}|[0-9.]*[eE])'
 
 
 def _blocks(documents: pa.BinaryArray, size: int) -> Iterator[tuple[int, int]]:

@@ -67,22 +67,7 @@ def nested_converter(kind: pa.DataType) -> Convert:
 
 def _array(element: Convert) -> Convert:
     def convert(token: Any) -> Any:
-        if token is None:
-            return None
-        if not isinstance(token, list):
-            raise Misfit
-        partial = False
-        found = []
-        for one in token:
-            try:
-                found.append(element(one))
-            except Misfit as misfit:
-                if not misfit.partial:
-                    raise
-                partial = True
-        if partial:
-            raise Misfit(partial=True)
-        return found
+        return None if token is None else _every(element, _checked(token, list))
 
     return convert
 
@@ -91,20 +76,9 @@ def _map(value: Convert) -> Convert:
     def convert(token: Any) -> Any:
         if token is None:
             return None
-        if not isinstance(token, Members):
-            raise Misfit
-        partial = False
-        found = []
-        for name, one in token.every:
-            try:
-                found.append((text_of(name), value(one)))
-            except Misfit as misfit:
-                if not misfit.partial:
-                    raise
-                partial = True
-        if partial:
-            raise Misfit(partial=True)
-        return found
+        members = _checked(token, Members).every
+        values = _every(value, [one for _, one in members])
+        return [(text_of(name), one) for (name, _), one in zip(members, values, strict=True)]
 
     return convert
 
@@ -113,11 +87,9 @@ def _struct(fields: dict[str, Convert]) -> Convert:
     def convert(token: Any) -> Any:
         if token is None:
             return None
-        if not isinstance(token, Members):
-            raise Misfit
         partial = False
         found: dict[str, Any] = {}
-        for name, one in token.every:
+        for name, one in _checked(token, Members).every:
             if name in fields:
                 try:
                     found[name] = fields[name](one)
@@ -128,6 +100,27 @@ def _struct(fields: dict[str, Convert]) -> Convert:
         return found
 
     return convert
+
+
+def _checked(token: Any, kind: type) -> Any:
+    if not isinstance(token, kind):
+        raise Misfit
+    return token
+
+
+def _every(convert: Convert, tokens: list[Any]) -> list[Any]:
+    """Convert tokens; one that fits in part makes the whole fit in part, one that does not fit at all is raised."""
+    found, partial = [], False
+    for token in tokens:
+        try:
+            found.append(convert(token))
+        except Misfit as misfit:
+            if not misfit.partial:
+                raise
+            partial = True
+    if partial:
+        raise Misfit(partial=True)
+    return found
 
 
 def _leaf(kind: pa.DataType) -> Convert:

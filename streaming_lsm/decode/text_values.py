@@ -118,9 +118,9 @@ def float32(text: str) -> float:
     """Return the 32-bit float nearest to a number; infinity when it is too large."""
     with np.errstate(over="ignore"):
         near = float(np.float32(text))
-    # The way through 64 bits rounds twice: it is wrong for a number beside the middle between two 32-bit floats.
-    if float(text) == near or abs(near) == float("inf"):
+    if float(text) == near:
         return near
+    # The way through 64 bits rounds twice: it is wrong for a number beside the middle between two 32-bit floats.
     return float(pa.scalar(text.lstrip("+")).cast(pa.float32()).as_py())
 
 

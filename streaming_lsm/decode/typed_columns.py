@@ -7,6 +7,7 @@ Nulls are vouched for. *Token*: the kind of JSON value that a form reads for a c
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from decimal import Context, Decimal
 from enum import StrEnum
 from typing import Any
@@ -22,7 +23,6 @@ Typed = tuple[Any, Flags]
 
 _WHOLE = r"^-?[0-9]{1,18}$"
 _NUMBER = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?$"
-_DECIMAL = r"^-?[0-9]{1,30}(\.[0-9]{1,30})?$"
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
 _ZONED = _TIME + r"(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])$"
@@ -30,6 +30,8 @@ _LOCAL = _TIME + "$"
 _BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 _DIGITS = 38
 _EXACT = Context(prec=_DIGITS)
+_LAST_LISTED = pa.scalar(datetime(2037, 12, 30), pa.timestamp("us"))
+"""Files of zones may list the changes of clocks up to 2037; later ones follow from a rule, which Arrow may not read."""
 _SMALLEST = 2.0**-126
 """Least 32-bit float with all its bits."""
 _BELOW_FLOAT = (1 << 29) - 1
@@ -86,6 +88,8 @@ def typed(column: Any, kind: pa.DataType, unit: TimeUnit | None, zone: str) -> T
     Returns:
         The values, null where they are not vouched for; bool (rows,).
     """
+    if pa.types.is_float64(kind) and column.type == kind:
+        return column, flags(pc.fill_null(pc.is_finite(column), True))
     if column.type == kind:
         return column, np.ones(len(column), np.bool_)
     if pa.types.is_string(column.type):
@@ -115,7 +119,7 @@ def _from_text(column: Any, kind: pa.DataType, zone: str) -> Typed:
         return values, good & finite
     if pa.types.is_decimal128(kind):
         raw = parsed_type(kind, Token.NUMBER)
-        values, good = _matching(column, _DECIMAL, lambda text: pc.cast(text, raw))
+        values, good = _matching(column, _decimal_pattern(kind), lambda text: pc.cast(text, raw))
         fitting, inside = _decimal(values, kind)
         return fitting, good & inside
     if pa.types.is_boolean(kind):
@@ -125,6 +129,14 @@ def _from_text(column: Any, kind: pa.DataType, zone: str) -> Typed:
     if pa.types.is_timestamp(kind):
         return _timestamp(column, kind, zone)
     return _matching(column, _BASE64, _base64)
+
+
+def _decimal_pattern(kind: Any) -> str:
+    """Return the pattern of decimals whose digits are not too many: in 128 bits the cast lets them overflow."""
+    whole = kind.precision - kind.scale
+    digits = f"[0-9]{{1,{whole}}}" if whole else "0"
+    part = rf"(\.[0-9]{{1,{_DIGITS - whole}}})?" if whole < _DIGITS else ""
+    return f"^-?{digits}{part}$"
 
 
 def _matching(column: Any, pattern: str, convert: Callable[[Any], Any]) -> Typed:
@@ -211,6 +223,8 @@ def _timestamp(column: Any, kind: pa.DataType, zone: str) -> Typed:
 
 
 def _in_zone(values: Any, kind: pa.DataType, zone: str) -> Any:
+    if zone != "UTC" and pc.any(pc.greater(values, _LAST_LISTED)).as_py():
+        raise pa.ArrowInvalid("a time after the last change of clocks that files of zones list")
     return pc.cast(pc.assume_timezone(values, zone, ambiguous="earliest", nonexistent="raise"), kind)
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from streaming_lsm.decode.decoder import MESSAGE_COLUMNS, Decoder, Messages
-from streaming_lsm.decode.envelope import Envelope
+from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.errors import SchemaError
 
 
@@ -39,5 +40,8 @@ class BatchRows:
                 f"column {missing[0]!r} is missing: with an envelope the stream has the columns of Spark's Kafka "
                 f"source, this one has {', '.join(batch.columns)}"
             )
-        schema = Decoder(envelope, zone).schema
-        return BatchRows(batch.select(*MESSAGE_COLUMNS), schema, Messages(envelope, zone))
+        columns = [F.col(name) for name in MESSAGE_COLUMNS]
+        if envelope.format is EventFormat.JSON:
+            # Only a tombstone is read by its key: the others need not travel.
+            columns[0] = F.when(F.col("value").isNull(), F.col("key")).alias("key")
+        return BatchRows(batch.select(*columns), Decoder(envelope, zone).schema, Messages(envelope, zone))

@@ -20,6 +20,7 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -229,9 +230,16 @@ def _transfer(spark: SparkSession, transfer: Transfer) -> Iterator[None]:
 
 @contextmanager
 def unwrapped_errors() -> Iterator[None]:
-    """Raise an `LsmError` of a task as that class. Spark passes it on as text inside an exception of its own."""
+    """Raise an `LsmError` of a task as that class. Spark passes it on as text inside an exception of its own.
+
+    A stop of the query interrupts the thread that waits for the tasks: that is an `LsmError`, too.
+    """
     try:
         yield
+    except Py4JJavaError as error:
+        if "java.lang.InterruptedException" not in str(error.java_exception):
+            raise
+        raise LsmError("Spark cancelled the tasks, as their query was stopped") from None
     except PySparkException as error:
         ours = _own_error(error)
         if ours is None:

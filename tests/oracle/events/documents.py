@@ -4,9 +4,8 @@
 of a flat document that makes it a delete. *Wrapper*: Kafka Connect's object of ``schema`` and ``payload`` around a
 document.
 
-All of it is Spark column expressions over a row of Spark's Kafka source. A document is parsed once, with the types that
-its format prescribes. A second parse, which keeps every value as text, runs for documents that do not fit, to give the
-reason.
+All of it is Spark column expressions over a row of Spark's Kafka source. Documents are parsed with the types that their
+format prescribes, and those that do not fit a second time, which keeps every value as text, to give the reason.
 """
 
 from __future__ import annotations

@@ -1,32 +1,12 @@
-"""Convert Kafka messages to rows for the sink: flat JSON rows, Debezium envelopes and tombstones.
+"""Convert Kafka messages to rows of a table: flat JSON rows, Debezium envelopes and tombstones.
 
 *Event*: a message as a change of the table. *Bad event*: an event that cannot be read; its row has the reason in
-``_lsm_bad``, and the sink fails or writes it to the dead letters (``lsm.on.bad.event``). `Envelope.rows` is a
-projection: Spark column expressions only, without Python per row and without a Spark action.
-
-Effect of each event:
-
-* A *flat row* is an upsert; with ``_hoodie_is_deleted`` (or ``__deleted``, as written by Debezium's
-  ExtractNewRecordState) true it is a delete.
-* A *Debezium envelope* with op c, r or u upserts ``after``; op d deletes the row in ``before``. Other operations are
-  bad events. An update that changes the partition column leaves the row in its old partition, as with Hudi's bucket
-  index: choose a column that does not change.
-* A *tombstone* (null value) deletes the key in the message's key, independent of the ordering value of the stored row.
-  Its partition must follow from the message's key. A tombstone right after the Debezium delete of the same key repeats
-  it and is dropped: by the sink, or here if the message's key does not give the partition. The first event of a batch
-  may repeat the last delete of the batch before, which only the sink knows: such a tombstone goes to the sink with its
-  record key and a reason, and is bad unless the sink finds that delete.
-
-A delete has the ordering value of its row. For Debezium an ordering column of the table comes from ``before``, so it
-holds the value of the deleted version; on a tie the later event wins, so the delete removes that version and earlier
-ones. A column of the database log's order, such as ``_event_lsn``, is the better choice (`ENVELOPE_COLUMNS`). A delete
-without ordering value (Postgres without ``REPLICA IDENTITY FULL``) removes any version stored before it.
+``_lsm_bad``. *Tombstone*: a message without a value, which deletes the key in the message's key. *Unplaced tombstone*:
+one whose message key does not give the partition. `Envelope.rows` is a projection: Spark column expressions only.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -34,7 +14,6 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from streaming_lsm.errors import ConfigError
 from tests.oracle.events.documents import (
     ENVELOPE_COLUMNS,
     UNAVAILABLE,
@@ -44,12 +23,10 @@ from tests.oracle.events.documents import (
     shown,
 )
 from tests.oracle.events.keys import MessageKey
-from tests.oracle.events.values import raw_type, time_unit, typed
+from tests.oracle.events.values import raw_type, typed
 
 PAYLOAD_BYTES = 65_536
 """Number of bytes of a bad event's value that are kept."""
-
-_NESTED = (T.ArrayType, T.MapType, T.StructType)
 
 
 class EventFormat(StrEnum):
@@ -77,62 +54,22 @@ class Envelope:
     ordering: tuple[str, ...] = ()
     format: EventFormat = EventFormat.JSON
 
-    def __post_init__(self) -> None:
-        """Check the columns.
-
-        Raises:
-            ConfigError: no columns, a duplicate or reserved name, a type that is not read from JSON, or a key,
-                partition or ordering column that is not declared.
-        """
-        names = self.columns.names
-        if not names or not self.record_key:
-            raise ConfigError("lsm.kafka.schema and hoodie.datasource.write.recordkey.field must both name columns")
-        for name in sorted({name for name in names if names.count(name) > 1}):
-            raise ConfigError(f"lsm.kafka.schema: column {name!r} is declared twice")
-        for name in names:
-            if name.startswith("_lsm_"):
-                raise ConfigError(f"lsm.kafka.schema: column {name!r}: names with _lsm_ are reserved, rename it")
-        for field in self.columns.fields:
-            raw_type(field)
-            time_unit(field)
-        for name in (*self.record_key, *self.partition, *self.ordering):
-            self._check_role(name)
-
-    def _check_role(self, name: str) -> None:
-        names = self.columns.names
-        if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            raise ConfigError(
-                f"lsm.kafka.schema has no column {name!r}, which is a key, partition or ordering column"
-                + (f"; did you mean {near[0]!r}?" if near else "")
-            )
-        if isinstance(self.columns[name].dataType, _NESTED):
-            raise ConfigError(f"column {name!r} is nested: choose another key, partition or ordering column")
-
     def rows(self, events: DataFrame) -> DataFrame:
-        """Convert rows of Spark's Kafka source to rows for the sink.
+        """Convert messages.
 
         Args:
-            events: columns ``key``, ``value`` (binary), ``topic``, ``partition``, ``offset``. For Debezium with a
-                partition column outside the record key it must be a batch (in ``foreachBatch``), as each tombstone
-                is compared with the event before it.
+            events: columns ``key``, ``value`` (binary), ``topic``, ``partition``, ``offset``, as of Spark's Kafka
+                source.
 
         Returns:
-            One row for each event except dropped tombstones: the table's columns, then ``_lsm_delete`` and
-            ``_lsm_tombstone`` (boolean), ``_lsm_bad`` (reason, null for a good event), ``_lsm_topic``,
-            ``_lsm_partition``, ``_lsm_offset`` and ``_lsm_payload`` (the first `PAYLOAD_BYTES` of a bad event's
-            value). The table's columns are null in bad events; a delete has only key, partition and ordering
-            values. A bad event with ``_lsm_tombstone`` true has its record key, and is bad only if the last event
-            before the batch was not a delete of that key.
-
-        Raises:
-            ConfigError: `events` is a stream and must be a batch.
+            One row for each event except tombstones that repeat the delete before them: the table's columns, then
+            ``_lsm_delete`` and ``_lsm_tombstone`` (boolean), ``_lsm_bad`` (reason, null for a good event),
+            ``_lsm_topic``, ``_lsm_partition``, ``_lsm_offset`` and ``_lsm_payload`` (the first `PAYLOAD_BYTES` of a bad
+            event's value). The table's columns are null in bad events; a delete has only key, partition and ordering
+            values. A bad event with ``_lsm_tombstone`` true is an unplaced tombstone that begins its topic partition;
+            it has its record key.
         """
-        return self.converter()(events)
-
-    def converter(self) -> Callable[[DataFrame], DataFrame]:
-        """Return `rows` as a function that builds its expressions once, as building takes longer than a small batch."""
-        return _Reader(self).convert
+        return _Reader(self).convert(events)
 
 
 class _Reader:
@@ -161,8 +98,6 @@ class _Reader:
 
     def convert(self, events: DataFrame) -> DataFrame:
         """See `Envelope.rows`."""
-        if self._unplaced_tombstones is not None and events.isStreaming:
-            raise ConfigError("a partitioned table takes Debezium events batch by batch: call this in foreachBatch")
         found = events.select(
             F.col("topic").alias("_lsm_topic"),
             F.col("partition").alias("_lsm_partition"),

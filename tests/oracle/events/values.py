@@ -3,25 +3,6 @@
 *Raw type*: the type as which a column is read from JSON, string for most. *Raw value*: a value of that type, which
 `typed` then converts without rounding, truncating or guessing. A raw value that is present and converts to null has
 the wrong type.
-
-======================  ==========================================================================
-column type             accepted
-======================  ==========================================================================
-STRING                  a string as it is; numbers and booleans as JSON prints them; objects and
-                        arrays as JSON text
-TINYINT … BIGINT        a whole number in range, or a string that holds one
-FLOAT, DOUBLE           a finite number, or a string that holds one
-DECIMAL(p, s)           a number or a string that fits without rounding (Debezium:
-                        ``decimal.handling.mode=string`` or ``double``; ``precise`` is refused)
-BOOLEAN                 true, false, or these words as strings
-DATE                    ``YYYY-MM-DD``, or days since 1970-01-01 (Debezium, Kafka Connect)
-TIMESTAMP               ISO 8601 text (without a zone: the session's), or a whole number since
-                        1970-01-01 UTC in a known unit, see `TimeUnit`
-TIMESTAMP_NTZ           ISO 8601 text
-BINARY                  base64 text
-ARRAY, MAP, STRUCT      as Spark's ``from_json`` reads them; of the types marked here only STRING,
-                        BOOLEAN, SMALLINT to BIGINT, FLOAT, DOUBLE, BINARY and DATE inside
-======================  ==========================================================================
 """
 
 from __future__ import annotations
@@ -33,13 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from streaming_lsm.errors import ConfigError
-
 _WHOLE_TYPES = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-_TEXT_TYPES = (*_WHOLE_TYPES, T.StringType, T.BooleanType, T.FloatType, T.DoubleType, T.DateType, T.TimestampType,
-               T.TimestampNTZType, T.BinaryType)  # fmt: skip
-_NESTED_LEAVES = (T.StringType, T.BooleanType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType,
-                  T.BinaryType, T.DateType)  # fmt: skip
 _WHOLE = r"^[+-]?[0-9]{1,19}$"
 _NUMBER = r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _ISO_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
@@ -50,12 +25,7 @@ _FIRST_DAY, _LAST_DAY = _FIRST_SECOND // 86_400, _LAST_SECOND // 86_400
 
 
 class TimeUnit(StrEnum):
-    """Names the unit of a timestamp that is a whole number.
-
-    The unit is given by the column's comment in the schema (``updated_at TIMESTAMP COMMENT 'micros'``) or by the
-    Debezium or Kafka Connect schema of the event. Without either a whole number is a bad value, as milliseconds and
-    microseconds cannot be distinguished by their size.
-    """
+    """Names the unit of a timestamp that is a whole number, given by the column's comment or the event's schema."""
 
     MILLIS = "millis"
     MICROS = "micros"
@@ -80,55 +50,17 @@ CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
 def raw_type(field: T.StructField) -> T.DataType:
-    """Return the raw type of a column.
-
-    Raises:
-        ConfigError: the column's type cannot be read from JSON without guessing.
-    """
+    """Return the raw type of a column."""
     kind = field.dataType
     if isinstance(kind, T.DecimalType):
         # The largest scale that 38 digits allow, so that `typed` sees the digits that rounding would drop.
         return T.DecimalType(38, 38 - (kind.precision - kind.scale))
-    if isinstance(kind, T.ArrayType | T.MapType | T.StructType):
-        _check_nested(field.name, kind)
-        return kind
-    if isinstance(kind, _TEXT_TYPES):
-        return T.StringType()
-    raise ConfigError(f"lsm.kafka.schema: column {field.name!r} is {kind.simpleString()}, which is not read from JSON")
+    return kind if isinstance(kind, T.ArrayType | T.MapType | T.StructType) else T.StringType()
 
 
-def _check_nested(path: str, kind: T.DataType) -> None:
-    if isinstance(kind, T.ArrayType):
-        _check_nested(f"{path}.element", kind.elementType)
-    elif isinstance(kind, T.MapType):
-        _check_nested(f"{path}.key", kind.keyType)
-        _check_nested(f"{path}.value", kind.valueType)
-    elif isinstance(kind, T.StructType):
-        for field in kind.fields:
-            _check_nested(f"{path}.{field.name}", field.dataType)
-    elif not isinstance(kind, _NESTED_LEAVES):
-        raise ConfigError(
-            f"lsm.kafka.schema: {path} is {kind.simpleString()}, which inside another column would be "
-            "rounded or guessed at: declare it STRING or BIGINT"
-        )
-
-
-def time_unit(field: T.StructField) -> TimeUnit | None:
-    """Return the unit that a column's comment names; None without a comment, or when the column is no TIMESTAMP.
-
-    Raises:
-        ConfigError: the comment of a TIMESTAMP column is none of the units.
-    """
+def _time_unit(field: T.StructField) -> TimeUnit | None:
     comment = field.metadata.get("comment")
-    if comment is None or not isinstance(field.dataType, T.TimestampType):
-        return None
-    try:
-        return TimeUnit(comment.strip().lower())
-    except ValueError:
-        raise ConfigError(
-            f"lsm.kafka.schema: comment {comment!r} of TIMESTAMP column {field.name!r} names no unit: "
-            f"write one of {', '.join(TimeUnit)}, or no comment"
-        ) from None
+    return None if comment is None else TimeUnit(comment.strip().lower())
 
 
 def raw_from_text(text: Column, field: T.StructField) -> Column:
@@ -159,7 +91,7 @@ def typed(raw: Column, field: T.StructField, semantic: Column | None = None) -> 
     if isinstance(kind, T.DateType):
         return _date(raw)
     if isinstance(kind, T.TimestampType):
-        return _timestamp(raw, time_unit(field), semantic)
+        return _timestamp(raw, _time_unit(field), semantic)
     if isinstance(kind, T.TimestampNTZType):
         return F.when(raw.rlike(_ISO_TIME), raw).try_cast(kind)
     if isinstance(kind, T.BinaryType):

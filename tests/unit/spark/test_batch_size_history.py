@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from streaming_lsm.spark import batch_writer
+from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import UNBOUNDED_BYTES, BatchSize, BatchSizeHistory, Transfer
 
 BUDGET = 256 << 20
@@ -79,7 +81,7 @@ def test_a_batch_that_fails_is_written_again_with_all_tasks_and_bounded_transfer
     def fail(*_: object) -> None:
         raise OSError("a worker is gone")
 
-    monkeypatch.setattr(batch_writer, "_tasks", lambda batch, table, history: history.tasks(8))
+    monkeypatch.setattr(batch_writer, "_tasks", lambda spark, table, history: history.tasks(8))
     monkeypatch.setattr(batch_writer, "_one_stage", fail)
     monkeypatch.setattr(batch_writer, "_two_stages", fail)
     history, nothing, plan = history_after((10, 10)), cast(Any, None), cast(Any, Planned())
@@ -87,7 +89,7 @@ def test_a_batch_that_fails_is_written_again_with_all_tasks_and_bounded_transfer
     for transfer in (history.transfer(BUDGET), BatchSizeHistory().transfer(BUDGET)):
         session = Session()
         with pytest.raises(OSError, match="a worker is gone"):
-            batch_writer.write_batch(cast(Any, session), nothing, plan, history)
+            batch_writer.write_batch(BatchRows(cast(Any, session), pa.schema([])), nothing, plan, history)
         assert session.bounds == [transfer.rows, transfer.bytes, "as before", "as before"]
     assert history.tasks(8) == 8
 

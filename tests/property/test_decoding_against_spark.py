@@ -1,0 +1,241 @@
+"""Random messages, hostile and natural ones: the decoder against Spark's JSON functions, row by row."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from streaming_lsm.decode.decoder import Decoder
+from streaming_lsm.decode.envelope import Envelope, EventFormat
+from streaming_lsm.decode.exact_reader import Event, ExactReader
+from tests.oracle.events import expressions as oracle
+from tests.support.crash_points import EVERY_CALL
+from tests.support.event_columns import Message, event_columns, kafka_messages
+from tests.support.known_event_errors import KnownError, Row, known_errors, reprinted
+from tests.support.local_spark import interpreting_session
+from tests.support.random_messages import HostileMessages, NaturalMessages
+
+Place = tuple[str, int, int]
+"""Topic, partition and offset."""
+
+WIDE = (
+    "id BIGINT, p STRING, s STRING, i INT, sm SMALLINT, t TINYINT, d DOUBLE, f FLOAT, dec DECIMAL(10,2), "
+    "d38 DECIMAL(38,10), b BOOLEAN, dt DATE, ts TIMESTAMP, tu TIMESTAMP COMMENT 'micros', ntz TIMESTAMP_NTZ, "
+    "bin BINARY, arr ARRAY<INT>, st STRUCT<a: INT, s: STRING, x: ARRAY<DOUBLE>>, _event_lsn BIGINT, "
+    "_change_operation_type STRING"
+)
+NESTED = (
+    "p STRING, id INT, m MAP<STRING, BIGINT>, mm MAP<STRING, STRUCT<a: INT, x: DATE>>, aa ARRAY<ARRAY<STRING>>, "
+    "st STRUCT<a: SMALLINT, s: BINARY, x: DATE, id: FLOAT, zz: BOOLEAN>, dec DECIMAL(20,4)"
+)
+STRICT = (
+    "id STRING, n INT, p DATE, whole DECIMAL(38,0), part DECIMAL(5,5), ms TIMESTAMP COMMENT 'millis', "
+    "ns TIMESTAMP COMMENT 'nanos', v BIGINT NOT NULL, _hoodie_is_deleted BOOLEAN, _event_origin_ts_ms BIGINT, "
+    "db_shard_source_partition STRING, _event_pos INT, s STRING NOT NULL"
+)
+SEED = int(os.environ.get("SEED", "1"))
+SIZES = {True: (40,) * 8 + (150,) * 8 + (1200,) * 2, False: (150,) * 5} if EVERY_CALL else {True: (80,) * 3, False: (50,) * 2}
+"""Messages of each stream, of natural and of hostile ones."""
+UNWRAPPED = "payload STRING, schema INT, dec DECIMAL(12,6), s STRING, a ARRAY<DOUBLE>"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A table of events, and the session's zone."""
+
+    ddl: str
+    record_key: tuple[str, ...]
+    partition: tuple[str, ...]
+    ordering: tuple[str, ...]
+    format: str
+    zone: str
+
+    def envelope(self) -> Envelope:
+        columns = event_columns(self.ddl)
+        return Envelope(columns, self.record_key, self.partition, self.ordering, EventFormat(self.format))
+
+    def oracle(self) -> oracle.Envelope:
+        columns = T.StructType.fromDDL(self.ddl)
+        assert isinstance(columns, T.StructType)
+        kind = oracle.EventFormat(self.format)
+        return oracle.Envelope(columns, self.record_key, self.partition, self.ordering, kind)
+
+    def __str__(self) -> str:
+        parts = [self.format, *self.partition, *self.ordering, "by", *self.record_key, self.zone]
+        return " ".join(parts)
+
+
+def cases() -> Iterator[Case]:
+    """Each combination of a wide table, and some tables more; one zone of each of them in the usual run."""
+    zones = ("UTC", "Europe/Berlin")
+    for kind in EventFormat:
+        tables = [
+            (WIDE, ("id",), partition, ordering)
+            for partition in ((), ("p",))
+            for ordering in ((), ("_event_lsn",) if kind is EventFormat.DEBEZIUM else ("tu",))
+        ]
+        tables.append((NESTED, ("id", "p"), ("p",), ()))
+        tables.append((STRICT, ("id", "n"), ("p",), ("ms", "v")))
+        tables.append((UNWRAPPED, ("payload",), (), ("schema",)))
+        for number, table in enumerate(tables):
+            for zone in zones if EVERY_CALL else zones[number % 2 :][:1]:
+                yield Case(*table, kind, zone)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Messages of a topic, in two partitions, which one task decodes in two batches."""
+
+    natural: bool
+    messages: dict[Place, Message]
+    batches: tuple[pa.RecordBatch, pa.RecordBatch]
+
+
+def stream(random: Random, envelope: Envelope, topic: str, *, natural: bool, count: int) -> Stream:
+    """Draw the messages of a topic; a tombstone begins the second batch."""
+    draw = (NaturalMessages if natural else HostileMessages)(random, envelope).draw
+    sequences = [draw(count // 2), draw(count // 2)]
+    found: dict[Place, Message] = {}
+    while any(sequences):
+        partition = random.randrange(2)
+        if sequences[partition]:
+            found[topic, partition, 3 * len(found) + random.randrange(3)] = sequences[partition].pop(0)
+    batch = kafka_messages(list(found.values()), sources=list(found))
+    tombstones = [place for place, (_, value) in enumerate(found.values()) if value is None and place]
+    cut = random.choice(tombstones or [len(found) // 2])
+    return Stream(natural, found, (batch.slice(0, cut), batch.slice(cut)))
+
+
+@dataclass
+class Totals:
+    """Counts of what was compared.
+
+    Attributes:
+        seen: messages, by kind: with a value (natural, hostile) and how they were read, tombstones, dropped ones, bad.
+        known: differences, by error of the oracle.
+    """
+
+    seen: Counter[str] = field(default_factory=Counter)
+    known: Counter[KnownError] = field(default_factory=Counter)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A local session that interprets its plans."""
+    with interpreting_session() as session:
+        yield session
+        session.conf.unset("spark.sql.session.timeZone")
+
+
+@pytest.fixture(scope="module")
+def totals(request: pytest.FixtureRequest) -> Iterator[Totals]:
+    """Totals of all cases, which are printed with LSM_ALL_FAULTS=1."""
+    found = Totals()
+    yield found
+    for name, counted in (*found.seen.items(), *found.known.items()) if EVERY_CALL else ():
+        request.config.get_terminal_writer().line(f"{counted:8} {name}")
+
+
+@pytest.fixture
+def read_exactly(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Values of messages that were read one by one."""
+    found: list[bytes] = []
+    read = ExactReader.read
+
+    def noted(reader: ExactReader, value: bytes | None, key: bytes | None) -> Event:
+        if value is not None:
+            found.append(value)
+        return read(reader, value, key)
+
+    monkeypatch.setattr(ExactReader, "read", noted)
+    return found
+
+
+def plain_rows(table: pa.Table) -> dict[Place, Row]:
+    """Return rows by place; dates as days, timestamps as microseconds."""
+    columns = [column.cast(_plain(column.type)) for column in table.columns]
+    rows = pa.table(columns, names=table.schema.names).to_pylist()
+    return {(row["_lsm_topic"], row["_lsm_partition"], row["_lsm_offset"]): row for row in rows}
+
+
+def _plain(kind: Any) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    if pa.types.is_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(one.name, _plain(one.type)) for one in kind.fields])
+    known: pa.DataType = kind
+    return known
+
+
+def decoded(case: Case, batches: Sequence[pa.RecordBatch]) -> dict[Place, Row]:
+    """Decode batches one after the other."""
+    decoder = Decoder(case.envelope(), case.zone)
+    return plain_rows(pa.Table.from_batches([decoder.decode(batch) for batch in batches]))
+
+
+def compare(case: Case, sent: Stream, expected: Mapping[Place, Row], found: Mapping[Place, Row], totals: Totals) -> None:
+    """Compare the rows of a stream; a difference must be a known error."""
+    wrong: list[tuple[int, str]] = []
+    before: dict[int, set[KnownError]] = {}
+    for place, message in sent.messages.items():
+        ours, theirs = found.get(place), expected.get(place)
+        errors: set[KnownError] = set()
+        if repr(ours) != repr(theirs):
+            rounded = decoded(case, [kafka_messages([reprinted(case.envelope(), message)], sources=[place])])[place]
+            errors = known_errors(case.envelope(), message, theirs, ours, rounded, after_error=bool(before.get(place[1])))
+            if not errors:
+                wrong.append((len(message[1] or b"") + len(message[0] or b""), f"{message}\n{_difference(ours, theirs)}"))
+        totals.known.update(errors)
+        before[place[1]] = errors
+    assert not wrong, f"{len(wrong)} differences, the smallest one:\n{min(wrong)[1]}"
+
+
+def _difference(ours: Row | None, theirs: Row | None) -> str:
+    if ours is None or theirs is None:
+        return f"{ours}, not {theirs}"
+    return "\n".join(
+        f"{name}: {one!r}, not {theirs[name]!r}" for name, one in ours.items() if repr(one) != repr(theirs[name])
+    )
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=str)
+def test_rows_are_those_of_sparks_json_functions(
+    spark: SparkSession, case: Case, totals: Totals, read_exactly: list[bytes]
+) -> None:
+    random = Random(f"{SEED} {case}")
+    streams = [
+        stream(random, case.envelope(), f"{natural} {number}", natural=natural, count=count)
+        for natural, counts in SIZES.items()
+        for number, count in enumerate(counts)
+    ]
+    spark.conf.set("spark.sql.session.timeZone", case.zone)
+    source = pa.Table.from_batches([batch for sent in streams for batch in sent.batches])
+    expected = plain_rows(case.oracle().rows(spark.createDataFrame(source)).toArrow())
+    seen: Counter[str] = Counter()
+    for sent in streams:
+        read_exactly.clear()
+        found = decoded(case, sent.batches)
+        exact = len(read_exactly)
+        kind = "natural" if sent.natural else "hostile"
+        seen[f"{kind} documents"] += sum(value is not None for _, value in sent.messages.values())
+        seen[f"{kind} documents read one by one"] += exact
+        seen["tombstones"] += sum(value is None for _, value in sent.messages.values())
+        seen["dropped tombstones"] += len(sent.messages) - len(found)
+        seen["bad events"] += sum(row["_lsm_bad"] is not None for row in found.values())
+        compare(case, sent, expected, found, totals)
+    totals.seen.update(seen)

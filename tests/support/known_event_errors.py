@@ -1,0 +1,147 @@
+"""Tell the known errors of the oracle for events from differences to it that matter; each has an exact condition."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+from streaming_lsm.decode.envelope import Envelope, EventFormat
+from streaming_lsm.decode.json_document import Members, NotJson, Number, parse_document, text_of
+from tests.support.event_columns import Message
+
+Row = Mapping[str, Any]
+
+EXACT_DIGITS = 15
+"""Digits that a double holds of any decimal."""
+_NUMBER = re.compile(r"(-?[0-9]+\.[0-9]+(?:E-?[0-9]+)?)")
+_INFINITY = re.compile('"(-?Infinity)"')
+_NO_DOCUMENT = ("the value is not a JSON object", "the key is not a JSON object")
+
+
+class KnownError(StrEnum):
+    """Names what the oracle does wrong."""
+
+    TAIL = "text behind a document is accepted"
+    ROUNDED = "decimals of a wrapped document are rounded to doubles"
+    INFINITE = "numbers out of range are printed without quotes"
+    DIGITS = "doubles are printed with more digits than they need"
+    AFTER = "a tombstone follows one of these"
+
+
+def known_errors(
+    envelope: Envelope,
+    message: Message,
+    expected: Row | None,
+    found: Row | None,
+    rounded: Row,
+    *,
+    after_error: bool,
+) -> set[KnownError]:
+    """Return the errors of the oracle that explain a difference; none if it is not explained.
+
+    Args:
+        envelope: the format of messages.
+        message: key and value.
+        expected: the oracle's row; None of a dropped tombstone.
+        found: the decoder's row; None of a dropped tombstone.
+        rounded: the decoder's row of the `reprinted` message.
+        after_error: whether the message before was read in another way because of an error.
+    """
+    value = message[1]
+    said = (found and found["_lsm_bad"]) or ""
+    if said.startswith(_NO_DOCUMENT) and not _is_json(message[said.startswith(_NO_DOCUMENT[0])]):
+        return {KnownError.TAIL}
+    if expected is None or found is None:
+        return {KnownError.AFTER} if after_error and value is None else set()
+    in_texts = _errors_in_texts(dict(expected), dict(found))
+    if in_texts is not None:
+        return in_texts if KnownError.INFINITE not in in_texts or _has_infinite(value) else set()
+    if not _has_rounded(envelope, value):
+        return set()
+    in_texts = _errors_in_texts({**expected, "_lsm_payload": None}, {**rounded, "_lsm_payload": None})
+    return set() if in_texts is None else {KnownError.ROUNDED, *in_texts}
+
+
+def reprinted(envelope: Envelope, message: Message) -> Message:
+    """Return a message with the numbers of its document as doubles print them, if the oracle rounds them."""
+    key, value = message
+    return (key, str(text_of(_token(value))).encode()) if _has_rounded(envelope, value) else message
+
+
+def _has_rounded(envelope: Envelope, value: bytes | None) -> bool:
+    """Tell whether a wrapper of a flat document holds a number that is another one as double."""
+    token = _token(value)
+    if envelope.format is not EventFormat.JSON or not isinstance(token, Members) or token.get("schema") is None:
+        return False
+    row = token.get("payload")
+    return isinstance(row, Members) and any(map(_is_rounded, _numbers(row)))
+
+
+def _is_rounded(number: Number) -> bool:
+    digits = sum(map(str.isdigit, number))
+    return not number.is_whole and (digits > EXACT_DIGITS or abs(float(number)) == float("inf"))
+
+
+def _errors_in_texts(expected: Any, found: Any) -> set[KnownError] | None:
+    """Return the errors in texts that make two values differ; None if they differ otherwise."""
+    if repr(expected) == repr(found):
+        return set()
+    if isinstance(expected, str) and isinstance(found, str):
+        return _errors_in_text(expected, found)
+    if type(expected) is not type(found) or not isinstance(expected, dict | list | tuple) or len(expected) != len(found):
+        return None
+    if isinstance(expected, dict):
+        if list(expected) != list(found):
+            return None
+        expected, found = list(expected.values()), list(found.values())
+    errors = set()
+    for one, other in zip(expected, found, strict=True):
+        inside = _errors_in_texts(one, other)
+        if inside is None:
+            return None
+        errors |= inside
+    return errors
+
+
+def _errors_in_text(expected: str, found: str) -> set[KnownError] | None:
+    errors = set()
+    if _INFINITY.search(found):
+        found, errors = _INFINITY.sub(r"\1", found), {KnownError.INFINITE}
+        expected = _INFINITY.sub(r"\1", expected)
+    ours, theirs = _NUMBER.split(found), _NUMBER.split(expected)
+    if len(ours) != len(theirs):
+        return None
+    for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        if one != other:
+            if not place % 2 or repr(float(one)) != repr(float(other)) or len(one) > len(other):
+                return None
+            errors = {*errors, KnownError.DIGITS}
+    return errors
+
+
+def _has_infinite(value: bytes | None) -> bool:
+    return any(abs(float(number)) == float("inf") for number in _numbers(_token(value)))
+
+
+def _numbers(token: Any) -> Iterator[Number]:
+    if isinstance(token, Number):
+        yield token
+    elif isinstance(token, Members | list):
+        for one in [value for _, value in token.every] if isinstance(token, Members) else token:
+            yield from _numbers(one)
+
+
+def _is_json(text: bytes | None) -> bool:
+    if text is None:
+        return False
+    try:
+        parse_document(text.decode())
+    except (NotJson, UnicodeDecodeError):
+        return False
+    return True
+
+
+def _token(text: bytes | None) -> Any:
+    return parse_document(text.decode()) if text is not None and _is_json(text) else None

@@ -1,0 +1,257 @@
+"""Documents that are parsed many at a time: each is read as Python's parser reads it, or set aside."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streaming_lsm.decode.json_columns import LONGEST, JsonColumns
+from tests.support.json_fuzz import CHANGES, FORM, accepted, expected, mismatches
+
+PLAIN = b'{"id":1,"name":"a","tags":[1,2],"place":{"lat":0.5,"words":["x"]}}'
+OTHER = b'{"id":2,"ok":false}'
+ROOT = Path(__file__).parents[3]
+
+
+def nested(levels: int) -> bytes:
+    """A document of so many objects and arrays, itself included."""
+    return b'{"x":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
+
+
+def objects(levels: int) -> bytes:
+    return b'{"x":' * levels + b"1" + b"}" * levels
+
+
+def sized(size: int) -> bytes:
+    """A document of so many bytes."""
+    return b'{"id":3,"name":"' + b"n" * (size - 18) + b'"}'
+
+
+NO_JSON = {
+    "empty": b"",
+    "blank": b"  ",
+    "null": b"null",
+    "number": b"5",
+    "string": b'"{}"',
+    "array": b"[{}]",
+    "object-null-object": b"{}null{}",
+    "null-object": b"null{}",
+    "two": b"{}{}",
+    "two-with-blank": b"{} {}",
+    "two-with-line-break": b"{}\n{}",
+    "two-with-carriage-return": b"{}\r{}",
+    "two-with-comma": b"{},{}",
+    "two-with-nul": b"{}\0{}",
+    "two-with-values": b'{"id":1}{"id":2}',
+    "NaN": b'{"ratio":NaN}',
+    "Infinity": b'{"ratio":Infinity}',
+    "-Infinity": b'{"ratio":-Infinity}',
+    "Inf": b'{"ratio":Inf}',
+    "NaN-not-read": b'{"x":NaN}',
+    "nul-in-string": b'{"name":"a\0b"}',
+    "nul-between": b'{"id":1\0}',
+    "nul-before-end": b'{"id":1}\0}',
+    "line-break-in-string": b'{"name":"a\nb"}',
+    "line-break-in-string-not-read": b'{"x":"a\nb"}',
+    "carriage-return-in-string": b'{"name":"a\rb"}',
+    "tab-in-string": b'{"name":"a\tb"}',
+    "line-break-in-name": b'{"i\nd":1}',
+    "line-break-in-number": b'{"id":1\n2}',
+    "line-break-in-word": b'{"ok":tr\nue}',
+    "not-utf-8": b'{"name":"\xff"}',
+    "not-utf-8-not-read": b'{"x":"\xc3"}',
+    "not-utf-8-name": b'{"\xff":1}',
+    "surrogate-in-utf-8": b'{"name":"\xed\xa0\x80"}',
+    "overlong": b'{"name":"\xc0\xaf"}',
+    "byte-order-mark": b'\xef\xbb\xbf{"id":1}',
+    "byte-order-mark-inside": b'{\xef\xbb\xbf"id":1}',
+    "trailing-comma": b'{"id":1,}',
+    "trailing-comma-in-array": b'{"tags":[1,]}',
+    "leading-comma": b'{,"id":1}',
+    "no-colon": b'{"id" 1}',
+    "no-value": b'{"id":}',
+    "open": b'{"id":1',
+    "open-inside": b'{"x":{"id":1}',
+    "closed-twice": b'{"id":1}}',
+    "closed-twice-with-array": b'{"id":1}]}',
+    "text-behind": b'{"id":1} more}',
+    "comment": b'{"id":1/**/}',
+    "single-quotes": b"{'id':1}",
+    "name-without-quotes": b"{id:1}",
+    "leading-zero": b'{"id":01}',
+    "plus": b'{"id":+1}',
+    "no-digits-behind-point": b'{"ratio":1.}',
+    "no-digits-before-point": b'{"ratio":.5}',
+    "no-exponent": b'{"ratio":1e}',
+    "hexadecimal": b'{"id":0x10}',
+    "escape-unknown": b'{"name":"\\x41"}',
+    "escape-cut": b'{"name":"\\u12"}',
+    "form-feed-between": b'{"id":\x0c1}',
+    "no-break-space-between": b'{"id":\xc2\xa01}',
+    "true-in-capitals": b'{"ok":True}',
+}
+NOT_READ_HERE = {
+    "deep": nested(1000),
+    "deep-objects": objects(1000),
+    "very-deep": nested(20_000),
+    "digits": b'{"x":' + b"1" * 1001 + b"}",
+    "digits-behind-point": b'{"x":0.' + b"1" * 1000 + b"}",
+    "digits-in-exponent": b'{"x":1e' + b"1" * 1001 + b"}",
+    "digits-of-a-decimal": b'{"price":' + b"1" * 1001 + b"}",
+    "half-surrogate": b'{"name":"\\ud800"}',
+    "second-half-surrogate": b'{"name":"\\udc00"}',
+    "halves-in-wrong-order": b'{"name":"\\udc00\\ud800"}',
+    "half-surrogate-and-letter": b'{"name":"\\ud83cx"}',
+    "half-surrogate-inside": b'{"place":{"words":["\\ud800"]}}',
+    "too-large": b'{"id":9223372036854775808}',
+    "too-large-inside": b'{"tags":[2147483648]}',
+    "fraction": b'{"id":1.0}',
+    "exponent": b'{"id":1e2}',
+    "text-of-a-number": b'{"id":"1"}',
+    "number-of-a-text": b'{"name":1}',
+    "object-of-an-array": b'{"tags":{}}',
+    "no-null": b'{"schema":{}}',
+}
+EITHER = {
+    "no-members": b"{}",
+    "blanks-around": b'  {"id":1}\t',
+    "line-break-around": b'\n{"id":1}\n',
+    "carriage-return-around": b'{"id":1}\r',
+    "line-break-between": b'{\n"id"\n:\n1\n,"name":"a"\n}',
+    "carriage-return-between": b'{"id":\r1,\r\n"name":"a"\r}',
+    "tab-between": b'{\t"id"\t:\t1\t}',
+    "depth-998": nested(998),
+    "depth-999": nested(999),
+    "depth-999-objects": objects(999),
+    "brackets-in-a-string": b'{"id":1,"x":"' + b"[{" * 2000 + b'"}',
+    "brackets-in-a-string-few": b'{"id":1,"x":"' + b"[{" * 400 + b'"}',
+    "digits-600": b'{"id":1,"x":' + b"1" * 600 + b"}",
+    "digits-1000": b'{"id":1,"x":' + b"1" * 1000 + b"}",
+    "digits-in-a-string": b'{"id":1,"name":"' + b"1" * 5000 + b'"}',
+    "negative-zero": b'{"ratio":-0}',
+    "negative-zero-inside": b'{"place":{"lat":-0}}',
+    "negative-zero-with-blank": b'{"ratio":-0 ,"id":-0}',
+    "negative-zero-with-line-break": b'{"ratio":-0\n}',
+    "negative-zero-with-fraction": b'{"ratio":-0.0,"place":{"lat":-0e5}}',
+    "negative-zero-whole": b'{"id":-0,"tags":[-0]}',
+    "smallest": b'{"ratio":5e-324,"place":{"lat":1e-400}}',
+    "largest": b'{"ratio":1.7976931348623157e308,"id":-9223372036854775808}',
+    "infinite": b'{"ratio":1e999}',
+    "infinite-below-the-next-power": b'{"ratio":-2e308,"place":{"lat":1.8e308}}',
+    "seventeen-digits": b'{"ratio":0.30000000000000004,"place":{"lat":9007199254740993}}',
+    "repeated": b'{"id":1,"id":2}',
+    "repeated-null": b'{"id":1,"id":null}',
+    "repeated-inside": b'{"place":{"lat":1,"lat":2}}',
+    "repeated-object": b'{"place":{"lat":1},"place":{"words":[]}}',
+    "repeated-not-read": b'{"x":1,"x":2,"id":3}',
+    "repeated-by-escape": b'{"id":1,"\\u0069d":2}',
+    "escaped-name": b'{"\\u0069d":2}',
+    "escapes": b'{"name":"\\"\\\\\\/\\b\\f\\n\\r\\t\\u0000\\u017e\\ud83c\\udf81"}',
+    "braces-in-a-string": b'{"name":"}{","id":1}',
+    "words-in-a-string": b'{"name":"NaN Infinity null"}',
+    "longest": sized(LONGEST),
+    "longer": sized(LONGEST + 1),
+    "much-longer": sized(10 * LONGEST),
+    "letters": '{"name":"ž🎁\u2028\x7f"}'.encode(),
+}
+EVERY = {**NO_JSON, **NOT_READ_HERE, **EITHER}
+
+
+@pytest.mark.parametrize("document", [*NO_JSON.values(), *NOT_READ_HERE.values()], ids=[*NO_JSON, *NOT_READ_HERE])
+def test_document_that_is_no_row_of_the_form_is_set_aside(document: bytes) -> None:
+    assert expected(document) is None
+    assert accepted([document]) == []
+    assert 1 not in accepted([PLAIN, document, OTHER])
+
+
+@pytest.mark.parametrize("document", EVERY.values(), ids=EVERY)
+def test_documents_beside_a_hostile_one_are_read_as_they_are(document: bytes) -> None:
+    for batch in ([document], [document, PLAIN], [PLAIN, document], [PLAIN, document, OTHER, document], [document] * 3):
+        assert mismatches(batch) == []
+
+
+@pytest.mark.parametrize("document", NO_JSON.values(), ids=NO_JSON)
+def test_one_hostile_document_does_not_keep_others_from_being_parsed(document: bytes) -> None:
+    batch = [PLAIN] * 30 + [document] + [OTHER] * 30
+    assert mismatches(batch) == []
+    # A few more may be set aside, where the parser does not say which document it complains of.
+    assert len(accepted(batch)) >= 45
+
+
+def test_hostile_documents_side_by_side_are_set_aside_or_read_as_they_are() -> None:
+    for form in (FORM, CHANGES):
+        assert mismatches(list(EVERY.values()), form) == []
+        for first in EVERY.values():
+            assert mismatches([one for second in EVERY.values() for one in (first, second, PLAIN)][:60], form) == []
+
+
+def test_blanks_and_line_breaks_between_tokens_are_accepted() -> None:
+    between = [EITHER[name] for name in ("line-break-between", "carriage-return-between", "tab-between")]
+    assert accepted(between) == [0, 1, 2]
+    assert mismatches(between) == []
+
+
+@pytest.mark.parametrize("name", ["depth-998", "brackets-in-a-string-few", "digits-600", "longest", "escapes"])
+def test_document_below_a_limit_is_parsed(name: str) -> None:
+    assert accepted([EVERY[name]]) == [0]
+    assert mismatches([EVERY[name]]) == []
+
+
+@pytest.mark.parametrize("name", ["longer", "much-longer"])
+def test_document_longer_than_the_limit_is_set_aside(name: str) -> None:
+    assert accepted([PLAIN, EVERY[name], OTHER]) == [0, 2]
+
+
+CANCELLING = {
+    "swallows-the-next": [b'{"id":1', b',"name":"b"}'],
+    "swallows-the-next-object": [b'{"place":{"lat":1}', b',"id":2}'],
+    "object-in-two-lines": [b'{"x":{}', b'"id":2}'],
+    "array-in-two-lines": [b'{"x":[{}', b"{}]}"],
+    "array-in-two-lines-with-comma": [b'{"x":[{}', b",{}]}"],
+    "string-in-two-lines": [b'{"name":"}', b'{"}'],
+    "escaped-line-break": [b'{"name":"\\}', b'{"}'],
+    "two-in-a-line-and-one-in-two": [b'{"id":1}{"id":2}', b'{"x":{"id":3}', b"}"],
+    "one-in-two-and-two-in-a-line": [b'{"x":{}', b'}', b'{"id":1} {"id":2}'],
+    "two-in-a-line-and-one-in-two-braces": [b'{"id":1}{"id":2}', b'{"x":{}', b'{},"id":4}', PLAIN],
+    "two-in-a-line-and-one-with-comma": [b'{"id":1},{"id":2}', b'{"x":[{"id":3}', b'{"id":4}]}'],
+    "two-with-null-and-one-in-two": [b"{}null{}", b'{"x":{}', b'{}}'],
+    "two-and-none": [b"{}{}", b""],
+    "two-and-blank": [b"{} {}", b"  "],
+    "none-and-two": [b"{", b"}{}"],
+    "two-with-carriage-return-and-none": [b'{"id":1}\r{"id":2}', b""],
+    "three-of-two": [b'{"id":1}\n{"id":2}', b'{"id":3}'],
+    "line-breaks-only": [b"\n", b'{"id":1}\n{"id":2}'],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("documents", CANCELLING.values(), ids=CANCELLING)
+def test_lines_that_begin_or_end_inside_a_document_are_set_aside(documents: list[bytes]) -> None:
+    for batch in (documents, [PLAIN, *documents, OTHER], documents[::-1], documents * 20):
+        assert mismatches(batch) == []
+    assert set(accepted([*documents, PLAIN])) <= {
+        place for place, one in enumerate([*documents, PLAIN]) if expected(one) is not None
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_documents_are_read_as_pythons_parser_reads_them(seed: int) -> None:
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.support.json_fuzz", str(seed), "150"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+def test_documents_of_a_slice_are_read_from_where_it_begins() -> None:
+    documents = pa.array([b"{", *[b'{"id":%d}' % number for number in range(600)], b"}"], pa.binary())
+    rows, places = JsonColumns(FORM).parse(documents.slice(101, 300))
+    assert places.tolist() == list(range(300))
+    assert rows["id"].to_pylist() == list(range(100, 400))
+
+
+def test_no_documents_are_no_rows() -> None:
+    for documents in ([], [b""], [b"", b""]):
+        rows, places = JsonColumns(FORM).parse(pa.array(documents, pa.binary()))
+        assert (len(rows), rows.schema, len(places)) == (0, FORM, 0)
