@@ -125,10 +125,7 @@ def float32(text: str) -> float:
 
 
 def raw_decimal(text: str, kind: Any) -> Decimal | None:
-    """Return a decimal with all digits that a column of `kind` can be compared with, or None for no decimal.
-
-    Commas are left out. More than 38 digits before and after the point together are not kept: those before it must fit.
-    """
+    """Return a decimal, commas left out; None if it is none, or has more digits before the point than `kind`."""
     text = text.replace(",", "")
     if not _DECIMAL.match(text):
         return None
@@ -136,13 +133,7 @@ def raw_decimal(text: str, kind: Any) -> Decimal | None:
         value = Decimal(text)
     except InvalidOperation:
         return None
-    whole = kind.precision - kind.scale
-    if value.is_zero():
-        return Decimal(0)
-    if value.adjusted() >= _DIGITS:
-        return None
-    rounded = value.quantize(Decimal(1).scaleb(-(_DIGITS - whole)), ROUND_HALF_UP, _EXACT)
-    return rounded if rounded.is_zero() or rounded.adjusted() < whole else None
+    return value if value.is_zero() or value.adjusted() < kind.precision - kind.scale else None
 
 
 def fitting_decimal(raw: Decimal, kind: Any, semantic: str | None) -> Decimal | None:
