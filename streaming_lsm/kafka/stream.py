@@ -23,7 +23,6 @@ from streaming_lsm.storage.local import open_storage
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, LastBatch, WriterLedger
-from streaming_lsm.write.intake.control_columns import OFFSET, TOPIC_PARTITION
 from streaming_lsm.write.intake.dead_letters import batch_folder, count_letters
 from streaming_lsm.write.plan import DeadLetters
 
@@ -46,7 +45,7 @@ def start_stream(
         ConfigError: settings are missing or contradict each other.
     """
     path = settings.need(config.TABLE_PATH)
-    sink = LsmSink(path, _sink_options(settings.options), envelope=settings.envelope())
+    sink = LsmSink(path, dict(settings.options.items()), envelope=settings.envelope())
 
     def write(batch: DataFrame, batch_id: int) -> None:
         try:
@@ -63,13 +62,6 @@ def start_stream(
     if kind.lower() == "availablenow":
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=kind).start()
-
-
-def _sink_options(options: Options) -> dict[str, object]:
-    """Add the order of events within a batch, by topic partition and offset, unless the options name another."""
-    chosen: dict[str, object] = dict(options.items())
-    chosen.setdefault(config.ARRIVAL_FIELDS.key, (TOPIC_PARTITION, OFFSET))
-    return chosen
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.table import LsmTable
 from streaming_lsm.txn.batch_ledger import BatchIdentity, WriterLedger
-from streaming_lsm.write.intake.control_columns import CONTROL_COLUMNS, ROW
+from streaming_lsm.write.intake.control_columns import CONTROL_COLUMNS, OFFSET, ROW, TOPIC_PARTITION
 from streaming_lsm.write.intake.dead_letters import batch_folder
 from streaming_lsm.write.numbers import BatchNumbers
 from streaming_lsm.write.plan import DeadLetters
@@ -66,6 +66,9 @@ class LsmSink:
         """
         self._path = path
         self._options = resolve(options, properties)
+        if envelope is not None and not self._options.is_set(config.ARRIVAL_FIELDS):
+            # Messages of a key come in the order of their offsets.
+            self._options = self._options.merged(resolve({config.ARRIVAL_FIELDS.key: (TOPIC_PARTITION, OFFSET)}))
         self._dead_letters = _dead_letter_path(self._options)
         self._envelope = envelope
         self._table: LsmTable | None = None

@@ -1,0 +1,157 @@
+"""The Kafka job's batches against Spark's own way from a topic to files: ``from_json`` and a plain append."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+from kafka import KafkaProducer
+from pyspark.sql import DataFrame, SparkSession
+
+from streaming_lsm import Envelope, EventFormat, LsmSink
+from streaming_lsm.kafka.broker import KafkaBroker, create_topic
+from streaming_lsm.kafka.packaged import broker_jars, connector_jars
+from streaming_lsm.spark.java import find_java
+from streaming_lsm.spark.session import local_session
+from tests.bench.processor import processor_seconds
+from tests.bench.reference.kafka import append_documents
+from tests.bench.result import Result, in_turns
+from tests.bench.workload import KEY, ORDERING, orders
+
+EVENTS, KEYS, PARTITIONS, BUCKETS, RUNS, POISON = 250_000, 700_000, 8, 8, 5, 100
+COLUMNS = (
+    f"{KEY} STRING, customer_id BIGINT, country STRING, status STRING, item STRING, qty INT, price DECIMAL(10,2), "
+    f"discount DOUBLE, express BOOLEAN, created_at BIGINT, {ORDERING} BIGINT"
+)
+SCHEMA = pa.schema(
+    {
+        KEY: pa.string(),
+        "customer_id": pa.int64(),
+        "country": pa.string(),
+        "status": pa.string(),
+        "item": pa.string(),
+        "qty": pa.int32(),
+        "price": pa.decimal128(10, 2),
+        "discount": pa.float64(),
+        "express": pa.bool_(),
+        "created_at": pa.int64(),
+        ORDERING: pa.int64(),
+    }
+)
+TOPICS = {"rows": EventFormat.JSON, "changes": EventFormat.DEBEZIUM, "poison": EventFormat.JSON}
+SOURCE = (
+    b'"source":{"version":"2.7","connector":"postgresql","name":"shop","ts_ms":1767225600000,"snapshot":"false",'
+    b'"db":"shop","schema":"public","table":"orders","txId":5550,"lsn":24023128,"xmin":null},"op":"u",'
+    b'"ts_ms":1767225600123}'
+)
+
+
+def run() -> list[Result]:
+    """Batches that read a whole topic, warm: rates and processor time; the reference takes turns with ours."""
+    results = []
+    java = find_java()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        KafkaBroker(Path(folder) / "broker", broker_jars(java), java) as broker,
+    ):
+        rows, changes = f"{EVENTS // 1000} k JSON rows of Kafka", f"{EVENTS // 1000} k Debezium events of Kafka"
+        spark = local_session("bench", cores=2, jars=connector_jars(java), settings={"spark.log.level": "ERROR"})
+        for topic, kind in (
+            ("rows", EventFormat.JSON),
+            ("changes", EventFormat.DEBEZIUM),
+            ("poison", EventFormat.JSON),
+        ):
+            _send(broker.bootstrap_servers, topic, kind, POISON if topic == "poison" else None)
+        ways = {topic: _Ways(spark, broker.bootstrap_servers, topic, folder) for topic in ("rows", "changes", "poison")}
+        for topic, name in (("rows", rows), ("changes", changes)):
+            ours, reference = _Measured(ways[topic].sink), _Measured(ways[topic].append)
+            taken = in_turns(ours, reference, runs=RUNS, warm_up=2)
+            note = "from_json and a zstd Parquet append by Spark, two cores"
+            results.append(Result(name, *taken, EVENTS, "events", 1.4, True, note))
+            spent = (tuple(ours.spent[-RUNS:]), tuple(reference.spent[-RUNS:]))
+            if topic == "rows":
+                results.append(Result(f"{name}, processor", *spent, EVENTS, "events", 0.75, False, note))
+        poisoned = in_turns(ways["poison"].sink, ways["rows"].sink, runs=RUNS, warm_up=2)
+        note = "the same without bad events, which go to dead letters"
+        results.append(Result(f"{rows}, 1 % bad", *poisoned, EVENTS, "events", 0.8, True, note))
+        spark.stop()
+    return results
+
+
+class _Measured:
+    """Calls a function and notes the processor time of this process and all below it, the broker included."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.spent: list[float] = []
+        self._call = call
+
+    def __call__(self) -> None:
+        begun = processor_seconds(os.getpid())
+        self._call()
+        self.spent.append(processor_seconds(os.getpid()) - begun)
+
+
+class _Ways:
+    """Takes a topic to a table, and to plain files."""
+
+    def __init__(self, spark: SparkSession, servers: str, topic: str, folder: str) -> None:
+        self._spark, self._servers, self._topic, self._folder = spark, servers, topic, f"{folder}/{topic}"
+        options: dict[str, object] = {
+            "hoodie.table.name": "orders",
+            "hoodie.datasource.write.recordkey.field": KEY,
+            "hoodie.table.ordering.fields": ORDERING,
+            "hoodie.bucket.index.num.buckets": BUCKETS,
+            "lsm.writer.id": "bench",
+            "lsm.on.bad.event": "dead_letter",
+            "lsm.dead.letter.path": f"{self._folder}-letters",
+        }
+        envelope = Envelope(SCHEMA, (KEY,), ordering=(ORDERING,), format=TOPICS[topic])
+        self._sink = LsmSink(f"{self._folder}-table", options, envelope=envelope)
+        self._row = "after" if TOPICS[topic] is EventFormat.DEBEZIUM else None
+        self._numbers = count()
+
+    def _messages(self) -> DataFrame:
+        reader = self._spark.read.format("kafka").option("kafka.bootstrap.servers", self._servers)
+        return reader.option("subscribe", self._topic).option("startingOffsets", "earliest").load()
+
+    def sink(self) -> None:
+        """Upsert the whole topic as one batch."""
+        self._sink(self._messages(), next(self._numbers))
+
+    def append(self) -> None:
+        """Append the whole topic."""
+        append_documents(self._messages(), COLUMNS, f"{self._folder}-plain", self._row)
+
+
+def _send(servers: str, topic: str, kind: EventFormat, poison: int | None) -> None:
+    create_topic(servers, topic, PARTITIONS)
+    producer = KafkaProducer(bootstrap_servers=servers, linger_ms=50, batch_size=1 << 18)
+    for number, (key, value) in enumerate(_documents(kind, poison)):
+        producer.send(topic, key=key, value=value, partition=number % PARTITIONS)
+    producer.flush()
+    producer.close()
+
+
+def _documents(kind: EventFormat, poison: int | None) -> Iterator[tuple[bytes, bytes]]:
+    """Yield keys and values; of `poison` documents one is bad, in one of four ways."""
+    table = orders(EVENTS, KEYS, seed=1)
+    for name in ("created_at", ORDERING):
+        table = table.set_column(table.schema.get_field_index(name), name, table.column(name).cast(pa.int64()))
+    for number, row in enumerate(table.to_pylist()):
+        value = json.dumps(row, separators=(",", ":")).encode()
+        if poison and number % poison == 0:
+            bad = (
+                value[:-9],
+                value.replace(b'"qty":', b'"qty":"many","other":'),
+                value.replace(b'"qty":', b'"qty":1.5,"other":'),
+                value.replace(b'"item":', b'"item":nul,"other":'),
+            )
+            value = bad[number // poison % len(bad)]
+        if kind is EventFormat.DEBEZIUM:
+            value = b'{"before":null,"after":' + value + b"," + SOURCE
+        yield row[KEY].encode(), value
