@@ -22,8 +22,9 @@ SAMPLED_CALLS := tests/integration/test_killed_driver.py tests/unit/metadata/tes
 	tests/unit/test_named_failures.py tests/unit/txn/test_crash_matrix.py
 SAMPLED_CASES := tests/golden/test_damaged_logs.py tests/golden/test_table_copies.py tests/golden/test_version_changes.py \
 	tests/property/test_avro_columns.py tests/property/test_batches_against_a_model.py \
-	tests/property/test_copy_on_write_against_a_model.py tests/property/test_services_against_a_model.py \
-	tests/property/test_tombstones_against_a_model.py tests/unit/read/test_slice_merge.py \
+	tests/property/test_copy_on_write_against_a_model.py tests/property/test_decoding_against_spark.py \
+	tests/property/test_services_against_a_model.py tests/property/test_tombstones_against_a_model.py \
+	tests/unit/read/test_slice_merge.py \
 	tests/unit/timeline/test_properties_file.py
 # The tests that write tables take as long as all other unit tests.
 WRITING := tests/unit/metadata tests/unit/services tests/unit/txn tests/unit/write
@@ -72,7 +73,7 @@ unit-others: install
 	$(call group,unit-others,$(FAST) $(SHORT_LIVED_JAVA) $(PYTEST) tests/unit $(addprefix --ignore=,$(WRITING)))
 
 property: install  ## Test random batches against a model
-	$(call group,property,$(FAST) $(PYTEST) tests/property)
+	$(call group,property,$(FAST) $(SHORT_LIVED_JAVA) $(PYTEST) tests/property)
 
 golden: install  ## Compare with files and rows that Hudi wrote
 	$(call group,golden,$(FAST) $(PYTEST) tests/golden)

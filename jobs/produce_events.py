@@ -17,9 +17,9 @@ from streaming_lsm.scripts import INTERRUPTED, fail, importing
 with importing("produce_events"):
     from kafka.errors import KafkaError
 
+    from streaming_lsm.decode.envelope import EventFormat
     from streaming_lsm.errors import LsmError
     from streaming_lsm.kafka.addresses import check_brokers
-    from streaming_lsm.decode.envelope import EventFormat
     from streaming_lsm.kafka.orders import OrderEvents
     from streaming_lsm.kafka.producing import send
 

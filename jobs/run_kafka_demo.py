@@ -37,10 +37,10 @@ with importing("run_kafka_demo"):
     import pyarrow.dataset as ds
 
     from streaming_lsm import ConfigError, LsmError, LsmTable, config
+    from streaming_lsm.decode.envelope import EventFormat
     from streaming_lsm.file_group.file_system_view import FileSlice
     from streaming_lsm.format.table.file_names import bucket_of
     from streaming_lsm.kafka.broker import KafkaBroker, create_topic
-    from streaming_lsm.decode.envelope import EventFormat
     from streaming_lsm.kafka.orders import Order, OrderEvents
     from streaming_lsm.kafka.packaged import broker_jars, connector_jars
     from streaming_lsm.kafka.producing import SentEvents, send

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from streaming_lsm.decode.nested_values import Misfit, nested_converter
 from streaming_lsm.decode.text_values import converter, fitting_decimal, is_number, raw_decimal
 
 _SHOWN = 60
+_QUOTED = re.compile(r'"[^\n\r\u0085\u2028\u2029]*"(?:\r\n|[\n\r\u0085\u2028\u2029])?\Z')
 _OPERATIONS = ("c", "r", "u", "d")
 
 
@@ -343,8 +345,7 @@ def _is_object(text: str) -> bool:
 
 
 def _unquoted(text: str) -> str:
-    body = text.rstrip("\r\n")
-    if len(body) < 2 or body[0] != '"' or body[-1] != '"' or "\n" in body:
+    if not _QUOTED.match(text):
         return text
     token = _parsed(text)
     return text if not isinstance(token, str) else str(text_of(token))

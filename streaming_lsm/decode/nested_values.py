@@ -129,9 +129,9 @@ def _leaf(kind: pa.DataType) -> Convert:
     if pa.types.is_integer(kind):
         return lambda token: _whole(token, kind.bit_width)
     if pa.types.is_float32(kind):
-        return lambda token: float32(token) if isinstance(token, Number) else None
+        return lambda token: _real(token, float32)
     if pa.types.is_float64(kind):
-        return lambda token: float(token) if isinstance(token, Number) else None
+        return lambda token: _real(token, float)
     if pa.types.is_date(kind):
         return lambda token: _date(token) if _is_text(token) else None
     if pa.types.is_binary(kind):
@@ -141,6 +141,13 @@ def _leaf(kind: pa.DataType) -> Convert:
 
 def _is_text(token: Any) -> bool:
     return isinstance(token, str) and not isinstance(token, Number)
+
+
+def _real(token: Any, parse: Callable[[str], float]) -> float | None:
+    if not isinstance(token, Number):
+        return None
+    value = parse(token)
+    return abs(value) if value == 0 and token.is_whole else value
 
 
 def _whole(token: Any, bits: int) -> int | None:

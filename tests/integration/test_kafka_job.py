@@ -20,8 +20,8 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from streaming_lsm import LsmTable
-from streaming_lsm.kafka.broker import KafkaBroker, create_topic
 from streaming_lsm.decode.envelope import EventFormat
+from streaming_lsm.kafka.broker import KafkaBroker, create_topic
 from streaming_lsm.kafka.orders import Message, Order, OrderEvents
 from streaming_lsm.kafka.packaged import broker_jars
 from streaming_lsm.kafka.producing import send

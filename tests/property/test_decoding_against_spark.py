@@ -43,7 +43,11 @@ STRICT = (
     "db_shard_source_partition STRING, _event_pos INT, s STRING NOT NULL"
 )
 SEED = int(os.environ.get("SEED", "1"))
-SIZES = {True: (40,) * 8 + (150,) * 8 + (1200,) * 2, False: (150,) * 5} if EVERY_CALL else {True: (80,) * 3, False: (50,) * 2}
+SIZES = (
+    {True: (40,) * 8 + (150,) * 8 + (1200,) * 2, False: (150,) * 5}
+    if EVERY_CALL
+    else {True: (80,) * 3, False: (50,) * 2}
+)
 """Messages of each stream, of natural and of hostile ones."""
 UNWRAPPED = "payload STRING, schema INT, dec DECIMAL(12,6), s STRING, a ARRAY<DOUBLE>"
 
@@ -188,7 +192,9 @@ def decoded(case: Case, batches: Sequence[pa.RecordBatch]) -> dict[Place, Row]:
     return plain_rows(pa.Table.from_batches([decoder.decode(batch) for batch in batches]))
 
 
-def compare(case: Case, sent: Stream, expected: Mapping[Place, Row], found: Mapping[Place, Row], totals: Totals) -> None:
+def compare(
+    case: Case, sent: Stream, expected: Mapping[Place, Row], found: Mapping[Place, Row], totals: Totals
+) -> None:
     """Compare the rows of a stream; a difference must be a known error."""
     wrong: list[tuple[int, str]] = []
     before: dict[int, set[KnownError]] = {}
@@ -197,9 +203,13 @@ def compare(case: Case, sent: Stream, expected: Mapping[Place, Row], found: Mapp
         errors: set[KnownError] = set()
         if repr(ours) != repr(theirs):
             rounded = decoded(case, [kafka_messages([reprinted(case.envelope(), message)], sources=[place])])[place]
-            errors = known_errors(case.envelope(), message, theirs, ours, rounded, after_error=bool(before.get(place[1])))
+            errors = known_errors(
+                case.envelope(), message, theirs, ours, rounded, after_error=bool(before.get(place[1]))
+            )
             if not errors:
-                wrong.append((len(message[1] or b"") + len(message[0] or b""), f"{message}\n{_difference(ours, theirs)}"))
+                wrong.append(
+                    (len(message[1] or b"") + len(message[0] or b""), f"{message}\n{_difference(ours, theirs)}")
+                )
         totals.known.update(errors)
         before[place[1]] = errors
     assert not wrong, f"{len(wrong)} differences, the smallest one:\n{min(wrong)[1]}"

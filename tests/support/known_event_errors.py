@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from decimal import Context, Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Any
 
+from streaming_lsm.decode.column_types import is_nested
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.decode.json_document import Members, NotJson, Number, parse_document, text_of
 from tests.support.event_columns import Message
@@ -17,6 +19,7 @@ EXACT_DIGITS = 15
 """Digits that a double holds of any decimal."""
 _NUMBER = re.compile(r"(-?[0-9]+\.[0-9]+(?:E-?[0-9]+)?)")
 _INFINITY = re.compile('"(-?Infinity)"')
+_NO_DECIMAL = re.compile(r"which is not DECIMAL\(([0-9]+),([0-9]+)\)\Z")
 _NO_DOCUMENT = ("the value is not a JSON object", "the key is not a JSON object")
 
 
@@ -26,7 +29,10 @@ class KnownError(StrEnum):
     TAIL = "text behind a document is accepted"
     ROUNDED = "decimals of a wrapped document are rounded to doubles"
     INFINITE = "numbers out of range are printed without quotes"
+    LONG = "decimals of more than 38 digits are rounded"
     DIGITS = "doubles are printed with more digits than they need"
+    LOST = "a text that is no base64 inside a nested column loses the row"
+    REPEATED = "of a repeated row the first one is shown in reasons"
     AFTER = "a tombstone follows one of these"
 
 
@@ -55,13 +61,54 @@ def known_errors(
         return {KnownError.TAIL}
     if expected is None or found is None:
         return {KnownError.AFTER} if after_error and value is None else set()
+    if _has_long_decimal(said, message):
+        return {KnownError.LONG}
+    if expected["_lsm_bad"] and found["_lsm_bad"]:
+        if _is_lost(envelope, value, expected["_lsm_bad"]):
+            return {KnownError.LOST}
+        if _has_repeated_row(envelope, value):
+            return {KnownError.REPEATED}
     in_texts = _errors_in_texts(dict(expected), dict(found))
     if in_texts is not None:
         return in_texts if KnownError.INFINITE not in in_texts or _has_infinite(value) else set()
     if not _has_rounded(envelope, value):
         return set()
-    in_texts = _errors_in_texts({**expected, "_lsm_payload": None}, {**rounded, "_lsm_payload": None})
-    return set() if in_texts is None else {KnownError.ROUNDED, *in_texts}
+    for one in (rounded, found):
+        in_texts = _errors_in_texts(_as_doubles(expected), _as_doubles(one))
+        if in_texts is not None:
+            return {KnownError.ROUNDED, *in_texts}
+    return set()
+
+
+def _as_doubles(row: Row) -> dict[str, Any]:
+    """Return a row with its decimals as doubles, and without its payload."""
+    doubles = {name: float(value) if isinstance(value, Decimal) else value for name, value in row.items()}
+    return {**doubles, "_lsm_payload": None}
+
+
+def _has_long_decimal(said: str, message: Message) -> bool:
+    """Tell whether a reason is about a DECIMAL, and a value has more digits behind the point than 38 leave for it."""
+    kind = _NO_DECIMAL.search(said)
+    if kind is None:
+        return False
+    kept = 38 - (int(kind[1]) - int(kind[2]))
+    return any(_decimal_places(text) > kept for text in _texts([_token(message[0]), _token(message[1])]))
+
+
+def _decimal_places(text: str) -> int:
+    try:
+        exponent = Decimal(text.replace(",", "")).normalize(Context(prec=2000)).as_tuple().exponent
+    except InvalidOperation:
+        return 0
+    return -exponent if isinstance(exponent, int) else 0
+
+
+def _texts(token: Any) -> Iterator[str]:
+    if isinstance(token, str):
+        yield token
+    elif isinstance(token, Members | list):
+        for one in [value for _, value in token.every] if isinstance(token, Members) else token:
+            yield from _texts(one)
 
 
 def reprinted(envelope: Envelope, message: Message) -> Message:
@@ -79,6 +126,22 @@ def _has_rounded(envelope: Envelope, value: bytes | None) -> bool:
     return isinstance(row, Members) and any(map(_is_rounded, _numbers(row)))
 
 
+def _is_lost(envelope: Envelope, value: bytes | None, reason: str) -> bool:
+    """Tell whether a document of an object is said to be null, where bytes inside nested columns are read."""
+    nested = any(is_nested(column.type) and "binary" in str(column.type) for column in envelope.columns)
+    return nested and reason == "the value is the JSON null" and isinstance(_token(value), Members)
+
+
+def _has_repeated_row(envelope: Envelope, value: bytes | None) -> bool:
+    """Tell whether a Debezium envelope has the row before or after the change more than once."""
+    document = _token(value)
+    if envelope.format is not EventFormat.DEBEZIUM or not isinstance(document, Members):
+        return False
+    change = document.get("payload") or document
+    names = [name for name, _ in change.every] if isinstance(change, Members) else []
+    return names.count("before") > 1 or names.count("after") > 1
+
+
 def _is_rounded(number: Number) -> bool:
     digits = sum(map(str.isdigit, number))
     return not number.is_whole and (digits > EXACT_DIGITS or abs(float(number)) == float("inf"))
@@ -90,7 +153,11 @@ def _errors_in_texts(expected: Any, found: Any) -> set[KnownError] | None:
         return set()
     if isinstance(expected, str) and isinstance(found, str):
         return _errors_in_text(expected, found)
-    if type(expected) is not type(found) or not isinstance(expected, dict | list | tuple) or len(expected) != len(found):
+    if (
+        type(expected) is not type(found)
+        or not isinstance(expected, dict | list | tuple)
+        or len(expected) != len(found)
+    ):
         return None
     if isinstance(expected, dict):
         if list(expected) != list(found):

@@ -28,10 +28,13 @@ from tests.support.random_values import (
 Row = dict[str, str]
 """The JSON text of each column's value."""
 
-_PLAIN_KEYS = (b"7", b'"7"', b"x", b'"x"', b"", b" 7", b"\xff", b"7\n", b'"7"\n', b"{7", b"1.5", b'"a\nb"', b"null", b"[7]")
+_PLAIN_KEYS = (
+    b"7", b'"7"', b"x", b'"x"', b"", b" 7", b"\xff", b"7\n", b'"7"\n', b"{7", b"1.5", b'"a\nb"', b"null", b"[7]",
+)  # fmt: skip
 _NO_DOCUMENTS = (
     b"", b" ", b"\t", b"null", b" null\n", b"5", b"[]", b'"x"', b"\xef\xbb\xbf{}", b"\xed\xa0\x80", b"{}", b"NaN",
 )  # fmt: skip
+_SOURCE = [path[1] for path in ENVELOPE_COLUMNS.values() if len(path) > 1]
 _TAILS = (b"x", b"}", b",", b"{}", b" ", b"\n", b"\0", b',"v":{"id":2}', b"}}", b"} }", b',"bad":"x"')
 
 
@@ -51,7 +54,11 @@ class Change:
 
 
 def _with_tombstones(
-    draw: Callable[[], Change], tombstone: Callable[[Row], Message], random: Random, count: int, odds: tuple[float, float]
+    draw: Callable[[], Change],
+    tombstone: Callable[[Row], Message],
+    random: Random,
+    count: int,
+    odds: tuple[float, float],
 ) -> list[Message]:
     """Draw messages; `odds` are those of a tombstone after a delete, and after any other change."""
     found: list[Message] = []
@@ -76,10 +83,11 @@ class HostileMessages:
         return _with_tombstones(one, lambda row: (self._key(row), None), self.random, count, (0.4, 0.08))
 
     def _flat(self) -> Change:
+        random = self.random
         row, document = self._row()
-        if self.random.random() < 0.12:
-            payload = self.random.choice((document, document, document, text_in_string(document), any_value(self.random)))
-            schema = self.random.choice(("{}", "null", self._schema(), self._schema(), any_value(self.random)))
+        if random.random() < 0.12:
+            payload = random.choice((document, document, document, text_in_string(document), any_value(random)))
+            schema = random.choice(("{}", "null", self._schema(), self._schema(), any_value(random)))
             document = text_of_object([("schema", schema), ("payload", payload)])
         return Change((self._key(row), self._broken(document)), row)
 
@@ -90,7 +98,8 @@ class HostileMessages:
         for column in self.envelope.columns:
             if random.random() < (0.04 if column.name in self.envelope.record_key else 0.15):
                 continue
-            row[column.name] = any_value(random) if random.random() < bad else fitting_value(random, column.type)
+            fitting = fitting_value(random, column.type, unit=time_unit(column))
+            row[column.name] = any_value(random) if random.random() < bad else fitting
         members = list(row.items())
         if row and random.random() < 0.004:
             members.append((random.choice(list(row)), extreme_value(random)))
@@ -119,9 +128,8 @@ class HostileMessages:
                 rows[side], document = self._row()
                 members.append((side, document if random.random() < 0.95 else any_value(random)))
         if random.random() < 0.7:
-            source = [(path[-1], fitting_value(random, pa.int64())) for path in ENVELOPE_COLUMNS.values() if len(path) > 1]
-            usual = random.random() < 0.7
-            members.append(("source", text_of_object(random.sample(source, 5)) if usual else any_value(random)))
+            usual = [(name, fitting_value(random, pa.int64())) for name in random.sample(_SOURCE, 5)]
+            members.append(("source", text_of_object(usual) if random.random() < 0.7 else any_value(random)))
         if random.random() < 0.3:
             members.append(("ts_ms", any_value(random)))
         if random.random() < 0.05:
@@ -199,7 +207,7 @@ class NaturalMessages:
             semantic = CONNECT_DECIMAL
         self._semantics.append((column.name, semantic or "x"))
         every = styles(column.type, unit)
-        return every[0] if random.random() < 0.8 else random.choice(every)
+        return every[0] if random.random() < 0.85 else random.choice(every)
 
     def draw(self, count: int) -> list[Message]:
         """Draw consecutive messages of a topic partition."""
@@ -235,11 +243,7 @@ class NaturalMessages:
     def _value(self, column: Field) -> str:
         if is_nested(column.type):
             return fitting_value(self.random, column.type)
-        style = self._styles[column.name]
-        # Most values are the first ones, so that rare ones do not spoil each document.
-        value = self.random.choice(style[:2] if self.random.random() < 0.97 else style)
-        identity = {*self.envelope.record_key, *self.envelope.partition, *self.envelope.ordering}
-        return style[0] if value == "null" and column.name in identity and self.random.random() < 0.9 else value
+        return self._styles[column.name].draw(self.random, rarely=0.01)
 
     def _debezium(self) -> Change:
         random = self.random
@@ -248,8 +252,8 @@ class NaturalMessages:
         row, document = self._row(columns)
         other = "null" if operation == "c" or random.random() < 0.5 else self._row(columns)[1]
         before, after = (document, "null") if operation == "d" else (other, document)
-        members = [("op", f'"{operation}"'), ("before", before), ("after", after), ("source", self._source()), ("ts_ms", "5")]
-        document = text_of_object(members)
+        members = [("op", f'"{operation}"'), ("before", before), ("after", after), ("source", self._source())]
+        document = text_of_object([*members, ("ts_ms", "5")])
         if self._wrapped:
             document = text_of_object([("schema", _sides(_schema(self._semantics))), ("payload", document)])
         return Change((self._key(row), self._maybe_cut(document)), row, operation == "d")
@@ -258,11 +262,10 @@ class NaturalMessages:
         random = self.random
         if random.random() < self._odd:
             return any_value(random)
-        lsn, row = random.randrange(100), random.randrange(3)
-        return (
-            f'{{"version":"3.0","name":"db","ts_ms":{lsn},"snapshot":{random.choice(("true", chr(34) + "false" + chr(34)))},'
-            f'"txId":{random.choice(("7", "null"))},"lsn":{lsn},"xmin":null,"file":"bin.1","pos":{lsn},"row":{row}}}'
-        )
+        place = str(random.randrange(100))
+        members = {"version": '"3.0"', "name": '"db"', "ts_ms": place, "snapshot": random.choice(("true", '"false"'))}
+        members |= {"txId": random.choice(("7", "null")), "lsn": place, "xmin": "null", "file": '"bin.1"', "pos": place}
+        return text_of_object([*members.items(), ("row", str(random.randrange(3)))])
 
     def _key(self, row: Row) -> bytes:
         names = [*self.envelope.record_key, *(self.envelope.partition if self._placed else ())]

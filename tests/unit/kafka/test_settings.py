@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streaming_lsm import config
-from streaming_lsm.errors import ConfigError
 from streaming_lsm.decode.envelope import EventFormat
+from streaming_lsm.errors import ConfigError
 from streaming_lsm.kafka.orders import SCHEMA
 from streaming_lsm.kafka.settings import JobSettings
 
