@@ -18,6 +18,7 @@ Row = Mapping[str, Any]
 EXACT_DIGITS = 15
 """Digits that a double holds of any decimal."""
 _NUMBER = re.compile(r"(-?[0-9]+\.[0-9]+(?:E-?[0-9]+)?)")
+_CUT_NUMBER = re.compile(r"-?[0-9]+\.([0-9]+)")
 _INFINITY = re.compile('"(-?Infinity)"')
 _NO_DECIMAL = re.compile(r"which is not DECIMAL\(([0-9]+),([0-9]+)\)\Z")
 _NO_DOCUMENT = ("the value is not a JSON object", "the key is not a JSON object")
@@ -31,6 +32,7 @@ class KnownError(StrEnum):
     INFINITE = "numbers out of range are printed without quotes"
     LONG = "decimals of more than 38 digits are rounded"
     DIGITS = "doubles are printed with more digits than they need"
+    NOT_UTF8 = "keys that are not UTF-8 are read"
     LOST = "a text that is no base64 inside a nested column loses the row"
     REPEATED = "of a repeated row the first one is shown in reasons"
     AFTER = "a tombstone follows one of these"
@@ -57,8 +59,10 @@ def known_errors(
     """
     value = message[1]
     said = (found and found["_lsm_bad"]) or ""
-    if said.startswith(_NO_DOCUMENT) and not _is_json(message[said.startswith(_NO_DOCUMENT[0])]):
+    if said.startswith(_NO_DOCUMENT) and _has_no_document(message[said.startswith(_NO_DOCUMENT[0])]):
         return {KnownError.TAIL}
+    if value is None and said == "the key is not UTF-8" and not _is_utf8(message[0]):
+        return {KnownError.NOT_UTF8}
     if expected is None or found is None:
         return {KnownError.AFTER} if after_error and value is None else set()
     if _has_long_decimal(said, message):
@@ -70,7 +74,7 @@ def known_errors(
             return {KnownError.REPEATED}
     in_texts = _errors_in_texts(dict(expected), dict(found))
     if in_texts is not None:
-        return in_texts if KnownError.INFINITE not in in_texts or _has_infinite(value) else set()
+        return in_texts if KnownError.INFINITE not in in_texts or any(map(_has_infinite, message)) else set()
     if not _has_rounded(envelope, value):
         return set()
     for one in (rounded, found):
@@ -173,19 +177,38 @@ def _errors_in_texts(expected: Any, found: Any) -> set[KnownError] | None:
 
 
 def _errors_in_text(expected: str, found: str) -> set[KnownError] | None:
-    errors = set()
-    if _INFINITY.search(found):
-        found, errors = _INFINITY.sub(r"\1", found), {KnownError.INFINITE}
-        expected = _INFINITY.sub(r"\1", expected)
-    ours, theirs = _NUMBER.split(found), _NUMBER.split(expected)
-    if len(ours) != len(theirs):
-        return None
-    for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-        if one != other:
-            if not place % 2 or repr(float(one)) != repr(float(other)) or len(one) > len(other):
-                return None
-            errors = {*errors, KnownError.DIGITS}
+    errors = _errors_in_numbers(expected, found)
+    if errors is None:
+        errors = _errors_in_numbers(_INFINITY.sub(r"\1", expected), _INFINITY.sub(r"\1", found))
+        return None if errors is None else {KnownError.INFINITE, *errors}
     return errors
+
+
+def _errors_in_numbers(expected: str, found: str) -> set[KnownError] | None:
+    theirs, ours = _NUMBER.split(expected), _NUMBER.split(found)
+    errors: set[KnownError] = set()
+    for place, (other, one) in enumerate(zip(theirs, ours, strict=False)):
+        if one == other:
+            continue
+        if place % 2 and repr(float(one)) == repr(float(other)) and len(one) <= len(other):
+            errors = {KnownError.DIGITS}
+        else:
+            return {KnownError.DIGITS} if _is_cut_sooner("".join(theirs[place:]), "".join(ours[place:])) else None
+    return errors if len(theirs) == len(ours) else None
+
+
+def _is_cut_sooner(expected: str, found: str) -> bool:
+    """Tell whether two ends of texts differ only since a text with longer numbers is cut sooner."""
+    begin, mark, end = expected.partition("…")
+    if not mark or not found.endswith(end):
+        return False
+    rest = found.removesuffix(end).removesuffix(mark)
+    if rest.startswith(begin):
+        return True
+    number, other = _CUT_NUMBER.fullmatch(begin), _CUT_NUMBER.match(rest)
+    if not number or not other:
+        return False
+    return abs(float(number[0]) - float(other[0])) <= 10.0 ** -len(number[1])
 
 
 def _has_infinite(value: bytes | None) -> bool:
@@ -198,6 +221,17 @@ def _numbers(token: Any) -> Iterator[Number]:
     elif isinstance(token, Members | list):
         for one in [value for _, value in token.every] if isinstance(token, Members) else token:
             yield from _numbers(one)
+
+
+def _has_no_document(text: bytes | None) -> bool:
+    """Tell whether a text is not JSON, or the string that is the payload in its wrapper is not."""
+    token = _token(text)
+    payload = token.get("payload") if isinstance(token, Members) else None
+    return not _is_json(text) or (isinstance(payload, str) and not _is_json(payload.encode(errors="replace")))
+
+
+def _is_utf8(text: bytes | None) -> bool:
+    return text is not None and "\ufffd" not in text.decode(errors="replace")
 
 
 def _is_json(text: bytes | None) -> bool:

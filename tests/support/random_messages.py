@@ -215,7 +215,7 @@ class NaturalMessages:
         return _with_tombstones(one, lambda row: (self._key(row), None), self.random, count, (0.6, 0.04))
 
     def _flat(self) -> Change:
-        row, document = self._row(self.envelope.columns)
+        row, document = self._row(list(self.envelope.columns))
         if self._wrapped:
             schema = _schema(self._semantics)
             document = text_of_object([("schema", schema), ("payload", document)])

@@ -84,7 +84,7 @@ def styles(kind: pa.DataType, unit: TimeUnit | None = None) -> Sequence[Style]:
     return _TEXT, Style(lambda random: str(_whole(random, 40)), ("-0", "null")), Style(_boolean), _OTHER
 
 
-def fitting_value(random: Random, kind: pa.DataType, *, inside: bool = False, unit: TimeUnit | None = None) -> str:
+def fitting_value(random: Random, kind: Any, *, inside: bool = False, unit: TimeUnit | None = None) -> str:
     """Draw a value of a type, in any style; a value `inside` a nested column has the JSON type of its own type."""
     if not is_nested(kind):
         every = styles(kind, unit)
