@@ -135,16 +135,9 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="module")
-def totals(request: pytest.FixtureRequest) -> Iterator[Totals]:
-    """Totals of all cases, which are printed with LSM_ALL_FAULTS=1."""
-    found = Totals()
-    yield found
-    if EVERY_CALL:
-        counts = [
-            *sorted(found.seen.items()),
-            *((f"differences: {name}", count) for name, count in found.known.items()),
-        ]
-        request.config.get_terminal_writer().line("\n" + "\n".join(f"{count:8,} {name}" for name, count in counts))
+def totals() -> Totals:
+    """Totals of all cases."""
+    return Totals()
 
 
 @pytest.fixture
@@ -241,7 +234,9 @@ def test_rows_are_those_of_sparks_json_functions(spark: SparkSession, case: Case
         totals.seen["bad events"] += sum(row["_lsm_bad"] is not None for row in found.values())
 
 
-def test_about_half_of_the_natural_documents_are_read_many_at_a_time(read_exactly: list[bytes], totals: Totals) -> None:
+def test_about_half_of_the_natural_documents_are_read_many_at_a_time(
+    totals: Totals, read_exactly: list[bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Otherwise the comparison above would be one of one reader only."""
     documents = 0
     for case in cases():
@@ -250,4 +245,8 @@ def test_about_half_of_the_natural_documents_are_read_many_at_a_time(read_exactl
                 documents += sent.documents
                 decoded(case, sent.batches)
     totals.seen["natural documents read many at a time"] = documents - len(read_exactly)
+    if EVERY_CALL:
+        with capsys.disabled():
+            print("", *(f"{count:8,} {name}" for name, count in sorted(totals.seen.items())), sep="\n")
+            print(*(f"{count:8,} differences: {error}" for error, count in totals.known.items()), sep="\n")
     assert 0.3 < len(read_exactly) / documents < 0.7

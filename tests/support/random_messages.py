@@ -186,7 +186,9 @@ class NaturalMessages:
         """Choose the form."""
         random = self.random
         own = self.envelope.format is EventFormat.JSON and {"schema", "payload"} & set(self.envelope.columns.names)
-        self._wrapped = not own and random.random() < 0.35
+        # Of the wrapped documents some have a later version of the schema, as in the days after a change of it.
+        self._wrapped = 0.0 if own else random.choice((0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.8))
+        self._changed = random.choice((0.0, 0.0, 0.3))
         self._space = random.choice(("", "", " ", "\n  "))
         self._odd = random.choice((0.0, 0.001, 0.004, 0.02))
         self._cut = random.choice((0.0, 0.0, 0.01))
@@ -216,10 +218,13 @@ class NaturalMessages:
 
     def _flat(self) -> Change:
         row, document = self._row(list(self.envelope.columns))
-        if self._wrapped:
-            schema = _schema(self._semantics)
-            document = text_of_object([("schema", schema), ("payload", document)])
+        if self.random.random() < self._wrapped:
+            document = text_of_object([("schema", self._schema()), ("payload", document)])
         return Change((self._key(row), self._maybe_cut(document)), row)
+
+    def _schema(self) -> str:
+        later = self.random.random() < self._changed
+        return _schema([*self._semantics, ("added", "x")] if later else self._semantics)
 
     def _row(self, columns: Sequence[Field]) -> tuple[Row, str]:
         """Draw a row and its document."""
@@ -254,8 +259,8 @@ class NaturalMessages:
         before, after = (document, "null") if operation == "d" else (other, document)
         members = [("op", f'"{operation}"'), ("before", before), ("after", after), ("source", self._source())]
         document = text_of_object([*members, ("ts_ms", "5")])
-        if self._wrapped:
-            document = text_of_object([("schema", _sides(_schema(self._semantics))), ("payload", document)])
+        if random.random() < self._wrapped:
+            document = text_of_object([("schema", _sides(self._schema())), ("payload", document)])
         return Change((self._key(row), self._maybe_cut(document)), row, operation == "d")
 
     def _source(self) -> str:
