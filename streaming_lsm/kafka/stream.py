@@ -155,10 +155,13 @@ class StreamWatcher:
             StreamingQueryException: the query failed.
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        ended = False
+        ended, failure = False, None
         while not ended:
-            # Spark may report the last batch after the query has ended, so its progress is read once more.
-            ended = self._ended()
+            # Batches may complete while this waits, also when the query fails after them: reports come before the end.
+            try:
+                ended = self._ended()
+            except StreamingQueryException as error:
+                ended, failure = True, error
             if self._stopping.is_set() and not ended:
                 self._before_stop()
                 self._query.stop()
@@ -166,6 +169,8 @@ class StreamWatcher:
             if deadline is not None and time.monotonic() > deadline and not ended:
                 self._query.stop()
                 raise TimeoutError(f"the stream did not end within {timeout_seconds:.0f} s and was stopped")
+        if failure is not None:
+            raise failure
 
     def _ended(self) -> bool:
         """Wait up to a second for the query to end; True if it has ended."""

@@ -10,6 +10,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming_lsm import LsmTable
@@ -34,6 +36,13 @@ class EndedQuery:
 
     def awaitTermination(self, timeout: float) -> bool:
         return True
+
+
+class FailedQuery(EndedQuery):
+    """A query whose batches completed, and whose next one failed, before the watcher looked for the first time."""
+
+    def awaitTermination(self, timeout: float) -> bool:
+        raise StreamingQueryException("batch 1 failed")
 
 
 def progress(batch_id: int, *, events: int = 10, begun: datetime = PAST) -> Progress:
@@ -118,6 +127,16 @@ def test_dead_letters_of_the_batch_are_counted(tmp_path: Path) -> None:
     assert (before.dead_letters, own.dead_letters) == (0, 4)
     assert ", 4 dead letters, " in str(own)
     assert "dead letters" not in str(before)
+
+
+def test_a_query_that_fails_at_once_has_its_completed_batches_reported_first(tmp_path: Path) -> None:
+    create(tmp_path)
+    commit(tmp_path, "q", 0, 3)
+    watched = cast(StreamingQuery, FailedQuery("q", [progress(0)]))
+    found = StreamWatcher(watched, Options({"lsm.table.path": str(tmp_path)})).reports()
+    assert next(found).rows == 3
+    with pytest.raises(StreamingQueryException, match="batch 1 failed"):
+        next(found)
 
 
 def test_a_table_that_is_not_there_yet_has_no_commits(tmp_path: Path) -> None:
