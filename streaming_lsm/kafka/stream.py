@@ -17,6 +17,7 @@ from streaming_lsm import config
 from streaming_lsm.config import Options
 from streaming_lsm.errors import LsmError
 from streaming_lsm.kafka.settings import JobSettings
+from streaming_lsm.spark.batch_writer import own_error
 from streaming_lsm.spark.listener import events_behind
 from streaming_lsm.spark.sink import LsmSink
 from streaming_lsm.storage.local import open_storage
@@ -152,7 +153,8 @@ class StreamWatcher:
 
         Raises:
             TimeoutError: the query was stopped after `timeout_seconds`.
-            StreamingQueryException: the query failed.
+            LsmError: a batch failed with this error.
+            StreamingQueryException: the query failed for another reason.
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         ended, failure = False, None
@@ -170,7 +172,7 @@ class StreamWatcher:
                 self._query.stop()
                 raise TimeoutError(f"the stream did not end within {timeout_seconds:.0f} s and was stopped")
         if failure is not None:
-            raise failure
+            raise own_error(failure) or failure
 
     def _ended(self) -> bool:
         """Wait up to a second for the query to end; True if it has ended."""
