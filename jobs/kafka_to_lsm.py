@@ -18,6 +18,7 @@ import argparse
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 from streaming_lsm.scripts import INTERRUPTED, fail, importing
@@ -29,10 +30,11 @@ with importing("kafka_to_lsm"):
 
     from streaming_lsm import config
     from streaming_lsm.errors import ConfigError, LsmError
-    from streaming_lsm.kafka.addresses import check_brokers
+    from streaming_lsm.kafka.addresses import check_source
     from streaming_lsm.kafka.connector import provide_connector
     from streaming_lsm.kafka.packaged import connector_jars
     from streaming_lsm.kafka.settings import JobSettings
+    from streaming_lsm.kafka.source_watch import SourceWatch
     from streaming_lsm.kafka.stream import StreamWatcher, start_stream
     from streaming_lsm.spark.session import is_submitted, local_session, submitted_session
 
@@ -68,13 +70,20 @@ def _run(settings: JobSettings, cores: int | None, timeout_seconds: float | None
     # Options and brokers are checked before Spark starts, which takes seconds.
     source = settings.source()
     path, _ = settings.need(config.TABLE_PATH), settings.need(config.CHECKPOINT)
-    check_brokers(source[config.KAFKA_SERVERS.key])
+    check_source(source)
     spark = _session(cores)
     try:
         stopping = threading.Event()
         query = start_stream(spark, settings, stopping.is_set)
         # Spark logs the cancelled batch of a stop as an error.
-        watcher = StreamWatcher(query, settings.options, stopping, lambda: spark.sparkContext.setLogLevel("OFF"))
+        watcher = StreamWatcher(
+            query,
+            settings.options,
+            stopping,
+            before_stop=lambda: spark.sparkContext.setLogLevel("OFF"),
+            source=SourceWatch(partial(check_source, source)),
+            waiting=lambda trouble: print(f"{_NAME}: the stream waits: {trouble}", file=sys.stderr, flush=True),
+        )
         signals = _stop_on_signals(watcher)
         events = batches = 0
         for report in watcher.reports(timeout_seconds):

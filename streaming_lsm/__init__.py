@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from streaming_lsm.decode.decoder import Decoder
     from streaming_lsm.decode.envelope import Envelope, EventFormat
     from streaming_lsm.file_group.file_system_view import FileSlice
+    from streaming_lsm.kafka.addresses import check_source
     from streaming_lsm.read.changes import Changes
     from streaming_lsm.read.scan import Scan
     from streaming_lsm.spark.datasource import register
@@ -48,6 +49,7 @@ __all__ = [
     "Envelope",
     "EventFormat",
     "Decoder",
+    "check_source",
     "Scan",
     "Changes",
     "Timeline",
@@ -76,6 +78,7 @@ _MODULES = {
     "Envelope": "streaming_lsm.decode.envelope",
     "EventFormat": "streaming_lsm.decode.envelope",
     "Decoder": "streaming_lsm.decode.decoder",
+    "check_source": "streaming_lsm.kafka.addresses",
     "Changes": "streaming_lsm.read.changes",
     "Scan": "streaming_lsm.read.scan",
     "Timeline": "streaming_lsm.timeline.timeline",

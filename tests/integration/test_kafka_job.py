@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -35,13 +35,6 @@ from tests.support.cluster import spark_home
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    java = find_java()
-    with KafkaBroker(tmp_path_factory.mktemp("broker"), broker_jars(java), java) as running:
-        yield running
 
 
 def job_command(broker: KafkaBroker, folder: Path, topic: str, *options: str) -> list[str]:
