@@ -5,6 +5,7 @@ Documents are read many at a time (`document_rows`); what is not plain in them i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from streaming_lsm.decode.document_rows import DocumentRows
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.decode.exact_reader import Event, ExactReader
 from streaming_lsm.decode.message_keys import MessageKeys
+from streaming_lsm.decode.unknown_fields import Counts, UnknownFields
 from streaming_lsm.write.intake import control_columns
 
 _Part = tuple[Int64s, pa.RecordBatch]
@@ -83,7 +85,8 @@ class Decoder:
             zone: zone of timestamps that name none.
         """
         self._envelope = envelope
-        self._documents, self._keys = DocumentRows(envelope, zone), MessageKeys(envelope, zone)
+        self._unknown = UnknownFields()
+        self._documents, self._keys = DocumentRows(envelope, zone, unknown=self._unknown), MessageKeys(envelope, zone)
         self._exact = ExactReader(envelope, zone)
         outside = set(envelope.partition) - set(envelope.record_key)
         self._drops_tombstones = envelope.format is EventFormat.DEBEZIUM and bool(outside)
@@ -91,6 +94,11 @@ class Decoder:
         self.schema = pa.schema([*self._columns, *pa.schema(_CONTROLS)])
         # By topic and partition: the record key that the last event deletes, or None.
         self._last: dict[tuple[str, int], tuple[Any, ...] | None] = {}
+
+    @property
+    def unknown_fields(self) -> Counts:
+        """Number of upserts so far by field that the table does not have and that was not null (`unknown_fields`)."""
+        return self._unknown.counts
 
     def decode(self, messages: pa.RecordBatch) -> pa.RecordBatch:
         """Convert messages.
@@ -214,6 +222,7 @@ class Decoder:
         return pa.RecordBatch.from_pydict({**columns, **nothing, **control})
 
     def _read(self, events: Sequence[Event], values: pa.BinaryArray) -> pa.RecordBatch:
+        self._unknown.add(Counter(name for event in events for name in event.unknown))
         columns = {
             field.name: pa.array([event.values.get(field.name) for event in events], field.type)
             for field in self._columns

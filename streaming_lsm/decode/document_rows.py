@@ -20,11 +20,14 @@ from streaming_lsm.decode.column_types import CONNECT_DECIMAL, SEMANTIC_UNITS, F
 from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS, Envelope, EventFormat
 from streaming_lsm.decode.exact_documents import schema_names
 from streaming_lsm.decode.exact_reader import UNAVAILABLE
-from streaming_lsm.decode.json_columns import JsonColumns
+from streaming_lsm.decode.expected_fields import ExpectedFields
+from streaming_lsm.decode.json_columns import JsonColumns, Parsed
 from streaming_lsm.decode.json_document import Members, NotJson, Number, parse_document
 from streaming_lsm.decode.typed_columns import Token, parsed_type, typed, usual_token
+from streaming_lsm.decode.unknown_fields import UnknownFields, row_fields, valued
 
-_SAMPLED = 16
+_SAMPLED, _MOST_SAMPLED = 16, 256 << 10
+"""Number of documents of a sample, and bytes above which a document is left out of it."""
 _MOST_GROUPS = 8
 _WRAPPED = b'{"schema":'
 _PAYLOAD = b',"payload":'
@@ -71,13 +74,21 @@ class _Group:
 class DocumentRows:
     """Reads the documents of an envelope's format."""
 
-    def __init__(self, envelope: Envelope, zone: str = "UTC", *, semantics: bool = True) -> None:
+    def __init__(
+        self,
+        envelope: Envelope,
+        zone: str = "UTC",
+        *,
+        semantics: bool = True,
+        unknown: UnknownFields | None = None,
+    ) -> None:
         """Prepare for the documents of `envelope`.
 
         Args:
             envelope: the format of documents.
             zone: zone of timestamps that name none.
             semantics: whether the schema of a wrapper tells how values are sent.
+            unknown: takes the counts of fields that the table does not have; None to count none.
         """
         self._envelope, self._zone, self._semantics = envelope, zone, semantics
         self._debezium = envelope.format is EventFormat.DEBEZIUM
@@ -86,6 +97,8 @@ class DocumentRows:
         self._metadata = [one for one in envelope.columns if self._debezium and one.name in ENVELOPE_COLUMNS]
         self._flags = [] if self._debezium else [name for name in DELETED_FLAGS if name not in names]
         self._wrapper = self._debezium or not {"schema", "payload"} & names
+        self._unknown, self._fields = unknown, row_fields(envelope)
+        self._expected = ExpectedFields(self._fields.known, ("before", "after") if self._debezium else ())
         self._readable = all(_is_readable(one.type) for one in envelope.columns)
         self._kept = {*envelope.record_key, *envelope.partition, "_hoodie_is_deleted"}
 
@@ -105,8 +118,7 @@ class DocumentRows:
             group = self._first_group(part)
             if group.members.any():
                 inside = np.flatnonzero(group.members)
-                rows = self._rows(group.texts(part), group)
-                if len(rows.places):
+                for rows in self._rows(group.texts(part), group):
                     yield Rows(left[inside[rows.places]], rows.columns, rows.delete)
             # The first document is left to the exact reader if it is in no group.
             passed = group.members.copy()
@@ -127,15 +139,33 @@ class DocumentRows:
         members = flags(pc.and_(pc.starts_with(documents, prefix), pc.ends_with(documents, b"}")))
         return _Group(members, prefix, names if self._semantics else {})
 
-    def _rows(self, texts: pa.BinaryArray, group: _Group) -> Rows:
-        tokens = self._tokens(texts)
-        table, places = JsonColumns(self._form(tokens, wrapped=bool(group.prefix))).parse(texts)
-        if not len(places):
-            return Rows(places, {}, np.zeros(0, np.bool_))
-        batch = table.combine_chunks()
-        parsed = {name: _whole(batch.column(name)) for name in batch.schema.names}
-        read = self._changes if self._debezium else self._flat
-        return read(parsed, group.semantics, places)
+    def _rows(self, texts: pa.BinaryArray, group: _Group) -> Iterator[Rows]:
+        form = self._form(self._tokens(texts), wrapped=bool(group.prefix))
+        counts = self._unknown is not None and self._expected.regular
+        for parsed in JsonColumns(form, self._expected.extended(form) if counts else None).parse(texts):
+            batch = parsed.rows.combine_chunks()
+            columns = {name: _whole(batch.column(name)) for name in batch.schema.names}
+            read = self._changes if self._debezium else self._flat
+            rows = read(columns, group.semantics, parsed.places)
+            if len(rows.places):
+                self._count_unknown(rows, parsed, columns, texts)
+                yield rows
+
+    def _count_unknown(self, rows: Rows, parsed: Parsed, columns: Columns, texts: pa.BinaryArray) -> None:
+        """Count the fields of upserted rows that the table does not have."""
+        if self._unknown is None:
+            return
+        upserts = rows.places[~rows.delete]
+        if not parsed.strict:
+            scanned = self._fields.scanned(texts.take(upserts), "after" if self._debezium else None)
+            self._unknown.add(scanned.counts)
+            for place in upserts[scanned.examples[:_SAMPLED]].tolist():
+                self._sampled(texts[place].as_py())
+            return
+        names = self._expected.names()
+        chosen = None if len(upserts) == len(parsed.places) else np.isin(parsed.places, upserts, assume_unique=True)
+        row = columns["after"].field if self._debezium else columns.__getitem__
+        self._unknown.add(valued({name: row(name) for name in names}, chosen))
 
     # --- forms ----------------------------------------------------------------------------------------------
 
@@ -155,12 +185,15 @@ class DocumentRows:
         return chosen
 
     def _sampled(self, document: bytes) -> Mapping[str, Token]:
+        if len(document) > _MOST_SAMPLED:
+            return {}
         try:
             token = parse_document(document.decode())
         except (NotJson, UnicodeDecodeError):
             return {}
         if not isinstance(token, Members):
             return {}
+        self._expected.learn(token)
         if not self._debezium:
             return _kinds(token)
         source = token.get("source")

@@ -20,6 +20,8 @@ from streaming_lsm.decode.json_document import Members, NotJson, Number, parse_d
 from streaming_lsm.decode.nested_values import Misfit, nested_converter
 from streaming_lsm.decode.text_values import converter, fitting_decimal, is_number, raw_decimal
 
+MOST_COMMAS = 1_000_000
+"""Commas of a document that is read on its own: each value takes about a hundred bytes of memory."""
 _SHOWN = 60
 _QUOTED = re.compile(r'"[^\n\r\u0085\u2028\u2029]*"(?:\r\n|[\n\r\u0085\u2028\u2029])?\Z')
 _OPERATIONS = ("c", "r", "u", "d")
@@ -137,6 +139,8 @@ class DocumentReader:
             return Document(reason="the value is not UTF-8")
         if not text.strip(" "):
             return Document(reason="the value is empty")
+        if value.count(b",") > MOST_COMMAS:
+            return Document(reason=f"the value is not plain, and has more than {MOST_COMMAS:,} commas: it is not read")
         try:
             token = parse_document(text)
         except NotJson:

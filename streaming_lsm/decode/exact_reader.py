@@ -12,6 +12,7 @@ from typing import Any
 
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.decode.exact_documents import PARTIAL, ColumnReader, Document, DocumentReader, RawRow, shown
+from streaming_lsm.decode.unknown_fields import row_fields
 
 UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
 """Debezium's placeholder for a large column that an update did not change: as text, and as base64."""
@@ -28,6 +29,7 @@ class Event:
         delete: whether the event deletes its key.
         tombstone: whether the event has no value.
         reason: why the event cannot be read; None when it can.
+        unknown: fields of an upserted row that the table does not have (`unknown_fields`).
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -35,6 +37,7 @@ class Event:
     delete: bool = False
     tombstone: bool = False
     reason: str | None = None
+    unknown: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,6 +66,7 @@ class ExactReader:
         self._debezium = envelope.format is EventFormat.DEBEZIUM
         self._documents = DocumentReader(envelope, zone)
         self._columns = self._documents.columns
+        self._fields = row_fields(envelope)
         self._identity = {*envelope.record_key, *envelope.partition, *envelope.ordering}
         self._required = list(envelope.ordering) + [
             column.name for column in envelope.columns if not column.nullable and column.name not in envelope.ordering
@@ -100,7 +104,8 @@ class ExactReader:
             keys = tuple(values[name] for name in self._envelope.record_key)
             readable = value is None and self._null_key(values) is None
             return Event(keys=keys if readable else None, tombstone=value is None, reason=reason)
-        return Event(self._kept(values, delete=delete), None, delete, value is None)
+        unknown = self._fields.unknown_in(row.members) if not delete and row.members is not None else ()
+        return Event(self._kept(values, delete=delete), None, delete, value is None, unknown=frozenset(unknown))
 
     def _kept(self, values: dict[str, Any], *, delete: bool) -> dict[str, Any]:
         """Select the values that the table gets: those of a delete are its key, partition and ordering values."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import IO, Any, cast
 
 import numpy as np
@@ -19,9 +20,8 @@ import pyarrow.json as pj
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, pc
 from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.json_document import MOST_DEPTH, MOST_DIGITS
+from streaming_lsm.decode.json_structure import deepest, longest_number
 
-LONGEST = 32_768
-"""Bytes of a document above which a parser for one document at a time costs as little."""
 _BLOCK_BYTES = 4 << 20
 _WINDOW = 256
 """Documents that are parsed together after a complaint."""
@@ -34,6 +34,7 @@ _ESCAPED_NAME = r'\\[^"]*"[ \t\r\n]*:'
 _ENDS = np.isin(np.arange(256), list(b" \t\r\n,}]"))
 # Arrow's words for a value that has not the form's type, and how a value of a type begins. Other words only cost time.
 _CHANGED = re.compile(r"Column\(/(.*)\) changed from \w+ to (string|number|boolean|object|array) in row")
+_UNEXPECTED = "unexpected field"
 _BEGINS = {"string": '"', "number": "[-0-9]", "boolean": "[tf]", "object": r"\{", "array": r"\["}
 _VALUES = tuple(map(re.compile, (r"couldn't parse:(.*)\Z", r"The string '(.*)' is not a valid", r": (\S+) requires ")))
 # More complaints than one for so many documents make reading each on its own cheaper.
@@ -41,48 +42,67 @@ _A_COMPLAINT = 12
 _FEW = 8
 
 
+@dataclass(frozen=True)
+class Parsed:
+    """Holds rows of documents.
+
+    Attributes:
+        rows: the rows, in columns of the form or of the strict form.
+        places: position of each among the documents, int64, ascending.
+        strict: whether the documents have no fields but those of the strict form.
+    """
+
+    rows: pa.Table
+    places: Int64s
+    strict: bool
+
+
 class JsonColumns:
     """Parses documents of one form."""
 
-    def __init__(self, form: pa.Schema) -> None:
-        """Take the types of the fields; other fields are not read."""
+    def __init__(self, form: pa.Schema, strict: pa.Schema | None = None) -> None:
+        """Take the types of the fields.
+
+        Args:
+            form: the fields that are read.
+            strict: the form and the other fields that documents may have to be parsed strictly; None if all may have
+                any other fields.
+        """
+        self._strict = strict
         self._form = form
         self._reals = any(_has_real(field.type) for field in form)
         self._long_decimals = [_long_decimal(name, kind) for name, kind in dict(_decimals(form)).items()]
 
-    def parse(self, documents: pa.BinaryArray) -> tuple[pa.Table, Int64s]:
-        """Parse the documents that fit.
+    def parse(self, documents: pa.BinaryArray) -> Iterator[Parsed]:
+        """Parse the documents that fit: first those that are parsed strictly, then others.
 
         Args:
             documents: one JSON object each, without nulls.
-
-        Returns:
-            The rows, and the position of each among `documents`, int64, ascending.
         """
-        tables: list[pa.Table] = []
-        places: list[Int64s] = []
+        found: dict[bool, list[tuple[pa.Table, Int64s]]] = {True: [], False: []}
         for begin, end in _blocks(documents, _BLOCK_BYTES):
             block = documents.slice(begin, end - begin)
             usual = np.flatnonzero(self._usual(block))
             part = block if len(usual) == len(block) else block.take(usual)
-            for rows, found in self._fitting(part):
-                tables.append(rows)
-                places.append(usual[found] + begin)
-        if not tables:
-            return self._form.empty_table(), np.zeros(0, np.int64)
-        return pa.concat_tables(tables), np.concatenate(places)
+            for rows, places, strict in self._fitting(part, self._strict is not None):
+                found[strict].append((rows, usual[places] + begin))
+        for strict, parts in found.items():
+            if parts:
+                places = np.concatenate([places for _, places in parts])
+                if len(places):
+                    yield Parsed(pa.concat_tables([rows for rows, _ in parts]), places, strict)
 
     def _usual(self, documents: pa.BinaryArray) -> Flags:
         """Flag the documents that the parser understands as RFC 8259 does, or refuses."""
-        offsets, data = _bytes_of(documents)
+        offsets, data = bytes_of(documents)
         size = np.diff(offsets)
-        usual: Flags = (size >= 2) & (size <= LONGEST)
-        short = np.where(usual, offsets[:-1], offsets[0])
+        usual: Flags = size >= 2
+        first = np.where(usual, offsets[:-1], offsets[0])
         # Where there are no bytes at all, nothing is usual.
         if not len(data) or not usual.any():
             return np.zeros(len(documents), np.bool_)
         last = np.where(usual, offsets[1:] - 1, offsets[0])
-        usual &= (data[short] == ord("{")) & (data[last] == ord("}"))
+        usual &= (data[first] == ord("{")) & (data[last] == ord("}"))
         usual &= ~flags(pc.match_substring_regex(documents, _SECOND_DOCUMENT))
         for mark in (b"NaN", b"Inf", b"\0"):
             usual[_documents_at(_found(data, mark), offsets)] = False
@@ -95,23 +115,29 @@ class JsonColumns:
         if self._long_decimals and len(_found(data, b"\\")):
             usual &= ~flags(pc.match_substring_regex(documents, _ESCAPED_NAME))
         if size.max() > 2 * MOST_DEPTH:
-            usual &= _openings(data, offsets) < MOST_DEPTH
+            for place in np.flatnonzero(usual & (_openings(data, offsets) >= MOST_DEPTH)).tolist():
+                usual[place] = deepest(data[offsets[place] : offsets[place + 1]]) < MOST_DEPTH
         if size.max() > MOST_DIGITS:
-            usual &= ~_long_numbers(data, offsets)
+            for place in np.flatnonzero(usual & _long_numbers(data, offsets)).tolist():
+                usual[place] = longest_number(data[offsets[place] : offsets[place + 1]]) <= MOST_DIGITS
         return usual & is_utf8(documents)
 
-    def _fitting(self, documents: pa.BinaryArray) -> Iterator[tuple[pa.Table, Int64s]]:
-        """Yield the rows of documents that fit, and their positions.
+    def _fitting(self, documents: pa.BinaryArray, strict: bool) -> Iterator[tuple[pa.Table, Int64s, bool]]:
+        """Yield the rows of documents that fit, their positions, and whether they were parsed strictly.
 
         One document after the other is left out, as the parser complains; a complaint may tell of several. When it
-        does not, or too often, parts are searched.
+        does not, or too often, parts are searched. Documents with other fields than the strict form's are parsed again.
         """
         places = np.arange(len(documents))
         large = len(documents) > _WINDOW
         for _ in range(_FEW + len(documents) // _A_COMPLAINT):
-            rows, complaint = self._try(documents)
+            rows, complaint = self._try(documents, strict)
             if rows is not None:
-                yield rows, places
+                yield rows, places, strict
+                return
+            if strict and self._is_of_other_fields(complaint):
+                for rows, found, _ in self._fitting(documents, strict=False):
+                    yield rows, places[found], False
                 return
             others = ~_complained_of(documents, complaint)
             left_out = len(others) - int(others.sum())
@@ -121,24 +147,47 @@ class JsonColumns:
         size = _WINDOW if large else len(documents) // 2
         if size >= _FEW:
             for begin in range(0, len(documents), size):
-                for rows, found in self._fitting(documents.slice(begin, size)):
-                    yield rows, places[begin : begin + size][found]
+                for rows, found, was_strict in self._fitting(documents.slice(begin, size), strict):
+                    yield rows, places[begin : begin + size][found], was_strict
 
-    def _try(self, documents: pa.BinaryArray) -> tuple[pa.Table | None, str]:
+    def _try(self, documents: pa.BinaryArray, strict: bool) -> tuple[pa.Table | None, str]:
         """Parse documents; returns their rows, or None and the parser's complaint."""
+        form = self._strict if strict and self._strict is not None else self._form
         if not len(documents):
-            return self._form.empty_table(), ""
+            return form.empty_table(), ""
         text = _joined(documents)
         try:
             table = pj.read_json(
                 cast(IO[bytes], pa.BufferReader(text)),
                 read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
-                parse_options=pj.ParseOptions(explicit_schema=self._form, unexpected_field_behavior="ignore"),
+                parse_options=pj.ParseOptions(
+                    explicit_schema=form, unexpected_field_behavior="error" if strict else "ignore"
+                ),
             )
         except pa.ArrowInvalid as error:
             return None, str(error)
         # Each line begins a document and ends one: as many rows as lines means one document in each.
-        return (table.select(self._form.names), "") if len(table) == len(documents) else (None, "")
+        return (table.select(form.names), "") if len(table) == len(documents) else (None, "")
+
+    def _is_of_other_fields(self, complaint: str) -> bool:
+        """Tell whether the parser complains of a field that is not read."""
+        changed = _CHANGED.search(complaint)
+        return _UNEXPECTED in complaint or (changed is not None and not _has_path(self._form, changed[1]))
+
+
+def _has_path(form: pa.Schema, path: str) -> bool:
+    """Tell whether the parser's name of a field, ``column/field/[]``, is of a field in a form."""
+    fields: Any = form
+    for name in path.split("/"):
+        if name == "[]":
+            return True
+        place = fields.get_field_index(name)
+        if place < 0:
+            return False
+        fields = fields.field(place).type
+        if not pa.types.is_struct(fields):
+            return True
+    return True
 
 
 def _complained_of(documents: pa.BinaryArray, complaint: str) -> Flags:
@@ -180,7 +229,7 @@ def _long_decimal(name: str, kind: Any) -> str:
 
 def _blocks(documents: pa.BinaryArray, size: int) -> Iterator[tuple[int, int]]:
     """Yield begin and end of runs of documents of about `size` bytes."""
-    offsets, _ = _bytes_of(documents)
+    offsets, _ = bytes_of(documents)
     begin = 0
     while begin < len(documents):
         end = int(np.searchsorted(offsets, offsets[begin] + size, "right")) - 1
@@ -189,7 +238,7 @@ def _blocks(documents: pa.BinaryArray, size: int) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def _bytes_of(documents: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+def bytes_of(documents: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
     """Return offsets, int32 (documents + 1,), and the bytes that they point into, uint8, without a copy."""
     _, ends, data = documents.buffers()
     assert ends is not None
@@ -202,7 +251,7 @@ def _bytes_of(documents: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], npt.NDA
 
 def _joined(documents: pa.BinaryArray) -> pa.Buffer:
     """Join documents by line breaks; one inside a document becomes a tab, which a string may not hold either."""
-    _, data = _bytes_of(documents)
+    _, data = bytes_of(documents)
     if (data == 10).any():
         documents = pc.replace_substring(documents, b"\n", b"\t")
     every: Any = pa.ListArray.from_arrays(pa.array([0, len(documents)], pa.int32()), documents)

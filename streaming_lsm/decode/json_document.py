@@ -15,13 +15,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from streaming_lsm.decode.json_structure import deepest
+
 MOST_DEPTH = 999
 """Most levels of nested objects and arrays."""
 MOST_DIGITS = 1000
 """Most digits of a number."""
 _SHALLOW = 100
 
-_OPENING = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _ESCAPED = re.compile('["\\\\\x00-\x1f\ud800-\udfff\U00010000-\U0010ffff]')
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -66,7 +67,7 @@ def parse_document(text: str) -> Any:
     try:
         if text.count("[") + text.count("{") <= _SHALLOW:
             return _DECODER.decode(text)
-        if _depth(text) > MOST_DEPTH:
+        if deepest(np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)) > MOST_DEPTH:
             raise NotJson("nested too deeply")
         with room_to_recurse():
             return _DECODER.decode(text)
@@ -83,12 +84,6 @@ def room_to_recurse() -> Iterator[None]:
         yield
     finally:
         sys.setrecursionlimit(before)
-
-
-def _depth(text: str) -> int:
-    marks = (found[0] for found in _OPENING.finditer(text))
-    steps = np.fromiter((1 if mark in "[{" else -1 for mark in marks if len(mark) == 1), np.int64)
-    return int(np.cumsum(steps).max(initial=0))
 
 
 def _number(text: str) -> Number:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streaming_lsm.decode.json_columns import LONGEST, JsonColumns
+from streaming_lsm.decode.json_columns import JsonColumns
 from tests.support.json_fuzz import CHANGES, FORM, accepted, expected, mismatches
 
 PLAIN = b'{"id":1,"name":"a","tags":[1,2],"place":{"lat":0.5,"words":["x"]}}'
@@ -153,9 +153,11 @@ EITHER = {
     "escapes": b'{"name":"\\"\\\\\\/\\b\\f\\n\\r\\t\\u0000\\u017e\\ud83c\\udf81"}',
     "braces-in-a-string": b'{"name":"}{","id":1}',
     "words-in-a-string": b'{"name":"NaN Infinity null"}',
-    "longest": sized(LONGEST),
-    "longer": sized(LONGEST + 1),
-    "much-longer": sized(10 * LONGEST),
+    "longest": sized(32_768),
+    "longer": sized(300_000),
+    "much-longer": sized(5_000_000),
+    "many-numbers": b'{"id":1,"x":[' + b"1,22,333," * 5_000 + b"4]}",
+    "many-objects": b'{"id":1,"x":[' + b'{"y":[]},' * 5_000 + b"4]}",
     "letters": '{"name":"ž🎁\u2028\x7f"}'.encode(),
 }
 EVERY = {**NO_JSON, **NOT_READ_HERE, **EITHER}
@@ -201,9 +203,9 @@ def test_document_below_a_limit_is_parsed(name: str) -> None:
     assert mismatches([EVERY[name]]) == []
 
 
-@pytest.mark.parametrize("name", ["longer", "much-longer"])
-def test_document_longer_than_the_limit_is_set_aside(name: str) -> None:
-    assert accepted([PLAIN, EVERY[name], OTHER]) == [0, 2]
+@pytest.mark.parametrize("name", ["longer", "much-longer", "brackets-in-a-string", "many-numbers", "many-objects"])
+def test_documents_are_parsed_however_long_they_are(name: str) -> None:
+    assert accepted([PLAIN, EVERY[name], OTHER]) == [0, 1, 2]
 
 
 CANCELLING = {
@@ -246,12 +248,11 @@ def test_random_documents_are_read_as_pythons_parser_reads_them(seed: int) -> No
 
 def test_documents_of_a_slice_are_read_from_where_it_begins() -> None:
     documents = pa.array([b"{", *[b'{"id":%d}' % number for number in range(600)], b"}"], pa.binary())
-    rows, places = JsonColumns(FORM).parse(documents.slice(101, 300))
-    assert places.tolist() == list(range(300))
-    assert rows["id"].to_pylist() == list(range(100, 400))
+    (parsed,) = JsonColumns(FORM).parse(documents.slice(101, 300))
+    assert parsed.places.tolist() == list(range(300))
+    assert parsed.rows["id"].to_pylist() == list(range(100, 400))
 
 
 def test_no_documents_are_no_rows() -> None:
     for documents in ([], [b""], [b"", b""]):
-        rows, places = JsonColumns(FORM).parse(pa.array(documents, pa.binary()))
-        assert (len(rows), rows.schema, len(places)) == (0, FORM, 0)
+        assert list(JsonColumns(FORM).parse(pa.array(documents, pa.binary()))) == []

@@ -1,0 +1,156 @@
+"""Find brackets and field names in many JSON documents at a time, without parsing their values.
+
+The documents must be JSON objects, one after another. *Level*: number of objects and arrays around a place; the fields
+of a document are on level 1.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Flags, Int64s
+
+Bytes = npt.NDArray[np.uint8]
+_CHUNK = 1 << 20
+_LAST_BLANK = ord(" ")
+_IN_NUMBERS = np.isin(np.arange(256), list(b"0123456789+-.eE"))
+_QUOTE, _BACKSLASH, _COLON, _NULL = b'"\\:n'
+# Bit 6 of a bracket tells { from [ and } from ].
+_EITHER, _OPENS, _CLOSES = 0x20, ord("{"), ord("}")
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Holds fields of documents, in the order in which they stand.
+
+    Attributes:
+        begin: place of the opening quote of each name, int64 (fields,).
+        end: place of the closing quote, int64.
+        level: int64.
+        has_value: whether the value is not null, bool.
+    """
+
+    begin: Int64s
+    end: Int64s
+    level: Int64s
+    has_value: Flags
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    def chosen(self, flags: Flags) -> Fields:
+        """Select the flagged fields."""
+        return self.take(np.flatnonzero(flags))
+
+    def take(self, places: Int64s) -> Fields:
+        """Select fields by their positions."""
+        return Fields(self.begin[places], self.end[places], self.level[places], self.has_value[places])
+
+    def names(self, data: Bytes) -> pa.BinaryArray:
+        """Return the names, as they are written between the quotes."""
+        if not len(self):
+            return pa.array([], pa.binary())
+        places = np.column_stack([self.begin + 1, self.end]).ravel().astype(np.int32)
+        # Every other value is what stands between two names.
+        buffers = [None, pa.py_buffer(places.tobytes()), pa.py_buffer(data.tobytes())]
+        texts: Any = pa.Array.from_buffers(pa.binary(), len(places) - 1, buffers)
+        names: pa.BinaryArray = texts.take(np.arange(0, len(places), 2))
+        return names
+
+
+def fields_of(data: Bytes) -> Fields:
+    """Find all fields of documents, on any level.
+
+    Args:
+        data: the documents, uint8.
+    """
+    quotes = np.flatnonzero(data == _QUOTE)
+    escaped = _escaped(data)
+    if escaped is not None:
+        quotes = quotes[~escaped[quotes]]
+    begin, end = quotes[::2], quotes[1::2]
+    follows = _next_mark(data, end + 1)
+    named = data[follows] == _COLON
+    begin, end = begin[named], end[named]
+    value = _next_mark(data, follows[named] + 1)
+    places, steps = _brackets(data)
+    outside = np.searchsorted(quotes, places) % 2 == 0
+    places, steps = places[outside], steps[outside]
+    # There are fewer brackets than names: the former are looked up among the latter.
+    changes = np.zeros(len(begin) + 1, np.int64)
+    np.add.at(changes, np.searchsorted(begin, places), steps)
+    return Fields(begin, end, np.cumsum(changes[:-1]), data[value] != _NULL)
+
+
+def deepest(data: Bytes) -> int:
+    """Return the most objects and arrays around any place of a document, in memory that does not grow with it."""
+    most = depth = begin = 0
+    inside = False
+    while begin < len(data):
+        end = min(begin + _CHUNK, len(data))
+        while end < len(data) and data[end - 1] == _BACKSLASH:
+            end += 1
+        part = data[begin:end]
+        quoted, escaped = part == _QUOTE, _escaped(part)
+        if escaped is not None:
+            quoted &= ~escaped
+        within = np.bitwise_xor.accumulate(quoted) ^ inside
+        places, steps = _brackets(part)
+        steps = steps[~within[places]]
+        if len(steps):
+            depths = depth + np.cumsum(steps, dtype=np.int64)
+            most, depth = max(most, int(depths.max())), int(depths[-1])
+        inside, begin = bool(within[-1]), end
+    return most
+
+
+def longest_number(data: Bytes) -> int:
+    """Return the length of the longest run of bytes that a number may have, strings included."""
+    most, begun = 0, 0
+    for begin in range(0, len(data), _CHUNK):
+        others = np.flatnonzero(~_IN_NUMBERS[data[begin : begin + _CHUNK]]) + begin
+        if len(others):
+            most = max(most, int(others[0]) - begun, int(np.diff(others).max(initial=1)) - 1)
+            begun = int(others[-1]) + 1
+    return max(most, len(data) - begun)
+
+
+def written_name(name: bytes) -> str:
+    """Return a name as its document means it."""
+    return str(json.loads(b'"' + name + b'"')) if b"\\" in name else name.decode("utf-8", "replace")
+
+
+def _escaped(data: Bytes) -> Flags | None:
+    """Flag the bytes before which an odd number of backslashes stands; None if there are no backslashes."""
+    slashes = np.flatnonzero(data == _BACKSLASH)
+    if not len(slashes):
+        return None
+    found = np.zeros(len(data), np.bool_)
+    begins = np.flatnonzero(np.diff(slashes, prepend=-2) != 1)
+    lengths = np.diff(begins, append=len(slashes))
+    after = slashes[begins] + lengths
+    found[after[(lengths % 2 == 1) & (after < len(data))]] = True
+    return found
+
+
+def _brackets(data: Bytes) -> tuple[Int64s, npt.NDArray[np.int8]]:
+    """Find the brackets, strings included, and 1 or -1 for each."""
+    either = data | np.uint8(_EITHER)
+    places = np.flatnonzero((either == _OPENS) | (either == _CLOSES))
+    return places, np.where(either[places] == _OPENS, 1, -1).astype(np.int8)
+
+
+def _next_mark(data: Bytes, places: Int64s) -> Int64s:
+    """Move places forward to the next byte that is not white space; the last byte of documents is none."""
+    places = np.minimum(places, len(data) - 1)
+    blank = np.flatnonzero(data[places] <= _LAST_BLANK)
+    while len(blank):
+        places[blank] += 1
+        blank = blank[data[places[blank]] <= _LAST_BLANK]
+    return places
