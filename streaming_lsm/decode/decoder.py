@@ -19,8 +19,9 @@ from streaming_lsm.decode.document_rows import DocumentRows
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.decode.exact_reader import Event, ExactReader
 from streaming_lsm.decode.message_keys import MessageKeys
-from streaming_lsm.decode.unknown_fields import Counts, UnknownFields
+from streaming_lsm.decode.unknown_fields import UnknownFields
 from streaming_lsm.write.intake import control_columns
+from streaming_lsm.write.numbers import Counts
 
 _Part = tuple[Int64s, pa.RecordBatch]
 """Places among the messages, and their rows."""
@@ -62,10 +63,9 @@ class Messages:
     envelope: Envelope
     zone: str
 
-    def decoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Decode the batches of one task; small ones are joined."""
-        decoder = Decoder(self.envelope, self.zone)
-        return map(decoder.decode, rebatched(batches, size=_TOGETHER_BYTES, rows=_TOGETHER_ROWS))
+    def decoder(self) -> Decoder:
+        """Create the decoder of one task."""
+        return Decoder(self.envelope, self.zone)
 
 
 class Decoder:
@@ -99,6 +99,10 @@ class Decoder:
     def unknown_fields(self) -> Counts:
         """Number of upserts so far by field that the table does not have and that was not null (`unknown_fields`)."""
         return self._unknown.counts
+
+    def decoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Decode the batches of one task; small ones are joined."""
+        return map(self.decode, rebatched(batches, size=_TOGETHER_BYTES, rows=_TOGETHER_ROWS))
 
     def decode(self, messages: pa.RecordBatch) -> pa.RecordBatch:
         """Convert messages.

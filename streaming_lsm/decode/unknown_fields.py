@@ -24,15 +24,11 @@ from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS, Envel
 from streaming_lsm.decode.json_columns import bytes_of
 from streaming_lsm.decode.json_document import Members
 from streaming_lsm.decode.json_structure import Fields, fields_of, written_name
+from streaming_lsm.write.numbers import OTHER_FIELDS, Counts
 
 MOST_NAMES = 1_000
-"""Names that a task counts by themselves; it counts further ones as `OTHERS`."""
-OTHERS = "(other fields)"
-"""Also the fields of a document that is too large to be scanned."""
+"""Names that a task counts. Further ones count as `OTHER_FIELDS`, as do documents that are too large for a scan."""
 _LARGEST_SCANNED = 4 << 20
-
-Counts = Mapping[str, int]
-"""Number of events by unknown field."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ class UnknownFields:
             if not count:
                 continue
             known = name in self.counts or len(self.counts) < MOST_NAMES
-            self.counts[name if known else OTHERS] += count
+            self.counts[name if known else OTHER_FIELDS] += count
 
 
 class RowFields:
@@ -106,7 +102,7 @@ class RowFields:
         large = len(documents) - len(small)
         if large:
             rest = self.scanned(documents.take(small), side)
-            return Scanned(Counter(rest.counts) + Counter({OTHERS: large}), small[rest.examples])
+            return Scanned(Counter(rest.counts) + Counter({OTHER_FIELDS: large}), small[rest.examples])
         if not len(data):
             return Scanned({}, small)
         rows, level = _row_fields(fields_of(data), data, side)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -26,7 +26,10 @@ from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, LastBatch, WriterLedger
 from streaming_lsm.write.intake.dead_letters import batch_folder, count_letters
+from streaming_lsm.write.numbers import NUMBERS_KEY, Counts
 from streaming_lsm.write.plan import DeadLetters
+
+_SHOWN_FIELDS = 5
 
 
 class BatchCancelled(LsmError):
@@ -75,6 +78,7 @@ class BatchReport:
         events: number of events read from Kafka.
         rows, deletes, files, size: totals of the batch's commit; size in bytes.
         dead_letters: bad events written to the dead-letter folder; 0 without such a folder.
+        unknown_fields: upserts by field of theirs that the table does not have.
         seconds: duration of the batch; `write_seconds` of it were spent in the sink.
         behind: events on the brokers that the query has not read; None when Spark reports no offsets.
         instant: instant of the commit; None when the batch made no commit.
@@ -88,6 +92,7 @@ class BatchReport:
     files: int
     size: int
     dead_letters: int
+    unknown_fields: Counts
     seconds: float
     write_seconds: float
     behind: int | None
@@ -98,10 +103,11 @@ class BatchReport:
         behind = "" if self.behind is None else f", {self.behind:,} behind"
         rate = self.events / self.seconds if self.seconds else 0.0
         letters = f", {self.dead_letters:,} dead letters" if self.dead_letters else ""
+        left_out = letters + _named(self.unknown_fields)
         commit = f"{self.instant}{', committed before' if self.replayed else ''}" if self.instant else "no commit"
         return (
             f"batch {self.batch_id}: {self.events:,} events -> {self.rows:,} rows and {self.deletes:,} deletes "
-            f"in {self.files} files ({self.size / 1024:,.0f} KiB){letters}, {self.seconds:.1f} s of which "
+            f"in {self.files} files ({self.size / 1024:,.0f} KiB){left_out}, {self.seconds:.1f} s of which "
             f"{self.write_seconds:.1f} in the sink ({rate:,.0f} events/s{behind}), {commit}"
         )
 
@@ -232,6 +238,7 @@ class StreamWatcher:
             files=len(stats),
             size=sum(stat.total_bytes for stat in stats),
             dead_letters=self._count_letters(batch_id),
+            unknown_fields=_unknown_fields(timeline.read_commit(commit.instant).extra) if commit and timeline else {},
             seconds=took.get("triggerExecution", 0) / 1000,
             write_seconds=took.get("addBatch", 0) / 1000,
             behind=events_behind(progress),
@@ -273,6 +280,21 @@ class StreamWatcher:
         if self._letters is None:
             return 0
         return count_letters(DeadLetters(self._letters, batch_folder(self._writer, batch_id)))
+
+
+def _unknown_fields(extra: Mapping[str, str]) -> Counts:
+    """Read the unknown fields of a batch from the metadata of its commit."""
+    counts: Counts = json.loads(extra.get(NUMBERS_KEY, "{}")).get("unknown_fields", {})
+    return counts
+
+
+def _named(fields: Counts) -> str:
+    """Name the most frequent unknown fields."""
+    if not fields:
+        return ""
+    first = ", ".join(f"{name} ({count:,})" for name, count in list(fields.items())[:_SHOWN_FIELDS])
+    more = len(fields) - _SHOWN_FIELDS
+    return f", no columns for {first}{f' and {more} more' if more > 0 else ''}"
 
 
 def _epoch_ms(moment: str) -> int:

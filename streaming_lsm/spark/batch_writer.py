@@ -36,7 +36,7 @@ from streaming_lsm.spark.batch_size_history import BatchSize, BatchSizeHistory, 
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.table import LsmTable
 from streaming_lsm.write.intake import control_columns
-from streaming_lsm.write.numbers import TaskNumbers
+from streaming_lsm.write.numbers import TaskNumbers, added
 from streaming_lsm.write.partition_writer import WriteResult, write_partition
 from streaming_lsm.write.plan import WritePlan
 from streaming_lsm.write.shuffle.exchange import CELLS, TASK, RunSender, SenderReport, group_cells, write_received
@@ -90,6 +90,8 @@ class BatchResult:
             rows_in=numbers.rows_in + dropped,
             rows_replaced=numbers.rows_replaced + dropped,
             peak_bytes=max(numbers.peak_bytes, sent.peak_bytes),
+            dead_letters=numbers.dead_letters + sent.dead_letters,
+            unknown_fields=added([numbers.unknown_fields, sent.unknown_fields]),
         )
 
 
@@ -135,7 +137,9 @@ def _one_stage(batch: BatchRows, plan: WritePlan) -> DataFrame:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with named_failures():
             rows = _IncomingBatches(batches, plan, 0, messages)
-            yield _report((write_partition(plan, rows, _token()), [], rows.bytes))
+            written = write_partition(plan, rows, _token())
+            numbers = replace(written.numbers, unknown_fields=added([rows.unknown_fields]))
+            yield _report((replace(written, numbers=numbers), [], rows.bytes))
 
     return batch.frame.coalesce(1).mapInArrow(write, "written binary")
 
@@ -149,7 +153,7 @@ def _two_stages(batch: BatchRows, plan: WritePlan, tasks: int) -> DataFrame:
         source = _token().task
         rows = _IncomingBatches(batches, reading, source, messages)
         with named_failures():
-            yield from RunSender(reading, tasks, source).send(rows)
+            yield from RunSender(reading, tasks, source, rows.unknown_fields).send(rows)
 
     def write(cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with named_failures():
@@ -168,19 +172,22 @@ class _IncomingBatches:
 
     Attributes:
         bytes: size of the batches read so far.
+        unknown_fields: counts of fields that the table does not have, so far.
     """
 
     def __init__(
         self, batches: Iterable[pa.RecordBatch], plan: WritePlan, partition: int, messages: Messages | None
     ) -> None:
-        self._batches, self._plan, self._messages = batches, plan, messages
+        self._batches, self._plan = batches, plan
+        self._decoder = None if messages is None else messages.decoder()
+        self.unknown_fields = {} if self._decoder is None else self._decoder.unknown_fields
         self._next = partition << _PARTITION_BIT
         self.bytes = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         counted = control_columns.ROW in self._plan.arrival_fields
         counted_batches = self._counted()
-        for batch in counted_batches if self._messages is None else self._messages.decoded(counted_batches):
+        for batch in counted_batches if self._decoder is None else self._decoder.decoded(counted_batches):
             rows = fit_known(batch, self._plan.schema)
             if counted:
                 position = np.arange(self._next, self._next + batch.num_rows)

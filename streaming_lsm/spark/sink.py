@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.decode.envelope import Envelope
-from streaming_lsm.errors import ConfigError, TableNotFound
+from streaming_lsm.errors import ConfigError, StorageError, TableNotFound
 from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSizeHistory
 from streaming_lsm.spark.batch_writer import write_batch
@@ -28,8 +28,8 @@ from streaming_lsm.storage.local import open_storage
 from streaming_lsm.table import LsmTable
 from streaming_lsm.txn.batch_ledger import BatchIdentity, WriterLedger
 from streaming_lsm.write.intake.control_columns import CONTROL_COLUMNS, OFFSET, ROW, TOPIC_PARTITION
-from streaming_lsm.write.intake.dead_letters import batch_folder
-from streaming_lsm.write.numbers import BatchNumbers
+from streaming_lsm.write.intake.dead_letters import batch_folder, count_letters
+from streaming_lsm.write.numbers import BatchNumbers, Counts, most_frequent
 from streaming_lsm.write.plan import DeadLetters
 
 _LOG = logging.getLogger(__name__)
@@ -74,6 +74,7 @@ class LsmSink:
         self._table: LsmTable | None = None
         self._numbers: dict[int, BatchNumbers] = {}
         self._size_history = BatchSizeHistory()
+        self._warned: set[str] = set()
 
     @names_failures
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -101,6 +102,8 @@ class LsmSink:
             plan = plan.at(tx.begin(plan.action))
             # 4. Decode, bucket, repartition, sort, dedup and write, in one Spark action.
             done = write_batch(rows, table, plan, self._size_history)
+            _check_letters(letters, done.written.numbers.dead_letters)
+            self._warn_of_unknown(done.written.numbers.unknown_fields)
             # 5. Delete files of failed and speculative task attempts, decide to commit, and complete the deltacommit.
             table.commit(tx, plan, done.written)
             self._remember(batch_id, table)
@@ -116,6 +119,16 @@ class LsmSink:
             self._numbers[batch_id] = table.last_numbers
         for old in sorted(self._numbers)[:-_REMEMBERED]:
             del self._numbers[old]
+
+    def _warn_of_unknown(self, fields: Counts) -> None:
+        new = [name for name in most_frequent(fields) if name not in self._warned]
+        if new:
+            self._warned.update(new)
+            _LOG.warning(
+                "fields of the events are not stored, as the table has no column for them: %s; each batch's numbers "
+                "count them",
+                ", ".join(new),
+            )
 
     @property
     def _operation(self) -> str:
@@ -159,6 +172,20 @@ class LsmSink:
         folder = batch_folder(identity.writer_id, identity.batch_id)
         storage.delete_folder(folder)
         return DeadLetters(storage, folder)
+
+
+def _check_letters(letters: DeadLetters | None, written: int) -> None:
+    """Check that the driver sees the dead letters that the tasks wrote.
+
+    Raises:
+        StorageError: it does not.
+    """
+    seen = 0 if letters is None or not written else count_letters(letters)
+    if letters is not None and seen < written:
+        raise StorageError(
+            f"{written:,} dead letters were written by the tasks, and {seen:,} are in {letters.storage.uri}: driver "
+            f"and executors need the same files under {config.DEAD_LETTER_PATH.key}, as on a network file system"
+        )
 
 
 def _report_replay(ledger: WriterLedger, identity: BatchIdentity) -> None:

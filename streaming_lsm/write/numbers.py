@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
 from typing import Generic, TypeVar
 
 from streaming_lsm.format.actions.commit import WriteStat
 
 T = TypeVar("T")
+
+Counts = Mapping[str, int]
+OTHER_FIELDS = "(other fields)"
+"""Stands for fields that are not counted by name."""
+MOST_FIELDS = 100
+"""Names of unknown fields that a commit keeps."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,8 @@ class TaskNumbers:
         rows_replaced: events that another one of the same key in the same batch made void.
         spilled_bytes: bytes of sorted runs written to disk.
         peak_bytes: the most memory that one task has counted at a time.
+        dead_letters: events set aside.
+        unknown_fields: upserts by field of theirs that the table does not have (`decode/unknown_fields.py`).
         receive_ms, sort_ms, write_ms: time spent waiting for input; checking, sorting, spilling and merging; writing
             files. Of several tasks the longest, as tasks run side by side.
     """
@@ -33,6 +42,8 @@ class TaskNumbers:
     rows_replaced: int = 0
     spilled_bytes: int = 0
     peak_bytes: int = 0
+    dead_letters: int = 0
+    unknown_fields: Counts = field(default_factory=dict)
     receive_ms: int = 0
     sort_ms: int = 0
     write_ms: int = 0
@@ -48,6 +59,8 @@ class TaskNumbers:
             rows_replaced=sum(part.rows_replaced for part in found),
             spilled_bytes=sum(part.spilled_bytes for part in found),
             peak_bytes=max((part.peak_bytes for part in found), default=0),
+            dead_letters=sum(part.dead_letters for part in found),
+            unknown_fields=added(part.unknown_fields for part in found),
             receive_ms=max((part.receive_ms for part in found), default=0),
             sort_ms=max((part.sort_ms for part in found), default=0),
             write_ms=max((part.write_ms for part in found), default=0),
@@ -79,6 +92,9 @@ class BatchNumbers:
         shuffle_ms: longest time that a task waited for its input; on Spark all that is neither sorting nor writing:
             reading the batch, checking and sending its rows, starting tasks.
         sort_ms, write_ms: longest time that a task took to check, sort and merge, and to write files.
+        dead_letters: events set aside.
+        unknown_fields: upserts by field of theirs that the table does not have, at most `MOST_FIELDS` names, the most
+            frequent first, and `OTHER_FIELDS`.
         commit_ms: from the last task's end to the completed instant; None in the commit's own metadata.
         log_files: of the file slice that has most of them, this batch's included.
     """
@@ -94,6 +110,8 @@ class BatchNumbers:
     sort_ms: int
     write_ms: int
     log_files: int
+    dead_letters: int = 0
+    unknown_fields: Counts = field(default_factory=dict)
     commit_ms: int | None = None
 
     @staticmethod
@@ -111,6 +129,8 @@ class BatchNumbers:
             sort_ms=tasks.sort_ms,
             write_ms=tasks.write_ms,
             log_files=log_files,
+            dead_letters=tasks.dead_letters,
+            unknown_fields=most_frequent(tasks.unknown_fields),
         )
 
     def encode(self) -> str:
@@ -119,7 +139,27 @@ class BatchNumbers:
 
     def line(self) -> str:
         """Format all numbers in one line, for the log."""
-        return ", ".join(f"{name}={value:,}" for name, value in asdict(self).items() if value is not None)
+        return ", ".join(
+            f"{name}={value:,}" if isinstance(value, int) else f"{name}={value}"
+            for name, value in asdict(self).items()
+            if value not in (None, {})
+        )
+
+
+def added(parts: Iterable[Counts]) -> Counts:
+    """Add up counts by name; the result is in the order of names."""
+    every: Counter[str] = Counter()
+    for part in parts:
+        every.update(part)
+    return dict(sorted(every.items()))
+
+
+def most_frequent(counts: Counts, most: int = MOST_FIELDS) -> Counts:
+    """Keep the `most` largest counts in descending order, and add the others up as `OTHER_FIELDS`."""
+    ordered = sorted(counts.items(), key=lambda each: (each[0] == OTHER_FIELDS, -each[1], each[0]))
+    rest = sum(count for name, count in ordered[most:] if name != OTHER_FIELDS) + counts.get(OTHER_FIELDS, 0)
+    kept = {name: count for name, count in ordered[:most] if name != OTHER_FIELDS}
+    return {**kept, OTHER_FIELDS: rest} if rest else kept
 
 
 class Timed(Generic[T]):

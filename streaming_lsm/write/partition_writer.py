@@ -133,6 +133,7 @@ def _numbers(collected: CollectedRows, write_seconds: float) -> TaskNumbers:
         rows_replaced=buffer.rows_in - buffer.rows_kept - buffer.rows_deleted,
         spilled_bytes=buffer.spilled_bytes,
         peak_bytes=buffer.meter.peak,
+        dead_letters=collected.letters.count,
         receive_ms=round(1000 * collected.receive_seconds),
         sort_ms=round(1000 * (collected.check_seconds + buffer.drain_seconds)),
         write_ms=round(1000 * (write_seconds - buffer.drain_seconds)),

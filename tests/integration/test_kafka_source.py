@@ -28,7 +28,6 @@ OPTIONS = {
     "lsm.kafka.schema": "id STRING, qty INT",
     "hoodie.table.name": "vanishing",
     "hoodie.datasource.write.recordkey.field": "id",
-    "hoodie.bucket.index.num.buckets": "1",
     "lsm.trigger": "1 second",
 }
 
@@ -48,7 +47,7 @@ def watched(spark: SparkSession, folder: Path, servers: str, topic: str, **optio
 
 
 def put(broker: KafkaBroker, topic: str, count: int) -> None:
-    rows = [json.dumps({"id": f"{topic}-{n}", "qty": n}).encode() for n in range(count)]
+    rows = [json.dumps({"id": f"{topic}-{n}", "qty": n, "note": n % 3 or None}).encode() for n in range(count)]
     send(broker.bootstrap_servers, topic, [Message(b"k", row) for row in rows])
 
 
@@ -75,9 +74,13 @@ def test_a_topic_that_vanishes_between_two_batches_is_named_and_its_rows_stay(
     topic = "gone" if again is None else "again"
     create_topic(broker.bootstrap_servers, topic, 1)
     put(broker, topic, 9)
-    with watched(spark, tmp_path, broker.bootstrap_servers, topic) as watcher:
+    # With one bucket a task reads and writes, with two others write than those that read.
+    buckets = {"hoodie.bucket.index.num.buckets": "1" if again is None else "2"}
+    with watched(spark, tmp_path, broker.bootstrap_servers, topic, **buckets) as watcher:
         reports = watcher.reports(60)
-        assert next(reports).rows == 9
+        first = next(reports)
+        assert (first.rows, first.unknown_fields) == (9, {"note": 6})
+        assert ", no columns for note (6), " in str(first)
         delete(broker, topic)
         if again is not None:
             create_topic(broker.bootstrap_servers, topic, 1)

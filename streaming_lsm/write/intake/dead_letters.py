@@ -128,6 +128,11 @@ class DeadLetterBox:
             repeated[unplaced], _ = repeated_tombstones(rows, keys, ~every, every, before)
         return repeated
 
+    @property
+    def count(self) -> int:
+        """Number of events written so far."""
+        return self._count
+
     def post(self) -> int:
         """Write the events that are still held; returns the number of all dead letters of the task.
 

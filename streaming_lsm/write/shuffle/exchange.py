@@ -36,7 +36,7 @@ from streaming_lsm.write.buffer.sorting import ORDER_BYTES, Positions, gather, r
 from streaming_lsm.write.intake.dead_letters import DeadLetterBox
 from streaming_lsm.write.intake.events import CODE, EventIntake, EventShape, codes
 from streaming_lsm.write.intake.tombstones import LastEvents, newest_events
-from streaming_lsm.write.numbers import TaskNumbers, Timed
+from streaming_lsm.write.numbers import Counts, TaskNumbers, Timed, added
 from streaming_lsm.write.partition_writer import CollectedRows, WriteResult, write_collected
 from streaming_lsm.write.plan import TaskFileGroups, WritePlan
 from streaming_lsm.write.shuffle.routing import positions_by_task, tasks_of
@@ -85,8 +85,16 @@ class SenderReport:
 class RunSender:
     """Sends the rows of one task."""
 
-    def __init__(self, plan: WritePlan, tasks: int, source: int) -> None:
-        """Create a sender to `tasks` tasks; `source` is its own number."""
+    def __init__(self, plan: WritePlan, tasks: int, source: int, unknown_fields: Counts | None = None) -> None:
+        """Create a sender to `tasks` tasks; `source` is its own number.
+
+        Args:
+            plan: the batch being written.
+            tasks: number of tasks that write.
+            source: number of this one.
+            unknown_fields: counts that grow while the batches are read, for the report.
+        """
+        self._unknown_fields = {} if unknown_fields is None else unknown_fields
         self._plan, self._tasks, self._source = plan, tasks, source
         self._intake = EventIntake(plan)
         self._letters = DeadLetterBox(plan, WriteToken(source, 0, 0))
@@ -104,7 +112,12 @@ class RunSender:
         yield from self._runs(batches)
         # No times: when a task runs again, Spark compares a checksum of its rows with that of the first run. Where they
         # differ it runs the tasks that took them again, or gives the batch up.
-        numbers = TaskNumbers(rows_in=self._rows_in, peak_bytes=self._meter.peak)
+        numbers = TaskNumbers(
+            rows_in=self._rows_in,
+            peak_bytes=self._meter.peak,
+            dead_letters=self._letters.count,
+            unknown_fields=added([self._unknown_fields]),
+        )
         last = pickle.dumps(SenderReport(numbers, self._intake.last_events, self._bytes_in))
         yield self._cells(self._source % self._tasks, pa.py_buffer(last), run=False)
 

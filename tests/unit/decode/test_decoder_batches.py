@@ -255,7 +255,7 @@ def test_messages_read_the_same_in_batches_of_any_size() -> None:
         pieces = [batch.slice(begin, size) for begin in range(0, len(batch), size)]
         decoder = Decoder(FLAT)
         assert [row for piece in pieces for row in decoder.decode(piece).to_pylist()] == together
-        joined = Messages(FLAT, "UTC").decoded(pieces)
+        joined = Messages(FLAT, "UTC").decoder().decoded(pieces)
         assert [row for one in joined for row in one.to_pylist()] == together
 
 

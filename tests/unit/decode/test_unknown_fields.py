@@ -13,7 +13,8 @@ import pytest
 
 from streaming_lsm.decode.decoder import Decoder
 from streaming_lsm.decode.envelope import Envelope, EventFormat
-from streaming_lsm.decode.unknown_fields import MOST_NAMES, OTHERS, UnknownFields
+from streaming_lsm.decode.unknown_fields import MOST_NAMES, UnknownFields
+from streaming_lsm.write.numbers import OTHER_FIELDS
 
 PLACE: list[tuple[str, pa.DataType]] = [("lat", pa.float64()), ("lon", pa.float64())]
 COLUMNS = pa.schema([("id", pa.string()), ("qty", pa.int32()), ("place", pa.struct(PLACE)), ("_event_lsn", pa.int64())])
@@ -163,7 +164,7 @@ def test_names_that_are_values_elsewhere_are_counted_up_to_a_limit() -> None:
     rows = [{"id": str(n), f"user-{n}": n} for n in range(MOST_NAMES + 500)]
     _, counts = decoded(EventFormat.JSON, rows, size=100)
     assert len(counts) == MOST_NAMES + 1
-    assert counts[OTHERS] == 500
+    assert counts[OTHER_FIELDS] == 500
 
 
 def test_a_document_that_is_too_large_for_a_scan_counts_as_having_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +172,7 @@ def test_a_document_that_is_too_large_for_a_scan_counts_as_having_others(monkeyp
     rows = [{"id": str(n), "x": n, "y": "y" * (100 * (n % 10 == 0))} for n in range(50)]
     mixed = [{**row, "x": "text"} if number % 3 else row for number, row in enumerate(rows)]
     _, counts = decoded(EventFormat.JSON, mixed, size=10)
-    assert counts[OTHERS] == 5
+    assert counts[OTHER_FIELDS] == 5
     assert counts["x"] == counts["y"] == 45
 
 

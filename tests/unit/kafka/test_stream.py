@@ -133,6 +133,16 @@ def test_dead_letters_of_the_batch_are_counted(tmp_path: Path) -> None:
     assert "dead letters" not in str(before)
 
 
+def test_the_most_frequent_fields_without_a_column_are_named() -> None:
+    fields = {name: 7000 - number for number, name in enumerate("abcdefg")}
+    report = BatchReport(
+        batch_id=0, events=9, rows=9, deletes=0, files=1, size=10, dead_letters=3, unknown_fields=fields, seconds=1.0,
+        write_seconds=1.0, behind=None, instant="i", replayed=False,
+    )  # fmt: skip
+    said = ", 3 dead letters, no columns for a (7,000), b (6,999), c (6,998), d (6,997), e (6,996) and 2 more, 1.0 s"
+    assert said in str(report)
+
+
 def test_a_query_that_fails_at_once_has_its_completed_batches_reported_first(tmp_path: Path) -> None:
     create(tmp_path)
     commit(tmp_path, "q", 0, 3)

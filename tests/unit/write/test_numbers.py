@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
-from streaming_lsm.write.numbers import TaskNumbers, Timed
+from streaming_lsm.write.numbers import OTHER_FIELDS, BatchNumbers, TaskNumbers, Timed, most_frequent
 
 
 def test_counts_of_several_tasks_add_up_and_times_and_peaks_are_the_largest() -> None:
@@ -15,6 +16,8 @@ def test_counts_of_several_tasks_add_up_and_times_and_peaks_are_the_largest() ->
         rows_replaced=3,
         spilled_bytes=100,
         peak_bytes=50,
+        dead_letters=4,
+        unknown_fields={"b": 1, "a": 2},
         receive_ms=7,
         sort_ms=1,
         write_ms=9,
@@ -26,6 +29,8 @@ def test_counts_of_several_tasks_add_up_and_times_and_peaks_are_the_largest() ->
         rows_replaced=0,
         spilled_bytes=0,
         peak_bytes=80,
+        dead_letters=1,
+        unknown_fields={"c": 3, "b": 5},
         receive_ms=2,
         sort_ms=4,
         write_ms=3,
@@ -37,11 +42,27 @@ def test_counts_of_several_tasks_add_up_and_times_and_peaks_are_the_largest() ->
         rows_replaced=3,
         spilled_bytes=100,
         peak_bytes=80,
+        dead_letters=5,
+        unknown_fields={"a": 2, "b": 6, "c": 3},
         receive_ms=7,
         sort_ms=4,
         write_ms=9,
     )
     assert TaskNumbers.joined([]) == TaskNumbers()
+
+
+def test_the_most_frequent_fields_are_kept_by_name_and_the_others_as_one() -> None:
+    counts = {"a": 1, "b": 5, OTHER_FIELDS: 50, "c": 5, "d": 2}
+    assert list(most_frequent(counts, 2).items()) == [("b", 5), ("c", 5), (OTHER_FIELDS, 53)]
+    assert list(most_frequent({"a": 1, "b": 2}, 2).items()) == [("b", 2), ("a", 1)]
+    assert most_frequent({}) == {}
+
+
+def test_a_commit_has_the_fields_that_its_table_has_not() -> None:
+    numbers = BatchNumbers.of(TaskNumbers(rows_in=7, dead_letters=2, unknown_fields={"x": 3}), [], 0)
+    assert json.loads(numbers.encode())["unknown_fields"] == {"x": 3}
+    assert ", dead_letters=2, unknown_fields={'x': 3}" in numbers.line()
+    assert "unknown_fields" not in BatchNumbers.of(TaskNumbers(), [], 0).line()
 
 
 def test_the_time_that_an_item_takes_is_counted_and_the_consumers_is_not() -> None:
