@@ -18,13 +18,14 @@ import argparse
 import signal
 import sys
 import threading
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from streaming_lsm.scripts import INTERRUPTED, fail, importing
 
 with importing("kafka_to_lsm"):
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError, Py4JNetworkError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -39,6 +40,11 @@ with importing("kafka_to_lsm"):
     from streaming_lsm.spark.session import is_submitted, local_session, submitted_session
 
 _NAME = "kafka_to_lsm"
+_JAVA_ENDED = (
+    "the stream failed: Spark's Java process has ended, its output above says why. If that is an OutOfMemoryError, run the "
+    "job by spark-submit with more memory (--driver-memory 3g, on a cluster --executor-memory), or read fewer or smaller "
+    "events at a time (maxOffsetsPerTrigger)"
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -60,10 +66,20 @@ def main(arguments: list[str] | None = None) -> int:
         return fail(_NAME, "interrupted", INTERRUPTED)
     except ConfigError as error:
         return fail(_NAME, error, 2)
+    except (Py4JNetworkError, ConnectionError):
+        return fail(_NAME, _JAVA_ENDED, 1)
     except (LsmError, PySparkException, Py4JError, TimeoutError) as error:
+        return fail(_NAME, _reason(error), 1)
+
+
+def _reason(error: Exception) -> str:
+    try:
         # Spark appends the query's plan and Java's stack trace to the reason.
         reason = str(error).partition("\n=== Streaming Query ===")[0].partition("\n\tat ")[0]
-        return fail(_NAME, f"the stream failed: {reason}", 1)
+    except (Py4JError, ConnectionError):
+        # Java would have been asked for the text.
+        return _JAVA_ENDED
+    return f"the stream failed: {reason}"
 
 
 def _run(settings: JobSettings, cores: int | None, timeout_seconds: float | None) -> int:
@@ -90,7 +106,9 @@ def _run(settings: JobSettings, cores: int | None, timeout_seconds: float | None
             batches, events = batches + 1, events + report.events
             print(report, flush=True)
     finally:
-        spark.stop()
+        # Where Java has ended there is nothing to stop.
+        with suppress(Py4JError, ConnectionError):
+            spark.stop()
     read = f"{events:,} events in {batches} batches, table at {path}"
     if signal.SIGINT in signals:
         return fail(_NAME, f"interrupted; {read}", INTERRUPTED)
