@@ -31,10 +31,14 @@ class BatchSize:
     Attributes:
         rows: number of rows.
         bytes: their size as Arrow columns.
+        readers: number of tasks that read them.
+        file_groups: number of file groups that they belong to.
     """
 
     rows: int
     bytes: int
+    readers: int = 0
+    file_groups: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,15 @@ class BatchSizeHistory:
     """Keeps the sizes of the last four batches.
 
     A next batch of another size is written correctly too; it is slower with too few tasks or too large transfers.
+
+    Attributes:
+        needs_exchange: whether rows of one key were found in several tasks that read a batch.
     """
 
     def __init__(self) -> None:
         """Start without batches."""
         self._seen: deque[BatchSize] = deque(maxlen=_REMEMBERED)
+        self.needs_exchange = False
 
     def note(self, size: BatchSize) -> None:
         """Add the size of a batch that was written."""
@@ -78,6 +86,16 @@ class BatchSizeHistory:
             return most
         worth = max(max(-(-size.rows // ROWS_A_TASK), -(-size.bytes // BYTES_A_TASK)) for size in self._seen)
         return max(1, min(most, worth))
+
+    @property
+    def readers(self) -> int:
+        """Number of tasks that read the last batch; 0 without a history."""
+        return self._seen[-1].readers if self._seen else 0
+
+    @property
+    def file_groups(self) -> int:
+        """Number of file groups of the recent batch with the most of them; 0 without a history."""
+        return max((size.file_groups for size in self._seen), default=0)
 
     def transfer(self, budget: int) -> Transfer:
         """Return the limits of a transfer, 1/32 of the memory budget of a task.

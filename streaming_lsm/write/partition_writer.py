@@ -31,11 +31,13 @@ class WriteResult:
         stats: one per file.
         last_events: the last event of each topic partition, as each task saw it.
         numbers: what was counted and timed.
+        unordered_deletes: whether some events were deletes without an ordering value.
     """
 
     stats: tuple[WriteStat, ...]
     last_events: tuple[LastEvents, ...] = ()
     numbers: TaskNumbers = field(default_factory=TaskNumbers)
+    unordered_deletes: bool = False
 
     @staticmethod
     def joined(parts: Iterable[WriteResult]) -> WriteResult:
@@ -43,7 +45,13 @@ class WriteResult:
         found = list(parts)
         stats = tuple(stat for part in found for stat in part.stats)
         events = tuple(events for part in found for events in part.last_events)
-        return WriteResult(stats, events, TaskNumbers.joined(part.numbers for part in found))
+        numbers = TaskNumbers.joined(part.numbers for part in found)
+        return WriteResult(stats, events, numbers, any(part.unordered_deletes for part in found))
+
+    @property
+    def file_groups(self) -> int:
+        """Number of file groups that have new files."""
+        return len({(stat.partition_path, stat.file_id) for stat in self.stats})
 
 
 def write_partition(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToken) -> WriteResult:
@@ -114,7 +122,7 @@ def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken
     finally:
         buffer.close()
     spent = perf_counter() - begun
-    return WriteResult(stats, (buffer.last_events,), _numbers(collected, spent))
+    return WriteResult(stats, (buffer.last_events,), _numbers(collected, spent), buffer.unordered_deletes)
 
 
 def _writer(plan: WritePlan, token: WriteToken, buffer: RecordBuffer) -> FileGroupWriter | MergeHandle:

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from streaming_lsm.config import Options
 from streaming_lsm.spark import batch_writer
 from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import UNBOUNDED_BYTES, BatchSize, BatchSizeHistory, Transfer
@@ -60,6 +61,12 @@ class Planned:
     buffer_bytes = BUDGET
 
 
+class Table:
+    """As much of a table."""
+
+    options = Options({})
+
+
 class Session:
     """As much of a Spark session as handing over a batch takes; remembers the last bounds that were set."""
 
@@ -84,12 +91,13 @@ def test_a_batch_that_fails_is_written_again_with_all_tasks_and_bounded_transfer
     monkeypatch.setattr(batch_writer, "_tasks", lambda spark, table, history: history.tasks(8))
     monkeypatch.setattr(batch_writer, "_one_stage", fail)
     monkeypatch.setattr(batch_writer, "_two_stages", fail)
-    history, nothing, plan = history_after((10, 10)), cast(Any, None), cast(Any, Planned())
+    monkeypatch.setattr(batch_writer, "exchanges", lambda *_, **known: True)
+    history, table, plan = history_after((10, 10)), cast(Any, Table()), cast(Any, Planned())
     assert history.tasks(8) == 1
     for transfer in (history.transfer(BUDGET), BatchSizeHistory().transfer(BUDGET)):
         session = Session()
         with pytest.raises(OSError, match="a worker is gone"):
-            batch_writer.write_batch(BatchRows(cast(Any, session), pa.schema([])), nothing, plan, history)
+            batch_writer.write_batch(BatchRows(cast(Any, session), pa.schema([])), table, plan, history)
         assert session.bounds == [transfer.rows, transfer.bytes, "as before", "as before"]
     assert history.tasks(8) == 8
 
