@@ -20,6 +20,11 @@ from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.errors import ConfigError
 
 _CLIENT = "kafka."
+READING = {"kafka.fetch.max.wait.ms": "10", "kafka.max.poll.records": "5000"}
+"""Client keys for reading a known range of offsets, where the user gives no others.
+
+Spark asks for the end of a topic partition after every poll. A fetch that is on its way then waits at that end for
+messages to come, by default for 500 ms, and the next one waits behind it; 500 messages a poll make that frequent."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class JobSettings:
         if self.options[config.KAFKA_MIN_PARTITIONS]:
             chosen[config.KAFKA_MIN_PARTITIONS.key] = str(self.options[config.KAFKA_MIN_PARTITIONS])
         chosen[config.KAFKA_FAIL_ON_LOSS.key] = str(self.options[config.KAFKA_FAIL_ON_LOSS]).lower()
-        return {**chosen, **self.client}
+        return {**chosen, **READING, **self.client}
 
     def envelope(self) -> Envelope:
         """Build the envelope of the topic's messages. Spark parses the columns, so a session must be running.

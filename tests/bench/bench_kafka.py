@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streaming_lsm import Envelope, EventFormat, LsmSink
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
 from streaming_lsm.kafka.packaged import broker_jars, connector_jars
+from streaming_lsm.kafka.settings import READING
 from streaming_lsm.spark.java import find_java
 from streaming_lsm.spark.session import local_session
 from tests.bench.processor import processor_seconds
@@ -117,6 +118,7 @@ class _Ways:
 
     def _messages(self) -> DataFrame:
         reader = self._spark.read.format("kafka").option("kafka.bootstrap.servers", self._servers)
+        reader = reader.options(**READING)
         return reader.option("subscribe", self._topic).option("startingOffsets", "earliest").load()
 
     def sink(self) -> None:

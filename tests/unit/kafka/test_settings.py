@@ -24,6 +24,7 @@ def test_arguments_override_the_file_and_client_keys_pass_through(tmp_path: Path
     assert settings.source() == {
         "kafka.bootstrap.servers": "a:1", "subscribe": "two", "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": "10", "failOnDataLoss": "true", "kafka.ssl.key": "y", "kafka.security.protocol": "SSL",
+        "kafka.fetch.max.wait.ms": "10", "kafka.max.poll.records": "5000",
     }  # fmt: skip
 
 
@@ -79,3 +80,8 @@ def test_commit_time_tables_need_no_ordering_values_and_partition_kinds_are_no_n
     }
     envelope = JobSettings.load(None, {**NEEDED, **options}).envelope()
     assert (envelope.partition, envelope.ordering) == (("day",), ())
+
+
+def test_client_keys_of_the_user_stay() -> None:
+    settings = JobSettings.load(None, {**NEEDED, "kafka.fetch.max.wait.ms": "100"})
+    assert settings.source()["kafka.fetch.max.wait.ms"] == "100"
