@@ -30,7 +30,8 @@ _ROW = re.compile(r"in row (\d+)\Z")
 _SECOND_DOCUMENT = r"\}[ \t\r\n]*[^ \t\r\n,}\]]"
 # A decimal is found by its name, unless that is written with an escape.
 _ESCAPED_NAME = r'\\[^"]*"[ \t\r\n]*:'
-_NEGATIVE_ZERO = r"-0[ \t\r\n,}\]]"
+# What may follow a number.
+_ENDS = np.isin(np.arange(256), list(b" \t\r\n,}]"))
 # Arrow's words for a value that has not the form's type, and how a value of a type begins. Other words only cost time.
 _CHANGED = re.compile(r"Column\(/(.*)\) changed from \w+ to (string|number|boolean|object|array) in row")
 _BEGINS = {"string": '"', "number": "[-0-9]", "boolean": "[tf]", "object": r"\{", "array": r"\["}
@@ -83,15 +84,15 @@ class JsonColumns:
         last = np.where(usual, offsets[1:] - 1, offsets[0])
         usual &= (data[short] == ord("{")) & (data[last] == ord("}"))
         usual &= ~flags(pc.match_substring_regex(documents, _SECOND_DOCUMENT))
-        whole = data.tobytes()
         for mark in (b"NaN", b"Inf", b"\0"):
-            if mark in whole:
-                usual &= ~flags(pc.match_substring(documents, mark))
-        if self._reals and b"-0" in whole:
-            usual &= ~flags(pc.match_substring_regex(documents, _NEGATIVE_ZERO))
+            usual[_documents_at(_found(data, mark), offsets)] = False
+        if self._reals:
+            zeros = _found(data, b"-0")
+            zeros = zeros[_ENDS[data[np.minimum(zeros + 2, len(data) - 1)]]]
+            usual[_documents_at(zeros, offsets)] = False
         for pattern in self._long_decimals:
             usual &= ~flags(pc.match_substring_regex(documents, pattern))
-        if self._long_decimals and b"\\" in whole:
+        if self._long_decimals and len(_found(data, b"\\")):
             usual &= ~flags(pc.match_substring_regex(documents, _ESCAPED_NAME))
         if size.max() > 2 * MOST_DEPTH:
             usual &= _openings(data, offsets) < MOST_DEPTH
@@ -211,10 +212,23 @@ def _joined(documents: pa.BinaryArray) -> pa.Buffer:
 
 def _openings(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -> Int64s:
     """Count the opening brackets and braces of each document, strings included; none is empty."""
-    opening = (data == ord("{")) | (data == ord("["))
-    before = np.concatenate([[0], np.cumsum(opening, dtype=np.int64)])
-    counted: Int64s = np.diff(before[offsets])
+    opening = np.flatnonzero((data == ord("{")) | (data == ord("[")))
+    counted: Int64s = np.diff(np.searchsorted(opening, offsets))
     return counted
+
+
+def _found(data: npt.NDArray[np.uint8], mark: bytes) -> Int64s:
+    """Find the places of some bytes of which the first is rare."""
+    places = np.flatnonzero(data[: len(data) - len(mark) + 1] == mark[0])
+    for distance, byte in enumerate(mark[1:], start=1):
+        places = places[data[places + distance] == byte]
+    return places
+
+
+def _documents_at(places: Int64s, offsets: npt.NDArray[np.int32]) -> Int64s:
+    """Return the documents that have the bytes at `places`."""
+    found: Int64s = np.searchsorted(offsets, places, "right") - 1
+    return found
 
 
 def _long_numbers(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -> Flags:
@@ -224,7 +238,7 @@ def _long_numbers(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -
     digit = (sampled >= ord("+")) & (sampled <= ord("9")) | (sampled == ord("e")) | (sampled == ord("E"))
     places = np.flatnonzero(digit[1:] & digit[:-1]) * step
     found = np.zeros(len(offsets) - 1, np.bool_)
-    found[np.searchsorted(offsets, places, "right") - 1] = True
+    found[_documents_at(places, offsets)] = True
     return found
 
 
