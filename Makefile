@@ -33,7 +33,7 @@ SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=3 $(if $(filter output-sync,
 
 .DEFAULT_GOAL := help
 .PHONY: help install constraints run-kafka-demo docs lint format test unit unit-writing unit-others property golden oracle \
-	integration bench faults faults-processes faults-calls faults-cases conformance test-size clean
+	integration bench bench-check faults faults-processes faults-calls faults-cases conformance test-size clean
 
 define group
 	@begun=$$(date +%s); echo "== $(1)"; $(2); status=$$?; \
@@ -94,6 +94,9 @@ integration: install  ## Test with Spark, Kafka, killed processes, and the snipp
 
 bench: install  ## Measure ratios to pyarrow and Spark: table, build/bench/results.json and a plot; needs an idle machine
 	$(BIN)/python -m tests.bench
+
+bench-check: install  ## Compare micro-benchmarks with tests/bench/baseline.json, red past 15 %; BENCH_RECORD=1 records; 1 to 3 min
+	$(FAST) $(BIN)/python -m tests.bench.check $(if $(BENCH_RECORD),--record)
 
 faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a kill or stop at every storage call, and more random cases; 45 min
 	@$(call group,faults,$(SIDE_BY_SIDE) faults-processes faults-calls faults-cases)

@@ -186,7 +186,7 @@ DELETE_MARKER = text("hoodie.payload.delete.marker", None, _TABLE, "Value of the
 TIMELINE_ZONE = choice("hoodie.table.timeline.timezone", "UTC", ("UTC", "LOCAL"), _TABLE, "Time zone of instants. Hudi's default is LOCAL.")
 INDEX_TYPE = choice("hoodie.index.type", "BUCKET", ("BUCKET",), _TABLE, "Index that maps a record key to its file group.")
 BUCKET_ENGINE = choice("hoodie.index.bucket.engine", "SIMPLE", ("SIMPLE",), _TABLE, "Bucket index engine. SIMPLE: a fixed number of buckets per partition.")
-NUM_BUCKETS = integer("hoodie.bucket.index.num.buckets", 256, _TABLE, "Buckets per partition; each bucket has one file group. Stored in hoodie.properties as `lsm.bucket.index.num.buckets`.", minimum=1)
+NUM_BUCKETS = integer("hoodie.bucket.index.num.buckets", 8, _TABLE, "Buckets per partition; each bucket has one file group. Hudi's default is 256. Stored in hoodie.properties as `lsm.bucket.index.num.buckets`.", minimum=1)
 HASH_FIELDS = fields("hoodie.bucket.index.hash.field", _TABLE, "Record key columns that are hashed to the bucket; not set: all of them. Stored in hoodie.properties as `lsm.bucket.index.hash.field`.")
 
 _WRITE = "Write"
@@ -218,10 +218,11 @@ PAGE_BYTES = integer("hoodie.parquet.page.size", 1048576, _FILES, "Uncompressed 
 LOG_MAX_BYTES = integer("hoodie.logfile.max.size", 1073741824, _FILES, "Size in bytes at which a log file is closed and the next log version of the same instant begins.", minimum=1)
 DATA_BLOCK_FORMAT = choice("hoodie.logfile.data.block.format", "avro", ("avro", "parquet"), _FILES, "Format of the data blocks in inline logs, which only tables before version 10 have.")
 BASE_MAX_BYTES = integer("hoodie.parquet.max.file.size", 125829120, _FILES, "Size in bytes of a base file above which a warning recommends more buckets; a simple bucket has one base file.", minimum=1)
-BLOOM_TYPE = choice("hoodie.bloom.index.filter.type", "DYNAMIC_V0", ("DYNAMIC_V0", "SIMPLE"), _FILES, "Type of the bloom filter in base file footers.")
-BLOOM_ENTRIES = integer("hoodie.index.bloom.num_entries", 60000, _FILES, "Expected number of keys in a bloom filter.", minimum=1)
-BLOOM_FPP = fraction("hoodie.index.bloom.fpp", 1e-9, _FILES, "False positive probability of a bloom filter.")
-BLOOM_MAX_ENTRIES = integer("hoodie.bloom.index.filter.dynamic.max.entries", 100000, _FILES, "Number of keys up to which a dynamic bloom filter grows.", minimum=1)
+BLOOM_ENABLED = boolean("hoodie.parquet.bloom.filter.enabled", False, _FILES, "Write a bloom filter over the record keys into the footer of each base file. Only Hudi's bloom index reads it. Hudi's default is true.")
+BLOOM_TYPE = choice("hoodie.bloom.index.filter.type", "DYNAMIC_V0", ("DYNAMIC_V0", "SIMPLE"), _FILES, "Type of the bloom filters.")
+BLOOM_ENTRIES = integer("hoodie.index.bloom.num_entries", 60000, _FILES, "Number of keys that a SIMPLE filter, or a row of a dynamic one, is sized for at most. A file with fewer keys has a smaller filter.", minimum=1)
+BLOOM_FPP = fraction("hoodie.index.bloom.fpp", 1e-9, _FILES, "False positive probability of a bloom filter with no more keys than it is sized for.")
+BLOOM_MAX_ENTRIES = integer("hoodie.bloom.index.filter.dynamic.max.entries", 100000, _FILES, "Number of keys up to which a dynamic filter adds rows.", minimum=1)
 
 _READ = "Read"
 READ_THREADS = integer("lsm.read.threads", 0, _READ, "Threads that read file slices; 0: one per core.")

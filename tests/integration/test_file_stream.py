@@ -220,3 +220,20 @@ def test_a_stream_that_asks_for_a_later_version_upgrades_with_the_first_batch_th
     assert table.config.version == 10
     assert rows_of(table.scan().to_arrow()) == final_rows(lake.orders)
     assert lake.batches() == [0, 1]
+
+
+def test_a_small_table_of_the_sink_has_few_small_files(lake: OrdersLake) -> None:
+    options = {key: value for key, value in OPTIONS.items() if key != "hoodie.bucket.index.num.buckets"}
+    rows = lake.spark.range(10_000).selectExpr(
+        "format_string('o%06d', id) order_id",
+        "concat('C', id % 5) country",
+        "cast(id AS INT) qty",
+        "timestamp_micros(id) updated_at",
+    )
+    compacted = {**options, "hoodie.compact.inline": True, "hoodie.compact.inline.max.delta.commits": 1}
+    LsmSink(lake.path, {**compacted, "lsm.writer.id": "w"})(rows, 0)
+    files = [path for path in Path(lake.path).rglob("*") if path.is_file()]
+    assert all(found.base and not found.logs for found in LsmTable(lake.path).file_slices())
+    assert len(files) <= 100
+    assert sum(path.stat().st_size for path in files) <= 5 << 20
+    assert lake.spark.read.format("streaming_lsm").load(lake.path).count() == 10_000
