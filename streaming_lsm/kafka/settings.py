@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from streaming_lsm import config
 from streaming_lsm.config import OPTIONS, Option, Options, read_properties, resolve
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.spark.versions import arrow_schema
 
 _CLIENT = "kafka."
 
@@ -99,7 +99,7 @@ class JobSettings:
 def _arrow_columns(columns: StructType) -> pa.Schema:
     """Convert Spark's columns to Arrow, with their comments as metadata."""
     try:
-        found = to_arrow_schema(columns, timezone="UTC")
+        found = arrow_schema(columns)
     except PySparkException as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{config.KAFKA_SCHEMA.key}: a column's type is not read: {reason}") from None

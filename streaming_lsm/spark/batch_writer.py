@@ -24,7 +24,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from streaming_lsm import config, errors
 from streaming_lsm.decode.decoder import Messages
@@ -33,6 +32,8 @@ from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.schema import fit_known
 from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSize, BatchSizeHistory, Transfer
+from streaming_lsm.spark.hash_partitioning import of_partition, repartitioned_by_id
+from streaming_lsm.spark.versions import BYTES_LIMIT, ROWS_LIMIT, frame_of, limits_bytes, spark_schema
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.table import LsmTable
 from streaming_lsm.write.intake import control_columns
@@ -43,7 +44,6 @@ from streaming_lsm.write.shuffle.exchange import CELLS, TASK, RunSender, SenderR
 
 T = TypeVar("T")
 
-_TRANSFER = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch")
 _OWN_ERROR = re.compile(r"streaming_lsm\.errors\.(\w+): (.*?)(?=\n\n|\nDuring handling|\n\tat |\Z)", re.DOTALL)
 # Bits below it number the rows of a partition, as in Spark's monotonically_increasing_id.
 _PARTITION_BIT = 33
@@ -109,7 +109,7 @@ def write_batch(
     known, begun = history or BatchSizeHistory(), perf_counter()
     spark = batch.frame.sparkSession
     tasks = _tasks(spark, table, known)
-    with known.trusted(), _transfer(spark, known.transfer(plan.buffer_bytes)), unwrapped_errors():
+    with known.trusted(), _transfer(spark, known.transfer(plan.buffer_bytes, limits_bytes(spark))), unwrapped_errors():
         rows = _one_stage(batch, plan) if tasks == 1 else _two_stages(batch, plan, tasks)
         done = BatchResult.joined(pickle.loads(row.written) for row in rows.collect())
     known.note(done.size)
@@ -150,14 +150,15 @@ def _two_stages(batch: BatchRows, plan: WritePlan, tasks: int) -> DataFrame:
 
     def write(cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with named_failures():
-            yield _report((*write_received(writing, cells, _token()), 0))
+            token = _token()
+            yield _report((*write_received(writing, of_partition(cells, TASK, token.task), token), 0))
 
-    sent = batch.frame.mapInArrow(send, from_arrow_schema(CELLS))
+    sent = batch.frame.mapInArrow(send, spark_schema(CELLS))
     if writing.groups_follow:
         groups = pa.Table.from_batches(group_cells(plan, tasks), CELLS)
         # One partition keeps the cells of a message in order. It comes last, so that senders keep their partition ids.
-        sent = sent.union(batch.frame.sparkSession.createDataFrame(groups).coalesce(1))
-    return sent.repartitionById(tasks, TASK).mapInArrow(write, "written binary")
+        sent = sent.union(frame_of(batch.frame.sparkSession, groups).coalesce(1))
+    return repartitioned_by_id(sent, tasks, TASK).mapInArrow(write, "written binary")
 
 
 class _IncomingBatches:
@@ -217,13 +218,14 @@ def freeze_gc() -> None:
 @contextmanager
 def _transfer(spark: SparkSession, transfer: Transfer) -> Iterator[None]:
     """Set the size of Spark's transfers to Python workers within the context."""
-    before = [spark.conf.get(key) for key in _TRANSFER]
+    limits = {ROWS_LIMIT: transfer.rows} | ({} if transfer.bytes is None else {BYTES_LIMIT: transfer.bytes})
+    before = {key: spark.conf.get(key) for key in limits}
     try:
-        for key, value in zip(_TRANSFER, (transfer.rows, transfer.bytes), strict=True):
+        for key, value in limits.items():
             spark.conf.set(key, value)
         yield
     finally:
-        for key, old in zip(_TRANSFER, before, strict=True):
+        for key, old in before.items():
             if old is not None:
                 spark.conf.set(key, old)
 
