@@ -17,7 +17,7 @@ from streaming_lsm import config
 from streaming_lsm.config import OPTIONS, Option, Options, read_properties, resolve
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.spark.versions import arrow_schema
+from streaming_lsm.spark.versions import arrow_schema, parse_ddl
 
 _CLIENT = "kafka."
 
@@ -79,7 +79,7 @@ class JobSettings:
         """
         ddl = self.need(config.KAFKA_SCHEMA)
         try:
-            columns = StructType.fromDDL(ddl)
+            columns = parse_ddl(ddl)
         except PySparkException as error:
             reason = str(error).splitlines()[0]
             raise ConfigError(f"{config.KAFKA_SCHEMA.key}={ddl!r} is not Spark DDL: {reason}") from None

@@ -2,7 +2,7 @@
 
 | version | difference |
 | --- | --- |
-| 4.0 | DataFrames from Arrow tables; a Python data source; progress reports as objects; Java 17 or later |
+| 4.0 | DataFrames from Arrow tables; data sources in Python; `StructType.fromDDL`; progress as objects; Java 17 |
 | 4.2 | a limit for the bytes of a transfer to Python workers; `to_arrow_schema` takes the time zone |
 
 Compared are the first two numbers of the installed version, since releases of vendors change the others.
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType, _parse_datatype_string
 
 from streaming_lsm.errors import ConfigError, MissingPackage
 from streaming_lsm.spark.java import Releases
@@ -62,6 +62,18 @@ def java_releases(spark: Version = SPARK) -> Releases:
     if spark < (4, 0):
         return Releases(8, 17)
     return Releases(17, 21) if spark < (4, 2) else Releases(17)
+
+
+def parse_ddl(text: str) -> DataType:
+    """Parse columns in Spark DDL; a session must be running.
+
+    Returns:
+        A `StructType`, or another type if `text` names a type and no columns.
+
+    Raises:
+        PySparkException: `text` is not Spark DDL.
+    """
+    return StructType.fromDDL(text) if SPARK >= (4, 0) else _parse_datatype_string(text)
 
 
 def arrow_schema(columns: StructType) -> pa.Schema:
