@@ -113,6 +113,9 @@ conformance: install  ## Let Hudi 1.2 on Spark 3.5 and hudi-rs read and write th
 matrix: install  ## Test Spark and Kafka on PySpark 3.5 to 4.3 and Python 3.11 to 3.13; MATRIX="3.5-py311 4.0-py312", MATRIX_PYTHONS; 60 min
 	$(call group,matrix,$(BIN)/python -m tests.matrix)
 
+matrix-speed: install  ## Compare the rate of the sink on PySpark 3.5 and 4.2, batch by batch in turns; 3 min
+	$(BIN)/python -m tests.matrix.speed
+
 test-size: install  ## Write 20 M rows as one batch under a memory limit; SIZE_ROWS, SIZE_BUDGET, SIZE_FOLDER; 3 min
 	$(call group,test-size,$(BIN)/python -m tests.size)
 

@@ -52,14 +52,15 @@ def prepare(cell: Cell, python: Path) -> Path:
     """
     folder = FOLDER / cell.name
     constraints = cell.constraints()
-    wanted = hashlib.sha256(f"{constraints}{(ROOT / 'setup.cfg').read_text(encoding='utf-8')}".encode()).hexdigest()
+    tools = ["pytest", "pytest-timeout", "duckdb", "tzdata", *cell.needs(), *_java(cell)]
+    listed = f"{constraints}{tools}{(ROOT / 'setup.cfg').read_text(encoding='utf-8')}"
+    wanted = hashlib.sha256(listed.encode()).hexdigest()
     program, complete = folder / "bin" / "python", folder / ".complete"
     if program.exists() and complete.exists() and complete.read_text() == wanted:
         return program
     shutil.rmtree(folder, ignore_errors=True)
     _run([str(python), "-m", "venv", str(folder)])
     (folder / "constraints.txt").write_text(constraints, encoding="utf-8")
-    tools = ["pytest", "pytest-timeout", "tzdata", *cell.needs(), *_java(cell)]
     install = [str(program), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     pinned = ["--constraint", str(folder / "constraints.txt")]
     _run([*install, *pinned, "--editable", f"{ROOT}[spark,kafka]", *tools])
