@@ -33,7 +33,8 @@ SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=3 $(if $(filter output-sync,
 
 .DEFAULT_GOAL := help
 .PHONY: help install constraints run-kafka-demo docs lint format test unit unit-writing unit-others property golden oracle \
-	integration bench bench-check faults faults-processes faults-calls faults-cases conformance test-size clean
+	integration bench bench-check faults faults-processes faults-calls faults-cases conformance matrix matrix-speed \
+	test-size clean
 
 define group
 	@begun=$$(date +%s); echo "== $(1)"; $(2); status=$$?; \
@@ -112,6 +113,12 @@ faults-cases: install
 
 conformance: install  ## Let Hudi 1.2 on Spark 3.5 and hudi-rs read and write the tables; sets them up first
 	$(call group,conformance,$(BIN)/python -m tests.conformance.environment && $(PYTEST) tests/conformance)
+
+matrix: install  ## Test Spark and Kafka on PySpark 3.5 to 4.3 and Python 3.11 to 3.13; MATRIX="3.5-py311 4.0-py312", MATRIX_PYTHONS; 60 min
+	$(call group,matrix,$(BIN)/python -m tests.matrix)
+
+matrix-speed: install  ## Compare the rate of the sink on PySpark 3.5 and 4.2, batch by batch in turns; 3 min
+	$(BIN)/python -m tests.matrix.speed
 
 test-size: install  ## Write 20 M rows as one batch under a memory limit; SIZE_ROWS, SIZE_BUDGET, SIZE_FOLDER; 3 min
 	$(call group,test-size,$(BIN)/python -m tests.size)

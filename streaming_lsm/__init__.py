@@ -1,7 +1,7 @@
 """Write change streams to Apache Hudi tables with the LSM storage layout, and read Hudi tables, from Python.
 
-`LsmTable` writes and reads tables without Spark. `LsmSink`, `LsmListener` and `register` need the ``spark`` extra.
-Names are imported on first access, so that the package can be imported without extras.
+`LsmTable` writes and reads tables without Spark. `LsmSink`, `LsmListener`, `read_table` and `register` need the
+``spark`` extra. Names are imported on first access, so that the package can be imported without extras.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from streaming_lsm.file_group.file_system_view import FileSlice
     from streaming_lsm.read.changes import Changes
     from streaming_lsm.read.scan import Scan
-    from streaming_lsm.spark.datasource import register
     from streaming_lsm.spark.listener import LsmListener
+    from streaming_lsm.spark.reading import read_table, register
     from streaming_lsm.spark.sink import LsmSink
     from streaming_lsm.table import LsmTable
     from streaming_lsm.timeline.instant import Instant
@@ -44,6 +44,7 @@ __all__ = [
     "LsmTable",
     "LsmSink",
     "LsmListener",
+    "read_table",
     "register",
     "Envelope",
     "EventFormat",
@@ -72,7 +73,8 @@ _MODULES = {
     "LsmTable": "streaming_lsm.table",
     "LsmSink": "streaming_lsm.spark.sink",
     "LsmListener": "streaming_lsm.spark.listener",
-    "register": "streaming_lsm.spark.datasource",
+    "read_table": "streaming_lsm.spark.reading",
+    "register": "streaming_lsm.spark.reading",
     "Envelope": "streaming_lsm.decode.envelope",
     "EventFormat": "streaming_lsm.decode.envelope",
     "Decoder": "streaming_lsm.decode.decoder",

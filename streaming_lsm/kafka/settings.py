@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from streaming_lsm import config
 from streaming_lsm.config import OPTIONS, Option, Options, read_properties, resolve
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.spark.versions import arrow_schema, parse_ddl
 
 _CLIENT = "kafka."
 READING = {"kafka.fetch.max.wait.ms": "10", "kafka.max.poll.records": "5000"}
@@ -84,7 +84,7 @@ class JobSettings:
         """
         ddl = self.need(config.KAFKA_SCHEMA)
         try:
-            columns = StructType.fromDDL(ddl)
+            columns = parse_ddl(ddl)
         except PySparkException as error:
             reason = str(error).splitlines()[0]
             raise ConfigError(f"{config.KAFKA_SCHEMA.key}={ddl!r} is not Spark DDL: {reason}") from None
@@ -104,7 +104,7 @@ class JobSettings:
 def _arrow_columns(columns: StructType) -> pa.Schema:
     """Convert Spark's columns to Arrow, with their comments as metadata."""
     try:
-        found = to_arrow_schema(columns, timezone="UTC")
+        found = arrow_schema(columns)
     except PySparkException as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{config.KAFKA_SCHEMA.key}: a column's type is not read: {reason}") from None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -19,6 +18,7 @@ from streaming_lsm.errors import LsmError
 from streaming_lsm.kafka.settings import JobSettings
 from streaming_lsm.spark.listener import events_behind
 from streaming_lsm.spark.sink import LsmSink
+from streaming_lsm.spark.versions import progress_of
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -183,13 +183,13 @@ class StreamWatcher:
             raise
 
     def _new_reports(self) -> Iterator[BatchReport]:
-        progress = [json.loads(each.json) for each in self._query.recentProgress]
+        progress = [progress_of(each) for each in self._query.recentProgress]
         fresh = [each for each in progress if each["batchId"] > self._seen and each["numInputRows"] > 0]
         for each in {each["batchId"]: each for each in fresh}.values():
             self._seen = each["batchId"]
             yield self._report(each)
 
-    def _report(self, progress: dict[str, object]) -> BatchReport:
+    def _report(self, progress: Mapping[str, object]) -> BatchReport:
         batch_id = int(str(progress["batchId"]))
         timeline = self._timeline()
         commit = self._commit_of(batch_id, timeline) if timeline else None

@@ -24,7 +24,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from streaming_lsm import config, errors
 from streaming_lsm.decode.decoder import Messages
@@ -34,6 +33,8 @@ from streaming_lsm.schema import fit_known
 from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSize, BatchSizeHistory, Transfer
 from streaming_lsm.spark.exchange_choice import CARRIED_GROUPS, exchanges, needs_one_writer
+from streaming_lsm.spark.hash_partitioning import of_partition, repartitioned_by_id
+from streaming_lsm.spark.versions import BYTES_LIMIT, ROWS_LIMIT, frame_of, limits_bytes, spark_schema
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.table import LsmTable
 from streaming_lsm.write.intake import control_columns
@@ -47,7 +48,6 @@ TaskReport = tuple[WriteResult, list[SenderReport], int]
 
 _LOG = logging.getLogger(__name__)
 
-_TRANSFER = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch")
 _OWN_ERROR = re.compile(r"streaming_lsm\.errors\.(\w+): (.*?)(?=\n\n|\nDuring handling|\n\tat |\Z)", re.DOTALL)
 # Bits below it number the rows of a partition, as in Spark's monotonically_increasing_id.
 _PARTITION_BIT = 33
@@ -110,7 +110,7 @@ def write_batch(
     known, begun = history or BatchSizeHistory(), perf_counter()
     spark = batch.frame.sparkSession
     tasks = _tasks(spark, table, known)
-    with known.trusted(), _transfer(spark, known.transfer(plan.buffer_bytes)), unwrapped_errors():
+    with known.trusted(), _transfer(spark, known.transfer(plan.buffer_bytes, limits_bytes(spark))), unwrapped_errors():
         done = _write(batch, plan, tasks, known, asked=table.options[config.EXCHANGE] or "auto")
     known.note(done.size)
     spent = round(1000 * (perf_counter() - begun))
@@ -172,14 +172,15 @@ def _two_stages(batch: BatchRows, plan: WritePlan, tasks: int) -> DataFrame:
 
     def write(cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with named_failures():
-            yield _report((*write_received(writing, cells, _token()), 0))
+            token = _token()
+            yield _report((*write_received(writing, of_partition(cells, TASK, token.task), token), 0))
 
-    sent = batch.frame.mapInArrow(send, from_arrow_schema(CELLS))
+    sent = batch.frame.mapInArrow(send, spark_schema(CELLS))
     if writing.groups_follow:
         groups = pa.Table.from_batches(group_cells(plan, tasks), CELLS)
         # One partition keeps the cells of a message in order. It comes last, so that senders keep their partition ids.
-        sent = sent.union(batch.frame.sparkSession.createDataFrame(groups).coalesce(1))
-    return sent.repartitionById(tasks, TASK).mapInArrow(write, "written binary")
+        sent = sent.union(frame_of(batch.frame.sparkSession, groups).coalesce(1))
+    return repartitioned_by_id(sent, tasks, TASK).mapInArrow(write, "written binary")
 
 
 class _IncomingBatches:
@@ -239,13 +240,14 @@ def freeze_gc() -> None:
 @contextmanager
 def _transfer(spark: SparkSession, transfer: Transfer) -> Iterator[None]:
     """Set the size of Spark's transfers to Python workers within the context."""
-    before = [spark.conf.get(key) for key in _TRANSFER]
+    limits = {ROWS_LIMIT: transfer.rows} | ({} if transfer.bytes is None else {BYTES_LIMIT: transfer.bytes})
+    before = {key: spark.conf.get(key) for key in limits}
     try:
-        for key, value in zip(_TRANSFER, (transfer.rows, transfer.bytes), strict=True):
+        for key, value in limits.items():
             spark.conf.set(key, value)
         yield
     finally:
-        for key, old in zip(_TRANSFER, before, strict=True):
+        for key, old in before.items():
             if old is not None:
                 spark.conf.set(key, old)
 

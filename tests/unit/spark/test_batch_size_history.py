@@ -49,6 +49,19 @@ def test_spark_need_not_count_bytes_where_rows_are_known_to_be_narrow() -> None:
     assert history_after((10, 10 * widest + 1)).transfer(BUDGET) == bounded
 
 
+def test_rows_bound_a_transfer_where_spark_does_not_limit_bytes() -> None:
+    def rows(*seen: tuple[int, int]) -> int:
+        transfer = history_after(*seen).transfer(BUDGET, limits_bytes=False)
+        assert transfer.bytes is None
+        return transfer.rows
+
+    assert rows() == rows((0, 0)) == 256
+    assert rows((10_000, 1_000_000)) == 2048
+    assert rows((100, 100 * (64 << 10))) == 128
+    assert rows((100, 100 * (64 << 10)), (100_000, 1_000_000)) == 128, "sized by the widest of the last batches"
+    assert rows((3, 3 << 30)) == 16
+
+
 def test_a_transfer_is_a_small_share_of_the_budget() -> None:
     assert BatchSizeHistory().transfer(64 << 20) == Transfer(512, 2 << 20)
     assert BatchSizeHistory().transfer(4 << 20) == Transfer(256, 128 << 10)
@@ -75,7 +88,7 @@ class Session:
         self.sparkSession = self
         self.bounds: list[object] = []
 
-    def get(self, key: str) -> str:
+    def get(self, key: str, default: object = None) -> str:
         return "as before"
 
     def set(self, key: str, value: object) -> None:
