@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from streaming_lsm.errors import CorruptFileError, RegistryError
+from streaming_lsm.errors import LsmError, RegistryError
 from streaming_lsm.storage.local import open_storage
 
 _KEPT = 1000
@@ -80,7 +80,7 @@ class SchemaFolder:
             return WriterSchema(schema_id, storage.read(name).decode(), (), where)
         except FileNotFoundError:
             return None
-        except (OSError, CorruptFileError, UnicodeDecodeError) as error:
+        except (OSError, LsmError, UnicodeDecodeError) as error:
             raise RegistryError(f"{where}: the schema cannot be read ({error}): correct the file") from error
 
 

@@ -262,7 +262,7 @@ NEVER: list[tuple[str, Any, str]] = [
     ("STRING", ["null", "int", "string"], "is a union of int, string, which never fits column 'v' of type STRING"),
     ("ARRAY<INT>", array("string"), "is array of string, which never fits column 'v' of type ARRAY<INT>"),
     ("STRUCT<a: INT>", mapped("int"), "is map of int, which never fits column 'v' of type STRUCT<A:INT>"),
-    ("STRUCT<a: BINARY>", record(("a", "string"), name="R"), "record R, which never fits column 'v' of type STRUCT<A:BI"),
+    ("STRUCT<a: BINARY>", record(("a", "string"), name="R"), "record R, which never fits column 'v' of type STRUCT<A"),
     ("DECIMAL(10,2)", decimal(64, 50), "decimal of scale 50"),
 ]  # fmt: skip
 
