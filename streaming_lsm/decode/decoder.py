@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.batches import rebatched
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, pc
-from streaming_lsm.decode.avro.avro_keys import AvroKeys
-from streaming_lsm.decode.avro.avro_rows import AvroRows
-from streaming_lsm.decode.avro.exact_events import ExactAvroReader
-from streaming_lsm.decode.avro.schemas import SchemaFault, placed_at
 from streaming_lsm.decode.document_rows import DocumentRows
 from streaming_lsm.decode.envelope import Envelope
 from streaming_lsm.decode.exact_reader import Event, ExactReader
 from streaming_lsm.decode.message_keys import MessageKeys
+from streaming_lsm.decode.schema_fault import SchemaFault, placed_at
+from streaming_lsm.decode.table_rows import Rows
 from streaming_lsm.write.intake import control_columns
 
 _Part = tuple[Int64s, pa.RecordBatch]
@@ -87,15 +85,8 @@ class Decoder:
             zone: zone of timestamps that name none.
         """
         self._envelope = envelope
-        self._documents: DocumentRows | AvroRows
-        self._keys: MessageKeys | AvroKeys
-        self._exact: ExactReader | ExactAvroReader
-        if envelope.format.is_avro:
-            self._documents, self._keys = AvroRows(envelope, zone), AvroKeys(envelope, zone)
-            self._exact = ExactAvroReader(envelope, zone)
-        else:
-            self._documents, self._keys = DocumentRows(envelope, zone), MessageKeys(envelope, zone)
-            self._exact = ExactReader(envelope, zone)
+        readers = _avro_readers(envelope, zone) if envelope.format.is_avro else _json_readers(envelope, zone)
+        self._documents, self._keys, self._exact = readers
         outside = set(envelope.partition) - set(envelope.record_key)
         self._drops_tombstones = envelope.format.is_debezium and bool(outside)
         self._columns = pa.schema([field.remove_metadata().with_nullable(True) for field in envelope.columns])
@@ -153,13 +144,13 @@ class Decoder:
     def _plain_values(self, values: pa.BinaryArray, valued: Int64s) -> Iterator[_Part]:
         """Read the values that are plain."""
         with placed_at(valued):
-            for rows in self._documents.read(values.take(valued)) if len(valued) else ():
+            for rows in self._documents.read(_selected(values, valued)) if len(valued) else ():
                 yield valued[rows.places], self._good(rows.columns, rows.delete)
 
     def _plain_keys(self, keys: pa.BinaryArray, dead: Int64s) -> Iterator[_Part]:
         """Read the keys of tombstones that are plain."""
         with placed_at(dead):
-            for rows in self._keys.read(keys.take(dead)) if len(dead) else ():
+            for rows in self._keys.read(_selected(keys, dead)) if len(dead) else ():
                 placed = self._have_partition(rows.columns, len(rows.places))
                 every = self._good(rows.columns, rows.delete, dead=True)
                 kept = placed if not self._drops_tombstones else np.ones(len(placed), np.bool_)
@@ -263,9 +254,42 @@ class Decoder:
         return pa.RecordBatch.from_pydict({**columns, **control})
 
 
+class _PlainReader(Protocol):
+    """Reads values, or keys, that are plain; yields their rows. It raises `SchemaFault`."""
+
+    def read(self, messages: pa.BinaryArray, /) -> Iterator[Rows]: ...
+
+
+class _ExactReader(Protocol):
+    """Reads the events that are not plain; a value is null for a tombstone. It raises `SchemaFault`."""
+
+    def events(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> list[Event]: ...
+
+
+_Readers = tuple[_PlainReader, _PlainReader, _ExactReader]
+"""Readers of values, of keys, and of what these leave."""
+
+
+def _json_readers(envelope: Envelope, zone: str) -> _Readers:
+    return DocumentRows(envelope, zone), MessageKeys(envelope, zone), ExactReader(envelope, zone)
+
+
+def _avro_readers(envelope: Envelope, zone: str) -> _Readers:
+    # JSON needs none of these modules, whose import takes time when a worker starts.
+    from streaming_lsm.decode.avro.avro_keys import AvroKeys
+    from streaming_lsm.decode.avro.avro_rows import AvroRows
+    from streaming_lsm.decode.avro.exact_events import ExactAvroReader
+
+    return AvroRows(envelope, zone), AvroKeys(envelope, zone), ExactAvroReader(envelope, zone)
+
+
 def _binary(column: Any) -> pa.BinaryArray:
     binary: pa.BinaryArray = pc.cast(column, pa.binary())
     return binary
+
+
+def _selected(values: pa.BinaryArray, places: Int64s) -> pa.BinaryArray:
+    return values if len(places) == len(values) else values.take(places)
 
 
 def _by_source(messages: pa.RecordBatch) -> tuple[Int64s, Flags]:

@@ -23,7 +23,7 @@ without ordering value (Postgres without ``REPLICA IDENTITY FULL``) removes any 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -70,6 +70,19 @@ class EventFormat(StrEnum):
         return self in (EventFormat.AVRO, EventFormat.DEBEZIUM_AVRO)
 
 
+def check_sources(kind: EventFormat, sources: Sequence[SchemaSource]) -> None:
+    """Check that there is a source of schemas, if messages of a format need it.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if kind.is_avro and not sources:
+        raise ConfigError(
+            f"lsm.kafka.format={kind} needs the schemas of messages: set lsm.kafka.schema.registry.url, or "
+            "lsm.kafka.schema.folder"
+        )
+
+
 @dataclass(frozen=True)
 class Envelope:
     """Describes how messages are converted to rows of a table.
@@ -98,11 +111,7 @@ class Envelope:
             ConfigError: no columns, a duplicate or reserved name, a type that is not read, a key, partition or
                 ordering column that is not declared, or Avro without a source of schemas.
         """
-        if self.format.is_avro and not self.schemas:
-            raise ConfigError(
-                f"lsm.kafka.format={self.format} needs the schemas of messages: set lsm.kafka.schema.registry.url, or "
-                "lsm.kafka.schema.folder"
-            )
+        check_sources(self.format, self.schemas)
         names = self.columns.names
         if not names or not self.record_key:
             raise ConfigError("lsm.kafka.schema and hoodie.datasource.write.recordkey.field must both name columns")

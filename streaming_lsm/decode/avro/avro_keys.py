@@ -16,10 +16,11 @@ from streaming_lsm.arrow.columns import Flags, flags, pc
 from streaming_lsm.decode.avro.fitted_columns import fit_columns, selected
 from streaming_lsm.decode.avro.frames import MAGIC, Frames
 from streaming_lsm.decode.avro.record_reading import FlatReading
-from streaming_lsm.decode.avro.schemas import Groups, placed_at
+from streaming_lsm.decode.avro.schemas import Groups
 from streaming_lsm.decode.avro.written_types import WrittenType
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.decode.message_keys import MessageKeys
+from streaming_lsm.decode.schema_fault import placed_at
 from streaming_lsm.decode.table_rows import Rows, TableRows
 
 

@@ -19,11 +19,12 @@ from streaming_lsm.decode.avro.exact_values import exact_converter, printed
 from streaming_lsm.decode.avro.fitted_columns import selected
 from streaming_lsm.decode.avro.frames import Frames, frame_reason
 from streaming_lsm.decode.avro.record_reading import ChangeReading, FlatReading, ReadColumn, Rows
-from streaming_lsm.decode.avro.schemas import Group, Groups, placed_at
+from streaming_lsm.decode.avro.schemas import Group, Groups
 from streaming_lsm.decode.avro.written_types import WrittenType
 from streaming_lsm.decode.envelope import DELETED_FLAGS, Envelope
 from streaming_lsm.decode.exact_documents import ColumnReader, operation_reason, shown
 from streaming_lsm.decode.exact_reader import Event, ExactReader, Judge, Reading
+from streaming_lsm.decode.schema_fault import placed_at
 from streaming_lsm.format.avro.cursor import Faults
 
 _NOTHING = Reading(raw={}, values={}, misfits={}, delete=False, by_key=False)

@@ -1,4 +1,4 @@
-"""Look up the schemas of messages, and name the message whose schema is at fault.
+"""Look up the schemas of messages, and group the messages by schema.
 
 *Plan*: what a reader prepares once for the messages of a schema.
 """
@@ -6,40 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from streaming_lsm.arrow.columns import Int64s
 from streaming_lsm.decode.avro.frames import Datums, Frames
 from streaming_lsm.decode.avro.written_types import WrittenType, written_type
+from streaming_lsm.decode.schema_fault import SchemaFault
 from streaming_lsm.errors import LsmError
 from streaming_lsm.schema_registry.sources import SchemaSource, schema_of
 
 T = TypeVar("T")
-
-
-class SchemaFault(Exception):
-    """Reports a message whose schema cannot be had, or does not fit the table.
-
-    Attributes:
-        place: position of the message.
-        error: the reason.
-    """
-
-    def __init__(self, place: int, error: LsmError) -> None:
-        """Report the message at `place`."""
-        super().__init__(str(error))
-        self.place, self.error = place, error
-
-
-@contextmanager
-def placed_at(places: Int64s) -> Iterator[None]:
-    """Report faults by the positions that the messages of the context have elsewhere, int64."""
-    try:
-        yield
-    except SchemaFault as fault:
-        raise SchemaFault(int(places[fault.place]), fault.error) from fault.error
 
 
 @dataclass(frozen=True)
