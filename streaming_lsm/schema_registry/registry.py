@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import json
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,8 @@ _FIRST_WAIT_SECONDS = 0.2
 _LARGEST = 16 << 20
 _PIECE = 1 << 16
 _MOST_REFERENCES = 1000
-_ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
+_TYPE = "application/vnd.schemaregistry.v1+json"
+_ACCEPT = f"{_TYPE}, application/json"
 _UNAUTHORISED = (401, 403)
 _FOUND, _NOT_FOUND = 200, 404
 _NO_SUCH_SCHEMA = (40401, 40402, 40403)
@@ -81,7 +83,7 @@ class SchemaRegistry:
         """
         try:
             # Of a path that old registries do not have, any answer shows that there is a server, and who it lets in.
-            _Requests(self, timeout_seconds).get("/schemas/types")
+            _Requests(self, timeout_seconds).send("/schemas/types")
         except RegistryError as error:
             raise ConfigError(f"lsm.kafka.schema.registry.url: {error}") from None
 
@@ -103,6 +105,20 @@ class SchemaRegistry:
         for subject, version in _references(content, where):
             _add_reference(requests, (subject, version), references, ())
         return WriterSchema(schema_id, text, tuple(references.values()), where)
+
+    def register(self, subject: str, text: str) -> int:
+        """Register an Avro schema as the newest version of a subject, unless it is there; returns its id.
+
+        Raises:
+            RegistryError: the registry does not answer in time, or refuses the schema or the user.
+        """
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        answer, url = _Requests(self, self.timeout_seconds).send(path, json.dumps({"schema": text}).encode())
+        content = answer.content if isinstance(answer.content, dict) else {}
+        if answer.status != _FOUND or not isinstance(content.get("id"), int):
+            reason = str(content.get("message", ""))[:200]
+            raise RegistryError(f"{url}: the schema registry refuses the schema (HTTP {answer.status}): {reason}")
+        return int(content["id"])
 
 
 _Version = tuple[str, int]
@@ -155,7 +171,7 @@ class _Requests:
         Raises:
             RegistryError: there is no answer in time, or one that no registry gives.
         """
-        answer, url = self.get(path)
+        answer, url = self.send(path)
         content = answer.content if isinstance(answer.content, dict) else {}
         if answer.status == _FOUND and isinstance(content.get("schema"), str):
             return content, url
@@ -166,8 +182,8 @@ class _Requests:
             "lsm.kafka.schema.registry.url"
         )
 
-    def get(self, path: str) -> tuple[_Answer, str]:
-        """Fetch an answer, and the URL that it came from.
+    def send(self, path: str, body: bytes | None = None) -> tuple[_Answer, str]:
+        """Send a request, a POST if it has a body; returns the answer, and the URL that it came from.
 
         Raises:
             RegistryError: there is no answer in time, or the registry refuses the user.
@@ -176,7 +192,7 @@ class _Requests:
         for address, wait in self._attempts():
             url = address + path
             try:
-                answer = self._once(url)
+                answer = self._once(url, body)
             except _Unavailable as error:
                 reasons[url] = str(error)
                 time.sleep(max(0.0, min(wait, self._deadline - time.monotonic())))
@@ -203,8 +219,8 @@ class _Requests:
                     return
             wait *= 2
 
-    def _once(self, url: str) -> _Answer:
-        request = Request(url, headers={"Accept": _ACCEPT})
+    def _once(self, url: str, body: bytes | None) -> _Answer:
+        request = Request(url, body, {"Accept": _ACCEPT, "Content-Type": _TYPE})
         if self.registry.user_info:
             secret = base64.b64encode(self.registry.user_info.encode()).decode()
             # A redirect to another host must not take the password along.

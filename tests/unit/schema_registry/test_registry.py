@@ -46,6 +46,10 @@ def answering(
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
         def do_GET(self) -> None:
             asked.append(self.path)
             answer = answers[min(len(asked), len(answers)) - 1]
@@ -82,6 +86,16 @@ def test_schema_is_fetched_by_id(server: RegistryServer) -> None:
     assert found is not None
     assert (found.id, found.text, found.references) == (schema_id, LONG, ())
     assert found.source == f"{server.url}/schemas/ids/{schema_id}"
+
+
+def test_schemas_are_registered_once(server: RegistryServer) -> None:
+    registry = SchemaRegistry(server.url)
+    first, again, other = (registry.register("a/b-value", text) for text in (LONG, LONG, json.dumps("bytes")))
+    assert first == again != other
+    assert [found.text for one in (first, other) if (found := registry.find(one))] == [LONG, json.dumps("bytes")]
+    body = json.dumps({"error_code": 42201, "message": "Invalid schema"}).encode()
+    with answering((422, body)) as (url, _), pytest.raises(RegistryError, match=r"refuses the schema .HTTP 422.: Inv"):
+        SchemaRegistry(url).register("s", "{")
 
 
 def test_references_are_fetched_in_the_order_in_which_they_name_each_other(server: RegistryServer) -> None:
