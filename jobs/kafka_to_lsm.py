@@ -64,6 +64,7 @@ def _run(settings: JobSettings, cores: int, timeout_seconds: float | None) -> in
     source = settings.source()
     path, _ = settings.need(config.TABLE_PATH), settings.need(config.CHECKPOINT)
     check_brokers(source[config.KAFKA_SERVERS.key])
+    settings.check_schemas()
     jars = connector_jars()
     spark = local_session(_NAME, cores=cores, jars=jars, settings={"spark.log.level": "ERROR"})
     try:

@@ -15,8 +15,10 @@ from pyspark.sql.types import StructType
 
 from streaming_lsm import config
 from streaming_lsm.config import OPTIONS, Option, Options, read_properties, resolve
-from streaming_lsm.decode.envelope import Envelope, EventFormat
+from streaming_lsm.decode.envelope import Envelope, EventFormat, check_sources
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.schema_registry.registry import SchemaRegistry
+from streaming_lsm.schema_registry.sources import SchemaFolder, SchemaSource
 from streaming_lsm.spark.versions import arrow_schema, parse_ddl
 
 _CLIENT = "kafka."
@@ -76,6 +78,33 @@ class JobSettings:
         chosen[config.KAFKA_FAIL_ON_LOSS.key] = str(self.options[config.KAFKA_FAIL_ON_LOSS]).lower()
         return {**chosen, **READING, **self.client}
 
+    def schemas(self) -> tuple[SchemaSource, ...]:
+        """Return the sources of schemas, in the order in which they are asked: folder, registry.
+
+        Raises:
+            ConfigError: a URL is malformed.
+        """
+        folder, url = self.options[config.SCHEMA_FOLDER], self.options[config.SCHEMA_REGISTRY_URL]
+        found: list[SchemaSource] = [SchemaFolder(folder)] if folder else []
+        if url:
+            found.append(SchemaRegistry(url, self.options[config.SCHEMA_REGISTRY_USER]))
+        return tuple(found)
+
+    def check_schemas(self) -> None:
+        """Check that the schema registry answers, if messages are Avro.
+
+        Raises:
+            ConfigError: it does not, it refuses the user, or there is no source of schemas.
+        """
+        kind = EventFormat(self.need(config.KAFKA_FORMAT))
+        if not kind.is_avro:
+            return
+        sources = self.schemas()
+        check_sources(kind, sources)
+        for source in sources:
+            if isinstance(source, SchemaRegistry):
+                source.check()
+
     def envelope(self) -> Envelope:
         """Build the envelope of the topic's messages. Spark parses the columns, so a session must be running.
 
@@ -98,6 +127,7 @@ class JobSettings:
             tuple(name.partition(":")[0] for name in self.options[config.PARTITION_FIELDS]),
             () if commit_time else self.options[config.ORDERING_FIELDS],
             EventFormat(self.need(config.KAFKA_FORMAT)),
+            self.schemas(),
         )
 
 

@@ -22,7 +22,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from streaming_lsm import LsmTable
 from streaming_lsm.decode.envelope import EventFormat
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
-from streaming_lsm.kafka.orders import Message, Order, OrderEvents
+from streaming_lsm.kafka.order import Message, Order
+from streaming_lsm.kafka.orders import OrderEvents
 from streaming_lsm.kafka.packaged import broker_jars
 from streaming_lsm.kafka.producing import send
 from streaming_lsm.spark.java import find_java

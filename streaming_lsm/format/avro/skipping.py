@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from streaming_lsm.arrow.columns import Int64s
-from streaming_lsm.format.avro.cursor import Cursor
+from streaming_lsm.format.avro.cursor import Cursor, Faults
 from streaming_lsm.format.avro.item_chains import Step, follow
 from streaming_lsm.format.avro.schema_tree import Node
 
 _MAX_BLOCKS = 10_000
+# Of a datum that is not from a file: encoders write one block, or one for some KiB, and each takes a step.
+_MAX_BLOCKS_BESIDE_FAULTS = 500
 _MAX_NOTED = 16
 # Following the chain of one datum's items costs about as much as skipping this many items in all datums. It may fail
 # and cost more for nested items, because speculative reads reject large item counts.
@@ -74,7 +76,8 @@ def items(node: Node, cursor: Cursor, *, jump: bool = False, chain: bool = False
     cost = _CHAIN_COST if chain or not item.repeats else _DOUBTFUL_CHAIN_COST
     datums = np.arange(len(cursor))
     cursor.at = cursor.at.copy()
-    most_blocks = _MAX_BLOCKS if cursor.dead is None else _MAX_NOTED
+    guessed = cursor.faults is not None and cursor.faults.of_guesses
+    most_blocks = _MAX_NOTED if guessed else _MAX_BLOCKS if cursor.faults is None else _MAX_BLOCKS_BESIDE_FAULTS
     lanes, begins, ends = [datums[:0]], [cursor.at[:0]], [cursor.at[:0]]
     for _ in range(most_blocks):
         part = cursor.select(datums)
@@ -101,9 +104,11 @@ def items(node: Node, cursor: Cursor, *, jump: bool = False, chain: bool = False
     order = np.argsort(lane, kind="stable")
     lane = lane[order]
     begin, end = np.concatenate(begins)[order], np.concatenate(ends)[order]
-    return lane, Cursor(
-        stretch=cursor.stretch, at=begin, end=end, records=cursor.records[lane], source=cursor.source, dead=cursor.dead
-    )
+    inside = Cursor(
+        stretch=cursor.stretch, at=begin, end=end, records=cursor.records[lane], source=cursor.source,
+        faults=cursor.faults,
+    )  # fmt: skip
+    return lane, inside
 
 
 def _block(node: Node, cursor: Cursor) -> tuple[Int64s, Int64s]:
@@ -117,7 +122,7 @@ def _block(node: Node, cursor: Cursor) -> tuple[Int64s, Int64s]:
         counts = np.abs(counts)
     room = (cursor.end - cursor.at) // node.children[0].least
     wrong = (counts < 0) | (counts > room)
-    if cursor.dead is not None:
+    if cursor.faults is not None and cursor.faults.of_guesses:
         wrong |= counts > _MAX_NOTED  # limits the work of a wrong guess
     if wrong.any():
         cursor.refuse(wrong, node.path, "has more items than bytes for them")
@@ -135,7 +140,8 @@ def _items_of_block(item: Node, cursor: Cursor, counts: Int64s, cost: int) -> tu
         return lane, begin, begin + item.size
     lanes, begins, ends = [counts[:0]], [counts[:0]], [counts[:0]]
     alive, part = np.flatnonzero(counts), cursor.select(np.flatnonzero(counts))
-    last = int(counts.max(initial=0)) if cursor.dead is not None else _last_step(counts, cost)
+    guessed = cursor.faults is not None and cursor.faults.of_guesses
+    last = int(counts.max(initial=0)) if guessed else _last_step(counts, cost)
     for done in range(1, last + 1):
         lanes.append(alive)
         begins.append(part.at)
@@ -163,12 +169,15 @@ def _last_step(counts: Int64s, cost: int) -> int:
 
 
 def item_places(item: Node, cursor: Cursor, count: int) -> Int64s:
-    """Find the positions of `count` items that lie end to end, and the end of the last one, int64 (count + 1,).
+    """Find the positions of `count` items that lie end to end, and the end of the last one.
 
     Args:
         item: their type.
         cursor: over one datum, at the first item.
         count: at least 1.
+
+    Returns:
+        int64 (count + 1,); fewer if the cursor collects faults and the datum is one.
 
     Raises:
         CorruptFileError: an item is not of that type, or exceeds the datum.
@@ -181,6 +190,8 @@ def item_places(item: Node, cursor: Cursor, count: int) -> Int64s:
         for _ in range(min(singly, count + 1 - len(found))):
             cursor.at = walked[-1][-1:].copy()
             skip(item, cursor)
+            if cursor.faults is not None and cursor.faults.found[cursor.records[0]]:
+                return np.concatenate(walked)
             walked.append(cursor.at)
         found, singly = np.concatenate(walked), 2 * singly
         found = np.append(found, follow(step, int(found[-1]), stop, count + 1 - len(found))[1:])
@@ -189,12 +200,12 @@ def item_places(item: Node, cursor: Cursor, count: int) -> Int64s:
 
 def _steps(item: Node, cursor: Cursor) -> Step:
     def step(at: Int64s) -> Int64s:
-        dead = np.zeros(len(at), np.bool_)
+        faults = Faults(np.zeros(len(at), np.bool_))
         end = np.full(len(at), cursor.end[0])
         guesses = Cursor(
-            stretch=cursor.stretch, at=at, end=end, records=np.arange(len(at)), source=cursor.source, dead=dead
+            stretch=cursor.stretch, at=at, end=end, records=np.arange(len(at)), source=cursor.source, faults=faults
         )
         skip(item, guesses)
-        return np.where(dead, -1, guesses.at)
+        return np.where(faults.found, -1, guesses.at)
 
     return step

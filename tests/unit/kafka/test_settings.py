@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from streaming_lsm import config
 from streaming_lsm.decode.envelope import EventFormat
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.kafka.orders import SCHEMA
+from streaming_lsm.kafka.order import SCHEMA
 from streaming_lsm.kafka.settings import JobSettings
 
 DEMO = Path(__file__).parents[3] / "conf" / "kafka_demo.properties"
