@@ -16,17 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from streaming_lsm import Envelope, LsmSink, LsmTable
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
+from tests.support.small_tables import OPTIONS as TABLE
 from tests.support.small_tables import SCHEMA, shown
 
-OPTIONS: dict[str, object] = {
-    "hoodie.table.name": "orders",
-    "hoodie.datasource.write.recordkey.field": "id",
-    "hoodie.datasource.write.partitionpath.field": "country",
-    "hoodie.table.ordering.fields": "ts",
-    "hoodie.bucket.index.num.buckets": 2,
-    "lsm.writer.id": "test",
-    "lsm.write.shuffle.partitions": 2,
-}
+OPTIONS: dict[str, object] = {**TABLE, "lsm.writer.id": "test", "lsm.write.shuffle.partitions": 2}
 ROWS = "id string, country string, ts long, qty int, _lsm_delete boolean"
 MESSAGES = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 NEVER = datetime(2026, 1, 1, tzinfo=UTC)
