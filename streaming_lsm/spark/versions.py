@@ -2,8 +2,9 @@
 
 | version | difference |
 | --- | --- |
-| 4.0 | DataFrames from Arrow tables; data sources in Python; `StructType.fromDDL`; progress as objects; Java 17 |
-| 4.2 | a limit for the bytes of a transfer to Python workers; `to_arrow_schema` takes the time zone |
+| 4.0 | DataFrames from Arrow tables; data sources in Python; a limit for the bytes of a transfer to Python workers; |
+| | `StructType.fromDDL`; reports of progress as objects; Java 17 |
+| 4.2 | `to_arrow_schema` takes the time zone; Java 25 |
 
 Compared are the first two numbers of the installed version, since releases of vendors change the others.
 """

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -20,11 +21,16 @@ from streaming_lsm.errors import ConfigError
 from tests.matrix.cells import OLDEST, PYTHONS, ROOT, SPARKS, Cell, chosen
 from tests.matrix.environment import FOLDER, find_python, prepare
 
+STREAM = "tests/integration/test_file_stream.py"
 KAFKA = "tests/integration/test_kafka_job.py"
 TESTS = (
     f"{KAFKA}::test_job_writes_what_the_events_say_and_goes_on_from_its_checkpoint",
     f"{KAFKA}::test_bad_event_stops_the_job_by_name_and_what_was_committed_stays",
-    "tests/integration/test_file_stream.py",
+    f"{STREAM}::test_a_stream_goes_on_from_its_checkpoint",
+    f"{STREAM}::test_what_does_not_fit_the_table_is_refused_by_name",
+    f"{STREAM}::test_an_error_of_a_task_arrives_as_itself_in_one_line",
+    f"{STREAM}::test_spark_reads_as_of_an_instant_and_with_meta_columns",
+    f"{STREAM}::test_a_stream_writes_a_table_for_the_readers_of_today",
     "tests/integration/test_shuffle_partitions.py",
     "tests/integration/test_file_groups_of_tasks.py",
     "tests/integration/test_spark_engine.py",
@@ -59,6 +65,8 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
+    # The tests of a cell end with this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     outcomes = {}
     for cell in cells:
         outcomes[cell] = _outcome(cell)
@@ -89,7 +97,7 @@ def _run(cell: Cell, digest: str) -> Outcome:
         return Outcome("not installed", str(error), 0, digest)
     begun = time.monotonic()
     # Deprecations that an older PySpark meets are not ours to mend.
-    command = [str(program), "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider", *TESTS]
+    command = [str(program), "-m", "pytest", "-q", "-W", "ignore", "--durations", "6", "-p", "no:cacheprovider", *TESTS]
     with (FOLDER / f"{cell.name}.log").open("w", encoding="utf-8") as log:
         done = subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, timeout=_SECONDS, check=False)
     seconds = round(time.monotonic() - begun)
