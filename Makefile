@@ -21,7 +21,7 @@ SAMPLED_CALLS := tests/integration/test_killed_driver.py tests/unit/metadata/tes
 	tests/unit/services/test_metadata_table.py tests/unit/services/test_service_crashes.py \
 	tests/unit/test_named_failures.py tests/unit/txn/test_crash_matrix.py
 SAMPLED_CASES := tests/golden/test_damaged_logs.py tests/golden/test_table_copies.py tests/golden/test_version_changes.py \
-	tests/property/test_avro_columns.py tests/property/test_batches_against_a_model.py \
+	tests/property/test_avro_against_json.py tests/property/test_avro_columns.py tests/property/test_batches_against_a_model.py \
 	tests/property/test_copy_on_write_against_a_model.py tests/property/test_decoding_against_spark.py \
 	tests/property/test_services_against_a_model.py tests/property/test_tombstones_against_a_model.py \
 	tests/unit/read/test_slice_merge.py \

@@ -18,6 +18,7 @@ from streaming_lsm.errors import (
     LsmError,
     MissingPackage,
     RecordError,
+    RegistryError,
     SchemaError,
     StorageError,
     TableNotFound,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from streaming_lsm.file_group.file_system_view import FileSlice
     from streaming_lsm.read.changes import Changes
     from streaming_lsm.read.scan import Scan
+    from streaming_lsm.schema_registry.registry import SchemaRegistry
+    from streaming_lsm.schema_registry.sources import SchemaFolder
     from streaming_lsm.spark.listener import LsmListener
     from streaming_lsm.spark.reading import read_table, register
     from streaming_lsm.spark.sink import LsmSink
@@ -48,6 +51,8 @@ __all__ = [
     "register",
     "Envelope",
     "EventFormat",
+    "SchemaRegistry",
+    "SchemaFolder",
     "Decoder",
     "Scan",
     "Changes",
@@ -59,6 +64,7 @@ __all__ = [
     "ConfigError",
     "SchemaError",
     "RecordError",
+    "RegistryError",
     "CorruptFileError",
     "TableNotFound",
     "UnsupportedTable",
@@ -78,6 +84,8 @@ _MODULES = {
     "Envelope": "streaming_lsm.decode.envelope",
     "EventFormat": "streaming_lsm.decode.envelope",
     "Decoder": "streaming_lsm.decode.decoder",
+    "SchemaRegistry": "streaming_lsm.schema_registry.registry",
+    "SchemaFolder": "streaming_lsm.schema_registry.sources",
     "Changes": "streaming_lsm.read.changes",
     "Scan": "streaming_lsm.read.scan",
     "Timeline": "streaming_lsm.timeline.timeline",

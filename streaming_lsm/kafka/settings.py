@@ -90,8 +90,8 @@ class JobSettings:
             found.append(SchemaRegistry(url, self.options[config.SCHEMA_REGISTRY_USER]))
         return tuple(found)
 
-    def check_schemas(self) -> None:
-        """Check that the schema registry answers, if messages are Avro.
+    def check_schemas(self, timeout_seconds: float = 5.0) -> None:
+        """Check that the schema registry answers within a time, if messages are Avro.
 
         Raises:
             ConfigError: it does not, it refuses the user, or there is no source of schemas.
@@ -103,7 +103,7 @@ class JobSettings:
         check_sources(kind, sources)
         for source in sources:
             if isinstance(source, SchemaRegistry):
-                source.check()
+                source.check(timeout_seconds)
 
     def envelope(self) -> Envelope:
         """Build the envelope of the topic's messages. Spark parses the columns, so a session must be running.

@@ -75,7 +75,7 @@ class SchemaRegistry:
         """The URL."""
         return self.url
 
-    def check(self, timeout_seconds: float = 10.0) -> None:
+    def check(self, timeout_seconds: float = 5.0) -> None:
         """Check that the registry answers.
 
         Raises:

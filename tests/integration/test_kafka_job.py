@@ -21,11 +21,14 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from streaming_lsm import LsmTable
 from streaming_lsm.decode.envelope import EventFormat
+from streaming_lsm.kafka.avro_orders import AvroOrders
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
 from streaming_lsm.kafka.order import Message, Order
 from streaming_lsm.kafka.orders import OrderEvents
 from streaming_lsm.kafka.packaged import broker_jars
 from streaming_lsm.kafka.producing import send
+from streaming_lsm.kafka.registry_server import RegistryServer
+from streaming_lsm.schema_registry.registry import SchemaRegistry
 from streaming_lsm.spark.java import find_java
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
@@ -64,17 +67,34 @@ def rows_by_key(table: pa.Table) -> dict[str, Order]:
     return found
 
 
-@pytest.mark.parametrize(("kind", "runs"), [(EventFormat.JSON, 2), (EventFormat.DEBEZIUM, 1)])
+@pytest.fixture(scope="module")
+def registry() -> Iterator[SchemaRegistry]:
+    """A registry that wants a password."""
+    with RegistryServer("job:s3cret") as server:
+        yield SchemaRegistry(server.url, "job:s3cret")
+
+
+@pytest.mark.parametrize(
+    ("kind", "runs"), [(EventFormat.JSON, 2), (EventFormat.DEBEZIUM, 1), (EventFormat.DEBEZIUM_AVRO, 1)]
+)
 def test_job_writes_what_the_events_say_and_goes_on_from_its_checkpoint(
-    broker: KafkaBroker, tmp_path: Path, kind: EventFormat, runs: int
+    broker: KafkaBroker, registry: SchemaRegistry, tmp_path: Path, kind: EventFormat, runs: int
 ) -> None:
-    topic, events, poison = f"orders-{kind}", OrderEvents(11, kind), []
+    topic, poison = f"orders-{kind}", []
+    events = OrderEvents(11, kind, AvroOrders(registry, topic) if kind.is_avro else None)
+    access = {
+        "lsm.kafka.schema.registry.url": registry.url,
+        "lsm.kafka.schema.registry.basic.auth.user.info": str(registry.user_info),
+    }
+    options = [f"lsm.kafka.format={kind}", "maxOffsetsPerTrigger=700"]
+    options += [f"{key}={value}" for key, value in access.items()] if kind.is_avro else []
     create_topic(broker.bootstrap_servers, topic, 3)
     for _ in range(runs):
         sent = send(broker.bootstrap_servers, topic, events.take(1200))
         poison += [(partition, offset) for partition, offset, _ in sent.poison]
-        done = run_job(broker, tmp_path, topic, f"lsm.kafka.format={kind}", "maxOffsetsPerTrigger=700")
+        done = run_job(broker, tmp_path, topic, *options)
         assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+        assert "s3cret" not in done.stdout + done.stderr
         assert f"stream ended: {sent.messages:,} events in 2 batches" in done.stdout
 
     path = tmp_path / "table"
