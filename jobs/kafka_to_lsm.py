@@ -3,6 +3,9 @@
     python jobs/kafka_to_lsm.py --properties conf/kafka_demo.properties --bootstrap-servers host:9092 \\
         lsm.table.path=/lake/orders checkpointLocation=/lake/_checkpoints/orders
 
+spark-submit runs it on a cluster, with the master and the settings that it is given (docs/cluster.md); without
+spark-submit it starts a local session.
+
 Options, see docs/configuration.md: KEY=VALUE arguments override LSM_CONF_ environment variables, which override the
 properties file. Other keys under kafka. (such as kafka.security.protocol) go to the Kafka client.
 Exit status: 0 all events read (lsm.trigger=availableNow) or stopped by SIGTERM, 1 the stream failed, 2 an option is
@@ -15,6 +18,7 @@ import argparse
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 from streaming_lsm.scripts import INTERRUPTED, fail, importing
@@ -22,14 +26,17 @@ from streaming_lsm.scripts import INTERRUPTED, fail, importing
 with importing("kafka_to_lsm"):
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
 
     from streaming_lsm import config
     from streaming_lsm.errors import ConfigError, LsmError
-    from streaming_lsm.kafka.addresses import check_brokers
+    from streaming_lsm.kafka.addresses import check_source
+    from streaming_lsm.kafka.connector import provide_connector
     from streaming_lsm.kafka.packaged import connector_jars
     from streaming_lsm.kafka.settings import JobSettings
+    from streaming_lsm.kafka.source_watch import SourceWatch
     from streaming_lsm.kafka.stream import StreamWatcher, start_stream
-    from streaming_lsm.spark.session import local_session
+    from streaming_lsm.spark.session import is_submitted, local_session, submitted_session
 
 _NAME = "kafka_to_lsm"
 
@@ -39,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--properties", type=Path, help="Java properties file with options")
     parser.add_argument("--bootstrap-servers", metavar="HOST:PORT,…", help="the option kafka.bootstrap.servers")
-    parser.add_argument("--cores", type=int, default=2, help="cores of the local Spark session (default 2)")
+    parser.add_argument("--cores", type=int, help="cores of the local Spark session (default 2)")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop the query and fail after this time")
     parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help="options that override file and environment")
     given = parser.parse_args(arguments)
@@ -59,19 +66,25 @@ def main(arguments: list[str] | None = None) -> int:
         return fail(_NAME, f"the stream failed: {reason}", 1)
 
 
-def _run(settings: JobSettings, cores: int, timeout_seconds: float | None) -> int:
+def _run(settings: JobSettings, cores: int | None, timeout_seconds: float | None) -> int:
     # Options and brokers are checked before Spark starts, which takes seconds.
     source = settings.source()
     path, _ = settings.need(config.TABLE_PATH), settings.need(config.CHECKPOINT)
-    check_brokers(source[config.KAFKA_SERVERS.key])
+    check_source(source)
     settings.check_schemas()
-    jars = connector_jars()
-    spark = local_session(_NAME, cores=cores, jars=jars, settings={"spark.log.level": "ERROR"})
+    spark = _session(cores)
     try:
         stopping = threading.Event()
         query = start_stream(spark, settings, stopping.is_set)
         # Spark logs the cancelled batch of a stop as an error.
-        watcher = StreamWatcher(query, settings.options, stopping, lambda: spark.sparkContext.setLogLevel("OFF"))
+        watcher = StreamWatcher(
+            query,
+            settings.options,
+            stopping,
+            before_stop=lambda: spark.sparkContext.setLogLevel("OFF"),
+            source=SourceWatch(partial(check_source, source)),
+            waiting=lambda trouble: print(f"{_NAME}: the stream waits: {trouble}", file=sys.stderr, flush=True),
+        )
         signals = _stop_on_signals(watcher)
         events = batches = 0
         for report in watcher.reports(timeout_seconds):
@@ -84,6 +97,18 @@ def _run(settings: JobSettings, cores: int, timeout_seconds: float | None) -> in
         return fail(_NAME, f"interrupted; {read}", INTERRUPTED)
     print(f"stream ended: {read}", flush=True)
     return 0
+
+
+def _session(cores: int | None) -> SparkSession:
+    """Return the session of spark-submit, or start a local one; either has Spark's Kafka source."""
+    if not is_submitted():
+        settings = {"spark.log.level": "ERROR"}
+        return local_session(_NAME, cores=2 if cores is None else cores, jars=connector_jars(), settings=settings)
+    if cores is not None:
+        raise ConfigError("--cores is an option of the local session: give spark-submit --master or --executor-cores")
+    spark = submitted_session()
+    provide_connector(spark)
+    return spark
 
 
 def _stop_on_signals(watcher: StreamWatcher) -> list[int]:

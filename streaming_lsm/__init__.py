@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from streaming_lsm.decode.decoder import Decoder
     from streaming_lsm.decode.envelope import Envelope, EventFormat
     from streaming_lsm.file_group.file_system_view import FileSlice
+    from streaming_lsm.kafka.addresses import check_source
     from streaming_lsm.read.changes import Changes
     from streaming_lsm.read.scan import Scan
     from streaming_lsm.schema_registry.registry import SchemaRegistry
@@ -54,6 +55,7 @@ __all__ = [
     "SchemaRegistry",
     "SchemaFolder",
     "Decoder",
+    "check_source",
     "Scan",
     "Changes",
     "Timeline",
@@ -86,6 +88,7 @@ _MODULES = {
     "Decoder": "streaming_lsm.decode.decoder",
     "SchemaRegistry": "streaming_lsm.schema_registry.registry",
     "SchemaFolder": "streaming_lsm.schema_registry.sources",
+    "check_source": "streaming_lsm.kafka.addresses",
     "Changes": "streaming_lsm.read.changes",
     "Scan": "streaming_lsm.read.scan",
     "Timeline": "streaming_lsm.timeline.timeline",

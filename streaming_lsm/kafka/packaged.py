@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 from importlib.resources import files
 from pathlib import Path
 
@@ -37,8 +38,14 @@ def _resolve(name: str, java: Java | None) -> list[Path]:
     return resolve_jars(parse_jar_list(text, name), java=java)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Fetch both lists into the cache, for use without a network: ``python -m streaming_lsm.kafka.packaged``."""
+    parser = argparse.ArgumentParser(prog="streaming_lsm.kafka.packaged", description=main.__doc__)
+    text = "fetch the jars of Spark's Kafka source only, and print their paths as spark-submit --jars takes them"
+    parser.add_argument("--connector", action="store_true", help=text)
+    if parser.parse_args(arguments).connector:
+        print(",".join(map(str, connector_jars())))
+        return
     for jars in (connector_jars(), broker_jars()):
         print(f"{len(jars)} jars in {jars[0].parent}")
 

@@ -14,8 +14,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming_lsm import config
 from streaming_lsm.config import Options
-from streaming_lsm.errors import LsmError
+from streaming_lsm.errors import ConfigError, LsmError
 from streaming_lsm.kafka.settings import JobSettings
+from streaming_lsm.kafka.source_watch import SourceWatch, TopicGone
+from streaming_lsm.spark.batch_writer import own_error
 from streaming_lsm.spark.listener import events_behind
 from streaming_lsm.spark.sink import LsmSink
 from streaming_lsm.spark.versions import progress_of
@@ -113,7 +115,11 @@ class _Commit:
 
 
 class StreamWatcher:
-    """Reports the batches of a query as they complete, until the query ends."""
+    """Reports the batches of a query as they complete, until the query ends.
+
+    Attributes:
+        waiting: called with what is wrong with the source while Spark waits for it.
+    """
 
     def __init__(
         self,
@@ -121,6 +127,8 @@ class StreamWatcher:
         options: Options,
         stopping: threading.Event | None = None,
         before_stop: Callable[[], None] = lambda: None,
+        source: SourceWatch | None = None,
+        waiting: Callable[[ConfigError], None] = lambda _: None,
     ) -> None:
         """Watch a query.
 
@@ -129,6 +137,8 @@ class StreamWatcher:
             options: the options that it was started with.
             stopping: event that `stop` sets; `start_stream` gets its ``is_set`` to tell cancelled from failed batches.
             before_stop: called before `stop` takes effect on the query.
+            source: looks at the source while no batch completes.
+            waiting: see the class.
         """
         self._query = query
         self._storage = open_storage(str(options[config.TABLE_PATH]))
@@ -138,6 +148,7 @@ class StreamWatcher:
         self._seen = -1
         self._stopping = stopping or threading.Event()
         self._before_stop = before_stop
+        self._source, self.waiting = source or SourceWatch(lambda: None), waiting
         self._ledgers: dict[Instant, LastBatch | None] = {}
 
     def stop(self) -> None:
@@ -152,7 +163,8 @@ class StreamWatcher:
 
         Raises:
             TimeoutError: the query was stopped after `timeout_seconds`.
-            StreamingQueryException: the query failed.
+            LsmError: a batch failed with this error, or the source did.
+            StreamingQueryException: the query failed for another reason.
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         ended, failure = False, None
@@ -165,12 +177,28 @@ class StreamWatcher:
             if self._stopping.is_set() and not ended:
                 self._before_stop()
                 self._query.stop()
-            yield from self._new_reports()
+            for report in self._new_reports():
+                self._source.progressed()
+                yield report
+            if not ended:
+                self._look_at_source()
             if deadline is not None and time.monotonic() > deadline and not ended:
                 self._query.stop()
                 raise TimeoutError(f"the stream did not end within {timeout_seconds:.0f} s and was stopped")
         if failure is not None:
-            raise failure
+            raise own_error(failure) or self._source.explained(failure)
+
+    def _look_at_source(self) -> None:
+        if self._seen >= 0 and not self._query.status["isTriggerActive"]:
+            self._source.progressed()
+        try:
+            trouble = self._source.trouble()
+        except TopicGone:
+            self._before_stop()
+            self._query.stop()
+            raise
+        if trouble is not None:
+            self.waiting(trouble)
 
     def _ended(self) -> bool:
         """Wait up to a second for the query to end; True if it has ended."""

@@ -8,13 +8,15 @@ commit or by another driver in a rollback, the heartbeat is deleted, and a task 
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from contextlib import suppress
 
-from streaming_lsm.errors import Fenced
+from streaming_lsm.errors import Fenced, TableNotFound
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.owner import Owner
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
 
 HEARTBEAT_FOLDER = ".hoodie/.heartbeat"
 
@@ -70,9 +72,16 @@ def check_still_inflight(storage: Storage, instant: str) -> None:
 
     Raises:
         Fenced: the instant accepts no more files; the caller deletes the file that it wrote.
+        TableNotFound: this process does not see the driver's table, or it was removed.
     """
-    if not storage.exists(heartbeat_path(instant)):
-        raise Fenced(f"instant {instant} in {storage.uri} is committed or rolled back: this task's files are discarded")
+    if storage.exists(heartbeat_path(instant)):
+        return
+    if not storage.exists(PROPERTIES_PATH):
+        raise TableNotFound(
+            f"{storage.uri} on host {socket.gethostname()} is not the table that the driver writes: it has no "
+            f"{PROPERTIES_PATH}. Driver and executors need the same files under this path, as on a network file system"
+        )
+    raise Fenced(f"instant {instant} in {storage.uri} is committed or rolled back: this task's files are discarded")
 
 
 class Heartbeat:

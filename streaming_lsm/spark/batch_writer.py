@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streaming_lsm import config, errors
 from streaming_lsm.decode.decoder import Messages
-from streaming_lsm.errors import LsmError
+from streaming_lsm.errors import LsmError, MissingPackage
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.schema import fit_known
 from streaming_lsm.spark.batch_rows import BatchRows
@@ -48,7 +48,10 @@ TaskReport = tuple[WriteResult, list[SenderReport], int]
 
 _LOG = logging.getLogger(__name__)
 
-_OWN_ERROR = re.compile(r"streaming_lsm\.errors\.(\w+): (.*?)(?=\n\n|\nDuring handling|\n\tat |\Z)", re.DOTALL)
+_OWN_ERROR = re.compile(
+    r"streaming_lsm\.errors\.(\w+): (.*?)(?=\n\n|\nDuring handling|\n\tat |\n SQLSTATE|\Z)", re.DOTALL
+)
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 # Bits below it number the rows of a partition, as in Spark's monotonically_increasing_id.
 _PARTITION_BIT = 33
 
@@ -265,15 +268,22 @@ def unwrapped_errors() -> Iterator[None]:
             raise
         raise LsmError("Spark cancelled the tasks, as their query was stopped") from None
     except PySparkException as error:
-        ours = _own_error(error)
+        ours = own_error(error)
         if ours is None:
             raise
         raise ours from None
 
 
-def _own_error(error: PySparkException) -> LsmError | None:
+def own_error(error: PySparkException) -> LsmError | None:
+    """Return the `LsmError` of a task, or of a batch, that an error of Spark was made of; None if there was none."""
     found = _OWN_ERROR.search(str(error))
     kind = getattr(errors, found[1], None) if found else None
     if found and isinstance(kind, type) and issubclass(kind, LsmError):
         return kind(found[2].strip())
+    missing = _MISSING_MODULE.search(str(error))
+    if missing:
+        return MissingPackage(
+            f"Spark's executors have no Python module {missing[1]!r}: install streaming_lsm where they run, or give "
+            "spark-submit --py-files or --archives (docs/cluster.md)"
+        )
     return None

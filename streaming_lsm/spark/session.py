@@ -1,4 +1,8 @@
-"""Start a local Spark session with the settings that this package is tested with."""
+"""Start a local Spark session with the settings that this package is tested with, or take the one of spark-submit.
+
+*Submitted process*: a Python process that spark-submit has started, after Spark's Java process; master, settings, jars
+and Python packages are those of its command line and of spark-defaults.conf.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +36,10 @@ DEFAULTS: dict[str, str] = {
 """Settings of `local_session`. Adaptive execution is off: it would merge the tasks of small batches and add a planning
 step to each. Streaming queries run without it in any case."""
 
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Environment variable by which spark-submit tells Python the port of Spark's Java process."""
+_SUBMITTED_DEFAULTS = ("spark.sql.session.timeZone", "spark.sql.adaptive.enabled")
+
 
 def local_session(
     app_name: str,
@@ -63,6 +71,35 @@ def local_session(
         builder = builder.config(key, value)
     with _interrupts_held_back():
         return builder.getOrCreate()
+
+
+def is_submitted(environment: Mapping[str, str] | None = None) -> bool:
+    """Return whether spark-submit started this process.
+
+    Args:
+        environment: environment variables; those of the process when not given.
+    """
+    return _SUBMITTED in (os.environ if environment is None else environment)
+
+
+def submitted_session() -> SparkSession:
+    """Return the Spark session of a submitted process; its settings are kept.
+
+    Two of `DEFAULTS`, on which the rows and the speed of a batch depend, are set if the submission does not have them:
+    ``spark.sql.session.timeZone`` and ``spark.sql.adaptive.enabled``.
+    """
+    spark = SparkSession.builder.getOrCreate()
+    for key in _SUBMITTED_DEFAULTS:
+        if not spark.sparkContext.getConf().contains(key):
+            spark.conf.set(key, DEFAULTS[key])
+    return spark
+
+
+def add_jars(spark: SparkSession, jars: Sequence[Path]) -> None:
+    """Add jars to the class paths of a running session and of its executors, which fetch them from the driver."""
+    for jar in jars:
+        quoted = str(jar).replace("\\", "\\\\").replace("'", "\\'")
+        spark.sql(f"ADD JAR '{quoted}'")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this folder: starting a JVM takes longer than most of them."""
+"""One Spark session and one Kafka broker for all tests of this folder: a JVM starts longer than most of them take."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streaming_lsm import register
+from streaming_lsm.kafka.broker import KafkaBroker
+from streaming_lsm.kafka.packaged import broker_jars
+from streaming_lsm.spark.java import find_java
 from streaming_lsm.spark.session import local_session
 from streaming_lsm.spark.versions import HAS_PYTHON_DATA_SOURCE
 
@@ -19,3 +22,10 @@ def spark() -> Iterator[SparkSession]:
         register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    java = find_java()
+    with KafkaBroker(tmp_path_factory.mktemp("broker"), broker_jars(java), java) as running:
+        yield running

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import UTC
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -32,16 +35,10 @@ from streaming_lsm.schema_registry.registry import SchemaRegistry
 from streaming_lsm.spark.java import find_java
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
+from tests.support.cluster import spark_home
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    java = find_java()
-    with KafkaBroker(tmp_path_factory.mktemp("broker"), broker_jars(java), java) as running:
-        yield running
 
 
 def job_command(broker: KafkaBroker, folder: Path, topic: str, *options: str) -> list[str]:
@@ -53,8 +50,30 @@ def job_command(broker: KafkaBroker, folder: Path, topic: str, *options: str) ->
 
 
 def run_job(broker: KafkaBroker, folder: Path, topic: str, *options: str) -> subprocess.CompletedProcess[str]:
-    command = job_command(broker, folder, topic, *options)
-    return subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)
+    return run(job_command(broker, folder, topic, *options), ENVIRONMENT)
+
+
+def run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False)
+
+
+def submit_job(
+    broker: KafkaBroker, folder: Path, topic: str, settings: dict[str, str], *options: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the job by spark-submit on two executors, which get the package as an archive."""
+    package = shutil.make_archive(str(folder / "streaming_lsm"), "zip", ROOT, "streaming_lsm")
+    home = spark_home(folder / "spark")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {
+        "SPARK_HOME": str(home), "JAVA_HOME": str(find_java().home), "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }  # fmt: skip
+    command = [str(home / "bin" / "spark-submit"), "--master", "local-cluster[2,1,1024]", "--py-files", package]
+    (folder / "events").mkdir()
+    logged = {"spark.eventLog.dir": (folder / "events").as_uri(), "spark.eventLog.compress": "false"}
+    for key, value in {**settings, "spark.eventLog.enabled": "true", **logged}.items():
+        command += ["--conf", f"{key}={value}"]
+    return run([*command, *job_command(broker, folder, topic, *options)[1:]], environment)
 
 
 def rows_by_key(table: pa.Table) -> dict[str, Order]:
@@ -74,10 +93,33 @@ def registry() -> Iterator[SchemaRegistry]:
         yield SchemaRegistry(server.url, "job:s3cret")
 
 
+def check_events(folder: Path) -> None:
+    """Spark's log says that executors ran every task, two of them, with the settings of spark-submit."""
+    logs = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".crc"]
+    events: dict[str, list[dict[str, Any]]] = {}
+    for event in [json.loads(line) for log in logs for line in log.read_text().splitlines()]:
+        events.setdefault(event["Event"].removeprefix("SparkListener"), []).append(event)
+    tasks = events["TaskEnd"]
+    assert len(tasks) > 5
+    assert {task["Task Info"]["Executor ID"] for task in tasks} == {"0", "1"}
+    assert {task["Task End Reason"]["Reason"] for task in tasks} == {"Success"}
+    # Jars that are added to a running session update it.
+    environment = events["EnvironmentUpdate"][0]
+    properties = environment["Spark Properties"]
+    assert properties["spark.master"] == "local-cluster[2,1,1024]"
+    assert properties["spark.executor.memory"] == "640m"
+    jobs = [job["Properties"] for job in events["JobStart"]]
+    assert all(TOKYO.items() <= job.items() for job in jobs)
+
+
+TOKYO = {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.shuffle.partitions": "7"}
+AT_NINE = Order("o-tokyo", "c", "JP", "new", 1, Decimal("1.00"), None, datetime(2026, 1, 1, tzinfo=UTC))
+
+
 @pytest.mark.parametrize(
     ("kind", "runs"), [(EventFormat.JSON, 2), (EventFormat.DEBEZIUM, 1), (EventFormat.DEBEZIUM_AVRO, 1)]
 )
-def test_job_writes_what_the_events_say_and_goes_on_from_its_checkpoint(
+def test_job_writes_what_the_events_say_and_goes_on_from_its_checkpoint_on_a_cluster(
     broker: KafkaBroker, registry: SchemaRegistry, tmp_path: Path, kind: EventFormat, runs: int
 ) -> None:
     topic, poison = f"orders-{kind}", []
@@ -88,17 +130,26 @@ def test_job_writes_what_the_events_say_and_goes_on_from_its_checkpoint(
     }
     options = [f"lsm.kafka.format={kind}", "maxOffsetsPerTrigger=700"]
     options += [f"{key}={value}" for key, value in access.items()] if kind.is_avro else []
+    expected: dict[str, Order] = {}
     create_topic(broker.bootstrap_servers, topic, 3)
-    for _ in range(runs):
+    for number in range(runs):
         sent = send(broker.bootstrap_servers, topic, events.take(1200))
         poison += [(partition, offset) for partition, offset, _ in sent.poison]
-        done = run_job(broker, tmp_path, topic, *options)
+        count = sent.messages
+        if number == 0:
+            done = run_job(broker, tmp_path, topic, *options)
+        else:
+            local_time = json.dumps({**AT_NINE.as_json(), "updated_at": "2026-01-01T09:00:00"}).encode()
+            count += send(broker.bootstrap_servers, topic, [Message(b"o-tokyo", local_time)]).messages
+            expected["o-tokyo"] = AT_NINE
+            done = submit_job(broker, tmp_path, topic, {**TOKYO, "spark.executor.memory": "640m"}, *options)
+            check_events(tmp_path / "events")
         assert done.returncode == 0, done.stdout + done.stderr[-4000:]
         assert "s3cret" not in done.stdout + done.stderr
-        assert f"stream ended: {sent.messages:,} events in 2 batches" in done.stdout
+        assert f"stream ended: {count:,} events in 2 batches" in done.stdout
 
     path = tmp_path / "table"
-    expected = events.model.rows()
+    expected |= events.model.rows()
     assert rows_by_key(LsmTable(path).scan().to_arrow()) == expected
     assert rows_by_key(read_snapshot(path)) == expected
     assert validate(path) == []

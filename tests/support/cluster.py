@@ -39,7 +39,7 @@ def cluster(
         master: another cluster, see `two_hosts`.
     """
     # A worker of Spark's own cluster keeps its files in SPARK_HOME/work, which is no place inside an installation.
-    os.environ["SPARK_HOME"] = str(_spark_home(folder / "spark"))
+    os.environ["SPARK_HOME"] = str(spark_home(folder / "spark"))
     variables = {"PYTHONPATH": str(REPOSITORY), **(environment or {})}
     session = local_session(
         "cluster",
@@ -61,7 +61,7 @@ def cluster(
 def two_hosts(folder: Path) -> Iterator[str]:
     """A cluster of two machines by name, with one core each; its address. Only there Spark makes copies of tasks."""
     prepare_environment()
-    home = _spark_home(folder / "spark")
+    home = spark_home(folder / "spark")
     with ExitStack() as processes, socket.create_server(("127.0.0.1", 0)) as free:
         address = f"spark://127.0.0.1:{free.getsockname()[1]}"
         free.close()
@@ -101,7 +101,8 @@ def _end(process: Popen[bytes]) -> None:
     process.wait(timeout=30)
 
 
-def _spark_home(folder: Path) -> Path:
+def spark_home(folder: Path) -> Path:
+    """Make a home of the installed Spark; a cluster of it keeps its files there."""
     folder.mkdir(parents=True, exist_ok=True)
     for part in Path(pyspark.__file__).parent.iterdir():
         link = folder / part.name

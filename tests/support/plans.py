@@ -15,6 +15,7 @@ from streaming_lsm.lock.heartbeat import heartbeat_path
 from streaming_lsm.lock.markers import marker_folder
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
 from streaming_lsm.write.plan import FileOptions, WritePlan
 
 INSTANT = "20261121101112131"
@@ -72,4 +73,5 @@ def open_instant(plan: WritePlan) -> WritePlan:
     """What a begun transaction leaves for its tasks: the folder of markers and the heartbeat."""
     plan.storage.make_folder(marker_folder(plan.instant))
     plan.storage.put_if_absent(heartbeat_path(plan.instant), b"")
+    plan.storage.replace(PROPERTIES_PATH, b"")
     return plan

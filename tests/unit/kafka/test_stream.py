@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
+from streaming_lsm.errors import MissingPackage, RecordError
 from streaming_lsm.kafka.stream import BatchReport, StreamWatcher
 from tests.support.small_tables import OPTIONS, create, rows
 
@@ -38,11 +39,14 @@ class EndedQuery:
         return True
 
 
+@dataclass
 class FailedQuery(EndedQuery):
     """A query whose batches completed, and whose next one failed, before the watcher looked for the first time."""
 
+    reason: str = "batch 1 failed"
+
     def awaitTermination(self, timeout: float) -> bool:
-        raise StreamingQueryException("batch 1 failed")
+        raise StreamingQueryException(self.reason)
 
 
 def progress(batch_id: int, *, events: int = 10, begun: datetime = PAST) -> Progress:
@@ -137,6 +141,29 @@ def test_a_query_that_fails_at_once_has_its_completed_batches_reported_first(tmp
     assert next(found).rows == 3
     with pytest.raises(StreamingQueryException, match="batch 1 failed"):
         next(found)
+
+
+def test_an_error_of_a_batch_comes_without_the_stacks_of_python_and_spark(tmp_path: Path) -> None:
+    create(tmp_path)
+    said = (
+        "[STREAM_FAILED] Query [id = q] terminated with exception: Traceback (most recent call last):\n"
+        "  File \"x.py\", line 1, in write\nstreaming_lsm.errors.RecordError: event at topic 't', offset 1\n"
+        " SQLSTATE: 39000 SQLSTATE: XXKST"
+    )
+    watched = cast(StreamingQuery, FailedQuery("q", [], said))
+    with pytest.raises(RecordError) as failed:
+        list(StreamWatcher(watched, Options({"lsm.table.path": str(tmp_path)})).reports())
+    assert str(failed.value) == "event at topic 't', offset 1"
+
+
+def test_a_module_that_executors_lack_is_named(tmp_path: Path) -> None:
+    create(tmp_path)
+    said = (
+        "pyspark...PythonException: Traceback\n\nModuleNotFoundError: No module named 'streaming_lsm'\n SQLSTATE: 39000"
+    )
+    watched = cast(StreamingQuery, FailedQuery("q", [], said))
+    with pytest.raises(MissingPackage, match=r"executors have no Python module 'streaming_lsm': install"):
+        list(StreamWatcher(watched, Options({"lsm.table.path": str(tmp_path)})).reports())
 
 
 def test_a_table_that_is_not_there_yet_has_no_commits(tmp_path: Path) -> None:

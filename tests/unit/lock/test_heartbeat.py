@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from pathlib import Path
 
 import pytest
 
-from streaming_lsm.errors import Fenced
+from streaming_lsm.errors import Fenced, TableNotFound
 from streaming_lsm.lock.heartbeat import (
     Heartbeat,
     check_still_inflight,
@@ -58,6 +59,12 @@ def test_a_beat_never_brings_a_closed_instant_back(storage: LocalStorage, lock: 
     heartbeat.beat()
     with pytest.raises(Fenced, match=INSTANT):
         check_still_inflight(storage, INSTANT)
+
+
+def test_a_task_that_does_not_see_the_drivers_table_says_so_with_path_and_host(tmp_path: Path) -> None:
+    disk = LocalStorage(tmp_path / "own disk")
+    with pytest.raises(TableNotFound, match=rf"own%20disk on host {socket.gethostname()} is not the table that"):
+        check_still_inflight(disk, INSTANT)
 
 
 def test_the_heartbeat_of_another_writer_is_not_replaced(storage: LocalStorage, lock: TableLock) -> None:

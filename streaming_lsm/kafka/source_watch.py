@@ -1,0 +1,117 @@
+"""Tell why a query does not get on, or why it failed, by a look at its Kafka source.
+
+Spark waits for brokers without a word, and its errors name neither addresses nor topics.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+
+from pyspark.errors import StreamingQueryException
+
+from streaming_lsm.errors import ConfigError, LsmError
+from streaming_lsm.kafka.addresses import UnknownTopics
+
+SILENT_SECONDS, PAUSE_SECONDS = 4.0, 5.0
+"""Time without a batch before the first check, and from the end of one check to the next one."""
+_MISSED = 3
+"""Checks in a row in which a topic is missing before it counts as deleted: a broker that starts knows none at first."""
+_MOVED = re.compile(r"Partition (\S+)-(\d+) offset was changed from (\d+) to (\d+)")
+_LOST = re.compile(r"Reason: (.*?)(?:\n| SQLSTATE|\Z)")
+_REMEDY = (
+    "All batches before are in the table. To read the topic as it is now from its begin, start with a new "
+    "checkpointLocation and, if lsm.writer.id is set, a new one of that"
+)
+
+
+class TopicGone(LsmError):
+    """A topic was deleted while the query read it: the query is to be stopped."""
+
+
+class SourceWatch:
+    """Checks the source of a query that completes no batch, in a thread: a check takes seconds."""
+
+    def __init__(
+        self,
+        check: Callable[[], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        silent_seconds: float = SILENT_SECONDS,
+        pause_seconds: float = PAUSE_SECONDS,
+    ) -> None:
+        """Watch a source.
+
+        Args:
+            check: checks the source, as `check_source` does; raises `ConfigError`.
+            clock: seconds.
+            silent_seconds, pause_seconds: see `SILENT_SECONDS` and `PAUSE_SECONDS`.
+        """
+        self._check, self._clock = check, clock
+        self._silent, self._pause = silent_seconds, pause_seconds
+        self._next = clock() + silent_seconds
+        self._missed = 0
+        self._checking: threading.Thread | None = None
+        self._found: ConfigError | None = None
+
+    def progressed(self) -> None:
+        """Note that the query has completed a batch, or has nothing to do."""
+        self._next, self._missed = self._clock() + self._silent, 0
+
+    def trouble(self) -> ConfigError | None:
+        """Return what the last check found, once; starts the next check when it is due.
+
+        Raises:
+            TopicGone: a topic was deleted.
+        """
+        if self._checking is None:
+            if self._clock() >= self._next:
+                self._checking = threading.Thread(target=self._run, name="lsm-source-check", daemon=True)
+                self._checking.start()
+            return None
+        if self._checking.is_alive():
+            return None
+        found, self._found, self._checking = self._found, None, None
+        self._next = self._clock() + self._pause
+        self._missed = self._missed + 1 if isinstance(found, UnknownTopics) else 0
+        if self._missed == _MISSED and found is not None:
+            raise TopicGone(f"{found}. {_REMEDY}")
+        return found
+
+    def _run(self) -> None:
+        try:
+            self._check()
+        except ConfigError as error:
+            self._found = error
+
+    def explained(self, failure: StreamingQueryException) -> Exception:
+        """Return the error to raise for a failure of Spark, with topic and remedy if the source is at fault."""
+        lost = _data_loss(str(failure))
+        if lost is not None:
+            return lost
+        try:
+            self._check()
+        except ConfigError as error:
+            remedy = f". {_REMEDY}" if isinstance(error, UnknownTopics) else ""
+            return LsmError(f"{error}{remedy}")
+        return failure
+
+
+def _data_loss(said: str) -> LsmError | None:
+    moved = _MOVED.search(said)
+    if moved:
+        topic, partition, before, now = moved.groups()
+        return LsmError(
+            f"topic {topic!r}, partition {partition}: the query has read up to offset {before}, and the topic ends at "
+            f"{now}: it was deleted and created again. {_REMEDY}"
+        )
+    if "failOnDataLoss" not in said:
+        return None
+    lost = _LOST.search(said)
+    reason = lost[1].strip() if lost else said.partition("\n")[0]
+    return LsmError(
+        f"events were deleted on the brokers before they were read: {reason} {_REMEDY}; to go on with the events that "
+        "are left, set failOnDataLoss=false"
+    )
