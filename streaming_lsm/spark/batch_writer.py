@@ -1,4 +1,4 @@
-"""Write one micro-batch on Spark's executors, as one Spark action.
+"""Write one micro-batch on Spark's executors.
 
 *Sender task*: reads rows of the batch, computes keys and buckets, sorts, and cuts them by writer task. *Writer task*:
 receives the rows of its file groups and writes their files. *Cell*: a row of Spark's shuffle that holds a piece of a
@@ -32,7 +32,7 @@ from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.schema import fit_known
 from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSize, BatchSizeHistory, Transfer
-from streaming_lsm.spark.exchange_choice import CARRIED_GROUPS, exchanges, needs_one_writer
+from streaming_lsm.spark.exchange_choice import CARRIED_GROUPS, exchanges, most_groups, needs_one_writer
 from streaming_lsm.spark.hash_partitioning import of_partition, repartitioned_by_id
 from streaming_lsm.spark.versions import BYTES_LIMIT, ROWS_LIMIT, frame_of, limits_bytes, spark_schema
 from streaming_lsm.storage.failures import named_failures
@@ -134,10 +134,13 @@ def _write(batch: BatchRows, plan: WritePlan, tasks: int, known: BatchSizeHistor
         return BatchResult.joined(_run(_one_stage(batch, plan, 1)))
     if known.needs_exchange or exchanges(asked, plan, tasks, readers=known.readers, file_groups=known.file_groups):
         return BatchResult.joined(_run(_two_stages(batch, plan, tasks)))
-    parts = _run(_one_stage(batch, plan, tasks))
-    if not needs_one_writer(written for written, _, _ in parts):
+    parts = _run(_one_stage(batch, plan, tasks, most_groups(asked, tasks)))
+    if not needs_one_writer(plan, [written for written, _, _ in parts]):
         return BatchResult.joined(parts)
-    _LOG.warning("rows of one key may be in several tasks that read: batches are exchanged from now on")
+    _LOG.warning(
+        "tasks that read cannot write this batch (docs/writing.md, Which task writes a row): it is written again, and "
+        "batches are exchanged from now on"
+    )
     known.needs_exchange = True
     # The files of the tasks are no part of the commit, which deletes them.
     if plan.dead_letters is not None:
@@ -149,14 +152,14 @@ def _run(tasks: DataFrame) -> list[TaskReport]:
     return [pickle.loads(row.written) for row in tasks.collect()]
 
 
-def _one_stage(batch: BatchRows, plan: WritePlan, tasks: int) -> DataFrame:
+def _one_stage(batch: BatchRows, plan: WritePlan, tasks: int, most_groups: int | None = None) -> DataFrame:
     messages = batch.messages
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         token = _token()
         with named_failures():
             rows = _IncomingBatches(batches, plan, token.task, messages)
-            yield _report((write_partition(plan, rows, token), [], rows.bytes))
+            yield _report((write_partition(plan, rows, token, most_groups), [], rows.bytes))
 
     return batch.frame.coalesce(tasks).mapInArrow(write, "written binary")
 

@@ -16,7 +16,7 @@ from streaming_lsm import config
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.write.intake import control_columns
 from streaming_lsm.write.partition_writer import WriteResult
-from streaming_lsm.write.plan import BULK_INSERT, WritePlan
+from streaming_lsm.write.plan import BULK_INSERT, DELETE, WritePlan
 
 MOST_FILES = 64
 """Log files that tasks write for one batch without being told to."""
@@ -54,29 +54,53 @@ def exchanges(asked: str, plan: WritePlan, tasks: int, *, readers: int, file_gro
         tasks: tasks that write it.
         readers: tasks that read the largest recent batch; 0 if that is unknown.
         file_groups: file groups of the largest recent batch.
+    """
+    if asked != "auto":
+        return asked == "shuffle"
+    few_files = tasks <= min(readers, _MOST_TASKS) and tasks * file_groups <= MOST_FILES
+    return reason_to_exchange(plan) is not None or not few_files or len(plan.file_ids) > CARRIED_GROUPS
+
+
+def check_exchange(asked: str, plan: WritePlan) -> None:
+    """Refuse the option ``lsm.write.exchange=none`` where the table needs the exchange.
 
     Raises:
-        ConfigError: the option says ``none``, but the table needs the exchange.
+        ConfigError: it does.
     """
     reason = reason_to_exchange(plan)
     if asked == "none" and reason is not None:
         raise ConfigError(f"{config.EXCHANGE.key}=none, but {reason}: remove the option")
-    if asked != "auto":
-        return asked == "shuffle"
-    few_files = tasks <= min(readers, _MOST_TASKS) and tasks * file_groups <= MOST_FILES
-    return reason is not None or not few_files or len(plan.file_ids) > CARRIED_GROUPS
 
 
-def needs_one_writer(parts: Iterable[WriteResult]) -> bool:
-    """Test whether rows that tasks wrote as they read them may belong to one another.
+def most_groups(asked: str, tasks: int) -> int | None:
+    """Return the number of file groups from which on a task writes nothing; None for any number."""
+    return None if asked == "none" or tasks == 1 else MOST_FILES // tasks
 
-    Arrival would decide between them: pieces of a topic partition that several tasks read, or deletes without an
-    ordering value, when nothing tells that their keys are in one task. Such a batch has to be written again.
+
+def needs_one_writer(plan: WritePlan, parts: Iterable[WriteResult]) -> bool:
+    """Test whether what tasks wrote as they read it may differ from what one task for each file group would write.
+
+    Such a batch has to be written again. Between tasks nothing but the kind of a log and the number of its task is an
+    order, so that all logs of a shared file group need the first version, and every delete an ordering value.
     """
     found = list(parts)
+    if any(part.left_out for part in found):
+        return True
     read = [
         {source for events in part.last_events for source, last in events.items() if last.is_seen} for part in found
     ]
     if any(tasks > 1 for tasks in Counter(chain.from_iterable(read)).values()):
         return True
-    return any(part.unordered_deletes and not sources for part, sources in zip(found, read, strict=True))
+    written = [{(stat.partition_path, stat.file_id) for stat in part.stats} for part in found]
+    tasks_of = Counter(chain.from_iterable(written))
+    for part, groups, sources in zip(found, written, read, strict=True):
+        if all(tasks_of[group] == 1 for group in groups):
+            continue
+        if part.unordered_deletes and plan.operation != DELETE:
+            return True
+        if not sources and plan.arrival_fields != (control_columns.ROW,):
+            return True
+        shared = (stat for stat in part.stats if tasks_of[(stat.partition_path, stat.file_id)] > 1)
+        if any((stat.log_version or 1) > 1 for stat in shared):
+            return True
+    return False

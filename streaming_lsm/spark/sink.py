@@ -22,6 +22,7 @@ from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSizeHistory
 from streaming_lsm.spark.batch_writer import write_batch
 from streaming_lsm.spark.engine import SparkEngine
+from streaming_lsm.spark.exchange_choice import check_exchange
 from streaming_lsm.spark.versions import arrow_schema
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.local import open_storage
@@ -98,6 +99,7 @@ class LsmSink:
             # 3. Begin the deltacommit.
             letters = self._dead_letters_of(identity)
             plan = table.plan(tx, self._operation, arrival_fields=(ROW,), dead_letters=letters)
+            check_exchange(self._options[config.EXCHANGE] or "auto", plan)
             plan = plan.at(tx.begin(plan.action))
             # 4. Decode, bucket, repartition, sort, dedup and write, in one Spark action.
             done = write_batch(rows, table, plan, self._size_history)

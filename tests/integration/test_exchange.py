@@ -20,6 +20,10 @@ from tests.support.small_tables import OPTIONS as TABLE
 from tests.support.small_tables import SCHEMA, shown
 
 OPTIONS: dict[str, object] = {**TABLE, "lsm.writer.id": "test", "lsm.write.shuffle.partitions": 2}
+WARNING = (
+    "tasks that read cannot write this batch (docs/writing.md, Which task writes a row): it is written again, and "
+    "batches are exchanged from now on"
+)
 ROWS = "id string, country string, ts long, qty int, _lsm_delete boolean"
 MESSAGES = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 NEVER = datetime(2026, 1, 1, tzinfo=UTC)
@@ -111,9 +115,7 @@ def test_deletes_without_an_ordering_value_are_exchanged_from_then_on(
             bad = ("c", "x/../..", 1, 1, False)
             sink(in_two_tasks([("a", "DE", None, 0, True), bad], [("a", "DE", 3, number, False), bad]), number)
     assert shown(LsmTable(tmp_path / "table")) == [("a", "DE", 3, 2), ("b", "DE", 9, 1)]
-    assert [record.message for record in caplog.records].count(
-        "rows of one key may be in several tasks that read: batches are exchanged from now on"
-    ) == 1
+    assert [record.message for record in caplog.records].count(WARNING) == 1
     assert validate(str(tmp_path / "table")) == [], "files of the tasks that wrote first are left over"
     bad_events: Counter[str] = Counter()
     for path in letters.rglob("*.parquet"):
@@ -128,20 +130,38 @@ def message(key: str, value: dict[str, object] | None, partition: int, offset: i
 
 
 @pytest.mark.parametrize("second", [1, 0], ids=["another-partition", "the-same-partition"])
-def test_a_topic_partition_that_two_tasks_read_is_exchanged(in_two_tasks: Frames, tmp_path: Path, second: int) -> None:
+def test_a_tombstone_and_rows_of_its_key_in_another_task_are_exchanged(
+    in_two_tasks: Frames, tmp_path: Path, second: int
+) -> None:
     options = {**OPTIONS, "hoodie.bucket.index.num.buckets": 1, "lsm.write.exchange": "none"}
     options.pop("hoodie.datasource.write.partitionpath.field")
-    envelope = Envelope(SCHEMA, ("id",), (), ("ts",))
-    sink = LsmSink(tmp_path, options, envelope=envelope)
+    sink = LsmSink(tmp_path, options, envelope=Envelope(SCHEMA, ("id",), (), ("ts",)))
     row = {"id": "a", "country": "DE", "ts": 5}
     first = [message("a", {**row, "qty": 1}, 0, 0), message("a", None, 0, 1)]
     later = [message("a", {**row, "qty": 2}, second, 2), message("b", {**row, "id": "b", "qty": 3}, second, 3)]
     sink(in_two_tasks(first, later, MESSAGES), 0)
-    found = [(row[0], row[3]) for row in shown(LsmTable(tmp_path))]
-    tasks = {path.name.split("_")[1].split("-")[0] for path in tmp_path.glob("*.parquet")}
-    if second == 0:
-        assert found == [("a", 2), ("b", 3)], "offset 2 comes after the tombstone of offset 1"
-        assert len(tasks) == 1
-    else:
-        assert found == [("b", 3)], "without an order between the two a delete wins"
-        assert tasks == {"0", "1"}
+    assert [(row[0], row[3]) for row in shown(LsmTable(tmp_path))] == [("a", 2), ("b", 3)]
+    assert len({path.name.split("_")[1].split("-")[0] for path in tmp_path.glob("*.parquet")}) == 1
+
+
+def test_topic_partitions_of_rows_are_written_by_the_tasks_that_read_them(in_two_tasks: Frames, tmp_path: Path) -> None:
+    options = {**OPTIONS, "hoodie.bucket.index.num.buckets": 1, "lsm.write.exchange": "none"}
+    options.pop("hoodie.datasource.write.partitionpath.field")
+    sink = LsmSink(tmp_path, options, envelope=Envelope(SCHEMA, ("id",), (), ("ts",)))
+    parts = [
+        [message(f"k{n}", {"id": f"k{n}", "country": "DE", "ts": 5, "qty": p}, p, n) for n in range(9)] for p in (0, 1)
+    ]
+    sink(in_two_tasks(*parts, MESSAGES), 0)
+    assert {row[3] for row in shown(LsmTable(tmp_path))} == {1}
+    assert {path.name.split("_")[1].split("-")[0] for path in tmp_path.glob("*.parquet")} == {"0", "1"}
+
+
+def test_a_batch_of_too_many_file_groups_is_exchanged(in_two_tasks: Frames, tmp_path: Path) -> None:
+    sink = LsmSink(tmp_path, OPTIONS)
+    for number, countries in enumerate((1, 1, 40)):
+        parts = [[(f"k{n}", f"C{n % countries}", number, n, False) for n in range(200)] for _ in range(2)]
+        sink(in_two_tasks(*parts), number)
+    timeline = LsmTable(tmp_path).timeline
+    assert [len(timeline.read_commit(write).stats) for write in timeline.completed_writes] == [2, 4, 80]
+    assert len(shown(LsmTable(tmp_path))) == 200 + 195
+    assert validate(str(tmp_path)) == []

@@ -64,6 +64,11 @@ class RecordBuffer:
         return self._drained.seconds
 
     @property
+    def file_groups(self) -> int:
+        """Number of file groups that the events belong to."""
+        return len(self._intake.groups)
+
+    @property
     def last_events(self) -> LastEvents:
         """The last event of each topic partition."""
         return self._intake.last_events
