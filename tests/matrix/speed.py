@@ -69,6 +69,8 @@ def main() -> int:
         for number in range(_WARM_UP + _RUNS):
             for writer in writers if number % 2 else reversed(writers):
                 writer.batch()
+            seconds = ", ".join(f"{writer.taken[-1]['seconds']:.2f} s" for writer in writers)
+            print(f"batch {number}{' (warm-up)' if number < _WARM_UP else ''}: {seconds}", flush=True)
     finally:
         for writer in writers:
             writer.end()
