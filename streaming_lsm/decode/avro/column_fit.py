@@ -16,8 +16,8 @@ TIMESTAMP               timestamp, local timestamp in the session's zone; long i
                         comment names its unit; string
 TIMESTAMP_NTZ           timestamp in UTC, local timestamp; string
 BINARY                  bytes, fixed; string of base64
-ARRAY, MAP, STRUCT      array, map, record; in them no text, decimal, date or time is converted, a
-                        date in a DATE excepted
+ARRAY, MAP, STRUCT      array, map, record; inside them a text is no number, date or time, and only a
+                        STRING takes a decimal
 ======================  ==========================================================================
 
 A value that does not fit by itself, such as a long beyond INT, is bad; a type that never fits is an error.

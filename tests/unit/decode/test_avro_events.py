@@ -7,6 +7,7 @@ import tracemalloc
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from streaming_lsm.decode.column_types import CONNECT_DECIMAL
 from streaming_lsm.decode.decoder import PAYLOAD_BYTES, Decoder
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.errors import ConfigError, RegistryError, SchemaError
+from streaming_lsm.schema_registry.sources import SchemaFolder
 from tests.support.avro_messages import MemorySchemas, debezium, encoded, framed, nullable, record
 from tests.support.event_columns import Message, event_columns, kafka_messages
 
@@ -467,6 +469,18 @@ def test_an_unknown_id_fails_and_names_message_and_remedy() -> None:
         RegistryError, match=r"topic 't', partition 2, offset 102: schema 9 is not known to memory: .*9\.avsc"
     ):
         reasons(reader, framed(1, DATUM), b"", framed(9, DATUM), framed(9, DATUM))
+
+
+def test_messages_of_a_lost_schema_become_bad_events_by_a_file_of_its_id(tmp_path: Path) -> None:
+    schemas = MemorySchemas()
+    schemas.add(SMALL)
+    (tmp_path / "9.avsc").write_text('"bytes"')
+    folder = SchemaFolder(str(tmp_path))
+    reader = Envelope(event_columns("id BIGINT"), ("id",), format=EventFormat.AVRO, schemas=(folder, schemas))
+    assert reasons(reader, framed(1, DATUM), framed(9, DATUM)) == [
+        None,
+        f"the value is not an Avro record: schema 9 ({tmp_path.as_uri()}/9.avsc) is bytes",
+    ]
 
 
 def test_an_unknown_id_of_a_key_fails() -> None:
