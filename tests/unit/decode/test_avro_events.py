@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from streaming_lsm.decode.avro.avro_rows import AvroRows
 from streaming_lsm.decode.avro.exact_events import ExactAvroReader
 from streaming_lsm.decode.column_types import CONNECT_DECIMAL
 from streaming_lsm.decode.decoder import PAYLOAD_BYTES, Decoder
@@ -744,3 +747,40 @@ def test_a_fault_in_the_row_before_is_found_though_it_is_not_read() -> None:
     [bad, kept] = topic.rows((b"k", good[:9] + b"\xff" * 11 + good[9:]), (b"k", good))
     assert bad["_lsm_bad"].startswith("the value does not follow schema 1: field 'before.")
     assert kept["id"] == 2
+
+
+# --- fields that the table does not have ------------------------------------------------------------------------------
+
+INSIDE = record(("a", "int"), ("b", nullable("string")), ("c", ["null", "int", "string"]), ("d", "long"), name="Inside")
+WIDER = record(
+    ("id", "long"), ("sure", "string"), ("maybe", ["int", "null"]), ("none", "null"),
+    ("many", ["int", "string", "null"]), ("st", nullable(INSIDE)),
+    ("late", nullable(array("int"))), namespace="shop",
+)  # fmt: skip
+FULL: Row = {"a": 1, "b": "x", "c": 5, "d": 6}
+ROWS: list[tuple[Row, set[str]]] = [
+    ({"maybe": 1, "many": "x", "st": FULL, "late": [1]}, {"maybe", "many", "late", "st.b", "st.c", "st.d"}),
+    ({"maybe": None, "many": None, "st": FULL | {"b": None, "c": None}, "late": []}, {"late", "st.c", "st.d"}),
+    ({"maybe": None, "many": 7, "st": None, "late": None}, {"many"}),
+]
+
+
+@pytest.mark.parametrize("kind", [EventFormat.AVRO, EventFormat.DEBEZIUM_AVRO])
+def test_fields_that_the_table_does_not_have_are_counted_where_they_are_not_null(kind: EventFormat) -> None:
+    schemas, counts = MemorySchemas(), Counter[str]()
+    debezium_form = kind.is_debezium
+    schema = schemas.add(debezium(WIDER) if debezium_form else WIDER)
+    reader = envelope(schemas, "id BIGINT, st STRUCT<a: INT, z: STRING>", kind=kind, partition=(), ordering=())
+    values = [{"id": 1, "sure": "s", "none": None} | row for row, _ in ROWS]
+    source = {"source": {"version": "3.0"}, "ts_ms": None}
+    sent: list[Any] = [{"before": values[0], "after": row, "op": "u"} | source for row in values]
+    sent.append({"before": values[0], "after": None, "op": "d"} | source)
+    messages = [schemas.message(schema, one) for one in (sent if debezium_form else values)]
+    messages.append(b"no event")
+    found = AvroRows(reader, count=counts.update)
+    assert sum(len(rows.places) for rows in found.read(pa.array(messages, pa.binary()))) == len(messages) - 1
+    assert counts == Counter(name for _, names in ROWS for name in (*names, "sure"))
+    keys = pa.nulls(len(messages), pa.binary())
+    exact = ExactAvroReader(reader).events(pa.array(messages, pa.binary()), keys)
+    assert [event.unknown for event in exact[:3]] == [names | {"sure"} for _, names in ROWS]
+    assert all(event.unknown == frozenset() for event in exact[3:])
