@@ -30,6 +30,7 @@ class Event:
         delete: whether the event deletes its key.
         tombstone: whether the event has no value.
         reason: why the event cannot be read; None when it can.
+        unknown: fields of an upserted row that the table does not have, where they are counted.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class Event:
     delete: bool = False
     tombstone: bool = False
     reason: str | None = None
+    unknown: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,6 +52,7 @@ class Reading:
         delete: whether the event deletes its row.
         by_key: whether the row was read from the message's key.
         complaint: whether a value inside a nested field does not fit.
+        unknown: fields that the table does not have and that are not null, where they are counted.
     """
 
     raw: Mapping[str, Any]
@@ -58,6 +61,7 @@ class Reading:
     delete: bool
     by_key: bool
     complaint: bool = False
+    unknown: frozenset[str] = frozenset()
 
 
 class Judge:
@@ -76,7 +80,8 @@ class Judge:
         """Return the event, good or bad."""
         reason = self._reason(found)
         if reason is None:
-            return Event(self._kept(found.values, delete=found.delete), None, found.delete, tombstone)
+            unknown = frozenset[str]() if found.delete else found.unknown
+            return Event(self._kept(found.values, delete=found.delete), None, found.delete, tombstone, unknown=unknown)
         keys = tuple(found.values[name] for name in self._envelope.record_key)
         readable = tombstone and self._null_key(found.values) is None
         return Event(keys=keys if readable else None, tombstone=tombstone, reason=reason)

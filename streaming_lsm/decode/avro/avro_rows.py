@@ -5,7 +5,7 @@ What is not vouched for is left to `exact_events`, which decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from streaming_lsm.decode.avro.fitted_columns import fit_columns, selected
 from streaming_lsm.decode.avro.frames import Datums, Frames
 from streaming_lsm.decode.avro.record_reading import ChangeReading, FlatReading, ReadColumn, Values
 from streaming_lsm.decode.avro.schemas import Groups
+from streaming_lsm.decode.avro.unread_fields import UnreadFields, counted
 from streaming_lsm.decode.avro.written_types import WrittenType
 from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS, Envelope
@@ -30,9 +31,17 @@ _Plan = FlatReading | ChangeReading | None
 class AvroRows:
     """Reads the values of messages of an envelope's format."""
 
-    def __init__(self, envelope: Envelope, zone: str = "UTC") -> None:
-        """Prepare for the messages of `envelope`; `zone` is that of dates and times that name none."""
-        self._zone, self._debezium = zone, envelope.format.is_debezium
+    def __init__(
+        self, envelope: Envelope, zone: str = "UTC", count: Callable[[Mapping[str, int]], None] = lambda _: None
+    ) -> None:
+        """Prepare for the messages of `envelope`.
+
+        Args:
+            envelope: the format of messages.
+            zone: zone of dates and times that name none.
+            count: takes the numbers of upserted rows by unread field that is not null.
+        """
+        self._zone, self._debezium, self._count = zone, envelope.format.is_debezium, count
         self._table = TableRows(envelope)
         self._row, self._metadata, self._flags = columns_of(envelope)
         self._groups: Groups[_Plan] = Groups(envelope.schemas, self._plan)
@@ -41,7 +50,7 @@ class AvroRows:
         if not written.is_record:
             return None
         if not self._debezium:
-            return FlatReading(written, [*self._row, *self._flags], where)
+            return FlatReading(written, [*self._row, *self._flags], where, marks=True)
         if "op" not in written.fields:
             return None
         before = [one for one in self._row if one.name in self._table.of_deletes]
@@ -76,7 +85,14 @@ class AvroRows:
                     delete |= flags(flag)
         for column in self._flags:
             columns.pop(column.name, None)
-        return self._table.rows(places, columns, delete, good)
+        rows = self._table.rows(places, columns, delete, good)
+        self._count_unread(plan.unread, values, places, rows)
+        return rows
+
+    def _count_unread(self, unread: UnreadFields, values: Values, places: Int64s, rows: Rows) -> None:
+        """Count the unread fields of the rows that are upserted."""
+        upserts = rows.places[~rows.delete]
+        self._count(counted(unread.present(values, len(places)), np.isin(places, upserts, assume_unique=True)))
 
     def _changes(self, plan: ChangeReading, datums: Datums, places: Int64s) -> Iterator[Rows]:
         changes = plan.read(datums)
@@ -92,13 +108,16 @@ class AvroRows:
             if len(chosen) < len(datums):
                 metadata = {name: value.take(pa.array(chosen)) for name, value in metadata.items()}
             more, found = self._fitted(metadata, plan.metadata, len(chosen))
-            yield self._table.rows(places[chosen], columns | more, np.full(len(chosen), delete), good & found)
+            rows = self._table.rows(places[chosen], columns | more, np.full(len(chosen), delete), good & found)
+            if plan.unread is not None and not delete:
+                self._count_unread(plan.unread, values, places[chosen], rows)
+            yield rows
 
     def _fitted(self, values: Values, read: Mapping[str, ReadColumn], count: int) -> tuple[dict[str, Any], Flags]:
         columns, good = fit_columns(values, read, count, self._zone)
         if self._debezium:
-            for value in values.values():
-                good &= ~_is_unavailable(value)
+            for name in read:
+                good &= ~_is_unavailable(values[name])
         return columns, good
 
 

@@ -16,8 +16,8 @@ TIMESTAMP               timestamp, local timestamp in the session's zone; long i
                         comment names its unit; string
 TIMESTAMP_NTZ           timestamp in UTC, local timestamp; string
 BINARY                  bytes, fixed; string of base64
-ARRAY, MAP, STRUCT      array, map, record; in them no text, decimal, date or time is converted, a
-                        date in a DATE excepted
+ARRAY, MAP, STRUCT      array, map, record; inside them a text is no number, date or time, and only a
+                        STRING takes a decimal
 ======================  ==========================================================================
 
 A value that does not fit by itself, such as a long beyond INT, is bad; a type that never fits is an error.
@@ -87,7 +87,7 @@ def _fits(written: WrittenType, kind: Any, unit: TimeUnit | None, *, inside: boo
     if pa.types.is_nested(kind):
         return _fits_nested(written, kind)
     if pa.types.is_string(kind):
-        return sense is not Sense.BYTES and all(_is_readable(one) for one in written.fields.values())
+        return sense is not Sense.BYTES and all(is_readable(one) for one in written.fields.values())
     if sense is Sense.TEXT:
         return not inside
     if pa.types.is_integer(kind):
@@ -118,11 +118,23 @@ def _fits_nested(written: WrittenType, kind: Any) -> bool:
     return all(_fits(one, other, None, inside=True) for one, other in known)
 
 
-def _is_readable(written: WrittenType) -> bool:
-    """Tell whether a type can be part of a JSON text."""
+def is_readable(written: WrittenType) -> bool:
+    """Tell whether values of a type can be read, and be part of a JSON text."""
     if written.sense in _UNREAD or (written.sense is Sense.DECIMAL and not 0 <= written.scale <= MOST_SCALE):
         return False
-    return all(_is_readable(one) for one in written.fields.values())
+    return all(is_readable(one) for one in written.fields.values())
+
+
+def read_type(written: WrittenType, kind: Any) -> Any:
+    """Return the Arrow type as which a field is read for a column: its `natural_type`.
+
+    Of the record in a STRUCT column the fields that the column does not have are read, too, so that they are seen.
+    """
+    if not pa.types.is_struct(kind) or written.sense is not Sense.RECORD:
+        return natural_type(written, kind)
+    kinds: dict[str, Any] = {one.name: one.type for one in kind.fields}
+    known = {name: one for name, one in written.fields.items() if name in kinds or is_readable(one)}
+    return pa.struct([pa.field(name, natural_type(one, kinds.get(name, pa.string()))) for name, one in known.items()])
 
 
 def natural_type(written: WrittenType, kind: Any) -> Any:

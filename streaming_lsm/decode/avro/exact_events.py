@@ -20,6 +20,7 @@ from streaming_lsm.decode.avro.fitted_columns import selected
 from streaming_lsm.decode.avro.frames import Frames, frame_reason
 from streaming_lsm.decode.avro.record_reading import ChangeReading, FlatReading, ReadColumn, Rows
 from streaming_lsm.decode.avro.schemas import Group, Groups
+from streaming_lsm.decode.avro.unread_fields import UnreadFields
 from streaming_lsm.decode.avro.written_types import WrittenType
 from streaming_lsm.decode.envelope import DELETED_FLAGS, Envelope
 from streaming_lsm.decode.exact_documents import ColumnReader, operation_reason, shown
@@ -53,17 +54,20 @@ class _Document:
 class _Fields:
     """Converts the values of fields, one row at a time."""
 
-    def __init__(self, read: Mapping[str, ReadColumn], zone: str) -> None:
+    def __init__(self, read: Mapping[str, ReadColumn], zone: str, unread: UnreadFields | None = None) -> None:
+        self._unread = unread
         self._fields = [(name, one, exact_converter(one, zone)) for name, one in read.items()]
 
     def readings(self, rows: Rows) -> Iterator[tuple[int, Reading]]:
         """Convert rows of natural values, with their positions; `delete` and `by_key` are not known here."""
         columns = [rows.values[name].to_pylist() for name, _, _ in self._fields]
         every = zip(*columns, strict=True) if columns else [()] * len(rows.places)
-        for place, row in zip(rows.places.tolist(), every, strict=True):
-            yield place, self._reading(row)
+        unread = {} if self._unread is None else self._unread.present(rows.values, len(rows.places))
+        for nth, (place, row) in enumerate(zip(rows.places.tolist(), every, strict=True)):
+            unknown = frozenset(name for name, present in unread.items() if present[nth])
+            yield place, self._reading(row, unknown)
 
-    def _reading(self, row: Sequence[Any]) -> Reading:
+    def _reading(self, row: Sequence[Any], unknown: frozenset[str]) -> Reading:
         raw: dict[str, Any] = {}
         values: dict[str, Any] = {}
         misfits: dict[str, str] = {}
@@ -74,7 +78,7 @@ class _Fields:
             raw[name], values[name] = text, convert(held)
             if values[name] is None:
                 misfits[name] = text
-        return Reading(raw=raw, values=values, misfits=misfits, delete=False, by_key=False)
+        return Reading(raw=raw, values=values, misfits=misfits, delete=False, by_key=False, unknown=unknown)
 
 
 @dataclass(frozen=True)
@@ -138,12 +142,13 @@ class ExactAvroReader:
         if not written.is_record:
             return f"the value is not an Avro record: {where} is {written.text}"
         if not self._debezium:
-            flat = FlatReading(written, [*self._row, *self._flags], where)
-            return _Flat(flat, _Fields(flat.columns, self._zone))
+            flat = FlatReading(written, [*self._row, *self._flags], where, marks=True)
+            return _Flat(flat, _Fields(flat.columns, self._zone, flat.unread))
         if "op" not in written.fields:
             return str(operation_reason(None, has_after=False))
         changes = ChangeReading(written, self._row, self._row, self._metadata, where)
-        row, before, metadata = (_Fields(read, self._zone) for read in (changes.row, changes.before, changes.metadata))
+        row = _Fields(changes.row, self._zone, changes.unread)
+        before, metadata = (_Fields(read, self._zone) for read in (changes.before, changes.metadata))
         return _Changes(changes, row, before, metadata)
 
     def _documents(self, messages: pa.BinaryArray) -> Iterator[tuple[int, _Document]]:

@@ -45,9 +45,9 @@ def fit_columns(values: Values, read: Mapping[str, ReadColumn], count: int, zone
         zone: zone of dates and times that name none.
     """
     columns, every = {}, np.ones(count, np.bool_)
-    for name, value in values.items():
-        one = read[name]
-        columns[name], good = fitted(value, one.written, one.column.type, unit_of(one.column, one.written), zone)
+    for name, one in read.items():
+        unit = unit_of(one.column, one.written)
+        columns[name], good = fitted(values[name], one.written, one.column.type, unit, zone)
         every &= good
     return columns, every
 

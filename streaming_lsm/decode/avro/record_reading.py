@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Int64s, flags, pc
-from streaming_lsm.decode.avro.column_fit import check_fit, natural_type
+from streaming_lsm.decode.avro.column_fit import check_fit, read_type
 from streaming_lsm.decode.avro.frames import Datums
+from streaming_lsm.decode.avro.unread_fields import UnreadFields, mark
 from streaming_lsm.decode.avro.written_types import Sense, WrittenType
 from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.envelope import ENVELOPE_COLUMNS
@@ -24,7 +25,7 @@ from streaming_lsm.format.avro.cursor import Cursor, Faults
 from streaming_lsm.format.avro.record_reader import parts_of
 from streaming_lsm.format.avro.schema_tree import Node, node
 from streaming_lsm.format.avro.skipping import skip
-from streaming_lsm.format.avro.value_reader import read, read_record
+from streaming_lsm.format.avro.value_reader import read
 from streaming_lsm.format.avro.varints import Stretch
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ class ReadColumn:
 
 
 Values = dict[str, Any]
-"""Arrow arrays of natural types, by column."""
+"""Arrow arrays of natural types by column, and marks of unread fields (`unread_fields`)."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,12 @@ class RecordReading:
 
     Attributes:
         columns: the columns that are read, by name.
+        unread: the other fields.
     """
 
-    def __init__(self, record: WrittenType, columns: Iterable[Field], where: str, path: str = "") -> None:
+    def __init__(
+        self, record: WrittenType, columns: Iterable[Field], where: str, path: str = "", *, marks: bool = False
+    ) -> None:
         """Plan the reading of the fields that have the name of a column; the other fields are skipped.
 
         Args:
@@ -78,29 +82,40 @@ class RecordReading:
             columns: the columns.
             where: the schema, for messages.
             path: path of the record's fields, as ``after.``, for messages.
+            marks: whether it is noted which of the other fields are not null.
 
         Raises:
             SchemaError: a field can never be a value of its column, or its type is not read.
         """
         wanted = {column.name: column for column in columns}
         self.columns: dict[str, ReadColumn] = {}
-        nodes = []
+        self.unread = UnreadFields(record, wanted.values())
+        self._fields: list[tuple[str, Node, int | None]] = []
         for name, written in record.fields.items():
             column = wanted.get(name)
             if column is not None:
                 check_fit(column, written, f"{where}: field {path + name!r}")
                 self.columns[name] = ReadColumn(column, written)
-            nodes.append(_node(written, path + name, None if column is None else column.type, where))
-        self._nodes = tuple(nodes)
+            null = written.avro.index("null") if marks and name in self.unread.marked else None
+            found = _node(written, path + name, None if column is None else column.type, where)
+            self._fields.append((name, found, null))
 
     def read(self, cursor: Cursor) -> Values:
         """Read the next record of each datum, and advance the cursor."""
-        return dict(zip(self.columns, read_record(self._nodes, cursor), strict=True))
+        values: Values = {}
+        for name, field, null in self._fields:
+            if field.arrow is not None:
+                values[name] = read(field, cursor)
+                continue
+            if null is not None:
+                values[mark(name)] = pa.array(cursor.stretch.data[cursor.at] != 2 * null)
+            skip(field, cursor)
+        return values
 
 
 def _node(written: WrittenType, path: str, kind: Any, where: str) -> Node:
     try:
-        return node(written.avro, path, None if kind is None else natural_type(written, kind))
+        return node(written.avro, path, None if kind is None else read_type(written, kind))
     except SchemaError as error:
         raise SchemaError(f"{where}: {error} (a type that contains itself is not read, either)") from None
 
@@ -110,12 +125,13 @@ class FlatReading:
 
     Attributes:
         columns: the columns that are read, by name.
+        unread: the other fields.
     """
 
-    def __init__(self, record: WrittenType, columns: Iterable[Field], where: str) -> None:
+    def __init__(self, record: WrittenType, columns: Iterable[Field], where: str, *, marks: bool = False) -> None:
         """Plan the reading of the columns from a record; see `RecordReading`."""
-        self._record = RecordReading(record, columns, where)
-        self.columns = self._record.columns
+        self._record = RecordReading(record, columns, where, marks=marks)
+        self.columns, self.unread = self._record.columns, self._record.unread
 
     def read(self, datums: Datums) -> tuple[Values, Faults]:
         """Read datums.
@@ -155,7 +171,7 @@ class _SideReading:
         self._node = _node(written, path, None, where)
         kinds = [child.kind for child in self._node.children] if self._node.kind == "union" else []
         self._valued = kinds.index("record") if kinds else None
-        self.record = RecordReading(written, columns, where, f"{path}.")
+        self.record = RecordReading(written, columns, where, f"{path}.", marks=path == "after")
 
     def skip(self, cursor: Cursor) -> None:
         skip(self._node, cursor)
@@ -178,6 +194,7 @@ class ChangeReading:
         row: the columns that are read from rows after changes, by name.
         before: those that are read from rows before deletes.
         metadata: those that are read from the envelope.
+        unread: the other fields of rows after changes; None without such rows.
     """
 
     def __init__(
@@ -206,6 +223,7 @@ class ChangeReading:
         self.row, self.before = (
             self._sides[name].record.columns if name in self._sides else {} for name in ("after", "before")
         )
+        self.unread = self._sides["after"].record.unread if "after" in self._sides else None
         self.metadata: dict[str, ReadColumn] = {}
         kinds: dict[str, Any] = {"op": pa.string()}
         within: list[tuple[str, pa.DataType]] = []

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from streaming_lsm.decode.avro.avro_rows import AvroRows
 from streaming_lsm.decode.avro.exact_events import ExactAvroReader
 from streaming_lsm.decode.column_types import CONNECT_DECIMAL
 from streaming_lsm.decode.decoder import PAYLOAD_BYTES, Decoder
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.errors import ConfigError, RegistryError, SchemaError
+from streaming_lsm.schema_registry.sources import SchemaFolder
 from tests.support.avro_messages import MemorySchemas, debezium, encoded, framed, nullable, record
 from tests.support.event_columns import Message, event_columns, kafka_messages
 
@@ -349,7 +354,7 @@ def test_good_messages_are_read_many_at_a_time_beside_bad_ones(monkeypatch: pyte
 
 BOMBS = [
     b"\x0e\x00" + b"\xfe\xff\xff\xff\x0f" + b"\x00\x01",
-    b"\x0e\x00" + (b"\x02\x02" * 200_000) + b"\x00\x01",
+    b"\x0e\x00" + (b"\x02\x02" * 200_000) + b"\x7f",
     b"\x0e\x02\xfe\xff\xff\xff\xff\x7f",
     b"\x0e\x00\x01\xfe\xff\xff\xff\xff\x7f\x00\x01",
     b"\x0e\x00\x80\x80\xf5\x02" + b"\x80" * 3_000_000,
@@ -467,6 +472,18 @@ def test_an_unknown_id_fails_and_names_message_and_remedy() -> None:
         RegistryError, match=r"topic 't', partition 2, offset 102: schema 9 is not known to memory: .*9\.avsc"
     ):
         reasons(reader, framed(1, DATUM), b"", framed(9, DATUM), framed(9, DATUM))
+
+
+def test_messages_of_a_lost_schema_become_bad_events_by_a_file_of_its_id(tmp_path: Path) -> None:
+    schemas = MemorySchemas()
+    schemas.add(SMALL)
+    (tmp_path / "9.avsc").write_text('"bytes"')
+    folder = SchemaFolder(str(tmp_path))
+    reader = Envelope(event_columns("id BIGINT"), ("id",), format=EventFormat.AVRO, schemas=(folder, schemas))
+    assert reasons(reader, framed(1, DATUM), framed(9, DATUM)) == [
+        None,
+        f"the value is not an Avro record: schema 9 ({tmp_path.as_uri()}/9.avsc) is bytes",
+    ]
 
 
 def test_an_unknown_id_of_a_key_fails() -> None:
@@ -730,3 +747,40 @@ def test_a_fault_in_the_row_before_is_found_though_it_is_not_read() -> None:
     [bad, kept] = topic.rows((b"k", good[:9] + b"\xff" * 11 + good[9:]), (b"k", good))
     assert bad["_lsm_bad"].startswith("the value does not follow schema 1: field 'before.")
     assert kept["id"] == 2
+
+
+# --- fields that the table does not have ------------------------------------------------------------------------------
+
+INSIDE = record(("a", "int"), ("b", nullable("string")), ("c", ["null", "int", "string"]), ("d", "long"), name="Inside")
+WIDER = record(
+    ("id", "long"), ("sure", "string"), ("maybe", ["int", "null"]), ("none", "null"),
+    ("many", ["int", "string", "null"]), ("st", nullable(INSIDE)),
+    ("late", nullable(array("int"))), namespace="shop",
+)  # fmt: skip
+FULL: Row = {"a": 1, "b": "x", "c": 5, "d": 6}
+ROWS: list[tuple[Row, set[str]]] = [
+    ({"maybe": 1, "many": "x", "st": FULL, "late": [1]}, {"maybe", "many", "late", "st.b", "st.c", "st.d"}),
+    ({"maybe": None, "many": None, "st": FULL | {"b": None, "c": None}, "late": []}, {"late", "st.c", "st.d"}),
+    ({"maybe": None, "many": 7, "st": None, "late": None}, {"many"}),
+]
+
+
+@pytest.mark.parametrize("kind", [EventFormat.AVRO, EventFormat.DEBEZIUM_AVRO])
+def test_fields_that_the_table_does_not_have_are_counted_where_they_are_not_null(kind: EventFormat) -> None:
+    schemas, counts = MemorySchemas(), Counter[str]()
+    debezium_form = kind.is_debezium
+    schema = schemas.add(debezium(WIDER) if debezium_form else WIDER)
+    reader = envelope(schemas, "id BIGINT, st STRUCT<a: INT, z: STRING>", kind=kind, partition=(), ordering=())
+    values = [{"id": 1, "sure": "s", "none": None} | row for row, _ in ROWS]
+    source = {"source": {"version": "3.0"}, "ts_ms": None}
+    sent: list[Any] = [{"before": values[0], "after": row, "op": "u"} | source for row in values]
+    sent.append({"before": values[0], "after": None, "op": "d"} | source)
+    messages = [schemas.message(schema, one) for one in (sent if debezium_form else values)]
+    messages.append(b"no event")
+    found = AvroRows(reader, count=counts.update)
+    assert sum(len(rows.places) for rows in found.read(pa.array(messages, pa.binary()))) == len(messages) - 1
+    assert counts == Counter(name for _, names in ROWS for name in (*names, "sure"))
+    keys = pa.nulls(len(messages), pa.binary())
+    exact = ExactAvroReader(reader).events(pa.array(messages, pa.binary()), keys)
+    assert [event.unknown for event in exact[:3]] == [names | {"sure"} for _, names in ROWS]
+    assert all(event.unknown == frozenset() for event in exact[3:])
