@@ -253,6 +253,7 @@ def test_ctrl_c_stops_the_query_in_order_and_ends_the_job_in_one_line(broker: Ka
 
 
 def test_ctrl_c_while_spark_starts_ends_the_job_in_one_line(broker: KafkaBroker, tmp_path: Path) -> None:
+    create_topic(broker.bootstrap_servers, "any-topic", 1)
     command = job_command(broker, tmp_path, "any-topic", "lsm.trigger=1 second")
     job = subprocess.Popen(
         command, cwd=ROOT, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -367,9 +367,9 @@ def test_a_bomb_is_bad_at_once(datum: bytes) -> None:
     schemas.add(SMALL)
     reader = envelope(schemas, "id BIGINT, name STRING, tags ARRAY<INT>, ok BOOLEAN", partition=(), ordering=())
     tracemalloc.start()
-    begun = time.monotonic()
+    begun = time.process_time()
     [reason, good] = reasons(reader, framed(1, datum), framed(1, DATUM))
-    spent, (_, peak) = time.monotonic() - begun, tracemalloc.get_traced_memory()
+    spent, (_, peak) = time.process_time() - begun, tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert (reason or "").startswith("the value does not follow schema 1: field ")
     assert good is None
