@@ -21,7 +21,7 @@ SAMPLED_CALLS := tests/integration/test_killed_driver.py tests/unit/metadata/tes
 	tests/unit/services/test_metadata_table.py tests/unit/services/test_service_crashes.py \
 	tests/unit/test_named_failures.py tests/unit/txn/test_crash_matrix.py
 SAMPLED_CASES := tests/golden/test_damaged_logs.py tests/golden/test_table_copies.py tests/golden/test_version_changes.py \
-	tests/property/test_avro_columns.py tests/property/test_batches_against_a_model.py \
+	tests/property/test_avro_against_json.py tests/property/test_avro_columns.py tests/property/test_batches_against_a_model.py \
 	tests/property/test_copy_on_write_against_a_model.py tests/property/test_decoding_against_spark.py \
 	tests/property/test_services_against_a_model.py tests/property/test_tombstones_against_a_model.py \
 	tests/unit/read/test_slice_merge.py \
@@ -33,7 +33,8 @@ SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=3 $(if $(filter output-sync,
 
 .DEFAULT_GOAL := help
 .PHONY: help install constraints run-kafka-demo docs lint format test unit unit-writing unit-others property golden oracle \
-	integration bench faults faults-processes faults-calls faults-cases conformance test-size clean
+	integration bench bench-check faults faults-processes faults-calls faults-cases conformance matrix matrix-speed \
+	test-size clean
 
 define group
 	@begun=$$(date +%s); echo "== $(1)"; $(2); status=$$?; \
@@ -95,6 +96,9 @@ integration: install  ## Test with Spark, Kafka, killed processes, and the snipp
 bench: install  ## Measure ratios to pyarrow and Spark: table, build/bench/results.json and a plot; needs an idle machine
 	$(BIN)/python -m tests.bench
 
+bench-check: install  ## Compare micro-benchmarks with tests/bench/baseline.json, red past 15 %; BENCH_RECORD=1 records; 1 to 3 min
+	$(FAST) $(BIN)/python -m tests.bench.check $(if $(BENCH_RECORD),--record)
+
 faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a kill or stop at every storage call, and more random cases; 45 min
 	@$(call group,faults,$(SIDE_BY_SIDE) faults-processes faults-calls faults-cases)
 
@@ -109,6 +113,12 @@ faults-cases: install
 
 conformance: install  ## Let Hudi 1.2 on Spark 3.5 and hudi-rs read and write the tables; sets them up first
 	$(call group,conformance,$(BIN)/python -m tests.conformance.environment && $(PYTEST) tests/conformance)
+
+matrix: install  ## Test Spark and Kafka on PySpark 3.5 to 4.3 and Python 3.11 to 3.13; MATRIX="3.5-py311 4.0-py312", MATRIX_PYTHONS; 60 min
+	$(call group,matrix,$(BIN)/python -m tests.matrix)
+
+matrix-speed: install  ## Compare the rate of the sink on PySpark 3.5 and 4.2, batch by batch in turns; 3 min
+	$(BIN)/python -m tests.matrix.speed
 
 test-size: install  ## Write 20 M rows as one batch under a memory limit; SIZE_ROWS, SIZE_BUDGET, SIZE_FOLDER; 3 min
 	$(call group,test-size,$(BIN)/python -m tests.size)

@@ -41,9 +41,9 @@ with importing("kafka_to_lsm"):
 
 _NAME = "kafka_to_lsm"
 _JAVA_ENDED = (
-    "the stream failed: Spark's Java process has ended, its output above says why. If that is an OutOfMemoryError, run the "
-    "job by spark-submit with more memory (--driver-memory 3g, on a cluster --executor-memory), or read fewer or smaller "
-    "events at a time (maxOffsetsPerTrigger)"
+    "the stream failed: Spark's Java process has ended, its output above says why. If that is an OutOfMemoryError, run "
+    "the job by spark-submit with more memory (--driver-memory 3g, on a cluster --executor-memory), or read fewer or "
+    "smaller events at a time (maxOffsetsPerTrigger)"
 )
 
 
@@ -87,6 +87,7 @@ def _run(settings: JobSettings, cores: int | None, timeout_seconds: float | None
     source = settings.source()
     path, _ = settings.need(config.TABLE_PATH), settings.need(config.CHECKPOINT)
     check_source(source)
+    settings.check_schemas()
     spark = _session(cores)
     try:
         stopping = threading.Event()

@@ -20,8 +20,10 @@ with importing("produce_events"):
     from streaming_lsm.decode.envelope import EventFormat
     from streaming_lsm.errors import LsmError
     from streaming_lsm.kafka.addresses import check_brokers
+    from streaming_lsm.kafka.avro_orders import AvroOrders
     from streaming_lsm.kafka.orders import OrderEvents
     from streaming_lsm.kafka.producing import send
+    from streaming_lsm.schema_registry.registry import SchemaRegistry
 
 _NAME = "produce_events"
 
@@ -34,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--events", type=int, default=20_000, help="number of events to send (default 20000)")
     parser.add_argument("--seed", type=int, default=7, help="of the generated events (default 7)")
     parser.add_argument("--format", type=EventFormat, choices=list(EventFormat), default=EventFormat.JSON)
+    parser.add_argument("--schema-registry", metavar="URL", help="gets the schemas of the formats in Avro")
     parser.add_argument("--model", type=Path, help="write the rows that the table must hold to this file")
     given = parser.parse_args(arguments)
     try:
@@ -47,7 +50,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _produce(given: argparse.Namespace) -> None:
     check_brokers(given.bootstrap_servers)
-    source = OrderEvents(given.seed, given.format)
+    encoding = None
+    if given.format.is_avro and given.schema_registry:
+        encoding = AvroOrders(SchemaRegistry(given.schema_registry), given.topic)
+    source = OrderEvents(given.seed, given.format, encoding)
     sent = send(given.bootstrap_servers, given.topic, source.take(given.events))
     print(f"{sent.messages:,} events sent to {given.topic}, {len(sent.poison)} of them poison")
     if given.model:

@@ -2,10 +2,11 @@
 
     DEMO_EVENTS=20000 DEMO_FORMAT=json DEMO_KILL=no python jobs/run_kafka_demo.py
 
-Starts a Kafka broker, sends change events of an orders table (updates, late updates, deletes, poison events), runs
-jobs/kafka_to_lsm.py on them in its own process, sends further events, runs the job again from its checkpoint, prints
-the table and compares it with the events. With DEMO_KILL=compaction the first run is killed (SIGKILL) during a
-compaction; its batches are made small enough for a compaction to be due.
+Starts a Kafka broker (for DEMO_FORMAT=avro and debezium-avro a schema registry, too), sends change events of an orders
+table (updates, late updates, deletes, poison events), runs jobs/kafka_to_lsm.py on them in its own process, sends
+further events, runs the job again from its checkpoint, prints the table and compares it with the events. With
+DEMO_KILL=compaction the first run is killed (SIGKILL) during a compaction; its batches are made small enough for a
+compaction to be due.
 Exit status: 0 if the rows of the table and the dead letters are exactly those of the events, 1 if not, 2 if an option
 is wrong or a package is missing, 130 after Ctrl-C. On failure the folder with table and logs is kept.
 """
@@ -25,7 +26,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from streaming_lsm.scripts import INTERRUPTED, fail, importing
@@ -40,10 +41,14 @@ with importing("run_kafka_demo"):
     from streaming_lsm.decode.envelope import EventFormat
     from streaming_lsm.file_group.file_system_view import FileSlice
     from streaming_lsm.format.table.file_names import bucket_of
+    from streaming_lsm.kafka.avro_orders import AvroOrders
     from streaming_lsm.kafka.broker import KafkaBroker, create_topic
-    from streaming_lsm.kafka.orders import Order, OrderEvents
+    from streaming_lsm.kafka.order import Order
+    from streaming_lsm.kafka.orders import OrderEvents
     from streaming_lsm.kafka.packaged import broker_jars, connector_jars
     from streaming_lsm.kafka.producing import SentEvents, send
+    from streaming_lsm.kafka.registry_server import RegistryServer
+    from streaming_lsm.schema_registry.registry import SchemaRegistry
     from streaming_lsm.spark.java import find_java
     from streaming_lsm.timeline.instant import Instant
 
@@ -75,13 +80,21 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"{given.events} events are too few for a compaction to be due: send at least {_FEWEST_KILLED}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="lsm-kafka-demo-"))
-    demo = Demo(folder, OrderEvents(given.seed, given.format), given.format, given.timeout)
-    status = _status(demo, given.events, kill)
+    with _registry(given.format) as registry:
+        encoding = AvroOrders(SchemaRegistry(registry.url), TOPIC) if registry else None
+        events = OrderEvents(given.seed, given.format, encoding)
+        demo = Demo(folder, events, given.format, given.timeout, registry.url if registry else None)
+        status = _status(demo, given.events, kill)
     if status == 0 and given.keep:
         print(f"kept: {folder}")
     elif status in (0, 2):
         shutil.rmtree(folder)
     return status
+
+
+def _registry(kind: EventFormat) -> AbstractContextManager[RegistryServer | None]:
+    """Start a schema registry, if the events are in Avro."""
+    return RegistryServer() if kind.is_avro else nullcontext()
 
 
 def _status(demo: Demo, events: int, kill: bool) -> int:
@@ -121,11 +134,13 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
 class Demo:
     """Runs the demo once, with all of its files in one folder."""
 
-    def __init__(self, folder: Path, events: OrderEvents, kind: EventFormat, timeout_seconds: float) -> None:
-        """Describe the demo; nothing is started yet."""
+    def __init__(
+        self, folder: Path, events: OrderEvents, kind: EventFormat, timeout_seconds: float, registry: str | None = None
+    ) -> None:
+        """Describe the demo; nothing is started yet. `registry` is the URL of the schema registry of Avro events."""
         self.folder = folder
         self.table_path, self.dead_letters = folder / "table", folder / "dead-letters"
-        self._events, self._kind, self._timeout = events, kind, timeout_seconds
+        self._events, self._kind, self._timeout, self._registry = events, kind, timeout_seconds, registry
         self._began = time.monotonic()
 
     def run(self, count: int, *, kill: bool = False) -> None:
@@ -144,6 +159,8 @@ class Demo:
             connector_jars(java)
         with KafkaBroker(self.folder / "broker", jars, java) as broker:
             self._say(f"broker ready at {broker.bootstrap_servers} (Java {java.version} from {java.found})")
+            if self._registry:
+                self._say(f"schema registry ready at {self._registry}")
             create_topic(broker.bootstrap_servers, TOPIC, PARTITIONS)
             first = self._send(broker, count * 2 // 3)
             # At least six batches, so that a compaction is due (after every third batch) before the last one.
@@ -191,6 +208,7 @@ class Demo:
             f"{config.CHECKPOINT.key}={self.folder / 'checkpoint'}",
             f"{config.DEAD_LETTER_PATH.key}={self.dead_letters}",
             *([] if largest_batch is None else [f"{config.KAFKA_MAX_OFFSETS.key}={largest_batch}"]),
+            *([] if self._registry is None else [f"{config.SCHEMA_REGISTRY_URL.key}={self._registry}"]),
         ]  # fmt: skip
         self._say(f"{name}: jobs/kafka_to_lsm.py")
         paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]

@@ -1,7 +1,7 @@
 """Write change streams to Apache Hudi tables with the LSM storage layout, and read Hudi tables, from Python.
 
-`LsmTable` writes and reads tables without Spark. `LsmSink`, `LsmListener` and `register` need the ``spark`` extra.
-Names are imported on first access, so that the package can be imported without extras.
+`LsmTable` writes and reads tables without Spark. `LsmSink`, `LsmListener`, `read_table` and `register` need the
+``spark`` extra. Names are imported on first access, so that the package can be imported without extras.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from streaming_lsm.errors import (
     LsmError,
     MissingPackage,
     RecordError,
+    RegistryError,
     SchemaError,
     StorageError,
     TableNotFound,
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from streaming_lsm.kafka.addresses import check_source
     from streaming_lsm.read.changes import Changes
     from streaming_lsm.read.scan import Scan
-    from streaming_lsm.spark.datasource import register
+    from streaming_lsm.schema_registry.registry import SchemaRegistry
+    from streaming_lsm.schema_registry.sources import SchemaFolder
     from streaming_lsm.spark.listener import LsmListener
+    from streaming_lsm.spark.reading import read_table, register
     from streaming_lsm.spark.sink import LsmSink
     from streaming_lsm.table import LsmTable
     from streaming_lsm.timeline.instant import Instant
@@ -45,9 +48,12 @@ __all__ = [
     "LsmTable",
     "LsmSink",
     "LsmListener",
+    "read_table",
     "register",
     "Envelope",
     "EventFormat",
+    "SchemaRegistry",
+    "SchemaFolder",
     "Decoder",
     "check_source",
     "Scan",
@@ -60,6 +66,7 @@ __all__ = [
     "ConfigError",
     "SchemaError",
     "RecordError",
+    "RegistryError",
     "CorruptFileError",
     "TableNotFound",
     "UnsupportedTable",
@@ -74,10 +81,13 @@ _MODULES = {
     "LsmTable": "streaming_lsm.table",
     "LsmSink": "streaming_lsm.spark.sink",
     "LsmListener": "streaming_lsm.spark.listener",
-    "register": "streaming_lsm.spark.datasource",
+    "read_table": "streaming_lsm.spark.reading",
+    "register": "streaming_lsm.spark.reading",
     "Envelope": "streaming_lsm.decode.envelope",
     "EventFormat": "streaming_lsm.decode.envelope",
     "Decoder": "streaming_lsm.decode.decoder",
+    "SchemaRegistry": "streaming_lsm.schema_registry.registry",
+    "SchemaFolder": "streaming_lsm.schema_registry.sources",
     "check_source": "streaming_lsm.kafka.addresses",
     "Changes": "streaming_lsm.read.changes",
     "Scan": "streaming_lsm.read.scan",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streaming_lsm.bounded_json import SMALL, parse_json
@@ -34,6 +34,29 @@ def resolved_avro(text: str, source: str) -> list[dict[str, Any]]:
         raise SchemaError(f"{source}: not an Avro record schema ({error}): {text[:80]!r}") from error
 
 
+def resolved_type(text: str, references: Sequence[str], source: str) -> Any:
+    """Return an Avro type of any kind, with each reference to a named type replaced by its definition.
+
+    Args:
+        text: Avro JSON of the type.
+        references: Avro JSON of types that it names; each names only types of those before it.
+        source: where it comes from, for messages.
+
+    Raises:
+        SchemaError: not Avro, longer than `SMALL`, or too many nested types.
+    """
+    texts = [*references, text]
+    size = sum(map(len, texts))
+    if size > SMALL:
+        raise SchemaError(f"{source}: a schema of {size} characters, {SMALL} at most are read: give it fewer fields")
+    try:
+        # The fields of a record may name the types that the fields before them define.
+        fields = [{"name": "schema", "type": parse_json(one)} for one in texts]
+        return _Definitions(max(_MIN_AVRO_TYPES, size)).fields({"fields": fields}, "", source, 0)[-1]["type"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SchemaError(f"{source}: not an Avro schema ({error}): {text[:80]!r}") from error
+
+
 class _Definitions:
     """Named types that have been defined so far, in the order of the schema text.
 
@@ -59,15 +82,18 @@ class _Definitions:
         if isinstance(avro, list):
             return [self._walk(branch, namespace, where, depth + 1) for branch in avro]
         if isinstance(avro, str):
-            definition = self._known.get(f"{namespace}.{avro}") or self._known.get(avro)
+            definition = self._named(avro, namespace)
             return avro if definition is None else self._walk(*definition, where, depth + 1)
         kind = avro["type"]
-        if isinstance(kind, dict | list):
+        if isinstance(kind, dict | list) or self._named(kind, namespace) is not None:
             return self._walk(kind, namespace, where, depth + 1)
         if kind in ("array", "map"):
             child = "items" if kind == "array" else "values"
             return {**avro, child: self._walk(avro[child], namespace, where, depth + 1)}
         return self._define(avro, namespace, where, depth) if kind in _NAMED else avro
+
+    def _named(self, name: str, namespace: str) -> tuple[dict[str, Any], str] | None:
+        return self._known.get(f"{namespace}.{name}") or self._known.get(name)
 
     def _define(self, avro: dict[str, Any], namespace: str, where: str, depth: int) -> dict[str, Any]:
         namespace = str(avro.get("namespace", namespace))

@@ -16,6 +16,10 @@ class SchemaError(LsmError):
     """The columns of a batch do not fit the table: change the batch or the table."""
 
 
+class RegistryError(LsmError):
+    """A schema of a message cannot be had: make the schema registry reachable, or register the schema; start again."""
+
+
 class RecordError(LsmError):
     """A record has no usable key, ordering value or partition: correct or drop the record."""
 

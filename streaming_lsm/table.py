@@ -37,6 +37,7 @@ from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.intake.control_columns import check_columns
 from streaming_lsm.write.intake.tombstones import has_sources, open_deletes
+from streaming_lsm.write.large_base_files import warn_of_large_base_files
 from streaming_lsm.write.numbers import NUMBERS_KEY, BatchNumbers
 from streaming_lsm.write.partition_writer import CollectedRows, WriteResult, collect, write_collected
 from streaming_lsm.write.plan import BULK_INSERT, DELETE, INSERT, UPSERT, DeadLetters, FileOptions, WritePlan
@@ -247,6 +248,7 @@ class LsmTable(ReadableTable):
         self._committed = tx.timeline.with_completed(completed)
         self.last_numbers = replace(numbers, commit_ms=round(1000 * (perf_counter() - begun)))
         _LOG.info("%s of %s: %s", completed.requested, self.config.name, self.last_numbers.line())
+        warn_of_large_base_files(written.stats, self.config, self.options, self.path)
         return completed
 
     # --- services ---------------------------------------------------------------------------------------------

@@ -41,6 +41,19 @@ def float64s(column: Column) -> Float64s:
     return np.asarray(filled(pc.cast(column, pa.float64()), 0.0), np.float64)
 
 
+def is_utf8(values: pa.BinaryArray) -> Flags:
+    """Flag the values that are UTF-8, bool (rows,); a null is."""
+    try:
+        pc.cast(values, pa.string())
+    except pa.ArrowInvalid:
+        if len(values) == 1:
+            return np.zeros(1, np.bool_)
+    else:
+        return np.ones(len(values), np.bool_)
+    half = len(values) // 2
+    return np.concatenate([is_utf8(values.slice(0, half)), is_utf8(values.slice(half))])
+
+
 def strings(column: Column) -> pa.StringArray:
     """Convert a string column to one array; copied only when it has several chunks.
 

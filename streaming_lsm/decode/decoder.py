@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,11 @@ import pyarrow as pa
 from streaming_lsm.arrow.batches import rebatched
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, pc
 from streaming_lsm.decode.document_rows import DocumentRows
-from streaming_lsm.decode.envelope import Envelope, EventFormat
+from streaming_lsm.decode.envelope import Envelope
 from streaming_lsm.decode.exact_reader import Event, ExactReader
 from streaming_lsm.decode.message_keys import MessageKeys
+from streaming_lsm.decode.schema_fault import SchemaFault, placed_at
+from streaming_lsm.decode.table_rows import Rows
 from streaming_lsm.decode.unknown_fields import UnknownFields
 from streaming_lsm.write.intake import control_columns
 from streaming_lsm.write.numbers import Counts
@@ -86,10 +88,10 @@ class Decoder:
         """
         self._envelope = envelope
         self._unknown = UnknownFields()
-        self._documents, self._keys = DocumentRows(envelope, zone, unknown=self._unknown), MessageKeys(envelope, zone)
-        self._exact = ExactReader(envelope, zone)
+        readers = _avro_readers if envelope.format.is_avro else _json_readers
+        self._documents, self._keys, self._exact = readers(envelope, zone, self._unknown)
         outside = set(envelope.partition) - set(envelope.record_key)
-        self._drops_tombstones = envelope.format is EventFormat.DEBEZIUM and bool(outside)
+        self._drops_tombstones = envelope.format.is_debezium and bool(outside)
         self._columns = pa.schema([field.remove_metadata().with_nullable(True) for field in envelope.columns])
         self.schema = pa.schema([*self._columns, *pa.schema(_CONTROLS)])
         # By topic and partition: the record key that the last event deletes, or None.
@@ -116,20 +118,28 @@ class Decoder:
             message's key does not give their partition. The table's columns are null in bad events; a delete has only
             key, partition and ordering values. A bad event with ``_lsm_tombstone`` true has its record key, and is bad
             only if the last event before the batch was not a delete of that key.
+
+        Raises:
+            RegistryError: the schema of a message cannot be had.
+            SchemaError: the schema of a message never fits the table's columns, or is not Avro.
         """
         if not len(messages):
             return pa.RecordBatch.from_pylist([], self.schema)
+        try:
+            return self._decoded(messages)
+        except SchemaFault as fault:
+            topic, partition, offset = (messages.column(name)[fault.place] for name in MESSAGE_COLUMNS[2:])
+            raise type(fault.error)(
+                f"topic {str(topic)!r}, partition {partition}, offset {offset}: {fault.error}"
+            ) from fault.error
+
+    def _decoded(self, messages: pa.RecordBatch) -> pa.RecordBatch:
         values, keys = (_binary(messages.column(name)) for name in ("value", "key"))
         tombstone = flags(pc.is_null(values))
-        parts: list[_Part] = []
-        valued, dead = np.flatnonzero(~tombstone), np.flatnonzero(tombstone)
-        for rows in self._documents.read(values.take(valued)) if len(valued) else ():
-            parts.append((valued[rows.places], self._good(rows.columns, rows.delete)))
-        for rows in self._keys.read(keys.take(dead)) if len(dead) else ():
-            placed = self._have_partition(rows.columns, len(rows.places))
-            every = self._good(rows.columns, rows.delete, dead=True)
-            kept = placed if not self._drops_tombstones else np.ones(len(placed), np.bool_)
-            parts.append((dead[rows.places][kept], every.filter(pa.array(kept))))
+        parts = [
+            *self._plain_values(values, np.flatnonzero(~tombstone)),
+            *self._plain_keys(keys, np.flatnonzero(tombstone)),
+        ]
         left = np.ones(len(values), np.bool_)
         for places, _ in parts:
             left[places] = False
@@ -142,6 +152,21 @@ class Decoder:
             found[name] = pc.cast(messages.column(source), self.schema.field(name).type)
         batch = pa.RecordBatch.from_arrays([found[name] for name in self.schema.names], schema=self.schema)
         return batch.filter(pa.array(~dropped)) if dropped.any() else batch
+
+    def _plain_values(self, values: pa.BinaryArray, valued: Int64s) -> Iterator[_Part]:
+        """Read the values that are plain."""
+        with placed_at(valued):
+            for rows in self._documents.read(_selected(values, valued)) if len(valued) else ():
+                yield valued[rows.places], self._good(rows.columns, rows.delete)
+
+    def _plain_keys(self, keys: pa.BinaryArray, dead: Int64s) -> Iterator[_Part]:
+        """Read the keys of tombstones that are plain."""
+        with placed_at(dead):
+            for rows in self._keys.read(_selected(keys, dead)) if len(dead) else ():
+                placed = self._have_partition(rows.columns, len(rows.places))
+                every = self._good(rows.columns, rows.delete, dead=True)
+                kept = placed if not self._drops_tombstones else np.ones(len(placed), np.bool_)
+                yield dead[rows.places][kept], every.filter(pa.array(kept))
 
     def _have_partition(self, columns: Mapping[str, Any], count: int) -> Flags:
         """Flag tombstones whose key gives the partition."""
@@ -158,8 +183,8 @@ class Decoder:
         if not len(places):
             return []
         chosen = places
-        of_values, of_keys = values.take(chosen).to_pylist(), keys.take(chosen).to_pylist()
-        events = [self._exact.read(value, key) for value, key in zip(of_values, of_keys, strict=True)]
+        with placed_at(places):
+            events = self._exact.events(values.take(chosen), keys.take(chosen))
         if unplaced:
             events = [event if event.keys is None else self._unplaced(event.keys) for event in events]
         return [(places, self._read(events, values.take(chosen)))]
@@ -242,9 +267,42 @@ class Decoder:
         return pa.RecordBatch.from_pydict({**columns, **control})
 
 
+class _PlainReader(Protocol):
+    """Reads values, or keys, that are plain; yields their rows. It raises `SchemaFault`."""
+
+    def read(self, messages: pa.BinaryArray, /) -> Iterator[Rows]: ...
+
+
+class _ExactReader(Protocol):
+    """Reads the events that are not plain; a value is null for a tombstone. It raises `SchemaFault`."""
+
+    def events(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> list[Event]: ...
+
+
+_Readers = tuple[_PlainReader, _PlainReader, _ExactReader]
+"""Readers of values, of keys, and of what these leave."""
+
+
+def _json_readers(envelope: Envelope, zone: str, unknown: UnknownFields) -> _Readers:
+    return DocumentRows(envelope, zone, unknown=unknown), MessageKeys(envelope, zone), ExactReader(envelope, zone)
+
+
+def _avro_readers(envelope: Envelope, zone: str, unknown: UnknownFields) -> _Readers:
+    # JSON needs none of these modules, whose import takes time when a worker starts.
+    from streaming_lsm.decode.avro.avro_keys import AvroKeys
+    from streaming_lsm.decode.avro.avro_rows import AvroRows
+    from streaming_lsm.decode.avro.exact_events import ExactAvroReader
+
+    return AvroRows(envelope, zone, unknown.add), AvroKeys(envelope, zone), ExactAvroReader(envelope, zone)
+
+
 def _binary(column: Any) -> pa.BinaryArray:
     binary: pa.BinaryArray = pc.cast(column, pa.binary())
     return binary
+
+
+def _selected(values: pa.BinaryArray, places: Int64s) -> pa.BinaryArray:
+    return values if len(places) == len(values) else values.take(places)
 
 
 def _by_source(messages: pa.RecordBatch) -> tuple[Int64s, Flags]:

@@ -17,12 +17,13 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, pc
 from streaming_lsm.decode.column_types import CONNECT_DECIMAL, SEMANTIC_UNITS, Field, is_nested, time_unit
-from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS, Envelope, EventFormat
+from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS, Envelope
 from streaming_lsm.decode.exact_documents import schema_names
 from streaming_lsm.decode.exact_reader import UNAVAILABLE
 from streaming_lsm.decode.expected_fields import ExpectedFields
 from streaming_lsm.decode.json_columns import JsonColumns, Parsed
 from streaming_lsm.decode.json_document import Members, NotJson, Number, parse_document
+from streaming_lsm.decode.table_rows import Columns, Rows, TableRows
 from streaming_lsm.decode.typed_columns import Token, parsed_type, typed, usual_token
 from streaming_lsm.decode.unknown_fields import UnknownFields, row_fields, valued
 
@@ -32,23 +33,6 @@ _MOST_GROUPS = 8
 _WRAPPED = b'{"schema":'
 _PAYLOAD = b',"payload":'
 _UPSERTS = ("c", "r", "u")
-
-Columns = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Holds the rows of documents that are vouched for.
-
-    Attributes:
-        places: positions of the documents, int64, ascending.
-        columns: values by column of the table.
-        delete: whether each deletes its row, bool (rows,).
-    """
-
-    places: Int64s
-    columns: Columns
-    delete: Flags
 
 
 @dataclass(frozen=True)
@@ -91,7 +75,7 @@ class DocumentRows:
             unknown: takes the counts of fields that the table does not have; None to count none.
         """
         self._envelope, self._zone, self._semantics = envelope, zone, semantics
-        self._debezium = envelope.format is EventFormat.DEBEZIUM
+        self._debezium = envelope.format.is_debezium
         names = set(envelope.columns.names)
         self._in_row = [one for one in envelope.columns if not (self._debezium and one.name in ENVELOPE_COLUMNS)]
         self._metadata = [one for one in envelope.columns if self._debezium and one.name in ENVELOPE_COLUMNS]
@@ -100,7 +84,7 @@ class DocumentRows:
         self._unknown, self._fields = unknown, row_fields(envelope)
         self._expected = ExpectedFields(self._fields.known, ("before", "after") if self._debezium else ())
         self._readable = all(_is_readable(one.type) for one in envelope.columns)
-        self._kept = {*envelope.record_key, *envelope.partition, "_hoodie_is_deleted"}
+        self._table = TableRows(envelope)
 
     def read(self, documents: pa.BinaryArray) -> Iterator[Rows]:
         """Read the documents; yields the rows of each group.
@@ -223,8 +207,7 @@ class DocumentRows:
     def _counts_in_deletes(self, name: str) -> bool:
         """Tell whether the row before a change is read for a column: for its value, or to see whether it fits."""
         kind = self._envelope.columns.field(name).type
-        counts = name in self._kept or name in self._envelope.ordering
-        return counts or is_nested(kind) or pa.types.is_decimal128(kind)
+        return name in self._table.of_deletes or is_nested(kind) or pa.types.is_decimal128(kind)
 
     # --- rows -----------------------------------------------------------------------------------------------
 
@@ -274,13 +257,7 @@ class DocumentRows:
             value, found = self._typed(one, parsed[one.name], semantics.get(one.name))
             columns[one.name] = value
             good = good & found
-        good = good & self._is_complete(columns, delete)
-        if delete.any():
-            columns = self._of_deletes(columns, delete)
-        if good.all():
-            return Rows(places, columns, delete)
-        kept = pa.array(good)
-        return Rows(places[good], {name: value.filter(kept) for name, value in columns.items()}, delete[good])
+        return self._table.rows(places, columns, delete, good)
 
     def _typed(self, column: Field, parsed: Any, semantic: str | None) -> tuple[Any, Flags]:
         unit = time_unit(column) or SEMANTIC_UNITS.get(semantic or "")
@@ -290,44 +267,6 @@ class DocumentRows:
         if self._debezium and pa.types.is_string(parsed.type):
             good = good & ~flags(pc.is_in(parsed, pa.array(UNAVAILABLE)))
         return value, good
-
-    def _is_complete(self, columns: Columns, delete: Flags) -> Flags:
-        """Flag rows that have key, ordering and required values; deletes also need their partition."""
-        envelope = self._envelope
-        keyed = np.zeros(len(delete), np.bool_)
-        for name in envelope.record_key:
-            keyed |= has_key(columns[name])
-        complete = keyed
-        for name in envelope.partition:
-            if name not in envelope.record_key:
-                complete = complete & (~delete | flags(pc.is_valid(columns[name])))
-        required = {*envelope.ordering, *(one.name for one in envelope.columns if not one.nullable)}
-        for name in required:
-            complete = complete & (delete | flags(pc.is_valid(columns[name])))
-        return complete
-
-    def _of_deletes(self, columns: Columns, delete: Flags) -> dict[str, Any]:
-        """Clear the values of deletes that are no key, partition or ordering values."""
-        ordered = np.ones(len(delete), np.bool_)
-        for name in self._envelope.ordering:
-            # A delete has all of its ordering values or none, as a partly null tuple is not ordered.
-            ordered &= flags(pc.is_valid(columns[name]))
-        found = {}
-        for name, value in columns.items():
-            if name in self._kept:
-                found[name] = value
-                continue
-            cleared = delete & ~ordered if name in self._envelope.ordering else delete
-            found[name] = pc.if_else(pa.array(cleared), pa.scalar(None, value.type), value)
-        return found
-
-
-def has_key(values: Any) -> Flags:
-    """Flag values that are neither null nor empty."""
-    found = flags(pc.is_valid(values))
-    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
-        found = found & flags(pc.fill_null(pc.greater(pc.binary_length(values), 0), False))
-    return found
 
 
 def _parsed(kind: pa.DataType, token: Token) -> pa.DataType:

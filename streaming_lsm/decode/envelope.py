@@ -23,7 +23,7 @@ without ordering value (Postgres without ``REPLICA IDENTITY FULL``) removes any 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from streaming_lsm.decode.column_types import check_column, is_nested
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.schema_registry.sources import SchemaSource
 
 DELETED_FLAGS = ("_hoodie_is_deleted", "__deleted")
 """Fields of a flat document that make it a delete: Hudi's, and that of Debezium's ExtractNewRecordState."""
@@ -55,6 +56,31 @@ class EventFormat(StrEnum):
 
     JSON = "json"
     DEBEZIUM = "debezium-json"
+    AVRO = "avro"
+    DEBEZIUM_AVRO = "debezium-avro"
+
+    @property
+    def is_debezium(self) -> bool:
+        """Whether values are Debezium envelopes; else they are rows."""
+        return self in (EventFormat.DEBEZIUM, EventFormat.DEBEZIUM_AVRO)
+
+    @property
+    def is_avro(self) -> bool:
+        """Whether values are Avro with the id of a schema in front; else they are JSON."""
+        return self in (EventFormat.AVRO, EventFormat.DEBEZIUM_AVRO)
+
+
+def check_sources(kind: EventFormat, sources: Sequence[SchemaSource]) -> None:
+    """Check that there is a source of schemas, if messages of a format need it.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if kind.is_avro and not sources:
+        raise ConfigError(
+            f"lsm.kafka.format={kind} needs the schemas of messages: set lsm.kafka.schema.registry.url, or "
+            "lsm.kafka.schema.folder"
+        )
 
 
 @dataclass(frozen=True)
@@ -68,6 +94,7 @@ class Envelope:
         partition: partition columns; none for an unpartitioned table.
         ordering: ordering columns that an upsert must have; none when the later event wins.
         format: format of message values.
+        schemas: where the schemas of Avro messages come from, in the order in which they are asked.
     """
 
     columns: pa.Schema
@@ -75,14 +102,16 @@ class Envelope:
     partition: tuple[str, ...] = ()
     ordering: tuple[str, ...] = ()
     format: EventFormat = EventFormat.JSON
+    schemas: tuple[SchemaSource, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the columns.
 
         Raises:
-            ConfigError: no columns, a duplicate or reserved name, a type that is not read, or a key, partition or
-                ordering column that is not declared.
+            ConfigError: no columns, a duplicate or reserved name, a type that is not read, a key, partition or
+                ordering column that is not declared, or Avro without a source of schemas.
         """
+        check_sources(self.format, self.schemas)
         names = self.columns.names
         if not names or not self.record_key:
             raise ConfigError("lsm.kafka.schema and hoodie.datasource.write.recordkey.field must both name columns")

@@ -121,7 +121,7 @@ class DocumentReader:
     def __init__(self, envelope: Envelope, zone: str) -> None:
         """Prepare for the documents of `envelope`; `zone` is that of timestamps that name none."""
         self._record_key = envelope.record_key
-        self._debezium = envelope.format is EventFormat.DEBEZIUM
+        self._debezium = envelope.format.is_debezium
         self.columns = {column.name: ColumnReader(column, zone) for column in envelope.columns}
         in_key = {*envelope.record_key, *envelope.partition}
         self._in_key = {name: column for name, column in self.columns.items() if name in in_key}
@@ -181,15 +181,10 @@ class DocumentReader:
         semantics, misfit = _sides(members["schema"])
         complaint |= misfit or bare.complaint or change.complaint
         operation = change.operation
-        if operation is None:
-            return Document(reason="the value is no Debezium envelope: it has no 'op'")
-        if operation == "t":
-            return Document(reason="a truncate (op 't') is not applied to the table")
-        if operation not in _OPERATIONS:
-            return Document(reason=f"op '{shown(operation)}' is not known")
+        reason = operation_reason(operation, has_after=change.after is not None)
+        if reason is not None:
+            return Document(reason=reason)
         row = change.before if operation == "d" else change.after
-        if row is None and operation != "d":
-            return Document(reason=f"op '{operation}' without a row in 'after'")
         envelope = {name: change.metadata[name] for name in self.columns if name in ENVELOPE_COLUMNS}
         return Document(row, None, operation == "d", complaint, semantics, envelope)
 
@@ -353,6 +348,24 @@ def _unquoted(text: str) -> str:
         return text
     token = _parsed(text)
     return text if not isinstance(token, str) else str(text_of(token))
+
+
+def operation_reason(operation: str | None, *, has_after: bool) -> str | None:
+    """Return why a Debezium envelope is no event; None if it is one.
+
+    Args:
+        operation: its ``op``.
+        has_after: whether it has a row in ``after``.
+    """
+    if operation is None:
+        return "the value is no Debezium envelope: it has no 'op'"
+    if operation == "t":
+        return "a truncate (op 't') is not applied to the table"
+    if operation not in _OPERATIONS:
+        return f"op '{shown(operation)}' is not known"
+    if operation != "d" and not has_after:
+        return f"op '{operation}' without a row in 'after'"
+    return None
 
 
 def shown(text: str) -> str:

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from streaming_lsm.decode.envelope import Envelope, EventFormat
-from streaming_lsm.decode.exact_documents import PARTIAL, ColumnReader, Document, DocumentReader, RawRow, shown
+import pyarrow as pa
+
+from streaming_lsm.decode.envelope import ENVELOPE_COLUMNS, Envelope
+from streaming_lsm.decode.exact_documents import ColumnReader, Document, DocumentReader, RawRow, shown
 from streaming_lsm.decode.unknown_fields import row_fields
 
 UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
@@ -41,76 +43,54 @@ class Event:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Reading:
-    """Holds what was read of an event, to find a reason against it."""
+class Reading:
+    """Holds what was read of an event.
+
+    Attributes:
+        raw: what each column holds, mostly as text; null is left out, or None.
+        values: the values in the types of the columns; None for null, and for a value that does not fit.
+        misfits: the texts of values that do not fit, by column.
+        delete: whether the event deletes its row.
+        by_key: whether the row was read from the message's key.
+        complaint: whether a value inside a nested field does not fit.
+        unknown: fields of the row that the table does not have, unless it is deleted.
+    """
 
     raw: Mapping[str, Any]
     values: Mapping[str, Any]
-    row: RawRow
+    misfits: Mapping[str, str]
     delete: bool
     by_key: bool
-    complaint: bool
+    complaint: bool = False
+    unknown: frozenset[str] = frozenset()
 
 
-class ExactReader:
-    """Reads events one by one."""
+class Judge:
+    """Decides whether the values of a message make an event."""
 
-    def __init__(self, envelope: Envelope, zone: str = "UTC") -> None:
-        """Prepare for the events of `envelope`.
-
-        Args:
-            envelope: the format of events.
-            zone: zone of timestamps that name none.
-        """
-        self._envelope = envelope
-        self._debezium = envelope.format is EventFormat.DEBEZIUM
-        self._documents = DocumentReader(envelope, zone)
-        self._columns = self._documents.columns
-        self._fields = row_fields(envelope)
+    def __init__(self, envelope: Envelope, columns: Mapping[str, ColumnReader]) -> None:
+        """Take the roles of columns from the envelope."""
+        self._envelope, self._columns = envelope, columns
+        self._debezium = envelope.format.is_debezium
         self._identity = {*envelope.record_key, *envelope.partition, *envelope.ordering}
         self._required = list(envelope.ordering) + [
             column.name for column in envelope.columns if not column.nullable and column.name not in envelope.ordering
         ]
 
-    def read(self, value: bytes | None, key: bytes | None) -> Event:
-        """Read a message.
+    def event(self, found: Reading, *, tombstone: bool) -> Event:
+        """Return the event, good or bad."""
+        reason = self._reason(found)
+        if reason is None:
+            unknown = frozenset[str]() if found.delete else found.unknown
+            return Event(self._kept(found.values, delete=found.delete), None, found.delete, tombstone, unknown=unknown)
+        keys = tuple(found.values[name] for name in self._envelope.record_key)
+        readable = tombstone and self._null_key(found.values) is None
+        return Event(keys=keys if readable else None, tombstone=tombstone, reason=reason)
 
-        Args:
-            value: its value; None of a tombstone.
-            key: its key.
-        """
-        document = Document()
-        if value is not None:
-            document = self._documents.document(value)
-            if document.reason is not None:
-                return Event(reason=document.reason)
-        by_key = document.row is None
-        row = document.row or RawRow()
-        complaint = document.complaint
-        if by_key:
-            row, reason = self._documents.key_row(key)
-            if reason is not None:
-                return Event(tombstone=value is None, reason=reason)
-            complaint = complaint or row.complaint
-        delete = value is None or document.delete
-        raw = {**row.raw, **document.envelope} if document.envelope else row.raw
-        values = {
-            name: column.value(raw.get(name), document.semantics.get(name)) for name, column in self._columns.items()
-        }
-        reason = self._reason(
-            _Reading(raw=raw, values=values, row=row, delete=delete, by_key=by_key, complaint=complaint)
-        )
-        if reason is not None:
-            keys = tuple(values[name] for name in self._envelope.record_key)
-            readable = value is None and self._null_key(values) is None
-            return Event(keys=keys if readable else None, tombstone=value is None, reason=reason)
-        unknown = self._fields.unknown_in(row.members) if not delete and row.members is not None else ()
-        return Event(self._kept(values, delete=delete), None, delete, value is None, unknown=frozenset(unknown))
-
-    def _kept(self, values: dict[str, Any], *, delete: bool) -> dict[str, Any]:
+    def _kept(self, values: Mapping[str, Any], *, delete: bool) -> dict[str, Any]:
         """Select the values that the table gets: those of a delete are its key, partition and ordering values."""
         if not delete:
-            return values
+            return dict(values)
         envelope = self._envelope
         kept = {*envelope.record_key, *envelope.partition, "_hoodie_is_deleted"}
         # A delete has all of its ordering values or none, as a partly null tuple is not ordered.
@@ -118,11 +98,11 @@ class ExactReader:
             kept.update(envelope.ordering)
         return {name: value for name, value in values.items() if name in kept}
 
-    def _reason(self, found: _Reading) -> str | None:
+    def _reason(self, found: Reading) -> str | None:
         for name, column in self._columns.items():
             if found.delete and name not in self._identity:
                 continue
-            wrong = self._wrong_type(column, found)
+            wrong = self._wrong_value(column, found)
             if wrong is not None:
                 return wrong
         null_key = self._null_key(found.values)
@@ -142,22 +122,13 @@ class ExactReader:
                 return f"column '{name}' is null, declared NOT NULL"
         return "a value inside a nested field has not the declared type" if found.complaint else None
 
-    def _wrong_type(self, column: ColumnReader, found: _Reading) -> str | None:
+    def _wrong_value(self, column: ColumnReader, found: Reading) -> str | None:
         name = column.name
-        raw, value = found.raw.get(name), found.values[name]
-        if value is PARTIAL:
+        if self._debezium and not column.by_json_type and found.raw.get(name) in UNAVAILABLE:
+            return f"column '{name}' was not sent (unchanged large value): set REPLICA IDENTITY FULL"
+        if name not in found.misfits:
             return None
-        if not column.by_json_type:
-            if self._debezium and raw in UNAVAILABLE:
-                return f"column '{name}' was not sent (unchanged large value): set REPLICA IDENTITY FULL"
-            if raw is None or value is not None:
-                return None
-            return f"column '{name}' holds '{shown(raw)}', which is not {column.sql}"
-        misfit = raw is not None and isinstance(raw, Decimal)
-        if value is not None or not (misfit or (raw is None and found.complaint)):
-            return None
-        text = found.row.text(name)
-        return None if text is None else f"column '{name}' holds '{shown(text)}', which is not {column.sql}"
+        return f"column '{name}' holds '{shown(found.misfits[name])}', which is not {column.sql}"
 
     def _null_key(self, values: Mapping[str, Any]) -> str | None:
         names = self._envelope.record_key
@@ -167,7 +138,7 @@ class ExactReader:
             return f"record key column '{names[0]}' is null or empty"
         return f"record key columns {', '.join(names)} are all null or empty"
 
-    def _unplaced(self, name: str, found: _Reading) -> str | None:
+    def _unplaced(self, name: str, found: Reading) -> str | None:
         if found.values[name] is not None:
             return None
         if found.by_key:
@@ -186,5 +157,98 @@ class ExactReader:
 
     def _facts(self, name: str) -> Sequence[str]:
         """Return columns whose presence shows that a delete has the whole row, so that a null `name` is its value."""
-        passed_over = {*self._envelope.record_key, name}
-        return [other for other in self._documents.in_row if other not in passed_over]
+        passed_over = {*self._envelope.record_key, name, *(ENVELOPE_COLUMNS if self._debezium else ())}
+        return [other for other in self._columns if other not in passed_over]
+
+
+class ExactReader:
+    """Reads events one by one."""
+
+    def __init__(self, envelope: Envelope, zone: str = "UTC") -> None:
+        """Prepare for the events of `envelope`.
+
+        Args:
+            envelope: the format of events.
+            zone: zone of timestamps that name none.
+        """
+        self._documents = DocumentReader(envelope, zone)
+        self._columns = self._documents.columns
+        self._judge = Judge(envelope, self._columns)
+        self._fields = row_fields(envelope)
+
+    def events(self, values: pa.BinaryArray, keys: pa.BinaryArray) -> list[Event]:
+        """Read messages; a value is null for a tombstone."""
+        return [self.read(value, key) for value, key in zip(values.to_pylist(), keys.to_pylist(), strict=True)]
+
+    def read(self, value: bytes | None, key: bytes | None) -> Event:
+        """Read a message.
+
+        Args:
+            value: its value; None of a tombstone.
+            key: its key.
+        """
+        document = Document()
+        if value is not None:
+            document = self._documents.document(value)
+            if document.reason is not None:
+                return Event(reason=document.reason)
+        delete = value is None or document.delete
+        if document.row is None:
+            reading = self.key_reading(key, document)
+            if isinstance(reading, str):
+                return Event(tombstone=value is None, reason=reading)
+        else:
+            reading = self._reading(document.row, document, delete=delete, complaint=document.complaint)
+        return self._judge.event(reading, tombstone=value is None)
+
+    def key_reading(self, key: bytes | None, document: Document | None = None) -> Reading | str:
+        """Read a delete without a row.
+
+        Args:
+            key: the message's key.
+            document: the document of the message; None without one.
+
+        Returns:
+            The values, or the reason why the key cannot be read.
+        """
+        row, reason = self._documents.key_row(key)
+        if reason is not None:
+            return reason
+        known = document or Document()
+        return self._reading(row, known, delete=True, complaint=known.complaint or row.complaint, by_key=True)
+
+    def _reading(
+        self, row: RawRow, document: Document, *, delete: bool, complaint: bool, by_key: bool = False
+    ) -> Reading:
+        raw = {**row.raw, **document.envelope} if document.envelope else row.raw
+        values = {
+            name: column.value(raw.get(name), document.semantics.get(name)) for name, column in self._columns.items()
+        }
+        misfits = self._misfits(raw, values, row, complaint=complaint)
+        fields = None if delete else row.members
+        return Reading(
+            raw=raw,
+            values=values,
+            misfits=misfits,
+            delete=delete,
+            by_key=by_key,
+            complaint=complaint,
+            unknown=frozenset() if fields is None else frozenset(self._fields.unknown_in(fields)),
+        )
+
+    def _misfits(
+        self, raw: Mapping[str, Any], values: Mapping[str, Any], row: RawRow, *, complaint: bool
+    ) -> Mapping[str, str]:
+        found = {}
+        for name, column in self._columns.items():
+            held = raw.get(name)
+            if values[name] is not None:
+                continue
+            if not column.by_json_type:
+                text = held
+            else:
+                misfit = isinstance(held, Decimal) or (held is None and complaint)
+                text = row.text(name) if misfit else None
+            if text is not None:
+                found[name] = text
+        return found

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json as pj
 
-from streaming_lsm.arrow.columns import Flags, Int64s, flags, pc
+from streaming_lsm.arrow.columns import Flags, Int64s, flags, is_utf8, pc
 from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.json_document import MOST_DEPTH, MOST_DIGITS
 from streaming_lsm.decode.json_structure import deepest, longest_number
@@ -289,21 +289,3 @@ def _long_numbers(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -
     found = np.zeros(len(offsets) - 1, np.bool_)
     found[_documents_at(places, offsets)] = True
     return found
-
-
-def is_utf8(documents: pa.BinaryArray) -> Flags:
-    """Flag the documents that are UTF-8."""
-    if _casts(documents):
-        return np.ones(len(documents), np.bool_)
-    if len(documents) == 1:
-        return np.zeros(1, np.bool_)
-    half = len(documents) // 2
-    return np.concatenate([is_utf8(documents.slice(0, half)), is_utf8(documents.slice(half))])
-
-
-def _casts(documents: pa.BinaryArray) -> bool:
-    try:
-        pc.cast(documents, pa.string())
-    except pa.ArrowInvalid:
-        return False
-    return True

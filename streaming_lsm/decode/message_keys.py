@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import flags, pc
-from streaming_lsm.decode.document_rows import DocumentRows, Rows, has_key
+from streaming_lsm.arrow.columns import flags, is_utf8, pc
+from streaming_lsm.decode.document_rows import DocumentRows
 from streaming_lsm.decode.envelope import Envelope, EventFormat
-from streaming_lsm.decode.json_columns import is_utf8
+from streaming_lsm.decode.table_rows import Rows, has_key
 from streaming_lsm.decode.typed_columns import typed
 
 _MARKS = r'^[ {"]'

@@ -206,6 +206,12 @@ def _since_epoch(column: Any, kind: pa.DataType, unit: TimeUnit | None) -> Typed
     return _within(column, max(first, -(2**63)), min(last, 2**63 - 1), convert)
 
 
+def in_zone(column: Any, zone: str) -> Typed:
+    """Convert dates and times without a zone, timestamp[us], to those of `zone`, as timestamp[us, UTC]."""
+    every = np.ones(len(column), np.bool_)
+    return _converted(column, every, lambda values: _in_zone(values, pa.timestamp("us", "UTC"), zone))
+
+
 def _timestamp(column: Any, kind: pa.DataType, zone: str) -> Typed:
     local = flags(pc.fill_null(pc.match_substring_regex(column, _LOCAL), True))
     plain = pa.timestamp("us")

@@ -129,11 +129,7 @@ class BloomBuilder:
 
     def __init__(self, entries: int, fpp: float, max_entries: int, kind: str = "DYNAMIC_V0") -> None:
         """Create an empty filter; see `BloomFilter.build` for arguments and errors."""
-        if kind not in BLOOM_KINDS:
-            raise ConfigError(f"bloom filter type {kind!r}: expected one of {', '.join(BLOOM_KINDS)}")
-        bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
-        if entries < 1 or not 1 <= bits <= _MAX_BITS:
-            raise ConfigError(f"a bloom filter of {entries} entries at {fpp} needs {bits} bits; use fewer entries")
+        bits = bits_per_row(entries, fpp, kind)
         self._kind, self._entries, self._bits = kind, entries, bits
         self._hashes = math.ceil(math.log(2) * bits / entries)
         # Rows are added until they hold `max_entries` keys together (docs/format/07-index-and-metadata.md, "SIMPLE and
@@ -172,6 +168,16 @@ class BloomBuilder:
         missing = rows * self._bits - len(self._marked)
         if missing > 0:
             self._marked = np.concatenate([self._marked, np.zeros(missing, np.bool_)])
+
+
+def bits_per_row(entries: int, fpp: float, kind: str) -> int:
+    """Compute the bits of a row that is sized for `entries` keys; see `BloomFilter.build` for arguments and errors."""
+    if kind not in BLOOM_KINDS:
+        raise ConfigError(f"bloom filter type {kind!r}: expected one of {', '.join(BLOOM_KINDS)}")
+    bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
+    if entries < 1 or not 1 <= bits <= _MAX_BITS:
+        raise ConfigError(f"a bloom filter of {entries} entries at {fpp} needs {bits} bits; use fewer entries")
+    return bits
 
 
 def _row_of(index: NDArray[np.int64], entries: int, most: int) -> NDArray[np.int64]:

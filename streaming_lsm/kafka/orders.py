@@ -6,7 +6,6 @@ stored row. The seed determines all messages.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -14,52 +13,12 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from streaming_lsm.decode.envelope import EventFormat
-
-SCHEMA = (
-    "order_id STRING, customer STRING, country STRING, status STRING, qty INT, amount DECIMAL(10,2), "
-    "note STRING, updated_at TIMESTAMP COMMENT 'micros'"
-)
-"""Columns of the table, as ``lsm.kafka.schema``."""
+from streaming_lsm.errors import ConfigError
+from streaming_lsm.kafka.order import STATUSES, JsonOrders, Message, Order, OrderEncoding
 
 _COUNTRIES = ("DE", "FR", "IT", "PL", "SE")
-_STATUSES = ("new", "paid", "packed", "shipped", "delivered")
 _NOTES = (None, "gift", "zähle nach", "à livrer le matin", "注意", "🎁 wrap", 'says "hi"', "")
 _START = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """Holds one version of a row."""
-
-    order_id: str
-    customer: str
-    country: str
-    status: str
-    qty: int
-    amount: Decimal
-    note: str | None
-    updated_at: datetime
-
-    def as_json(self) -> dict[str, object]:
-        """Return the row as sent: the time as ISO text, the amount as text, so that it is not rounded."""
-        return {
-            "order_id": self.order_id, "customer": self.customer, "country": self.country, "status": self.status,
-            "qty": self.qty, "amount": str(self.amount), "note": self.note, "updated_at": self.updated_at.isoformat(),
-        }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """Holds key and value of a Kafka message.
-
-    Attributes:
-        key, value: bytes; a null value is a tombstone.
-        poison: why the message must end up in the dead letters; None for a good event.
-    """
-
-    key: bytes | None
-    value: bytes | None
-    poison: str | None = None
 
 
 @dataclass
@@ -104,11 +63,25 @@ class OrderEvents:
         model: the table after all messages taken so far.
     """
 
-    def __init__(self, seed: int = 7, kind: EventFormat = EventFormat.JSON) -> None:
-        """Start without orders."""
+    def __init__(
+        self, seed: int = 7, kind: EventFormat = EventFormat.JSON, encoding: OrderEncoding | None = None
+    ) -> None:
+        """Start without orders.
+
+        Args:
+            seed: determines all events.
+            kind: format of the messages.
+            encoding: encodes them; JSON when not given.
+
+        Raises:
+            ConfigError: an Avro format without an encoding, which needs a schema registry.
+        """
+        if kind.is_avro and encoding is None:
+            raise ConfigError(f"events in the format {kind} need a schema registry: give its URL")
         self.model = OrdersModel()
         self._random = random.Random(seed)
-        self._kind = kind
+        self._debezium = kind.is_debezium
+        self._encoding = encoding or JsonOrders()
         self._live: list[Order] = []
         self._made = self._spoilt = 0
         self._now = _START
@@ -153,7 +126,7 @@ class OrderEvents:
         pick, before = self._random, self._live[place]
         at = before.updated_at - timedelta(seconds=pick.randrange(1, 3600)) if late else self._now
         after = replace(
-            before, status=pick.choice(_STATUSES), qty=pick.randrange(1, 20), note=pick.choice(_NOTES), updated_at=at
+            before, status=pick.choice(STATUSES), qty=pick.randrange(1, 20), note=pick.choice(_NOTES), updated_at=at
         )
         if not late:
             self._live[place] = after
@@ -161,67 +134,36 @@ class OrderEvents:
 
     def _upserted(self, order: Order, before: Order | None) -> Message:
         self.model.upsert(order)
-        if self._kind is EventFormat.JSON:
-            return Message(self._key(order), _dump(order.as_json()))
-        return Message(self._key(order), self._envelope("u" if before else "c", before, order))
+        if not self._debezium:
+            return Message(self._encoding.key(order), self._encoding.row(order))
+        return Message(self._encoding.key(order), self._change("u" if before else "c", before, order))
+
+    def _change(self, op: str, before: Order | None, after: Order | None) -> bytes:
+        return self._encoding.change(op, before, after, self._now)
 
     def _delete(self, order: Order) -> list[Message]:
-        if self._kind is EventFormat.DEBEZIUM:
+        key = self._encoding.key(order)
+        if self._debezium:
             # The tombstone after the delete must not clear its ordering value: a late update still loses to the delete.
             late = replace(order, updated_at=order.updated_at - timedelta(seconds=1))
             self.model.delete(order.order_id, order.updated_at)
             self.model.upsert(late)
-            deleted, again = self._envelope("d", order, None), self._envelope("u", order, late)
-            return [Message(self._key(order), value) for value in (deleted, None, again)]
+            deleted, again = self._change("d", order, None), self._change("u", order, late)
+            return [Message(key, value) for value in (deleted, None, again)]
         if self._random.random() < 0.4:
             self.model.tombstone(order.order_id)
-            return [Message(self._key(order), None)]
+            return [Message(key, None)]
         self.model.delete(order.order_id, self._now)
-        row = replace(order, updated_at=self._now).as_json() | {"_hoodie_is_deleted": True}
+        deleted = self._encoding.row(replace(order, updated_at=self._now), deleted=True)
         # The late update has an ordering value below that of the delete and must lose to it.
         self.model.upsert(order)
-        return [Message(self._key(order), _dump(row)), Message(self._key(order), _dump(order.as_json()))]
-
-    def _key(self, order: Order) -> bytes:
-        # The partition column is part of the message key, so that a tombstone can be placed.
-        return _dump({"order_id": order.order_id, "country": order.country})
-
-    def _envelope(self, op: str, before: Order | None, after: Order | None) -> bytes:
-        return _dump(
-            {
-                "op": op,
-                "before": before.as_json() if before else None,
-                "after": after.as_json() if after else None,
-                "source": {"connector": "postgresql", "name": "shop", "table": "orders"},
-                "ts_ms": int(self._now.timestamp() * 1000),
-            }
-        )
+        return [Message(key, deleted), Message(key, self._encoding.row(order))]
 
     def _poison(self) -> Message:
-        key = _dump({"order_id": "poison", "country": "DE"})
-        good: dict[str, object] = {"order_id": "poison", "country": "DE", "updated_at": self._now.isoformat()}
-        rows: list[tuple[str, dict[str, object]]] = [
-            ("null key", good | {"order_id": None}),
-            ("null ordering value", good | {"updated_at": None}),
-            ("wrong type", good | {"qty": "many"}),
-            ("rounded decimal", good | {"amount": "1.005"}),
-        ]
-        messages = [
-            Message(key, b'{"order_id": "poison", "qty": ', "cut off"),
-            Message(key, b"\xff\xfe not text", "not UTF-8"),
-            Message(b"poison", None, "tombstone without partition"),
-        ]
-        if self._kind is EventFormat.DEBEZIUM:
-            # At the begin of a batch a Debezium tombstone without partition counts as a repetition of a delete.
-            messages.pop()
-        for why, row in rows:
-            whole: dict[str, object] = (
-                row if self._kind is EventFormat.JSON else {"op": "c", "before": None, "after": row}
-            )
-            messages.append(Message(key, _dump(whole), why))
+        good = Order(
+            order_id="poison", customer="c", country="DE", status="new", qty=1, amount=Decimal(1), note=None,
+            updated_at=self._now,
+        )  # fmt: skip
+        messages = list(self._encoding.poison(good, changes=self._debezium))
         self._spoilt += 1
         return messages[self._spoilt % len(messages)]
-
-
-def _dump(document: dict[str, object]) -> bytes:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()

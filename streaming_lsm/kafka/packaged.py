@@ -1,4 +1,7 @@
-"""Fetch the jars of this package's jar lists: Spark's Kafka source, and the broker of demo and tests."""
+"""Fetch the jars of this package's jar lists: Spark's Kafka source, and the broker of demo and tests.
+
+``connector_jars_4.2.txt`` lists the Kafka source for Spark 4.2 and later versions, up to the next list.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,21 @@ from pathlib import Path
 
 from streaming_lsm.spark.jars import parse_jar_list, resolve_jars
 from streaming_lsm.spark.java import Java
+from streaming_lsm.spark.versions import SPARK, Version
+
+CONNECTORS: tuple[Version, ...] = ((3, 5), (4, 0), (4, 1), (4, 2))
+"""The versions of Spark from which on each list of the Kafka source is used."""
 
 
 def connector_jars(java: Java | None = None) -> list[Path]:
-    """Return the jars of Spark's Kafka source, fetched on first use (see `resolve_jars`)."""
-    return _resolve("connector_jars.txt", java)
+    """Return the jars of the Kafka source for the installed Spark, fetched on first use (see `resolve_jars`)."""
+    return _resolve(connector_list(SPARK), java)
+
+
+def connector_list(spark: Version) -> str:
+    """Return the name of the jar list of the Kafka source for a version of Spark."""
+    major, minor = max(each for each in CONNECTORS if each <= spark)
+    return f"connector_jars_{major}.{minor}.txt"
 
 
 def broker_jars(java: Java | None = None) -> list[Path]:

@@ -11,15 +11,22 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from streaming_lsm import config
 from streaming_lsm.config import OPTIONS, Option, Options, read_properties, resolve
-from streaming_lsm.decode.envelope import Envelope, EventFormat
+from streaming_lsm.decode.envelope import Envelope, EventFormat, check_sources
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.schema_registry.registry import SchemaRegistry
+from streaming_lsm.schema_registry.sources import SchemaFolder, SchemaSource
+from streaming_lsm.spark.versions import arrow_schema, parse_ddl
 
 _CLIENT = "kafka."
+READING = {"kafka.fetch.max.wait.ms": "10", "kafka.max.poll.records": "5000"}
+"""Client keys for reading a known range of offsets, where the user gives no others.
+
+Spark asks for the end of a topic partition after every poll. A fetch that is on its way then waits at that end for
+messages to come, by default for 500 ms, and the next one waits behind it; 500 messages a poll make that frequent."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,34 @@ class JobSettings:
         if self.options[config.KAFKA_MIN_PARTITIONS]:
             chosen[config.KAFKA_MIN_PARTITIONS.key] = str(self.options[config.KAFKA_MIN_PARTITIONS])
         chosen[config.KAFKA_FAIL_ON_LOSS.key] = str(self.options[config.KAFKA_FAIL_ON_LOSS]).lower()
-        return {**chosen, **self.client}
+        return {**chosen, **READING, **self.client}
+
+    def schemas(self) -> tuple[SchemaSource, ...]:
+        """Return the sources of schemas, in the order in which they are asked: folder, registry.
+
+        Raises:
+            ConfigError: a URL is malformed.
+        """
+        folder, url = self.options[config.SCHEMA_FOLDER], self.options[config.SCHEMA_REGISTRY_URL]
+        found: list[SchemaSource] = [SchemaFolder(folder)] if folder else []
+        if url:
+            found.append(SchemaRegistry(url, self.options[config.SCHEMA_REGISTRY_USER]))
+        return tuple(found)
+
+    def check_schemas(self, timeout_seconds: float = 5.0) -> None:
+        """Check that the schema registry answers within a time, if messages are Avro.
+
+        Raises:
+            ConfigError: it does not, it refuses the user, or there is no source of schemas.
+        """
+        kind = EventFormat(self.need(config.KAFKA_FORMAT))
+        if not kind.is_avro:
+            return
+        sources = self.schemas()
+        check_sources(kind, sources)
+        for source in sources:
+            if isinstance(source, SchemaRegistry):
+                source.check(timeout_seconds)
 
     def envelope(self) -> Envelope:
         """Build the envelope of the topic's messages. Spark parses the columns, so a session must be running.
@@ -79,7 +113,7 @@ class JobSettings:
         """
         ddl = self.need(config.KAFKA_SCHEMA)
         try:
-            columns = StructType.fromDDL(ddl)
+            columns = parse_ddl(ddl)
         except PySparkException as error:
             reason = str(error).splitlines()[0]
             raise ConfigError(f"{config.KAFKA_SCHEMA.key}={ddl!r} is not Spark DDL: {reason}") from None
@@ -93,13 +127,14 @@ class JobSettings:
             tuple(name.partition(":")[0] for name in self.options[config.PARTITION_FIELDS]),
             () if commit_time else self.options[config.ORDERING_FIELDS],
             EventFormat(self.need(config.KAFKA_FORMAT)),
+            self.schemas(),
         )
 
 
 def _arrow_columns(columns: StructType) -> pa.Schema:
     """Convert Spark's columns to Arrow, with their comments as metadata."""
     try:
-        found = to_arrow_schema(columns, timezone="UTC")
+        found = arrow_schema(columns)
     except PySparkException as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{config.KAFKA_SCHEMA.key}: a column's type is not read: {reason}") from None

@@ -21,6 +21,7 @@ from streaming_lsm.kafka.source_watch import SourceWatch, TopicGone
 from streaming_lsm.spark.batch_writer import own_error
 from streaming_lsm.spark.listener import events_behind
 from streaming_lsm.spark.sink import LsmSink
+from streaming_lsm.spark.versions import progress_of
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -217,13 +218,13 @@ class StreamWatcher:
             raise
 
     def _new_reports(self) -> Iterator[BatchReport]:
-        progress = [json.loads(each.json) for each in self._query.recentProgress]
+        progress = [progress_of(each) for each in self._query.recentProgress]
         fresh = [each for each in progress if each["batchId"] > self._seen and each["numInputRows"] > 0]
         for each in {each["batchId"]: each for each in fresh}.values():
             self._seen = each["batchId"]
             yield self._report(each)
 
-    def _report(self, progress: dict[str, object]) -> BatchReport:
+    def _report(self, progress: Mapping[str, object]) -> BatchReport:
         batch_id = int(str(progress["batchId"]))
         timeline = self._timeline()
         commit = self._commit_of(batch_id, timeline) if timeline else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import cast
 
 import numpy as np
@@ -155,7 +156,10 @@ def _hash_ranges(text: _Text, starts: Int64s, ends: Int64s) -> UInt32s:
     firsts = np.concatenate(([0], edges))
     lasts = np.concatenate((edges, [len(starts)]))
     longest = int((ends[lasts - 1] - starts[firsts]).max())
-    powers, inverses = _powers(31, longest), _powers(_INVERSE_OF_31, longest)
+    # Computing the powers anew for each batch takes as long as the rest; only those of a huge key are not kept.
+    tables = _powers if longest > 2 * _BLOCK_UNITS else _kept_powers
+    size = max(longest, 2 * _BLOCK_UNITS)
+    powers, inverses = tables(31, size), tables(_INVERSE_OF_31, size)
     for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
         base, limit = starts[first], ends[last - 1]
         # With a_i = u_i * 31^-i, the hash of [s, e) is 31^(e-1) * (a_s + ... + a_(e-1)) modulo 2^32.
@@ -178,9 +182,15 @@ def _range_sums(terms: UInt32s, low: Int64s, high: Int64s) -> UInt32s:
 
 
 def _powers(base: int, count: int) -> UInt32s:
+    """Compute the powers of `base` modulo 2^32, from the 0th to the `count`-th."""
     factors = np.full(count + 1, base, np.uint32)
     factors[0] = 1
-    return np.cumprod(factors, dtype=np.uint32)
+    powers: UInt32s = np.cumprod(factors, dtype=np.uint32)
+    powers.flags.writeable = False
+    return powers
+
+
+_kept_powers = cache(_powers)
 
 
 def _list_hash(text: _Text, ranges: Sequence[tuple[Int64s, Int64s]]) -> UInt32s:

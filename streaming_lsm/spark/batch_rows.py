@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streaming_lsm.decode.decoder import MESSAGE_COLUMNS, Decoder, Messages
-from streaming_lsm.decode.envelope import Envelope, EventFormat
+from streaming_lsm.decode.envelope import Envelope
 from streaming_lsm.errors import SchemaError
 
 
@@ -41,7 +41,7 @@ class BatchRows:
                 f"source, this one has {', '.join(batch.columns)}"
             )
         columns = [F.col(name) for name in MESSAGE_COLUMNS]
-        if envelope.format is EventFormat.JSON:
+        if not envelope.format.is_debezium:
             # Only a tombstone is read by its key: the others need not travel.
             columns[0] = F.when(F.col("value").isNull(), F.col("key")).alias("key")
         return BatchRows(batch.select(*columns), Decoder(envelope, zone).schema, Messages(envelope, zone))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from streaming_lsm.write.shuffle.exchange import CELL_BYTES
 
@@ -18,6 +18,8 @@ BYTES_A_TASK = 16 << 20
 _REMEMBERED = 4
 
 _MAX_ROWS, _FEWEST_ROWS = 4096, 256
+# Cells of the shuffle are handed over with the same limit: fewer than 16 at a time cost more than their bytes.
+_LEAST_ROWS = 16
 _BUDGET_SHARE = 32
 UNBOUNDED_BYTES = (1 << 31) - 1
 """Value of ``spark.sql.execution.arrow.maxBytesPerBatch`` without a bound. With a bound Spark adds up the sizes of all
@@ -31,29 +33,42 @@ class BatchSize:
     Attributes:
         rows: number of rows.
         bytes: their size as Arrow columns.
+        readers: number of tasks that read them.
+        file_groups: number of file groups that they belong to.
     """
 
     rows: int
     bytes: int
+    readers: int = 0
+    file_groups: int = 0
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """Limits one transfer to a Python worker: at most `rows` rows, about `bytes` bytes."""
+    """Limits one transfer to a Python worker.
+
+    Attributes:
+        rows: most rows.
+        bytes: about the most bytes; None if Spark limits rows only.
+    """
 
     rows: int
-    bytes: int
+    bytes: int | None
 
 
 class BatchSizeHistory:
     """Keeps the sizes of the last four batches.
 
     A next batch of another size is written correctly too; it is slower with too few tasks or too large transfers.
+
+    Attributes:
+        needs_exchange: whether rows of one key were found in several tasks that read a batch.
     """
 
     def __init__(self) -> None:
         """Start without batches."""
         self._seen: deque[BatchSize] = deque(maxlen=_REMEMBERED)
+        self.needs_exchange = False
 
     def note(self, size: BatchSize) -> None:
         """Add the size of a batch that was written."""
@@ -79,18 +94,39 @@ class BatchSizeHistory:
         worth = max(max(-(-size.rows // ROWS_A_TASK), -(-size.bytes // BYTES_A_TASK)) for size in self._seen)
         return max(1, min(most, worth))
 
-    def transfer(self, budget: int) -> Transfer:
+    @property
+    def readers(self) -> int:
+        """Number of tasks that read the last batch; 0 without a history."""
+        return self._seen[-1].readers if self._seen else 0
+
+    @property
+    def file_groups(self) -> int:
+        """Number of file groups of the recent batch with the most of them; 0 without a history."""
+        return max((size.file_groups for size in self._seen), default=0)
+
+    def transfer(self, budget: int, limits_bytes: bool = True) -> Transfer:
         """Return the limits of a transfer, 1/32 of the memory budget of a task.
 
         A worker holds two or three transfers in addition to its budget. A row may be a cell of `CELL_BYTES` bytes,
         which limits the number of rows; more than 4,096 rows at a time are hardly faster. Bytes are unbounded when
         transfers of recent batches stayed within the share.
 
+        Where Spark limits rows only, they are sized by the widest recent batch. A transfer then takes more than the
+        share if its rows are wider than the mean of that batch; without recent batches it has 256 rows.
+
         Args:
             budget: bytes of a task, ``lsm.write.buffer.bytes``.
+            limits_bytes: whether Spark limits bytes (`versions.limits_bytes`).
         """
         share = budget // _BUDGET_SHARE
-        transfer = Transfer(max(_FEWEST_ROWS, min(_MAX_ROWS, share // CELL_BYTES)), share)
+        most = max(_FEWEST_ROWS, min(_MAX_ROWS, share // CELL_BYTES))
+        if not limits_bytes:
+            return Transfer(self._rows_within(share, most), None)
         rows, size = sum(seen.rows for seen in self._seen), sum(seen.bytes for seen in self._seen)
-        narrow = rows and size * transfer.rows <= rows * share
-        return replace(transfer, bytes=UNBOUNDED_BYTES) if narrow else transfer
+        narrow = rows and size * most <= rows * share
+        return Transfer(most, UNBOUNDED_BYTES if narrow else share)
+
+    def _rows_within(self, share: int, most: int) -> int:
+        """Return the number of rows of the widest recent batch that take `share` bytes, from 16 to `most`."""
+        widths = [seen.bytes / seen.rows for seen in self._seen if seen.rows]
+        return max(_LEAST_ROWS, min(most, int(share / max(1.0, *widths)))) if widths else _FEWEST_ROWS

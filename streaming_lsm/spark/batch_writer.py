@@ -1,14 +1,15 @@
-"""Write one micro-batch on Spark's executors, as one Spark action.
+"""Write one micro-batch on Spark's executors.
 
 *Sender task*: reads rows of the batch, computes keys and buckets, sorts, and cuts them by writer task. *Writer task*:
 receives the rows of its file groups and writes their files. *Cell*: a row of Spark's shuffle that holds a piece of a
-compressed Arrow message (`write/shuffle/exchange.py`). A batch for a single task is read and written by that task,
-without a shuffle.
+compressed Arrow message (`write/shuffle/exchange.py`). Where few files come of it, the tasks that read rows write them
+without a shuffle (`spark/exchange_choice.py`).
 """
 
 from __future__ import annotations
 
 import gc
+import logging
 import pickle
 import re
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from time import perf_counter
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from streaming_lsm import config, errors
 from streaming_lsm.decode.decoder import Messages
@@ -33,6 +32,9 @@ from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.schema import fit_known
 from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSize, BatchSizeHistory, Transfer
+from streaming_lsm.spark.exchange_choice import CARRIED_GROUPS, exchanges, most_groups, needs_one_writer
+from streaming_lsm.spark.hash_partitioning import of_partition, repartitioned_by_id
+from streaming_lsm.spark.versions import BYTES_LIMIT, ROWS_LIMIT, frame_of, limits_bytes, spark_schema
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.table import LsmTable
 from streaming_lsm.write.intake import control_columns
@@ -41,18 +43,17 @@ from streaming_lsm.write.partition_writer import WriteResult, write_partition
 from streaming_lsm.write.plan import WritePlan
 from streaming_lsm.write.shuffle.exchange import CELLS, TASK, RunSender, SenderReport, group_cells, write_received
 
-T = TypeVar("T")
+TaskReport = tuple[WriteResult, list[SenderReport], int]
+"""Report of a task that writes files: the files, the reports of sender tasks, bytes of the rows that it read itself."""
 
-_TRANSFER = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.execution.arrow.maxBytesPerBatch")
+_LOG = logging.getLogger(__name__)
+
 _OWN_ERROR = re.compile(
     r"streaming_lsm\.errors\.(\w+): (.*?)(?=\n\n|\nDuring handling|\n\tat |\n SQLSTATE|\Z)", re.DOTALL
 )
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 # Bits below it number the rows of a partition, as in Spark's monotonically_increasing_id.
 _PARTITION_BIT = 33
-# Up to so many file groups travel in the closure of every task. More go through the shuffle to the task that writes
-# them, which costs one more partition.
-_CARRIED_GROUPS = 1024
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,14 @@ class BatchResult:
     size: BatchSize
 
     @staticmethod
-    def joined(parts: Iterable[tuple[WriteResult, list[SenderReport], int]]) -> BatchResult:
-        """Join the results of tasks: files written, reports of sender tasks, bytes read by a task without a shuffle."""
-        found = list(parts)
+    def joined(found: list[TaskReport]) -> BatchResult:
+        """Join the reports of the tasks of a batch."""
         written = WriteResult.joined(part for part, _, _ in found)
         reports = [report for _, reports, _ in found for report in reports]
         sent = TaskNumbers.joined(report.numbers for report in reports)
         rows = sent.rows_in or written.numbers.rows_in
-        size = BatchSize(rows, sum(size for _, _, size in found) + sum(report.size for report in reports))
+        bytes_in = sum(size for _, _, size in found) + sum(report.size for report in reports)
+        size = BatchSize(rows, bytes_in, len(reports) or len(found), written.file_groups)
         return BatchResult(written, sent, size)
 
     @property
@@ -100,7 +101,7 @@ def write_batch(
 ) -> BatchResult:
     """Decode and write the rows of a batch, each by the task that writes its file group.
 
-    Rows go to Python once and through the shuffle as sorted runs. A batch for one task has no shuffle.
+    Rows go to Python once. Those that other tasks write go through the shuffle as sorted runs.
 
     Args:
         batch: the rows.
@@ -114,9 +115,8 @@ def write_batch(
     known, begun = history or BatchSizeHistory(), perf_counter()
     spark = batch.frame.sparkSession
     tasks = _tasks(spark, table, known)
-    with known.trusted(), _transfer(spark, known.transfer(plan.buffer_bytes)), unwrapped_errors():
-        rows = _one_stage(batch, plan) if tasks == 1 else _two_stages(batch, plan, tasks)
-        done = BatchResult.joined(pickle.loads(row.written) for row in rows.collect())
+    with known.trusted(), _transfer(spark, known.transfer(plan.buffer_bytes, limits_bytes(spark))), unwrapped_errors():
+        done = _write(batch, plan, tasks, known, asked=table.options[config.EXCHANGE] or "auto")
     known.note(done.size)
     spent = round(1000 * (perf_counter() - begun))
     return replace(done, written=replace(done.written, numbers=done.numbers.within(spent)))
@@ -131,23 +131,48 @@ def _tasks(spark: SparkSession, table: LsmTable, history: BatchSizeHistory) -> i
     return history.tasks(cores if table.config.partition_fields else min(cores, most))
 
 
-def _one_stage(batch: BatchRows, plan: WritePlan) -> DataFrame:
+def _write(batch: BatchRows, plan: WritePlan, tasks: int, known: BatchSizeHistory, asked: str) -> BatchResult:
+    if tasks == 1:
+        return BatchResult.joined(_run(_one_stage(batch, plan, 1)))
+    if known.needs_exchange or exchanges(asked, plan, tasks, readers=known.readers, file_groups=known.file_groups):
+        return BatchResult.joined(_run(_two_stages(batch, plan, tasks)))
+    parts = _run(_one_stage(batch, plan, tasks, most_groups(asked, tasks)))
+    if not needs_one_writer(plan, [written for written, _, _ in parts]):
+        return BatchResult.joined(parts)
+    _LOG.warning(
+        "tasks that read cannot write this batch (docs/writing.md, Which task writes a row): it is written again, and "
+        "batches are exchanged from now on"
+    )
+    known.needs_exchange = True
+    # The files of the tasks are no part of the commit, which deletes them.
+    if plan.dead_letters is not None:
+        plan.dead_letters.storage.delete_folder(plan.dead_letters.folder)
+    return BatchResult.joined(_run(_two_stages(batch, plan, tasks)))
+
+
+def _run(tasks: DataFrame) -> list[TaskReport]:
+    return [pickle.loads(row.written) for row in tasks.collect()]
+
+
+def _one_stage(batch: BatchRows, plan: WritePlan, tasks: int, most_groups: int | None = None) -> DataFrame:
     messages = batch.messages
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        token = _token()
         with named_failures():
-            rows = _IncomingBatches(batches, plan, 0, messages)
-            written = write_partition(plan, rows, _token())
+            rows = _IncomingBatches(batches, plan, token.task, messages)
+            written = write_partition(plan, rows, token, most_groups)
             numbers = replace(written.numbers, unknown_fields=added([rows.unknown_fields]))
             yield _report((replace(written, numbers=numbers), [], rows.bytes))
 
-    return batch.frame.coalesce(1).mapInArrow(write, "written binary")
+    return batch.frame.coalesce(tasks).mapInArrow(write, "written binary")
 
 
 def _two_stages(batch: BatchRows, plan: WritePlan, tasks: int) -> DataFrame:
     messages = batch.messages
     reading = plan.without_groups()
-    writing = plan if len(plan.file_ids) <= _CARRIED_GROUPS else plan.without_groups(follow=True)
+    # More go through the shuffle to the task that writes them, which costs one more partition.
+    writing = plan if len(plan.file_ids) <= CARRIED_GROUPS else plan.without_groups(follow=True)
 
     def send(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source = _token().task
@@ -157,14 +182,15 @@ def _two_stages(batch: BatchRows, plan: WritePlan, tasks: int) -> DataFrame:
 
     def write(cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with named_failures():
-            yield _report((*write_received(writing, cells, _token()), 0))
+            token = _token()
+            yield _report((*write_received(writing, of_partition(cells, TASK, token.task), token), 0))
 
-    sent = batch.frame.mapInArrow(send, from_arrow_schema(CELLS))
+    sent = batch.frame.mapInArrow(send, spark_schema(CELLS))
     if writing.groups_follow:
         groups = pa.Table.from_batches(group_cells(plan, tasks), CELLS)
         # One partition keeps the cells of a message in order. It comes last, so that senders keep their partition ids.
-        sent = sent.union(batch.frame.sparkSession.createDataFrame(groups).coalesce(1))
-    return sent.repartitionById(tasks, TASK).mapInArrow(write, "written binary")
+        sent = sent.union(frame_of(batch.frame.sparkSession, groups).coalesce(1))
+    return repartitioned_by_id(sent, tasks, TASK).mapInArrow(write, "written binary")
 
 
 class _IncomingBatches:
@@ -227,13 +253,14 @@ def freeze_gc() -> None:
 @contextmanager
 def _transfer(spark: SparkSession, transfer: Transfer) -> Iterator[None]:
     """Set the size of Spark's transfers to Python workers within the context."""
-    before = [spark.conf.get(key) for key in _TRANSFER]
+    limits = {ROWS_LIMIT: transfer.rows} | ({} if transfer.bytes is None else {BYTES_LIMIT: transfer.bytes})
+    before = {key: spark.conf.get(key) for key in limits}
     try:
-        for key, value in zip(_TRANSFER, (transfer.rows, transfer.bytes), strict=True):
+        for key, value in limits.items():
             spark.conf.set(key, value)
         yield
     finally:
-        for key, old in zip(_TRANSFER, before, strict=True):
+        for key, old in before.items():
             if old is not None:
                 spark.conf.set(key, old)
 

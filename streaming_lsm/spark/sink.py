@@ -13,7 +13,6 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
@@ -23,6 +22,8 @@ from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSizeHistory
 from streaming_lsm.spark.batch_writer import write_batch
 from streaming_lsm.spark.engine import SparkEngine
+from streaming_lsm.spark.exchange_choice import check_exchange
+from streaming_lsm.spark.versions import arrow_schema
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.table import LsmTable
@@ -99,6 +100,7 @@ class LsmSink:
             # 3. Begin the deltacommit.
             letters = self._dead_letters_of(identity)
             plan = table.plan(tx, self._operation, arrival_fields=(ROW,), dead_letters=letters)
+            check_exchange(self._options[config.EXCHANGE] or "auto", plan)
             plan = plan.at(tx.begin(plan.action))
             # 4. Decode, bucket, repartition, sort, dedup and write, in one Spark action.
             done = write_batch(rows, table, plan, self._size_history)
@@ -137,7 +139,7 @@ class LsmSink:
     def _rows(self, batch: DataFrame) -> BatchRows:
         """Tell what the batch has: messages that the tasks decode, or rows."""
         if self._envelope is None:
-            return BatchRows(batch, to_arrow_schema(batch.schema, timezone="UTC"))
+            return BatchRows(batch, arrow_schema(batch.schema))
         zone = batch.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
         return BatchRows.of_messages(batch, self._envelope, zone)
 

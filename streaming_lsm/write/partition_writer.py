@@ -31,11 +31,15 @@ class WriteResult:
         stats: one per file.
         last_events: the last event of each topic partition, as each task saw it.
         numbers: what was counted and timed.
+        unordered_deletes: whether some events were deletes without an ordering value.
+        left_out: whether a task has written nothing, as its rows belong to too many file groups.
     """
 
     stats: tuple[WriteStat, ...]
     last_events: tuple[LastEvents, ...] = ()
     numbers: TaskNumbers = field(default_factory=TaskNumbers)
+    unordered_deletes: bool = False
+    left_out: bool = False
 
     @staticmethod
     def joined(parts: Iterable[WriteResult]) -> WriteResult:
@@ -43,23 +47,37 @@ class WriteResult:
         found = list(parts)
         stats = tuple(stat for part in found for stat in part.stats)
         events = tuple(events for part in found for events in part.last_events)
-        return WriteResult(stats, events, TaskNumbers.joined(part.numbers for part in found))
+        numbers = TaskNumbers.joined(part.numbers for part in found)
+        unordered_deletes, left_out = any(p.unordered_deletes for p in found), any(p.left_out for p in found)
+        return WriteResult(stats, events, numbers, unordered_deletes, left_out)
+
+    @property
+    def file_groups(self) -> int:
+        """Number of file groups that have new files."""
+        return len({(stat.partition_path, stat.file_id) for stat in self.stats})
 
 
-def write_partition(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToken) -> WriteResult:
-    """Write all rows of some buckets.
+def write_partition(
+    plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToken, most_groups: int | None = None
+) -> WriteResult:
+    """Write rows of some buckets.
 
     Args:
         plan: the batch being written.
-        batches: rows of any number of buckets, in the table's types; no other task has rows of the same buckets.
+        batches: rows of any number of buckets, in the table's types.
         token: the attempt of the task.
+        most_groups: number of file groups; nothing is written if the rows belong to more.
 
     Raises:
         RecordError, SchemaError: see `RecordBuffer.append`; nothing was written.
         StorageError: a disk is full; what was written is removed.
         Fenced: the instant was completed or rolled back meanwhile; the files are removed.
     """
-    return write_collected(plan, collect(plan, batches, token), token)
+    collected = collect(plan, batches, token)
+    if most_groups is not None and collected.buffer.file_groups > most_groups:
+        collected.buffer.close()
+        return WriteResult((), left_out=True)
+    return write_collected(plan, collected, token)
 
 
 @dataclass(frozen=True)
@@ -114,7 +132,7 @@ def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken
     finally:
         buffer.close()
     spent = perf_counter() - begun
-    return WriteResult(stats, (buffer.last_events,), _numbers(collected, spent))
+    return WriteResult(stats, (buffer.last_events,), _numbers(collected, spent), buffer.unordered_deletes)
 
 
 def _writer(plan: WritePlan, token: WriteToken, buffer: RecordBuffer) -> FileGroupWriter | MergeHandle:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from streaming_lsm import config
 from streaming_lsm.config import Options
 from streaming_lsm.file_group.file_system_view import BaseFile
+from streaming_lsm.format.bloom import bits_per_row
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import BucketId, bucket_file_id
 from streaming_lsm.keys.generator import KeyGenerator
@@ -26,6 +27,43 @@ UPSERT, INSERT, BULK_INSERT, DELETE = "upsert", "insert", "bulk_insert", "delete
 
 
 @dataclass(frozen=True)
+class BloomOptions:
+    """Settings for the bloom filters of base files.
+
+    See docs/format/07-index-and-metadata.md, "Bloom filter".
+
+    Attributes:
+        kind: ``SIMPLE`` or ``DYNAMIC_V0``.
+        entries: number of keys that a simple filter, or a row of a dynamic one, is sized for at most.
+        fpp: false positive probability.
+        max_entries: number of keys up to which a dynamic filter adds rows.
+    """
+
+    kind: str
+    entries: int
+    fpp: float
+    max_entries: int
+
+    def __post_init__(self) -> None:
+        """Check the settings on the driver, before a task writes a file."""
+        bits_per_row(self.entries, self.fpp, self.kind)
+
+    @staticmethod
+    def of(options: Options) -> BloomOptions:
+        """Read the settings from the options.
+
+        Raises:
+            ConfigError: the largest filter would need more than 2^31 - 1 bits a row.
+        """
+        return BloomOptions(
+            kind=options[config.BLOOM_TYPE] or "DYNAMIC_V0",
+            entries=options[config.BLOOM_ENTRIES],
+            fpp=options[config.BLOOM_FPP],
+            max_entries=options[config.BLOOM_MAX_ENTRIES],
+        )
+
+
+@dataclass(frozen=True)
 class FileOptions:
     """Settings for writing data files.
 
@@ -33,24 +71,18 @@ class FileOptions:
         codec: Parquet codec.
         row_group_rows: rows per row group.
         page_bytes: uncompressed bytes per page.
-        bloom_kind, bloom_entries, bloom_fpp, bloom_max_entries: bloom filter of base files
-            (docs/format/07-index-and-metadata.md, "Bloom filter").
+        bloom: bloom filter of base files; None writes none, as a bucket index reads none.
         row_group_bytes: bytes in memory at which a row group ends, however few rows it has.
         log_bytes: bytes at which a log file ends and the next version begins.
-        base_bytes: bytes above which a base file is worth a warning.
         data_block_format: what a data block of an inline log holds, ``avro`` or ``parquet``.
     """
 
     codec: str
     row_group_rows: int
     page_bytes: int
-    bloom_kind: str
-    bloom_entries: int
-    bloom_fpp: float
-    bloom_max_entries: int
+    bloom: BloomOptions | None = None
     row_group_bytes: int = 128 << 20
     log_bytes: int = 1 << 30
-    base_bytes: int = 120 << 20
     data_block_format: str = "avro"
 
     @staticmethod
@@ -60,12 +92,8 @@ class FileOptions:
             codec=options[config.COMPRESSION] or "zstd",
             row_group_rows=options[config.ROW_GROUP_ROWS],
             page_bytes=options[config.PAGE_BYTES],
-            bloom_kind=options[config.BLOOM_TYPE] or "DYNAMIC_V0",
-            bloom_entries=options[config.BLOOM_ENTRIES],
-            bloom_fpp=options[config.BLOOM_FPP],
-            bloom_max_entries=options[config.BLOOM_MAX_ENTRIES],
+            bloom=BloomOptions.of(options) if options[config.BLOOM_ENABLED] else None,
             log_bytes=options[config.LOG_MAX_BYTES],
-            base_bytes=options[config.BASE_MAX_BYTES],
             data_block_format=options[config.DATA_BLOCK_FORMAT] or "avro",
         )
 

@@ -2,53 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-import pyarrow as pa
 from kafka import KafkaProducer
 from pyspark.sql import DataFrame, SparkSession
 
 from streaming_lsm import Envelope, EventFormat, LsmSink
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
 from streaming_lsm.kafka.packaged import broker_jars, connector_jars
+from streaming_lsm.kafka.settings import READING
 from streaming_lsm.spark.java import find_java
 from streaming_lsm.spark.session import local_session
+from tests.bench.documents import SCHEMA, documents
 from tests.bench.processor import processor_seconds
 from tests.bench.reference.kafka import append_documents
 from tests.bench.result import Result, in_turns
-from tests.bench.workload import KEY, ORDERING, orders
+from tests.bench.workload import KEY, ORDERING
 
 EVENTS, KEYS, PARTITIONS, BUCKETS, RUNS, POISON = 250_000, 700_000, 8, 8, 5, 100
 COLUMNS = (
     f"{KEY} STRING, customer_id BIGINT, country STRING, status STRING, item STRING, qty INT, price DECIMAL(10,2), "
     f"discount DOUBLE, express BOOLEAN, created_at BIGINT, {ORDERING} BIGINT"
 )
-SCHEMA = pa.schema(
-    {
-        KEY: pa.string(),
-        "customer_id": pa.int64(),
-        "country": pa.string(),
-        "status": pa.string(),
-        "item": pa.string(),
-        "qty": pa.int32(),
-        "price": pa.decimal128(10, 2),
-        "discount": pa.float64(),
-        "express": pa.bool_(),
-        "created_at": pa.int64(),
-        ORDERING: pa.int64(),
-    }
-)
 TOPICS = {"rows": EventFormat.JSON, "changes": EventFormat.DEBEZIUM, "poison": EventFormat.JSON}
-SOURCE = (
-    b'"source":{"version":"2.7","connector":"postgresql","name":"shop","ts_ms":1767225600000,"snapshot":"false",'
-    b'"db":"shop","schema":"public","table":"orders","txId":5550,"lsn":24023128,"xmin":null},"op":"u",'
-    b'"ts_ms":1767225600123}'
-)
 
 
 def run() -> list[Result]:
@@ -117,6 +97,7 @@ class _Ways:
 
     def _messages(self) -> DataFrame:
         reader = self._spark.read.format("kafka").option("kafka.bootstrap.servers", self._servers)
+        reader = reader.options(**READING)
         return reader.option("subscribe", self._topic).option("startingOffsets", "earliest").load()
 
     def sink(self) -> None:
@@ -131,27 +112,7 @@ class _Ways:
 def _send(servers: str, topic: str, kind: EventFormat, poison: int | None) -> None:
     create_topic(servers, topic, PARTITIONS)
     producer = KafkaProducer(bootstrap_servers=servers, linger_ms=50, batch_size=1 << 18)
-    for number, (key, value) in enumerate(_documents(kind, poison)):
+    for number, (key, value) in enumerate(documents(EVENTS, KEYS, kind, poison)):
         producer.send(topic, key=key, value=value, partition=number % PARTITIONS)
     producer.flush()
     producer.close()
-
-
-def _documents(kind: EventFormat, poison: int | None) -> Iterator[tuple[bytes, bytes]]:
-    """Yield keys and values; of `poison` documents one is bad, in one of four ways."""
-    table = orders(EVENTS, KEYS, seed=1)
-    for name in ("created_at", ORDERING):
-        table = table.set_column(table.schema.get_field_index(name), name, table.column(name).cast(pa.int64()))
-    for number, row in enumerate(table.to_pylist()):
-        value = json.dumps(row, separators=(",", ":")).encode()
-        if poison and number % poison == 0:
-            bad = (
-                value[:-9],
-                value.replace(b'"qty":', b'"qty":"many","other":'),
-                value.replace(b'"qty":', b'"qty":1.5,"other":'),
-                value.replace(b'"item":', b'"item":nul,"other":'),
-            )
-            value = bad[number // poison % len(bad)]
-        if kind is EventFormat.DEBEZIUM:
-            value = b'{"before":null,"after":' + value + b"," + SOURCE
-        yield row[KEY].encode(), value

@@ -16,7 +16,8 @@ from tests.support.lake import OrdersLake
 from tests.support.task_faults import CREATE, FINISHED, MARKER, MIDDLE, ROWS, Blow, Fault, claimed, struck
 
 POINTS = (ROWS, MARKER, CREATE, MIDDLE, FINISHED)
-TWO_STAGES = {"lsm.write.shuffle.partitions": 2}
+TWO_STAGES = {"lsm.write.shuffle.partitions": 2, "lsm.write.exchange": "shuffle"}
+AS_READ = {"lsm.write.shuffle.partitions": 2, "lsm.write.exchange": "none"}
 
 
 @pytest.fixture(autouse=True)
@@ -68,9 +69,12 @@ def test_workers_of_small_batches_are_killed_and_replaced(spark: SparkSession, t
     lake.check(batches=6)
 
 
+@pytest.mark.parametrize("options", [TWO_STAGES, AS_READ], ids=["exchanged", "written-as-read"])
 @pytest.mark.parametrize("point", [MIDDLE, FINISHED])
-def test_a_task_that_fails_once_is_tried_again(spark: SparkSession, tmp_path: Path, point: str) -> None:
-    lake = OrdersLake(spark, tmp_path, TWO_STAGES)
+def test_a_task_that_fails_once_is_tried_again(
+    spark: SparkSession, tmp_path: Path, point: str, options: dict[str, object]
+) -> None:
+    lake = OrdersLake(spark, tmp_path, options)
     lake.produce(0, 1)
     with struck(tmp_path / "faults", [Fault("once", 0, 1, point, Blow.FAIL)]):
         lake.run()

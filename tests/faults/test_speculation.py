@@ -43,10 +43,13 @@ def late_worker(faults: Path) -> Path:
     return Path("/proc", str(hung(faults)))
 
 
+@pytest.mark.parametrize("exchange", ["shuffle", "none"])
 @pytest.mark.parametrize("point", [MARKER, CREATE, MIDDLE, FINISHED])
-def test_what_a_late_task_writes_before_the_commit_is_removed(spark: SparkSession, tmp_path: Path, point: str) -> None:
+def test_what_a_late_task_writes_before_the_commit_is_removed(
+    spark: SparkSession, tmp_path: Path, point: str, exchange: str
+) -> None:
     faults, strange = tmp_path / "faults", set()
-    lake = OrdersLake(spark, tmp_path, {"lsm.write.shuffle.partitions": 2})
+    lake = OrdersLake(spark, tmp_path, {"lsm.write.shuffle.partitions": 2, "lsm.write.exchange": exchange})
     lake.produce(0, 1)
 
     def release(batch: int, done: BatchResult) -> None:
@@ -64,7 +67,7 @@ def test_what_a_late_task_writes_before_the_commit_is_removed(spark: SparkSessio
 @pytest.mark.parametrize("point", [MARKER, MIDDLE, FINISHED])
 def test_a_task_that_ends_after_the_commit_leaves_nothing(spark: SparkSession, tmp_path: Path, point: str) -> None:
     faults = tmp_path / "faults"
-    lake = OrdersLake(spark, tmp_path, {"lsm.write.shuffle.partitions": 2})
+    lake = OrdersLake(spark, tmp_path, {"lsm.write.shuffle.partitions": 2, "lsm.write.exchange": "shuffle"})
     lake.produce(0, 1)
     with struck(faults, [Fault("slow", 0, 0, point, Blow.HANG)]):
         lake.run()

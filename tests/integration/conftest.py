@@ -12,12 +12,14 @@ from streaming_lsm.kafka.broker import KafkaBroker
 from streaming_lsm.kafka.packaged import broker_jars
 from streaming_lsm.spark.java import find_java
 from streaming_lsm.spark.session import local_session
+from streaming_lsm.spark.versions import HAS_PYTHON_DATA_SOURCE
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     session = local_session("tests", cores=2)
-    register(session)
+    if HAS_PYTHON_DATA_SOURCE:
+        register(session)
     yield session
     session.stop()
 

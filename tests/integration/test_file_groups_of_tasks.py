@@ -18,7 +18,7 @@ def test_batches_go_to_the_file_groups_that_were_sent_with_the_rows(
 ) -> None:
     tables = []
     for name, carried in (("carried", 1024), ("sent", 0)):
-        monkeypatch.setattr(batch_writer, "_CARRIED_GROUPS", carried)
+        monkeypatch.setattr(batch_writer, "CARRIED_GROUPS", carried)
         options = {**OPTIONS, "hoodie.table.type": kind, "lsm.writer.id": "test", "lsm.write.shuffle.partitions": 2}
         sink = LsmSink(tmp_path / name, options)
         for number in range(3):

@@ -14,10 +14,12 @@ from pyspark.sql import functions as F
 
 from streaming_lsm import LsmSink, LsmTable
 from streaming_lsm.errors import CommitConflict, ConfigError, RecordError, SchemaError
+from streaming_lsm.spark.versions import HAS_PYTHON_DATA_SOURCE, frame_of
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.lake import OrdersLake
 from tests.support.orders import OPTIONS, final_rows, make_orders, rows_of, to_arrow, write_source
+from tests.support.spark_frames import arrow_of, read_by_spark
 
 
 @pytest.fixture
@@ -72,7 +74,7 @@ def test_bad_input_stops_the_query_and_it_goes_on_once_it_is_mended(lake: Orders
     bad = to_arrow(make_orders(5, 1))
     keys = bad.column("order_id").to_pylist()
     bad = bad.set_column(0, "order_id", [[*keys[:-1], None]])
-    lake.spark.createDataFrame(bad).coalesce(1).write.mode("append").parquet(str(lake.source))
+    frame_of(lake.spark, bad).coalesce(1).write.mode("append").parquet(str(lake.source))
     with pytest.raises(StreamingQueryException, match="no record key: column 'order_id'"):
         lake.run(1)
     lake.check()
@@ -87,12 +89,13 @@ def test_bad_input_stops_the_query_and_it_goes_on_once_it_is_mended(lake: Orders
     assert lake.batches() == [0, 1]
 
 
-def batch_of(spark: SparkSession, count: int = 20) -> DataFrame:
-    return spark.createDataFrame(to_arrow(make_orders(count, 7)))
+def batch_of(lake: OrdersLake) -> DataFrame:
+    write_source(lake.source, "batch", make_orders(20, 7))
+    return lake.spark.read.parquet(str(lake.source / "batch.parquet"))
 
 
 def test_what_does_not_fit_the_table_is_refused_by_name(lake: OrdersLake) -> None:
-    batch = batch_of(lake.spark)
+    batch = batch_of(lake)
     sink = LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "w"})
     sink(batch, 0)
     with pytest.raises(SchemaError, match="'qty' is missing"):
@@ -120,15 +123,24 @@ def test_what_does_not_fit_the_table_is_refused_by_name(lake: OrdersLake) -> Non
     assert validate(lake.path) == []
 
 
+@pytest.mark.parametrize("tasks", [1, 2], ids=["one-stage", "two-stages"])
+def test_an_error_of_a_task_arrives_as_itself_in_one_line(lake: OrdersLake, tasks: int) -> None:
+    batch = batch_of(lake).coalesce(1).withColumn("order_id", F.lit(None).cast("string"))
+    sink = LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "w", "lsm.write.shuffle.partitions": tasks})
+    with pytest.raises(RecordError) as caught:
+        sink(batch, 0)
+    assert str(caught.value) == "row 0 has no record key: column 'order_id' is None; a key must not be null or empty"
+
+
 def test_a_second_writer_is_refused_and_leaves_the_inflight_commit_alone(lake: OrdersLake) -> None:
-    LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "first"})(batch_of(lake.spark), 0)
+    LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "first"})(batch_of(lake), 0)
     table = LsmTable(lake.path)
     with table.transaction() as first:
         instant = first.begin()
         with pytest.raises(CommitConflict, match="unnamed"):
-            LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "second"})(batch_of(lake.spark), 0)
+            LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "second"})(batch_of(lake), 0)
         assert [pending.requested for pending in table.timeline.pending] == [instant]
-    LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "second"})(batch_of(lake.spark), 0)
+    LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "second"})(batch_of(lake), 0)
     assert validate(lake.path) == []
 
 
@@ -162,9 +174,10 @@ def test_an_empty_table_reads_as_no_rows(lake: OrdersLake) -> None:
         pa.schema([("k", pa.string())]),
         {"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "k"},
     )
-    assert lake.spark.read.format("streaming_lsm").load(lake.path).count() == 0
+    assert read_by_spark(lake.spark, lake.path).count() == 0
 
 
+@pytest.mark.skipif(not HAS_PYTHON_DATA_SOURCE, reason="PySpark 4.0 introduced data sources in Python")
 @pytest.mark.parametrize(
     ("change", "words"), [(("as.of.instnat", "x"), "did you mean"), (("lsm.read.meta", "yes"), "true or false")]
 )
@@ -181,14 +194,12 @@ def test_spark_reads_as_of_an_instant_and_with_meta_columns(lake: OrdersLake) ->
     lake.produce(0, 1)
     lake.run(1)
     first = LsmTable(lake.path).timeline.completed_writes[0]
-    reader = lake.spark.read.format("streaming_lsm")
-    assert rows_of(reader.option("as.of.instant", first.requested).load(lake.path).toArrow()) == final_rows(
-        lake.orders[:300]
-    )
-    with_meta = reader.option("lsm.read.meta", "true").load(lake.path)
+    as_of_first = read_by_spark(lake.spark, lake.path, **{"as.of.instant": first.requested})
+    assert rows_of(arrow_of(as_of_first)) == final_rows(lake.orders[:300])
+    with_meta = read_by_spark(lake.spark, lake.path, **{"lsm.read.meta": "true"})
     assert with_meta.columns[:5] == list(read_snapshot(lake.path, with_meta=True).schema.names[:5])
     slices = len(LsmTable(lake.path).file_slices())
-    assert reader.load(lake.path).rdd.getNumPartitions() == slices
+    assert read_by_spark(lake.spark, lake.path).rdd.getNumPartitions() == slices
 
 
 def test_a_stream_writes_a_table_for_the_readers_of_today(spark: SparkSession, tmp_path: Path) -> None:
@@ -197,7 +208,7 @@ def test_a_stream_writes_a_table_for_the_readers_of_today(spark: SparkSession, t
     lake.run(1)
     expected = final_rows(lake.orders)
     assert rows_of(LsmTable(lake.path).scan().to_arrow()) == expected
-    assert rows_of(spark.read.format("streaming_lsm").load(lake.path).toArrow()) == expected
+    assert rows_of(arrow_of(read_by_spark(spark, lake.path))) == expected
     assert lake.batches() == [0, 1, 2, 3]
     names = [file.name for file in Path(lake.path).rglob("*") if ".hoodie" not in file.parts]
     assert [name for name in names if ".log." in name]
@@ -220,3 +231,20 @@ def test_a_stream_that_asks_for_a_later_version_upgrades_with_the_first_batch_th
     assert table.config.version == 10
     assert rows_of(table.scan().to_arrow()) == final_rows(lake.orders)
     assert lake.batches() == [0, 1]
+
+
+def test_a_small_table_of_the_sink_has_few_small_files(lake: OrdersLake) -> None:
+    options = {key: value for key, value in OPTIONS.items() if key != "hoodie.bucket.index.num.buckets"}
+    rows = lake.spark.range(10_000).selectExpr(
+        "format_string('o%06d', id) order_id",
+        "concat('C', id % 5) country",
+        "cast(id AS INT) qty",
+        "timestamp_micros(id) updated_at",
+    )
+    compacted = {**options, "hoodie.compact.inline": True, "hoodie.compact.inline.max.delta.commits": 1}
+    LsmSink(lake.path, {**compacted, "lsm.writer.id": "w"})(rows, 0)
+    files = [path for path in Path(lake.path).rglob("*") if path.is_file()]
+    assert all(found.base and not found.logs for found in LsmTable(lake.path).file_slices())
+    assert len(files) <= 100
+    assert sum(path.stat().st_size for path in files) <= 5 << 20
+    assert lake.spark.read.format("streaming_lsm").load(lake.path).count() == 10_000

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -24,10 +24,14 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from streaming_lsm import LsmTable
 from streaming_lsm.decode.envelope import EventFormat
+from streaming_lsm.kafka.avro_orders import AvroOrders
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
-from streaming_lsm.kafka.orders import Message, Order, OrderEvents
+from streaming_lsm.kafka.order import Message, Order
+from streaming_lsm.kafka.orders import OrderEvents
 from streaming_lsm.kafka.packaged import broker_jars
 from streaming_lsm.kafka.producing import send
+from streaming_lsm.kafka.registry_server import RegistryServer
+from streaming_lsm.schema_registry.registry import SchemaRegistry
 from streaming_lsm.spark.java import find_java
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
@@ -82,6 +86,13 @@ def rows_by_key(table: pa.Table) -> dict[str, Order]:
     return found
 
 
+@pytest.fixture(scope="module")
+def registry() -> Iterator[SchemaRegistry]:
+    """A registry that wants a password."""
+    with RegistryServer("job:s3cret") as server:
+        yield SchemaRegistry(server.url, "job:s3cret")
+
+
 def check_events(folder: Path) -> None:
     """Spark's log says that executors ran every task, two of them, with the settings of spark-submit."""
     logs = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".crc"]
@@ -105,17 +116,26 @@ TOKYO = {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.shuffle.partitio
 AT_NINE = Order("o-tokyo", "c", "JP", "new", 1, Decimal("1.00"), None, datetime(2026, 1, 1, tzinfo=UTC))
 
 
-@pytest.mark.parametrize(("kind", "runs"), [(EventFormat.JSON, 2), (EventFormat.DEBEZIUM, 1)])
+@pytest.mark.parametrize(
+    ("kind", "runs"), [(EventFormat.JSON, 2), (EventFormat.DEBEZIUM, 1), (EventFormat.DEBEZIUM_AVRO, 1)]
+)
 def test_job_writes_what_the_events_say_and_goes_on_from_its_checkpoint_on_a_cluster(
-    broker: KafkaBroker, tmp_path: Path, kind: EventFormat, runs: int
+    broker: KafkaBroker, registry: SchemaRegistry, tmp_path: Path, kind: EventFormat, runs: int
 ) -> None:
-    topic, events, poison = f"orders-{kind}", OrderEvents(11, kind), []
+    topic, poison = f"orders-{kind}", []
+    events = OrderEvents(11, kind, AvroOrders(registry, topic) if kind.is_avro else None)
+    access = {
+        "lsm.kafka.schema.registry.url": registry.url,
+        "lsm.kafka.schema.registry.basic.auth.user.info": str(registry.user_info),
+    }
+    options = [f"lsm.kafka.format={kind}", "maxOffsetsPerTrigger=700"]
+    options += [f"{key}={value}" for key, value in access.items()] if kind.is_avro else []
     expected: dict[str, Order] = {}
     create_topic(broker.bootstrap_servers, topic, 3)
     for number in range(runs):
         sent = send(broker.bootstrap_servers, topic, events.take(1200))
         poison += [(partition, offset) for partition, offset, _ in sent.poison]
-        options, count = (f"lsm.kafka.format={kind}", "maxOffsetsPerTrigger=700"), sent.messages
+        count = sent.messages
         if number == 0:
             done = run_job(broker, tmp_path, topic, *options)
         else:
@@ -125,6 +145,7 @@ def test_job_writes_what_the_events_say_and_goes_on_from_its_checkpoint_on_a_clu
             done = submit_job(broker, tmp_path, topic, {**TOKYO, "spark.executor.memory": "640m"}, *options)
             check_events(tmp_path / "events")
         assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+        assert "s3cret" not in done.stdout + done.stderr
         assert f"stream ended: {count:,} events in 2 batches" in done.stdout
 
     path = tmp_path / "table"
@@ -232,6 +253,7 @@ def test_ctrl_c_stops_the_query_in_order_and_ends_the_job_in_one_line(broker: Ka
 
 
 def test_ctrl_c_while_spark_starts_ends_the_job_in_one_line(broker: KafkaBroker, tmp_path: Path) -> None:
+    create_topic(broker.bootstrap_servers, "any-topic", 1)
     command = job_command(broker, tmp_path, "any-topic", "lsm.trigger=1 second")
     job = subprocess.Popen(
         command, cwd=ROOT, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True

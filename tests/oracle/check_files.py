@@ -125,9 +125,10 @@ class FileChecks:
         report.equal(footer.get("writer.model.name"), "avro", "footer.writer-model", where)
         report.equal(footer.get("hoodie_min_record_key"), keys[0] if keys else None, "footer.min-key", where)
         report.equal(footer.get("hoodie_max_record_key"), keys[-1] if keys else None, "footer.max-key", where)
-        if keys or BLOOM in footer:
+        if BLOOM in footer:
             with report.guard("footer.bloom", where):
                 self._check_bloom(file, footer, [key for key in keys if key])
+        report.check(BLOOM in footer or BLOOM_TYPE not in footer, "footer.bloom", where, "a type without a filter")
         if not report.check(AVRO in footer, "footer.missing", where, AVRO):
             return None
         with report.guard("footer.avro", where):

@@ -18,7 +18,7 @@ from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.decode.exact_reader import Event, ExactReader
 from tests.oracle.events import expressions as oracle
 from tests.support.crash_points import EVERY_CALL
-from tests.support.event_columns import Message, event_columns, kafka_messages
+from tests.support.event_columns import JSON_FORMATS, Message, event_columns, kafka_messages
 from tests.support.known_event_errors import KnownError, Row, known_errors, reprinted
 from tests.support.local_spark import interpreting_session
 from tests.support.random_messages import HostileMessages, NaturalMessages
@@ -76,7 +76,7 @@ class Case:
 def cases() -> Iterator[Case]:
     """Yield a wide table with and without partitions and ordering, and other tables; in the usual run in one zone."""
     zones = ("UTC", "Europe/Berlin")
-    for kind in EventFormat:
+    for kind in JSON_FORMATS:
         latest = "_event_lsn" if kind is EventFormat.DEBEZIUM else "tu"
         tables = [
             Case(WIDE, ("id",), partition, ordering, kind) for partition in ((), ("p",)) for ordering in ((), (latest,))

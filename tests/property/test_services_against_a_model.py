@@ -67,6 +67,7 @@ def create(folder: Path, *, event_time: bool) -> LsmTable:
         "hoodie.datasource.write.recordkey.field": "id",
         "hoodie.datasource.write.partitionpath.field": "part",
         "hoodie.bucket.index.num.buckets": 2,
+        "hoodie.parquet.bloom.filter.enabled": event_time,
         "hoodie.index.bloom.num_entries": 10,
         "hoodie.clean.automatic": False,
         "hoodie.clean.commits.retained": 2,

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from streaming_lsm import register
 from streaming_lsm.spark.session import local_session, prepare_environment
+from streaming_lsm.spark.versions import HAS_PYTHON_DATA_SOURCE
 
 MASTER = "local-cluster[2,1,1024]"
 REPOSITORY = Path(__file__).parents[2]
@@ -49,7 +50,8 @@ def cluster(
         },
     )
     try:
-        register(session)
+        if HAS_PYTHON_DATA_SOURCE:
+            register(session)
         yield session
     finally:
         session.stop()

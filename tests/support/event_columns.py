@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from streaming_lsm.decode.column_types import Field
+from streaming_lsm.decode.envelope import EventFormat
 
 _TYPES: dict[str, pa.DataType] = {
     "STRING": pa.string(),
@@ -29,6 +30,8 @@ _NESTED = re.compile(r"(ARRAY|MAP|STRUCT)\s*<(.*)>", re.DOTALL)
 _MARKS = re.compile(r"`[^`]*`|'[^']*'|[<(]|[>)]|,")
 Message = tuple[bytes | None, bytes | None]
 """Key and value."""
+JSON_FORMATS = tuple(kind for kind in EventFormat if not kind.is_avro)
+"""Formats of events in JSON."""
 
 
 def event_columns(ddl: str, **others: pa.DataType) -> pa.Schema:

@@ -13,6 +13,7 @@ from streaming_lsm.format.table.file_names import parse_file_name
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.orders import OPTIONS, SPARK_SCHEMA, Order, final_rows, make_orders, rows_of, write_source
+from tests.support.spark_frames import arrow_of, read_by_spark
 
 
 class OrdersLake:
@@ -65,7 +66,7 @@ class OrdersLake:
         expected = final_rows(self.orders)
         assert rows_of(read_snapshot(self.path)) == expected
         assert rows_of(LsmTable(self.path).scan().to_arrow()) == expected
-        assert rows_of(self.spark.read.format("streaming_lsm").load(self.path).toArrow()) == expected
+        assert rows_of(arrow_of(read_by_spark(self.spark, self.path))) == expected
         assert validate(self.path) == [], "an orphan file, or a commit that does not fit its files"
         assert [str(file) for file in Path(self.path).rglob("*.lsm-tmp")] == []
         if batches is not None:

@@ -32,10 +32,6 @@ FILES = FileOptions(
     codec="zstd",
     row_group_rows=131072,
     page_bytes=1 << 20,
-    bloom_kind="DYNAMIC_V0",
-    bloom_entries=60000,
-    bloom_fpp=1e-9,
-    bloom_max_entries=100000,
 )
 ROWS = 5000
 HOT_KEY, LARGE = "hot", 200 << 10

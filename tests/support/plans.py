@@ -26,10 +26,6 @@ FILES = FileOptions(
     codec="zstd",
     row_group_rows=1000,
     page_bytes=4096,
-    bloom_kind="DYNAMIC_V0",
-    bloom_entries=100,
-    bloom_fpp=1e-9,
-    bloom_max_entries=1000,
 )
 
 

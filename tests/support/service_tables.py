@@ -19,7 +19,6 @@ from tests.support.small_tables import OPTIONS, Row, create, rows, shown
 
 OPTIONS_OF_SERVICES: dict[str, object] = {
     **OPTIONS,
-    "hoodie.index.bloom.num_entries": 10,
     "lsm.read.threads": 1,
     "hoodie.clean.automatic": False,
 }

@@ -20,6 +20,31 @@ _INT_BYTES = 5
 _INTS = np.iinfo(np.int32)
 
 
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Collects the datums that do not match the schema, so that the others can be read with them.
+
+    Attributes:
+        found: whether a datum does not match, bool by record.
+        reasons: path and reason of the first mismatch, by record; None for guesses at positions, whose work is limited.
+    """
+
+    found: Flags
+    reasons: dict[int, tuple[str, str]] | None = None
+
+    @property
+    def of_guesses(self) -> bool:
+        """Whether positions are guessed."""
+        return self.reasons is None
+
+    def add(self, records: Int64s, path: str, why: str) -> None:
+        """Add the mismatch of `records`, int64 (n,); the first one of a record is kept."""
+        if self.reasons is not None:
+            for record in np.unique(records[~self.found[records]]).tolist():
+                self.reasons[record] = (path, why)
+        self.found[records] = True
+
+
 @dataclass(slots=True)
 class Cursor:
     """Read positions in n datums, or in values inside datums.
@@ -30,8 +55,7 @@ class Cursor:
         end: end of the datum of each position, int64 (n,).
         records: index of the datum of each position, int64 (n,).
         source: the file, for messages.
-        dead: None: corrupt bytes raise an error. Else bool by `records`: corrupt datums are flagged instead, for
-            speculative reads at guessed positions.
+        faults: gets the corrupt datums; None: corrupt bytes raise an error.
     """
 
     stretch: Stretch
@@ -39,7 +63,7 @@ class Cursor:
     end: Int64s
     records: Int64s
     source: str
-    dead: Flags | None = None
+    faults: Faults | None = None
 
     def __len__(self) -> int:
         return len(self.at)
@@ -47,18 +71,18 @@ class Cursor:
     def select(self, places: Int64s) -> Cursor:
         """Return an independent cursor over some of the datums."""
         at, end, records = self.at[places], self.end[places], self.records[places]
-        return Cursor(stretch=self.stretch, at=at, end=end, records=records, source=self.source, dead=self.dead)
+        return Cursor(stretch=self.stretch, at=at, end=end, records=records, source=self.source, faults=self.faults)
 
     def refuse(self, wrong: Flags, path: str, why: str) -> None:
         """Report the values at `wrong`, bool (n,), with at least one True, as corrupt.
 
         Raises:
-            CorruptFileError: unless `dead` is set, which flags them instead.
+            CorruptFileError: unless there are `faults`, which get them instead.
         """
-        if self.dead is None:
+        if self.faults is None:
             record = int(self.records[np.argmax(wrong)])
             raise CorruptFileError(f"{self.source}: column {path!r} of record {record} {why}; restore the file")
-        self.dead[self.records[wrong]] = True
+        self.faults.add(self.records[wrong], path, why)
 
     def move(self, to: Int64s, path: str) -> None:
         """Advance to the positions `to`, int64 (n,), none of which is before the current one.

@@ -129,15 +129,20 @@ def decode_records(
         raise CorruptFileError(f"{source}: a record is outside of the {len(data)} bytes; restore the file")
     parts = [
         _decode_part(plan=plan, data=data, starts=starts[part], ends=ends[part], first=part.start, source=source)
-        for part in _parts(starts, ends)
+        for part in parts_of(starts, ends)
     ]
     columns_found = [_joined([part[place] for part in parts], field, source) for place, field in enumerate(plan.schema)]
     rows: Any = array_of(pa.struct(list(plan.schema)), len(starts), [None], columns_found)
     return pa.RecordBatch.from_struct_array(rows)
 
 
-def _parts(starts: Int64s, ends: Int64s) -> Iterator[slice]:
-    """Split the datums into parts of limited rows and, except for single-row parts, limited bytes."""
+def parts_of(starts: Int64s, ends: Int64s) -> Iterator[slice]:
+    """Split datums into parts of limited rows and, except for single-row parts, limited bytes.
+
+    Args:
+        starts: start of each datum, int64 (n,).
+        ends: end of each datum, int64 (n,).
+    """
     through, first = np.cumsum(ends - starts), 0
     while first < len(starts):
         begun = int(through[first - 1]) if first else 0

@@ -20,7 +20,7 @@ from streaming_lsm.schema import arrow_fields
 MAX_BRANCHES = 64
 
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-_OF_ANY_SIZE = frozenset({"int", "long", "string", "bytes", "enum"})
+_OF_ANY_SIZE = frozenset({"int", "long", "string", "bytes"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class Node:
         arrow: Arrow type of the values; None if they are skipped.
         children: fields of a record, branches of a union, the items of an array or map.
         repeats: whether it is an array or map, or contains one.
+        symbols: texts of an enum, by number.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class Node:
     arrow: pa.DataType | None
     children: tuple[Node, ...] = ()
     repeats: bool = False
+    symbols: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,8 @@ def node(avro: Any, path: str, arrow: Any) -> Node:
     Args:
         avro: its JSON, as returned by `resolved_avro`.
         path: the column.
-        arrow: the `pa.DataType` from `arrow_fields`; None if values are skipped.
+        arrow: the `pa.DataType` of its values: that of `arrow_fields`, string for an enum, or a struct of some of a
+            record's fields, in their order; None if values are skipped.
 
     Raises:
         SchemaError: not an Avro type, or items of an array that take no bytes.
@@ -114,9 +117,18 @@ def node(avro: Any, path: str, arrow: Any) -> Node:
         return Node(kind, path, avro["size"], avro["size"], arrow)
     if kind in _SIZES:
         return Node(kind, path, _SIZES[kind], _SIZES[kind], arrow)
+    if kind == "enum":
+        return _enum(avro, path, arrow)
     if kind in _OF_ANY_SIZE:
         return Node(kind, path, 1, None, arrow)
     raise SchemaError(f"column {path!r}: Avro type {kind!r:.80} is not read")
+
+
+def _enum(avro: dict[str, Any], path: str, arrow: Any) -> Node:
+    symbols = avro.get("symbols")
+    if not isinstance(symbols, list) or not symbols:
+        raise SchemaError(f"column {path!r}: an enum without symbols is not read")
+    return Node(kind="enum", path=path, least=1, size=None, arrow=arrow, symbols=tuple(map(str, symbols)))
 
 
 def _union(avro: list[Any], path: str, arrow: Any) -> Node:
@@ -149,10 +161,10 @@ def _repeated(avro: dict[str, Any], path: str, arrow: Any) -> Node:
 
 def _record(avro: dict[str, Any], path: str, arrow: Any) -> Node:
     fields = avro["fields"]
-    types = [None] * len(fields) if arrow is None else [field.type for field in arrow.fields]
-    children = tuple(
-        node(field["type"], f"{path}.{field['name']}", kind) for field, kind in zip(fields, types, strict=True)
-    )
+    if len({str(field["name"]) for field in fields}) < len(fields):
+        raise SchemaError(f"column {path!r}: a record that names a field twice is not read")
+    types = {} if arrow is None else {field.name: field.type for field in arrow.fields}
+    children = tuple(node(field["type"], f"{path}.{field['name']}", types.get(str(field["name"]))) for field in fields)
     sizes = [child.size for child in children]
     size = None if None in sizes else sum(size for size in sizes if size is not None)
     least, repeats = sum(child.least for child in children), any(child.repeats for child in children)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.buffers import Array, array_of, bits, data_of, gather, nulls, take
-from streaming_lsm.arrow.columns import Flags, Int64s
+from streaming_lsm.arrow.columns import Flags, Int64s, is_utf8, pc
 from streaming_lsm.format.avro.cursor import Cursor
 from streaming_lsm.format.avro.decimals import decimals_of_bytes
 from streaming_lsm.format.avro.schema_tree import Node
@@ -101,17 +100,19 @@ def _text(node: Node, cursor: Cursor, found: pa.BinaryArray) -> Array:
     try:
         return found.cast(pa.string())
     except pa.ArrowInvalid:
-        wrong = np.array([not _is_text(value) for value in found])  # only on the error path
+        wrong = ~is_utf8(found)
         cursor.refuse(wrong, node.path, "is not UTF-8")
-        raise
+        texts: Array = pc.if_else(pa.array(wrong), b"", found).cast(pa.string())
+        return texts
 
 
-def _is_text(value: Any) -> bool:
-    try:
-        value.cast(pa.string())
-    except pa.ArrowInvalid:
-        return False
-    return True
+def _enum(node: Node, cursor: Cursor) -> Array:
+    places = cursor.ints(node.path)
+    wrong = places.view(np.uint64) >= len(node.symbols)  # as unsigned, a negative number is a large one
+    if wrong.any():
+        cursor.refuse(wrong, node.path, f"has a number beyond the {len(node.symbols)} symbols of its enum")
+        places[wrong] = 0
+    return take(pa.array(node.symbols, pa.string()), places)
 
 
 def _union(node: Node, cursor: Cursor) -> Array:
@@ -164,6 +165,7 @@ _READERS: dict[str, Callable[[Node, Cursor], Array]] = {
     "long": _long,
     "float": _float,
     "double": _double,
+    "enum": _enum,
     "string": _bytes,
     "bytes": _bytes,
     "fixed": _fixed,

@@ -144,7 +144,7 @@ class TableConfig:
         if not self.num_buckets:
             raise UnsupportedTable(
                 f"{source}: the table does not say how many buckets it has, which tells where a key is stored: set "
-                "hoodie.bucket.index.num.buckets to the number that it was written with"
+                "hoodie.bucket.index.num.buckets to the number that it was written with (Hudi's default is 256)"
             )
 
     @property

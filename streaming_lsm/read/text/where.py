@@ -23,6 +23,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], pc.Expression]] = {
     ast.NotIn: lambda field, value: ~field.isin(value),
 }
 
+_MOST_NAMES = 1000
 _EXAMPLE = "write for example: qty > 5 and country == 'DE'"
 
 
@@ -89,6 +90,8 @@ def _field(node: ast.expr) -> pc.Expression:
         node = node.value
     if not isinstance(node, ast.Name):
         raise ConfigError(f"filter: {_shown(node)} is not a column; the column stands on the left")
+    if len(names) > _MOST_NAMES:  # Python 3.11 refuses some thousands, 3.13 takes them
+        raise ConfigError(f"filter: column {node.id} with {len(names)} fields: nested too deeply; {_EXAMPLE}")
     return pc.field(node.id, *names)
 
 

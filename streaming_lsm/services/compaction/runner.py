@@ -24,6 +24,7 @@ from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.planned_actions import pending_compactions
+from streaming_lsm.write.large_base_files import warn_of_large_base_files
 from streaming_lsm.write.plan import FileOptions
 
 _LOG = logging.getLogger(__name__)
@@ -146,7 +147,9 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
         files_after = recorded_files(tx.timeline, state.changed(merged, (stat.path for stat in stats)))
         outcome = Outcome(stats, "COMPACT", to_avro(schema, name), extra=files_after)
         tx.reconcile(outcome)
-        return tx.complete(outcome)
+        completed = tx.complete(outcome)
+    warn_of_large_base_files(stats, context.config, context.options, context.storage.uri)
+    return completed
 
 
 def compact(context: ServiceContext, engine: Engine) -> tuple[Instant | None, CompactionSelection | None]:

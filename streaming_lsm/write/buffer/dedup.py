@@ -61,6 +61,11 @@ class Deduplicator:
         )
         self._values = events.select([name for name in events.schema.names if not name.startswith(CONTROL_PREFIX)])
 
+    @property
+    def has_unordered_deletes(self) -> bool:
+        """Whether some events are deletes without an ordering value."""
+        return bool(self._unordered_deletes.any())
+
     def deduplicate(self, group: BucketId, found: SortedEvents) -> FileGroupChanges:
         """Deduplicate events of one file group. They include all events of each of their keys."""
         kept = self._keep(found)

@@ -43,6 +43,7 @@ class RecordBuffer:
         rows_in: events taken in.
         rows_kept, rows_deleted: rows and deletes handed over.
         spilled_bytes: bytes written to disk.
+        unordered_deletes: whether some events are deletes without an ordering value.
     """
 
     def __init__(self, plan: WritePlan, intake: Intake | None = None) -> None:
@@ -50,6 +51,7 @@ class RecordBuffer:
         self.budget = Budget(plan.buffer_bytes)
         self.meter = Meter()
         self.rows_in = self.rows_kept = self.rows_deleted = self.spilled_bytes = 0
+        self.unordered_deletes = False
         self._drained: Timed[FileGroupChanges] = Timed(())
         self._plan = plan
         self._intake: Intake = intake or EventIntake(plan)
@@ -60,6 +62,11 @@ class RecordBuffer:
     def drain_seconds(self) -> float:
         """Time that `drain` took to sort, merge and gather."""
         return self._drained.seconds
+
+    @property
+    def file_groups(self) -> int:
+        """Number of file groups that the events belong to."""
+        return len(self._intake.groups)
 
     @property
     def last_events(self) -> LastEvents:
@@ -114,6 +121,7 @@ class RecordBuffer:
         found = sort_events(events, self._intake.shape, runs=self._intake.sorted_runs)
         self.meter.count("sort", ORDER_BYTES * len(events))
         deduplicator = Deduplicator(self._plan, self._intake.shape, events, stay=True)
+        self.unordered_deletes |= deduplicator.has_unordered_deletes
         for code, block in found.blocks(codes(events), row_sizes(events), self.budget.block):
             yield deduplicator.deduplicate(self._intake.groups[code], block)
 
@@ -127,7 +135,9 @@ class RecordBuffer:
         for code in sorted({code for run in runs for code in run.codes}):
             for events, found in merged_blocks(runs, code, shape, self.budget.block):
                 self._count_loaded(events)
-                yield Deduplicator(self._plan, shape, events, stay=False).deduplicate(self._intake.groups[code], found)
+                deduplicator = Deduplicator(self._plan, shape, events, stay=False)
+                self.unordered_deletes |= deduplicator.has_unordered_deletes
+                yield deduplicator.deduplicate(self._intake.groups[code], found)
 
     def _spill(self) -> None:
         """Sort the pending events into a run on disk. Too many runs are merged."""

@@ -1,26 +1,22 @@
-"""Write a sorted base file. Footer keys, bloom filter and key range are collected row group by row group."""
+"""Write a sorted base file. Key range and bloom filter, if one is asked for, are collected block by block."""
 
 from __future__ import annotations
 
-import logging
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
-from streaming_lsm import config
 from streaming_lsm.arrow.columns import pc
 from streaming_lsm.format.base_file_footer import base_file_footer
-from streaming_lsm.format.bloom import BloomBuilder
 from streaming_lsm.format.table.file_names import BaseFileName
 from streaming_lsm.schema import FILE_NAME, RECORD_KEY
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.files.parquet import constant
 from streaming_lsm.write.files.prepare import prepare_data_file
+from streaming_lsm.write.files.sized_bloom import SizedBloomBuilder
 from streaming_lsm.write.files.sorted_parquet_file import SortedParquetFile
 from streaming_lsm.write.plan import FileOptions
-
-_LOG = logging.getLogger(__name__)
 
 
 class BaseFileWriter:
@@ -50,10 +46,7 @@ class BaseFileWriter:
         self.name = name
         self.path = prepare_data_file(storage, instant, partition, str(name))
         self._avro_schema = avro_schema
-        self._bloom = BloomBuilder(
-            options.bloom_entries, options.bloom_fpp, options.bloom_max_entries, options.bloom_kind
-        )
-        self._most_bytes = options.base_bytes
+        self._bloom = None if options.bloom is None else SizedBloomBuilder(options.bloom)
         self._first: str | None = None
         self._last: str | None = None
         self._file = SortedParquetFile(storage, self.path, options, instant=instant)
@@ -78,8 +71,8 @@ class BaseFileWriter:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of the open row group."""
-        return self._file.buffered_bytes
+        """Bytes of the open row group, and of the keys that wait for the bloom filter."""
+        return self._file.buffered_bytes + (0 if self._bloom is None else self._bloom.held_bytes)
 
     def append(self, rows: pa.Table) -> None:
         """Take in rows with meta columns; ``_hoodie_file_name`` becomes this file's.
@@ -98,7 +91,8 @@ class BaseFileWriter:
         self._file.append(rows.set_column(place, pa.field(FILE_NAME, file_names.type), file_names))
         if rows.num_rows:
             keys = rows.column(RECORD_KEY)
-            self._bloom.add(keys)
+            if self._bloom is not None:
+                self._bloom.add(keys)
             self._first = str(keys[0].as_py()) if self._first is None else self._first
             self._last = str(keys[-1].as_py())
 
@@ -112,11 +106,6 @@ class BaseFileWriter:
 
         See docs/format/10-rules.md, "Rule 17".
         """
-        footer = base_file_footer(self._avro_schema, self._first, self._last, self._bloom.finish())
-        size = self._file.finish(footer)
-        if size > self._most_bytes:
-            _LOG.warning(
-                "base file %s has %d bytes, more than %s=%d; a table with more buckets has smaller ones (%s)",
-                *(self.path, size, config.BASE_MAX_BYTES.key, self._most_bytes, config.NUM_BUCKETS.key),
-            )
-        return size
+        bloom = None if self._bloom is None else self._bloom.finish()
+        footer = base_file_footer(self._avro_schema, self._first, self._last, bloom)
+        return self._file.finish(footer)

@@ -32,6 +32,11 @@ class LastEvent:
     offset: int
     deleted_key: str | None
 
+    @property
+    def is_seen(self) -> bool:
+        """Whether it is of this batch, instead of one before."""
+        return self.offset >= 0
+
 
 _UNKNOWN = LastEvent(-1, None)
 

@@ -10,8 +10,10 @@ from pyspark.sql import SparkSession
 from streaming_lsm import config
 from streaming_lsm.decode.envelope import EventFormat
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.kafka.orders import SCHEMA
+from streaming_lsm.kafka.order import SCHEMA
 from streaming_lsm.kafka.settings import JobSettings
+from streaming_lsm.schema_registry.registry import SchemaRegistry
+from streaming_lsm.schema_registry.sources import SchemaFolder
 
 DEMO = Path(__file__).parents[3] / "conf" / "kafka_demo.properties"
 NEEDED = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
@@ -24,6 +26,7 @@ def test_arguments_override_the_file_and_client_keys_pass_through(tmp_path: Path
     assert settings.source() == {
         "kafka.bootstrap.servers": "a:1", "subscribe": "two", "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": "10", "failOnDataLoss": "true", "kafka.ssl.key": "y", "kafka.security.protocol": "SSL",
+        "kafka.fetch.max.wait.ms": "10", "kafka.max.poll.records": "5000",
     }  # fmt: skip
 
 
@@ -48,6 +51,30 @@ def test_missing_option_is_named() -> None:
         JobSettings.load(None, {"kafka.bootstrap.servers": "a:1"}).source()
     with pytest.raises(ConfigError, match=r"lsm\.table\.path is not set"):
         JobSettings.load(None, NEEDED).need(config.TABLE_PATH)
+
+
+REGISTRY = "lsm.kafka.schema.registry.url"
+
+
+def test_schemas_come_from_the_folder_and_then_from_the_registry() -> None:
+    user = {"lsm.kafka.schema.registry.basic.auth.user.info": "job:s3cret"}
+    settings = JobSettings.load(
+        None, {**NEEDED, **user, REGISTRY: "http://h:8081", "lsm.kafka.schema.folder": "/schemas"}
+    )
+    assert settings.schemas() == (SchemaFolder("/schemas"), SchemaRegistry("http://h:8081", "job:s3cret"))
+    assert JobSettings.load(None, NEEDED).schemas() == ()
+
+
+def test_avro_needs_schemas_and_a_registry_that_answers_before_spark_starts() -> None:
+    avro = {**NEEDED, "lsm.kafka.format": "avro"}
+    with pytest.raises(ConfigError, match=r"lsm\.kafka\.format=avro needs .* set lsm\.kafka\.schema\.registry\.url"):
+        JobSettings.load(None, avro).check_schemas()
+    silent = JobSettings.load(None, {**avro, REGISTRY: "http://job:s3cret@127.0.0.1:1"})
+    with pytest.raises(ConfigError, match=r"gives no answer within 0 s .http://127\.0\.0\.1:1/schemas/types: ") as told:
+        silent.check_schemas(0.1)
+    assert "s3cret" not in str(told.value)
+    JobSettings.load(None, {**avro, "lsm.kafka.schema.folder": "/schemas"}).check_schemas()
+    JobSettings.load(None, {**NEEDED, REGISTRY: "http://127.0.0.1:1"}).check_schemas()
 
 
 def test_demo_properties_describe_the_demo_events(spark: SparkSession) -> None:
@@ -79,3 +106,8 @@ def test_commit_time_tables_need_no_ordering_values_and_partition_kinds_are_no_n
     }
     envelope = JobSettings.load(None, {**NEEDED, **options}).envelope()
     assert (envelope.partition, envelope.ordering) == (("day",), ())
+
+
+def test_client_keys_of_the_user_stay() -> None:
+    settings = JobSettings.load(None, {**NEEDED, "kafka.fetch.max.wait.ms": "100"})
+    assert settings.source()["kafka.fetch.max.wait.ms"] == "100"

@@ -31,7 +31,6 @@ ONE_SLICE: dict[str, object] = {
     "hoodie.datasource.write.partitionpath.field": None,
     "hoodie.bucket.index.num.buckets": 1,
     "hoodie.clean.automatic": False,
-    "hoodie.index.bloom.num_entries": 10,
 }
 
 

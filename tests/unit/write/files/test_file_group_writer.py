@@ -13,7 +13,6 @@ import pytest
 
 from streaming_lsm.errors import Fenced, RecordError
 from streaming_lsm.format.actions.commit import WriteStat
-from streaming_lsm.format.base_file_footer import bloom_of_footer
 from streaming_lsm.format.table.file_names import LogFileName, LogKind, WriteToken, bucket_of, parse_file_name
 from streaming_lsm.format.table.partition_metadata import parse_partition_metadata
 from streaming_lsm.lock.heartbeat import heartbeat_path
@@ -28,15 +27,7 @@ from tests.support.plans import INSTANT, SCHEMA, make_plan, open_instant
 from tests.support.writers import files_below
 
 TOKEN = WriteToken(3, 7, 1)
-SMALL_FILES = FileOptions(
-    codec="snappy",
-    row_group_rows=4,
-    page_bytes=1024,
-    bloom_kind="DYNAMIC_V0",
-    bloom_entries=100,
-    bloom_fpp=1e-9,
-    bloom_max_entries=1000,
-)
+SMALL_FILES = FileOptions(codec="snappy", row_group_rows=4, page_bytes=1024)
 
 
 def events(rows: list[tuple[str, int | None, int, bool]], part: str = "p") -> pa.RecordBatch:
@@ -191,15 +182,9 @@ def test_a_bulk_insert_into_an_empty_bucket_makes_a_base_file(tmp_path: Path) ->
         "writer.model.name",
         "hoodie_min_record_key",
         "hoodie_max_record_key",
-        "org.apache.hudi.bloomfilter",
-        "hoodie_bloom_filter_type_code",
     }
     assert from_avro(found["parquet.avro.schema"], "").equals(with_meta(SCHEMA))
     assert (found["hoodie_min_record_key"], found["hoodie_max_record_key"]) == ("a", "é")
-    assert found["hoodie_bloom_filter_type_code"] == "DYNAMIC_V0"
-    bloom = bloom_of_footer(pq.ParquetFile(tmp_path / stat.path).metadata.metadata, "")
-    assert bloom is not None
-    assert bloom.contains(pa.array(["a", "b", "é", "z"])).tolist() == [True, True, True, False]
     rows = pq.read_table(tmp_path / stat.path)
     assert rows["_hoodie_record_key"].to_pylist() == ["a", "b", "b", "é"]
     assert set(rows["_hoodie_file_name"].to_pylist()) == {Path(stat.path).name}
@@ -290,15 +275,6 @@ def test_a_bulk_insert_goes_on_with_its_base_file_when_deletes_turn_up(tmp_path:
     assert keys_by_log(tmp_path, [deletes]) == [(1, "deletes", ["b"])]
 
 
-def test_a_base_file_that_outgrows_its_limit_asks_for_more_buckets(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    plan = open_instant(make_plan(tmp_path, operation="bulk_insert", files=replace(SMALL_FILES, base_bytes=10)))
-    (stat,) = write(plan, upserts("a"))
-    assert stat.path in caplog.text
-    assert "hoodie.bucket.index.num.buckets" in caplog.text
-
-
 def test_a_failing_input_leaves_no_file_behind(tmp_path: Path) -> None:
     plan = open_instant(make_plan(tmp_path))
 
@@ -351,19 +327,10 @@ def test_a_refused_row_leaves_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "lz4", "uncompressed"])
 def test_every_codec_is_written_as_it_is_named(tmp_path: Path, codec: str) -> None:
-    files = FileOptions(
-        codec=codec,
-        row_group_rows=100,
-        page_bytes=1024,
-        bloom_kind="SIMPLE",
-        bloom_entries=10,
-        bloom_fpp=0.01,
-        bloom_max_entries=100,
-    )
+    files = FileOptions(codec=codec, row_group_rows=100, page_bytes=1024)
     (stat,) = write(open_instant(make_plan(tmp_path, operation="bulk_insert", files=files)), upserts("a"))
     found = pq.ParquetFile(tmp_path / stat.path).metadata.row_group(0).column(0).compression
     assert found == codec.upper()
-    assert "hoodie_bloom_filter_type_code" not in footer(tmp_path, stat)
 
 
 def test_nested_columns_are_written_and_have_three_level_lists(tmp_path: Path) -> None:

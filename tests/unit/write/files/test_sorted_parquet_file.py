@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_lsm.errors import Fenced
-from streaming_lsm.format.base_file_footer import BLOOM_KEY, MAX_KEY, MIN_KEY, bloom_of_footer
+from streaming_lsm.format.base_file_footer import BLOOM_KEY, BLOOM_TYPE_KEY, MAX_KEY, MIN_KEY, bloom_of_footer
 from streaming_lsm.format.bloom import BloomFilter
 from streaming_lsm.format.table.file_names import BaseFileName, WriteToken
 from streaming_lsm.lock.heartbeat import heartbeat_path
@@ -23,6 +23,7 @@ from streaming_lsm.write.files.base_file_writer import BaseFileWriter
 from streaming_lsm.write.files.parquet import constant
 from streaming_lsm.write.files.sorted_parquet_file import SortedParquetFile
 from streaming_lsm.write.partition_writer import write_partition
+from streaming_lsm.write.plan import BloomOptions
 from tests.support.plans import FILES, INSTANT, SCHEMA, make_plan, open_instant
 
 PATH = "some/file.parquet"
@@ -108,11 +109,11 @@ def test_a_file_that_is_left_unfinished_is_gone(tmp_path: Path) -> None:
     assert written(tmp_path) == []
 
 
-def base(root: Path, *appended: pa.Table) -> Path:
+def base(root: Path, *appended: pa.Table, bloom: BloomOptions | None = None) -> Path:
     plan = make_plan(root)
     open_instant(plan)
     name = BaseFileName("00000000-0000-0000-0000-000000000000-0", "0-0-0", INSTANT)
-    with BaseFileWriter(plan.storage, INSTANT, "", name, "{}", FILES) as writer:
+    with BaseFileWriter(plan.storage, INSTANT, "", name, "{}", dataclasses.replace(FILES, bloom=bloom)) as writer:
         for table in appended:
             writer.append(table)
         writer.finish()
@@ -127,18 +128,27 @@ def with_meta_columns(table: pa.Table) -> pa.Table:
     return pa.table(columns, schema=with_meta(pa.schema([("value", pa.int64())])))
 
 
-def test_a_base_file_gathers_its_key_range_and_bloom_filter(tmp_path: Path) -> None:
+def test_a_base_file_gathers_its_key_range_and_has_no_bloom_filter(tmp_path: Path) -> None:
     path = base(tmp_path, *(with_meta_columns(rows(first, 50)) for first in (0, 50, 100)))
     footer = pq.read_metadata(path).metadata
     assert (footer[MIN_KEY.encode()], footer[MAX_KEY.encode()]) == (b"000000", b"000149")
-    keys = rows(0, 150)["_hoodie_record_key"].combine_chunks()
-    whole = BloomFilter.build(keys, FILES.bloom_entries, FILES.bloom_fpp, FILES.bloom_max_entries)
-    assert bloom_of_footer(footer, "") == whole
+    assert not {BLOOM_KEY.encode(), BLOOM_TYPE_KEY.encode()} & set(footer)
     assert set(pq.read_table(path)["_hoodie_file_name"].to_pylist()) == {path.name}
 
 
+@pytest.mark.parametrize("kind", ["SIMPLE", "DYNAMIC_V0"])
+def test_a_bloom_filter_that_is_asked_for_has_the_size_of_its_keys(tmp_path: Path, kind: str) -> None:
+    tables = [with_meta_columns(rows(first, 5)) for first in (0, 5)]
+    path = base(tmp_path, *tables, bloom=BloomOptions(kind, 60_000, 1e-9, 100_000))
+    footer = pq.read_metadata(path).metadata
+    bloom = bloom_of_footer(footer, "")
+    assert bloom is not None
+    assert bloom == BloomFilter.build(rows(0, 10)["_hoodie_record_key"].combine_chunks(), 10, 1e-9, 10, kind)
+    assert len(footer[BLOOM_KEY.encode()]) < 150
+
+
 def test_a_base_file_without_rows_has_columns_and_no_key_range(tmp_path: Path) -> None:
-    path = base(tmp_path, with_meta_columns(rows(0, 0)))
+    path = base(tmp_path, with_meta_columns(rows(0, 0)), bloom=BloomOptions("DYNAMIC_V0", 60_000, 1e-9, 100_000))
     footer = pq.read_metadata(path).metadata
     assert MIN_KEY.encode() not in footer
     assert BLOOM_KEY.encode() in footer

@@ -1,0 +1,1 @@
+"""Micro-benchmarks as ratios to pyarrow within one run, compared with recorded ones."""
