@@ -121,6 +121,7 @@ def test_deletes_without_an_ordering_value_are_exchanged_from_then_on(
     for path in letters.rglob("*.parquet"):
         bad_events[path.parent.name] += pq.read_metadata(path).num_rows
     assert bad_events == {"batch-0": 1, "batch-1": 2, "batch-2": 2}
+    assert [numbers.dead_letters for numbers in map(sink.numbers, range(3)) if numbers] == [1, 2, 2]
 
 
 def message(key: str, value: dict[str, object] | None, partition: int, offset: int) -> tuple[object, ...]:
@@ -131,15 +132,21 @@ def message(key: str, value: dict[str, object] | None, partition: int, offset: i
 
 @pytest.mark.parametrize("second", [1, 0], ids=["another-partition", "the-same-partition"])
 def test_a_tombstone_and_rows_of_its_key_in_another_task_are_exchanged(
-    in_two_tasks: Frames, tmp_path: Path, second: int
+    in_two_tasks: Frames, tmp_path: Path, caplog: pytest.LogCaptureFixture, second: int
 ) -> None:
     options = {**OPTIONS, "hoodie.bucket.index.num.buckets": 1, "lsm.write.exchange": "none"}
     options.pop("hoodie.datasource.write.partitionpath.field")
     sink = LsmSink(tmp_path, options, envelope=Envelope(SCHEMA, ("id",), (), ("ts",)))
     row = {"id": "a", "country": "DE", "ts": 5}
-    first = [message("a", {**row, "qty": 1}, 0, 0), message("a", None, 0, 1)]
-    later = [message("a", {**row, "qty": 2}, second, 2), message("b", {**row, "id": "b", "qty": 3}, second, 3)]
-    sink(in_two_tasks(first, later, MESSAGES), 0)
+    first = [message("a", {**row, "qty": 1, "note": "x"}, 0, 0), message("a", None, 0, 1)]
+    last = {**row, "id": "b", "qty": 3, "note": "y", "coupon": 5}
+    later = [message("a", {**row, "qty": 2}, second, 2), message("b", last, second, 3)]
+    with caplog.at_level(logging.WARNING):
+        sink(in_two_tasks(first, later, MESSAGES), 0)
+    assert WARNING in caplog.messages
+    numbers = sink.numbers(0)
+    assert numbers is not None
+    assert numbers.unknown_fields == {"note": 2, "coupon": 1}, "of the tasks whose files are committed only"
     assert [(row[0], row[3]) for row in shown(LsmTable(tmp_path))] == [("a", 2), ("b", 3)]
     assert len({path.name.split("_")[1].split("-")[0] for path in tmp_path.glob("*.parquet")}) == 1
 

@@ -784,3 +784,10 @@ def test_fields_that_the_table_does_not_have_are_counted_where_they_are_not_null
     exact = ExactAvroReader(reader).events(pa.array(messages, pa.binary()), keys)
     assert [event.unknown for event in exact[:3]] == [names | {"sure"} for _, names in ROWS]
     assert all(event.unknown == frozenset() for event in exact[3:])
+    # An array in a text is read exactly.
+    for ddl in ("id BIGINT, st STRUCT<a: INT>", "id BIGINT, st STRUCT<a: INT>, late STRING"):
+        decoder = Decoder(envelope(schemas, ddl, kind=kind, partition=(), ordering=()))
+        decoder.decode(kafka_messages([(None, message) for message in messages]))
+        assert decoder.unknown_fields == Counter(
+            name for _, names in ROWS for name in (*names, "sure") if f"{name} " not in ddl
+        )
