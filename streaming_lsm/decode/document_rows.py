@@ -84,6 +84,8 @@ class DocumentRows:
         self._unknown, self._fields = unknown, row_fields(envelope)
         self._expected = ExpectedFields(self._fields.known, ("before", "after") if self._debezium else ())
         self._readable = all(_is_readable(one.type) for one in envelope.columns)
+        # Prefix and tokens of the last documents, if all of them fitted.
+        self._fitted: tuple[bytes, dict[str, Token]] = (b"", {})
         self._table = TableRows(envelope)
 
     def read(self, documents: pa.BinaryArray) -> Iterator[Rows]:
@@ -124,9 +126,15 @@ class DocumentRows:
         return _Group(members, prefix, names if self._semantics else {})
 
     def _rows(self, texts: pa.BinaryArray, group: _Group) -> Iterator[Rows]:
-        form = self._form(self._tokens(texts), wrapped=bool(group.prefix))
+        known, tokens = self._fitted
+        if known != group.prefix or not tokens:
+            tokens = self._tokens(texts)
+        form = self._form(tokens, wrapped=bool(group.prefix))
         counts = self._unknown is not None and self._expected.regular
+        left, strict = np.ones(len(texts), np.bool_), True
         for parsed in JsonColumns(form, self._expected.extended(form) if counts else None).parse(texts):
+            left[parsed.places] = False
+            strict &= parsed.strict
             batch = parsed.rows.combine_chunks()
             columns = {name: _whole(batch.column(name)) for name in batch.schema.names}
             read = self._changes if self._debezium else self._flat
@@ -134,6 +142,11 @@ class DocumentRows:
             if len(rows.places):
                 self._count_unknown(rows, parsed, columns, texts)
                 yield rows
+        # As long as all documents fit, those that follow are not sampled.
+        self._fitted = (group.prefix, {} if left.any() or (counts and not strict) else tokens)
+        if counts and not strict:
+            for place in np.flatnonzero(left)[:_SAMPLED].tolist():
+                self._sampled(texts[place].as_py())
 
     def _count_unknown(self, rows: Rows, parsed: Parsed, columns: Columns, texts: pa.BinaryArray) -> None:
         """Count the fields of upserted rows that the table does not have."""

@@ -104,7 +104,8 @@ class JsonColumns:
         last = np.where(usual, offsets[1:] - 1, offsets[0])
         usual &= (data[first] == ord("{")) & (data[last] == ord("}"))
         usual &= ~flags(pc.match_substring_regex(documents, _SECOND_DOCUMENT))
-        for mark in (b"NaN", b"Inf", b"\0"):
+        text = data.tobytes()
+        for mark in (b"NaN", b"Inf", *([b"\0"] if b"\0" in text else [])):
             usual[_documents_at(_found(data, mark), offsets)] = False
         if self._reals:
             zeros = _found(data, b"-0")
@@ -112,7 +113,7 @@ class JsonColumns:
             usual[_documents_at(zeros, offsets)] = False
         for pattern in self._long_decimals:
             usual &= ~flags(pc.match_substring_regex(documents, pattern))
-        if self._long_decimals and len(_found(data, b"\\")):
+        if self._long_decimals and b"\\" in text:
             usual &= ~flags(pc.match_substring_regex(documents, _ESCAPED_NAME))
         if size.max() > 2 * MOST_DEPTH:
             for place in np.flatnonzero(usual & (_openings(data, offsets) >= MOST_DEPTH)).tolist():
@@ -125,41 +126,50 @@ class JsonColumns:
     def _fitting(self, documents: pa.BinaryArray, strict: bool) -> Iterator[tuple[pa.Table, Int64s, bool]]:
         """Yield the rows of documents that fit, their positions, and whether they were parsed strictly.
 
-        One document after the other is left out, as the parser complains; a complaint may tell of several. When it
-        does not, or too often, parts are searched. Documents with other fields than the strict form's are parsed again.
+        What the parser complains of is left out; a complaint may tell of several documents. The parser stops at a
+        document that has not the form, so that only those behind it are tried next; it converts values at the end, and
+        does not say which document has one that it cannot convert. When nothing is found, or too often, parts are
+        searched. Documents with other fields than the strict form's are parsed again.
         """
-        places = np.arange(len(documents))
+        every, places = _Lines.of(documents), np.arange(len(documents))
+        kept, begin = np.ones(len(documents), np.bool_), 0
         large = len(documents) > _WINDOW
         for _ in range(_FEW + len(documents) // _A_COMPLAINT):
-            rows, complaint = self._try(documents, strict)
-            if rows is not None:
+            rows, complaint = self._try(every.behind(begin), strict)
+            if rows is not None and not begin:
                 yield rows, places, strict
                 return
-            if strict and self._is_of_other_fields(complaint):
-                for rows, found, _ in self._fitting(documents, strict=False):
-                    yield rows, places[found], False
-                return
-            others = ~_complained_of(documents, complaint)
-            left_out = len(others) - int(others.sum())
-            if not left_out or (large and left_out == 1):
-                break
-            documents, places = documents.filter(pa.array(others)), places[others]
+            if rows is None:
+                if strict and self._is_of_other_fields(complaint):
+                    for rows, inside, _ in self._fitting(every.documents.filter(pa.array(kept)), strict=False):
+                        yield rows, places[kept][inside], False
+                    return
+                found, row = _complained_of(every.documents.slice(begin), complaint)
+                left_out = int(found.sum())
+                if row is None and (not left_out or (large and left_out == 1)):
+                    break
+                kept[begin:] &= ~found
+                if row is not None and left_out == 1:
+                    begin += row + 1
+                    continue
+            every, places, begin = _Lines.of(every.documents.filter(pa.array(kept))), places[kept], 0
+            kept = np.ones(len(places), np.bool_)
+        documents, places = every.documents.filter(pa.array(kept)), places[kept]
         size = _WINDOW if large else len(documents) // 2
         if size >= _FEW:
             for begin in range(0, len(documents), size):
-                for rows, found, was_strict in self._fitting(documents.slice(begin, size), strict):
-                    yield rows, places[begin : begin + size][found], was_strict
+                for rows, inside, was_strict in self._fitting(documents.slice(begin, size), strict):
+                    yield rows, places[begin : begin + size][inside], was_strict
 
-    def _try(self, documents: pa.BinaryArray, strict: bool) -> tuple[pa.Table | None, str]:
+    def _try(self, lines: _Lines, strict: bool) -> tuple[pa.Table | None, str]:
         """Parse documents; returns their rows, or None and the parser's complaint."""
         form = self._strict if strict and self._strict is not None else self._form
-        if not len(documents):
+        if not len(lines.documents):
             return form.empty_table(), ""
-        text = _joined(documents)
         try:
             table = pj.read_json(
-                cast(IO[bytes], pa.BufferReader(text)),
-                read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
+                cast(IO[bytes], pa.BufferReader(lines.text)),
+                read_options=pj.ReadOptions(use_threads=False, block_size=lines.text.size + 1),
                 parse_options=pj.ParseOptions(
                     explicit_schema=form, unexpected_field_behavior="error" if strict else "ignore"
                 ),
@@ -167,7 +177,7 @@ class JsonColumns:
         except pa.ArrowInvalid as error:
             return None, str(error)
         # Each line begins a document and ends one: as many rows as lines means one document in each.
-        return (table.select(form.names), "") if len(table) == len(documents) else (None, "")
+        return (table.select(form.names), "") if len(table) == len(lines.documents) else (None, "")
 
     def _is_of_other_fields(self, complaint: str) -> bool:
         """Tell whether the parser complains of a field that is not read."""
@@ -190,22 +200,27 @@ def _has_path(form: pa.Schema, path: str) -> bool:
     return True
 
 
-def _complained_of(documents: pa.BinaryArray, complaint: str) -> Flags:
-    """Flag the document that the parser names by its row, and those that have what it complains of, too."""
+def _complained_of(documents: pa.BinaryArray, complaint: str) -> tuple[Flags, int | None]:
+    """Flag the document that the parser names by its row, and those that have what it complains of, too.
+
+    Returns:
+        bool (documents,); the row, None if the parser names none.
+    """
     found = np.zeros(len(documents), np.bool_)
-    row = _ROW.search(complaint)
-    if row and int(row[1]) < len(documents):
-        found[int(row[1])] = True
+    named = _ROW.search(complaint)
+    row = int(named[1]) if named and int(named[1]) < len(documents) else None
+    if row is not None:
+        found[row] = True
     changed = _CHANGED.search(complaint)
     if changed:
         name = re.escape(changed[1].rpartition("/")[2])
         pattern = f'"{name}"[ \\t\\r\\n]*:[ \\t\\r\\n]*{_BEGINS[changed[2]]}'
-        return found | flags(pc.match_substring_regex(documents, pattern))
+        return found | flags(pc.match_substring_regex(documents, pattern)), row
     for words in _VALUES:
         value = words.search(complaint)
         if value and value[1]:
-            return found | flags(pc.match_substring(documents, value[1].encode()))
-    return found
+            return found | flags(pc.match_substring(documents, value[1].encode())), row
+    return found, row
 
 
 def _has_real(kind: pa.DataType) -> bool:
@@ -224,7 +239,8 @@ def _decimals(fields: Iterable[Field]) -> Iterator[tuple[str, pa.DataType]]:
 def _long_decimal(name: str, kind: Any) -> str:
     """Return the pattern of a decimal with too many digits before its point, which the parser lets overflow."""
     blank = r"[ \t\r\n]*"
-    return f'"{re.escape(name)}"{blank}:{blank}"?[+-]?([0-9]{{{kind.precision - kind.scale + 1}}}|[0-9.]*[eE])'
+    # A pattern that begins with a rare letter is found four times as fast as one that begins with a quotation mark.
+    return f'{re.escape(name)}"{blank}:{blank}"?[+-]?([0-9]{{{kind.precision - kind.scale + 1}}}|[0-9.]*[eE])'
 
 
 def _blocks(documents: pa.BinaryArray, size: int) -> Iterator[tuple[int, int]]:
@@ -249,14 +265,29 @@ def bytes_of(documents: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], npt.NDAr
     return offsets - offsets[0], np.frombuffer(memoryview(data), np.uint8, last - first, first)
 
 
-def _joined(documents: pa.BinaryArray) -> pa.Buffer:
-    """Join documents by line breaks; one inside a document becomes a tab, which a string may not hold either."""
-    _, data = bytes_of(documents)
-    if (data == 10).any():
-        documents = pc.replace_substring(documents, b"\n", b"\t")
-    every: Any = pa.ListArray.from_arrays(pa.array([0, len(documents)], pa.int32()), documents)
-    text: pa.Buffer = pc.binary_join(every, b"\n")[0].as_buffer()
-    return text
+@dataclass(frozen=True)
+class _Lines:
+    """Holds documents, and the text that joins them by line breaks."""
+
+    documents: pa.BinaryArray
+    text: pa.Buffer
+
+    @staticmethod
+    def of(documents: pa.BinaryArray) -> _Lines:
+        """Join documents. A line break inside one becomes a tab, which a string may not hold either."""
+        _, data = bytes_of(documents)
+        if (data == 10).any():
+            documents = pc.replace_substring(documents, b"\n", b"\t")
+        every: Any = pa.ListArray.from_arrays(pa.array([0, len(documents)], pa.int32()), documents)
+        return _Lines(documents, pc.binary_join(every, b"\n")[0].as_buffer())
+
+    def behind(self, count: int) -> _Lines:
+        """Return the lines after the first ones."""
+        if not count:
+            return self
+        offsets, _ = bytes_of(self.documents)
+        rest = self.documents.slice(count)
+        return _Lines(rest, self.text.slice(min(int(offsets[count]) + count, self.text.size)))
 
 
 def _openings(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -> Int64s:

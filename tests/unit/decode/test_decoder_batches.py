@@ -68,6 +68,22 @@ def decoded(decoder: Decoder, messages: Sequence[Message], sources: Sequence[Sou
     return decoder.decode(kafka_messages(messages, sources=sources)).to_pylist()
 
 
+# --- forms ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("envelope", [FLAT, DEBEZIUM])
+def test_values_that_are_sent_otherwise_from_one_batch_to_the_next_are_read_as_ever(envelope: Envelope) -> None:
+    ways: list[dict[str, Any]] = [{}, {"price": "7.25", "qty": "3"}, {"at": "2026-01-02T03:04:05Z", "ok": "true"}, {}]
+    rows = [[row_of(number) | way for number in range(20)] for way in ways]
+    if envelope is DEBEZIUM:
+        rows = [[{"before": None, "after": row, "op": "c"} for row in batch] for batch in rows]
+    decoder = Decoder(envelope)
+    for batch in rows:
+        messages: list[Message] = [(None, compact(document)) for document in batch]
+        alone = [decoded(Decoder(envelope), [message])[0] for message in messages]
+        assert decoded(decoder, messages) == [row | {"_lsm_offset": 100 + place} for place, row in enumerate(alone)]
+
+
 # --- tombstones -------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -256,3 +257,34 @@ def test_documents_of_a_slice_are_read_from_where_it_begins() -> None:
 def test_no_documents_are_no_rows() -> None:
     for documents in ([], [b""], [b"", b""]):
         assert list(JsonColumns(FORM).parse(pa.array(documents, pa.binary()))) == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        (b'{"id":',),
+        (b'{"id":nul}',),
+        (b'{"id":"x"}',),
+        (b'{"id":1.5}',),
+        (b'{"id":', b'{"id":"x"}', b'{"id":1.5}', b'{"id":nul}'),
+    ],
+)
+def test_a_few_bad_documents_cost_an_attempt_each_and_keep_no_other_from_being_parsed(
+    bad: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents, last, attempts = [b'{"id":%d}' % number for number in range(6000)], 5990, []
+    places = [place for place in range(37, last, 71) if place % 5]
+    for place in places:
+        documents[place] = bad[place % len(bad)]
+    attempt = JsonColumns._try
+
+    def counted(self: JsonColumns, *given: Any) -> Any:
+        attempts.append(len(given))
+        return attempt(self, *given)
+
+    monkeypatch.setattr(JsonColumns, "_try", counted)
+    (parsed,) = JsonColumns(FORM).parse(pa.array(documents, pa.binary()))
+    good = sorted(set(range(6000)) - set(places))
+    assert parsed.places.tolist() == good
+    assert parsed.rows["id"].to_pylist() == good
+    assert len(attempts) <= len(places) + 2 * len(bad) + 1
