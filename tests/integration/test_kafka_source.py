@@ -39,11 +39,11 @@ def watched(spark: SparkSession, folder: Path, servers: str, topic: str, **optio
     places = {"lsm.table.path": str(folder / "table"), "checkpointLocation": str(folder / "checkpoint")}
     source = {"kafka.bootstrap.servers": servers, "subscribe": topic}
     settings = JobSettings.load(None, {**OPTIONS, **places, **source, **options})
-    query = start_stream(spark, settings)
+    stream = start_stream(spark, settings)
     try:
-        yield StreamWatcher(query, settings.options, source=SourceWatch(partial(check_source, source)))
+        yield StreamWatcher(stream.query, stream.sinks.parts, source=SourceWatch(partial(check_source, source)))
     finally:
-        query.stop()
+        stream.query.stop()
 
 
 def put(broker: KafkaBroker, topic: str, count: int) -> None:
