@@ -10,12 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from kafka.admin import KafkaAdminClient
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from streaming_lsm import LsmTable
-from streaming_lsm.errors import LsmError, RecordError
+from streaming_lsm import Envelope, LsmSink, LsmTable
+from streaming_lsm.errors import ConfigError, LsmError, RecordError
 from streaming_lsm.kafka.addresses import check_source
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
 from streaming_lsm.kafka.connector import provide_connector
@@ -138,6 +139,26 @@ def test_topics_that_share_a_table_by_intention_are_one_part_of_a_batch(
     assert [row["id"] for row in rows(tmp_path / "both")] == ["north", "south"]
 
 
+def test_a_sink_of_your_own_program_refuses_the_events_of_a_second_topic(spark: SparkSession, tmp_path: Path) -> None:
+    columns = "key binary, value binary, topic string, partition int, offset long"
+    options = {"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "id", "lsm.writer.id": "w"}
+    envelope = Envelope(pa.schema([("id", pa.string()), ("qty", pa.int32())]), ("id",))
+
+    def batch(*topics: str) -> DataFrame:
+        rows = [(b"k", json.dumps({"id": topic, "qty": 1}).encode(), topic, 0, 5) for topic in topics]
+        return spark.createDataFrame(rows, columns)
+
+    sink = LsmSink(tmp_path, options, envelope=envelope)
+    sink(batch("a"), 0)
+    said = "the stream has events of topics 'a' and 'b', and the table .* is for one topic: give each topic a sink"
+    for number, topics in ((1, ("a", "b")), (2, ("b",))):
+        with pytest.raises(ConfigError, match=said):
+            sink(batch(*topics), number)
+    assert [row["id"] for row in rows(tmp_path)] == ["a"]
+    LsmSink(tmp_path, {**options, "lsm.kafka.topics.share.table": "true"}, envelope=envelope)(batch("a", "b"), 3)
+    assert [row["id"] for row in rows(tmp_path)] == ["a", "b"]
+
+
 def test_topics_of_a_pattern_get_tables_as_they_come_and_one_that_is_deleted_is_named(
     spark: SparkSession, broker: KafkaBroker, tmp_path: Path
 ) -> None:
@@ -197,3 +218,9 @@ def test_a_topic_or_partition_that_vanishes_beside_others_that_go_on_is_named(
     assert str(failed.value).startswith(said)
     assert "All batches before are in the table." in str(failed.value)
     assert len(rows(tmp_path / lost)) == 8
+    if again is not None:
+        # Offsets of the other partition, which was made again, begin before those that were read.
+        go_on = {**options, "failOnDataLoss": "false", "lsm.trigger": "availableNow"}
+        with watched(spark, broker, tmp_path, **go_on) as watcher:
+            assert (kept,) in [report.topics for report in watcher.reports(60)]
+        assert [row["id"] for row in rows(tmp_path / kept)] == ["a", "b"]
