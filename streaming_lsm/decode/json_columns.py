@@ -22,7 +22,7 @@ from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.json_document import MOST_DEPTH, MOST_DIGITS
 from streaming_lsm.decode.json_structure import deepest, longest_number
 
-_BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES, _SEARCHED_BYTES = 4 << 20, 1 << 20
 _WINDOW = 256
 """Documents that are parsed together after a complaint."""
 _ROW = re.compile(r"in row (\d+)\Z")
@@ -105,14 +105,14 @@ class JsonColumns:
         usual &= (data[first] == ord("{")) & (data[last] == ord("}"))
         usual &= ~flags(pc.match_substring_regex(documents, _SECOND_DOCUMENT))
         for mark in (b"NaN", b"Inf", b"\0"):
-            usual[_documents_at(_found(data, mark), offsets)] = False
+            for places in _found(data, mark):
+                usual[_documents_at(places, offsets)] = False
         if self._reals:
-            zeros = _found(data, b"-0")
-            zeros = zeros[_ENDS[data[np.minimum(zeros + 2, len(data) - 1)]]]
-            usual[_documents_at(zeros, offsets)] = False
+            for zeros in _found(data, b"-0"):
+                usual[_documents_at(zeros[_ENDS[data[np.minimum(zeros + 2, len(data) - 1)]]], offsets)] = False
         for pattern in self._long_decimals:
             usual &= ~flags(pc.match_substring_regex(documents, pattern))
-        if self._long_decimals and len(_found(data, b"\\")):
+        if self._long_decimals and (data == ord("\\")).any():
             usual &= ~flags(pc.match_substring_regex(documents, _ESCAPED_NAME))
         if size.max() > 2 * MOST_DEPTH:
             for place in np.flatnonzero(usual & (_openings(data, offsets) >= MOST_DEPTH)).tolist():
@@ -266,12 +266,14 @@ def _openings(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -> In
     return counted
 
 
-def _found(data: npt.NDArray[np.uint8], mark: bytes) -> Int64s:
-    """Find the places of some bytes of which the first is rare."""
-    places = np.flatnonzero(data[: len(data) - len(mark) + 1] == mark[0])
-    for distance, byte in enumerate(mark[1:], start=1):
-        places = places[data[places + distance] == byte]
-    return places
+def _found(data: npt.NDArray[np.uint8], mark: bytes) -> Iterator[Int64s]:
+    """Yield the places of some bytes of which the first is rare; in parts, as a document may have it everywhere."""
+    last = len(data) - len(mark) + 1
+    for begin in range(0, last, _SEARCHED_BYTES):
+        places = np.flatnonzero(data[begin : min(begin + _SEARCHED_BYTES, last)] == mark[0]) + begin
+        for distance, byte in enumerate(mark[1:], start=1):
+            places = places[data[places + distance] == byte]
+        yield places
 
 
 def _documents_at(places: Int64s, offsets: npt.NDArray[np.int32]) -> Int64s:

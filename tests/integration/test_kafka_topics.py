@@ -5,63 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from kafka.admin import KafkaAdminClient
 from pyspark.sql import DataFrame, SparkSession
 
-from streaming_lsm import Envelope, LsmSink, LsmTable
+from streaming_lsm import Envelope, LsmSink
 from streaming_lsm.errors import ConfigError, LsmError, RecordError
-from streaming_lsm.kafka.addresses import check_source
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
-from streaming_lsm.kafka.connector import provide_connector
-from streaming_lsm.kafka.orders import Message
-from streaming_lsm.kafka.producing import send
-from streaming_lsm.kafka.settings import JobSettings
-from streaming_lsm.kafka.source_watch import SourceWatch
-from streaming_lsm.kafka.stream import BatchReport, StreamWatcher, start_stream
-
-COMMON = {
-    "lsm.kafka.schema": "id STRING, qty INT",
-    "hoodie.table.name": "{topic}",
-    "hoodie.datasource.write.recordkey.field": "id",
-    "hoodie.bucket.index.num.buckets": "1",
-    "lsm.trigger": "availableNow",
-}
-
-
-@contextmanager
-def watched(spark: SparkSession, broker: KafkaBroker, folder: Path, **options: str) -> Iterator[StreamWatcher]:
-    """A query, watched as the job does; it is stopped on leaving."""
-    provide_connector(spark)
-    places = {"lsm.table.path": str(folder / "{topic}"), "checkpointLocation": str(folder / "checkpoint")}
-    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
-    settings = JobSettings.load(None, {**COMMON, **places, **servers, **options})
-    check = partial(check_source, settings.source())
-    stream = start_stream(spark, settings)
-    try:
-        yield StreamWatcher(stream.query, stream.sinks.parts, source=SourceWatch(check))
-    finally:
-        stream.query.stop()
-
-
-def put(broker: KafkaBroker, topic: str, *documents: object) -> None:
-    send(broker.bootstrap_servers, topic, [Message(b"k", json.dumps(one).encode()) for one in documents])
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    table = LsmTable(path).scan().to_arrow()
-    hidden = [name for name in table.column_names if name.startswith("_hoodie")]
-    return sorted(table.drop_columns(hidden).to_pylist(), key=lambda row: str(row["id"]))
-
-
-def commits(path: Path) -> int:
-    return len(LsmTable(path).timeline.completed_writes)
+from streaming_lsm.kafka.stream import BatchReport
+from tests.support.watched_stream import commits, delete_topic, put, rows, watched
 
 
 def until_it_fails(broker: KafkaBroker, topic: str, reports: Iterator[BatchReport]) -> None:
@@ -89,7 +43,7 @@ def test_topics_have_tables_formats_numbers_and_replays_of_their_own(
     # The same keys in both topics.
     put(broker, "shop.orders", *({"id": str(n), "qty": n, "note": 1} for n in range(4)))
     put(broker, "shop.users", *({"before": None, "after": {"id": n, "name": "u"}, "op": "c"} for n in range(3)))
-    with watched(spark, broker, tmp_path, **options) as watcher:
+    with watched(spark, tmp_path, broker.bootstrap_servers, **options) as watcher:
         found = list(watcher.reports(60))
     assert [shown(report) for report in found] == [
         (0, ("shop.orders",), 4, 4, False),
@@ -98,7 +52,7 @@ def test_topics_have_tables_formats_numbers_and_replays_of_their_own(
     assert [report.unknown_fields for report in found] == [{"note": 4}, {}]
 
     put(broker, "shop.orders", {"id": "3", "qty": 30})
-    with watched(spark, broker, tmp_path, **options) as watcher:
+    with watched(spark, tmp_path, broker.bootstrap_servers, **options) as watcher:
         assert [shown(report) for report in watcher.reports(60)] == [(1, ("shop.orders",), 1, 1, False)]
     assert commits(tmp_path / "shop.users") == 1, "a table without events in a batch has no commit of it"
 
@@ -106,11 +60,14 @@ def test_topics_have_tables_formats_numbers_and_replays_of_their_own(
     put(broker, "shop.orders", {"id": "0", "qty": 10})
     put(broker, "shop.users", {"op": "?"}, {"before": None, "after": {"id": 2, "name": "w"}, "op": "u"})
     said = r"^topic shop\.users, table .*/shop\.users: .* offset \d+"
-    with watched(spark, broker, tmp_path, **options) as watcher, pytest.raises(RecordError, match=said):
+    with (
+        watched(spark, tmp_path, broker.bootstrap_servers, **options) as watcher,
+        pytest.raises(RecordError, match=said),
+    ):
         list(watcher.reports(60))
     assert [commits(tmp_path / topic) for topic in ("shop.orders", "shop.users")] == [3, 1]
     letters = {f"{of_users}on.bad.event": "dead_letter", f"{of_users}dead.letter.path": str(tmp_path / "dead")}
-    with watched(spark, broker, tmp_path, **options, **letters) as watcher:
+    with watched(spark, tmp_path, broker.bootstrap_servers, **options, **letters) as watcher:
         again = list(watcher.reports(60))
     assert [shown(report) for report in again] == [
         (2, ("shop.orders",), 1, 1, True),
@@ -133,7 +90,7 @@ def test_topics_that_share_a_table_by_intention_are_one_part_of_a_batch(
         "lsm.kafka.topics.share.table": "true",
         "hoodie.table.name": "both",
     }
-    with watched(spark, broker, tmp_path, subscribe="north,south", **one) as watcher:
+    with watched(spark, tmp_path, broker.bootstrap_servers, subscribe="north,south", **one) as watcher:
         (report,) = watcher.reports(60)
     assert shown(report) == (0, (), 2, 2, False)
     assert [row["id"] for row in rows(tmp_path / "both")] == ["north", "south"]
@@ -165,15 +122,13 @@ def test_topics_of_a_pattern_get_tables_as_they_come_and_one_that_is_deleted_is_
     create_topic(broker.bootstrap_servers, "log.first", 1)
     put(broker, "log.first", {"id": "a", "qty": 1})
     continuous = {"subscribePattern": r"log\..*", "lsm.trigger": "1 second"}
-    with watched(spark, broker, tmp_path, **continuous) as watcher:
+    with watched(spark, tmp_path, broker.bootstrap_servers, **continuous) as watcher:
         reports = watcher.reports(90)
         assert shown(next(reports)) == (0, ("log.first",), 1, 1, False)
         create_topic(broker.bootstrap_servers, "log.second", 1)
         put(broker, "log.second", {"id": "a", "qty": 2})
         assert next(reports).topics == ("log.second",)
-        client = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-        client.delete_topics(["log.first"])
-        client.close()
+        delete_topic(broker, "log.first")
         begun = time.monotonic()
         with pytest.raises(LsmError) as failed:
             until_it_fails(broker, "log.second", reports)
@@ -201,16 +156,14 @@ def test_a_topic_or_partition_that_vanishes_beside_others_that_go_on_is_named(
     put(broker, lost, *({"id": str(n), "qty": n} for n in range(8)))
     put(broker, kept, {"id": "a", "qty": 1})
     options = {"subscribe": f"{lost},{kept}", "lsm.trigger": "1 second"}
-    with watched(spark, broker, tmp_path, **options) as watcher:
+    with watched(spark, tmp_path, broker.bootstrap_servers, **options) as watcher:
         reports = watcher.reports(90)
         assert {next(reports).topics for _ in range(2)} == {(lost,), (kept,)}
-        client = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-        client.delete_topics([lost])
+        delete_topic(broker, lost)
         if again is not None:
             time.sleep(1)
             create_topic(broker.bootstrap_servers, lost, again)
             put(broker, lost, *({"id": str(n), "qty": n} for n in range(20)))
-        client.close()
         begun = time.monotonic()
         with pytest.raises(LsmError) as failed:
             until_it_fails(broker, kept, reports)
@@ -221,6 +174,6 @@ def test_a_topic_or_partition_that_vanishes_beside_others_that_go_on_is_named(
     if again is not None:
         # Offsets of the other partition, which was made again, begin before those that were read.
         go_on = {**options, "failOnDataLoss": "false", "lsm.trigger": "availableNow"}
-        with watched(spark, broker, tmp_path, **go_on) as watcher:
+        with watched(spark, tmp_path, broker.bootstrap_servers, **go_on) as watcher:
             assert (kept,) in [report.topics for report in watcher.reports(60)]
         assert [row["id"] for row in rows(tmp_path / kept)] == ["a", "b"]
