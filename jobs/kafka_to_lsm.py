@@ -38,7 +38,14 @@ with importing("kafka_to_lsm"):
     from streaming_lsm.kafka.source_watch import SourceWatch
     from streaming_lsm.kafka.stream import StreamWatcher, start_stream
     from streaming_lsm.kafka.topic_tables import check_tables
-    from streaming_lsm.spark.session import is_submitted, local_session, submitted_session
+    from streaming_lsm.spark.session import (
+        QUERY_LOGGER,
+        TASK_LOGGER,
+        is_submitted,
+        local_session,
+        silence,
+        submitted_session,
+    )
 
 _NAME = "kafka_to_lsm"
 _JAVA_ENDED = (
@@ -94,7 +101,8 @@ def _run(settings: JobSettings, cores: int | None, timeout_seconds: float | None
     spark = _session(cores)
     try:
         stopping = threading.Event()
-        stream = start_stream(spark, settings, stopping.is_set)
+        # The job tells a named error in one line; Spark logs it with three stacks.
+        stream = start_stream(spark, settings, stopping.is_set, before_failure=lambda: silence(spark, QUERY_LOGGER))
         # Spark logs the cancelled batch of a stop as an error.
         watcher = StreamWatcher(
             stream.query,
@@ -127,7 +135,10 @@ def _session(cores: int | None) -> SparkSession:
     """Return the session of spark-submit, or start a local one; either has Spark's Kafka source."""
     if not is_submitted():
         settings = {"spark.log.level": "ERROR"}
-        return local_session(_NAME, cores=2 if cores is None else cores, jars=connector_jars(), settings=settings)
+        spark = local_session(_NAME, cores=2 if cores is None else cores, jars=connector_jars(), settings=settings)
+        # A failed task fails the query, with the same error.
+        silence(spark, TASK_LOGGER)
+        return spark
     if cores is not None:
         raise ConfigError("--cores is an option of the local session: give spark-submit --master or --executor-cores")
     spark = submitted_session()

@@ -38,13 +38,19 @@ class Stream:
     sinks: TopicSinks
 
 
-def start_stream(spark: SparkSession, settings: JobSettings, stopping: Callable[[], bool] = lambda: False) -> Stream:
+def start_stream(
+    spark: SparkSession,
+    settings: JobSettings,
+    stopping: Callable[[], bool] = lambda: False,
+    before_failure: Callable[[], None] = lambda: None,
+) -> Stream:
     """Start the streaming query of the settings.
 
     Args:
         spark: the session.
         settings: options of source, sink and trigger.
         stopping: tells whether the query is being stopped; a batch that fails then raises `BatchCancelled`.
+        before_failure: called when a batch has failed with an `LsmError`, before Spark has it.
 
     Raises:
         ConfigError: settings are missing or contradict each other.
@@ -58,6 +64,8 @@ def start_stream(spark: SparkSession, settings: JobSettings, stopping: Callable[
             # A short text: Spark matches it with a regular expression that overflows the stack on a long traceback.
             if stopping():
                 raise BatchCancelled(f"batch {batch_id}: {type(error).__name__}") from None
+            if isinstance(error, LsmError):
+                before_failure()
             raise
 
     events = spark.readStream.format("kafka").options(**settings.source()).load()
