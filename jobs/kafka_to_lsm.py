@@ -113,9 +113,9 @@ def _run(settings: JobSettings, cores: int | None, timeout_seconds: float | None
             waiting=lambda trouble: print(f"{_NAME}: the stream waits: {trouble}", file=sys.stderr, flush=True),
         )
         signals = _stop_on_signals(watcher)
-        events, batches = 0, set[int]()
+        events, seconds = 0, dict[int, float]()
         for report in watcher.reports(timeout_seconds):
-            batches.add(report.batch_id)
+            seconds[report.batch_id] = report.seconds
             events += report.events
             print(report, flush=True)
         paths = stream.sinks.paths
@@ -124,7 +124,8 @@ def _run(settings: JobSettings, cores: int | None, timeout_seconds: float | None
         with suppress(Py4JError, ConnectionError):
             spark.stop()
     written = f"table{'s' if len(paths) > 1 else ''} at {', '.join(paths)}"
-    read = f"{events:,} events in {len(batches)} batches, {written}"
+    rate = f" ({events / sum(seconds.values()):,.0f} events/s)" if any(seconds.values()) else ""
+    read = f"{events:,} events in {len(seconds)} batches{rate}, {written}"
     if signal.SIGINT in signals:
         return fail(_NAME, f"interrupted; {read}", INTERRUPTED)
     print(f"stream ended: {read}", flush=True)
