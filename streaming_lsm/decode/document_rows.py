@@ -22,6 +22,7 @@ from streaming_lsm.decode.exact_documents import schema_names
 from streaming_lsm.decode.exact_reader import UNAVAILABLE
 from streaming_lsm.decode.expected_fields import ExpectedFields
 from streaming_lsm.decode.json_columns import JsonColumns, Parsed
+from streaming_lsm.decode.json_cut import CutField
 from streaming_lsm.decode.json_document import Members, NotJson, Number, parse_document
 from streaming_lsm.decode.table_rows import Columns, Rows, TableRows
 from streaming_lsm.decode.typed_columns import Token, parsed_type, typed, usual_token
@@ -29,6 +30,8 @@ from streaming_lsm.decode.unknown_fields import UnknownFields, row_fields, value
 
 _SAMPLED, _MOST_SAMPLED = 16, 256 << 10
 """Number of documents of a sample, and bytes above which a document is left out of it."""
+_LEARNED = 4
+"""After the first sample one document in so many tells which other fields there are."""
 _MOST_GROUPS = 8
 _WRAPPED = b'{"schema":'
 _PAYLOAD = b',"payload":'
@@ -83,6 +86,8 @@ class DocumentRows:
         self._wrapper = self._debezium or not {"schema", "payload"} & names
         self._unknown, self._fields = unknown, row_fields(envelope)
         self._expected = ExpectedFields(self._fields.known, ("before", "after") if self._debezium else ())
+        self._row_field = CutField("after", "source") if self._debezium else None
+        self._learned = False
         self._readable = all(_is_readable(one.type) for one in envelope.columns)
         self._table = TableRows(envelope)
 
@@ -126,7 +131,9 @@ class DocumentRows:
     def _rows(self, texts: pa.BinaryArray, group: _Group) -> Iterator[Rows]:
         form = self._form(self._tokens(texts), wrapped=bool(group.prefix))
         counts = self._unknown is not None and self._expected.regular
-        for parsed in JsonColumns(form, self._expected.extended(form) if counts else None).parse(texts):
+        for parsed in JsonColumns(form, self._expected.extended(form) if counts else None, self._row_field).parse(
+            texts
+        ):
             batch = parsed.rows.combine_chunks()
             columns = {name: _whole(batch.column(name)) for name in batch.schema.names}
             read = self._changes if self._debezium else self._flat
@@ -156,9 +163,12 @@ class DocumentRows:
     def _tokens(self, documents: pa.BinaryArray) -> dict[str, Token]:
         """Choose the kind of JSON value that most documents of a sample have in each column."""
         counts: dict[str, Counter[Token]] = {}
-        for place in np.unique(np.linspace(0, len(documents) - 1, _SAMPLED).astype(np.int64)).tolist():
-            for name, token in self._sampled(documents[place].as_py()).items():
+        places = np.unique(np.linspace(0, len(documents) - 1, _SAMPLED).astype(np.int64)).tolist()
+        for nth, place in enumerate(places):
+            found = self._sampled(documents[place].as_py(), learn=not self._learned or nth % _LEARNED == 0)
+            for name, token in found.items():
                 counts.setdefault(name, Counter())[token] += 1
+        self._learned = True
         chosen = {one.name: usual_token(one.type) for one in self._envelope.columns}
         chosen |= dict.fromkeys(self._flags, Token.BOOLEAN)
         kinds = {one.name: one.type for one in self._envelope.columns} | dict.fromkeys(self._flags, pa.bool_())
@@ -168,7 +178,7 @@ class DocumentRows:
                 chosen[name] = token
         return chosen
 
-    def _sampled(self, document: bytes) -> Mapping[str, Token]:
+    def _sampled(self, document: bytes, *, learn: bool = True) -> Mapping[str, Token]:
         if len(document) > _MOST_SAMPLED:
             return {}
         try:
@@ -177,7 +187,8 @@ class DocumentRows:
             return {}
         if not isinstance(token, Members):
             return {}
-        self._expected.learn(token)
+        if learn:
+            self._expected.learn(token)
         if not self._debezium:
             return _kinds(token)
         source = token.get("source")

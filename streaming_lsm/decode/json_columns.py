@@ -8,6 +8,7 @@ and any depth, and it ends the process at a bare ``null``.
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, cast
@@ -17,7 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json as pj
 
+from streaming_lsm.arrow.buffers import bytes_of
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, is_utf8, pc
+from streaming_lsm.decode import json_cut
 from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.json_document import MOST_DEPTH, MOST_DIGITS
 from streaming_lsm.decode.json_structure import deepest, longest_number
@@ -60,37 +63,38 @@ class Parsed:
 class JsonColumns:
     """Parses documents of one form."""
 
-    def __init__(self, form: pa.Schema, strict: pa.Schema | None = None) -> None:
+    def __init__(self, form: pa.Schema, strict: pa.Schema | None = None, row: json_cut.CutField | None = None) -> None:
         """Take the types of the fields.
 
         Args:
             form: the fields that are read.
             strict: the form and the other fields that documents may have to be parsed strictly; None if all may have
                 any other fields.
+            row: the field that alone is parsed strictly where it can be cut out; None if there is none.
         """
-        self._strict = strict
+        self._strict, self._row = strict, row
+        self._mark = secrets.token_hex(16)
         self._form = form
         self._reals = any(_has_real(field.type) for field in form)
         self._long_decimals = [_long_decimal(name, kind) for name, kind in dict(_decimals(form)).items()]
 
     def parse(self, documents: pa.BinaryArray) -> Iterator[Parsed]:
-        """Parse the documents that fit: first those that are parsed strictly, then others.
+        """Parse the documents that fit: those that are parsed strictly, and others.
 
         Args:
             documents: one JSON object each, without nulls.
         """
-        found: dict[bool, list[tuple[pa.Table, Int64s]]] = {True: [], False: []}
+        found: dict[tuple[bool, pa.Schema], list[tuple[pa.Table, Int64s]]] = {}
         for begin, end in _blocks(documents, _BLOCK_BYTES):
             block = documents.slice(begin, end - begin)
             usual = np.flatnonzero(self._usual(block))
             part = block if len(usual) == len(block) else block.take(usual)
             for rows, places, strict in self._fitting(part, self._strict is not None):
-                found[strict].append((rows, usual[places] + begin))
-        for strict, parts in found.items():
-            if parts:
-                places = np.concatenate([places for _, places in parts])
-                if len(places):
-                    yield Parsed(pa.concat_tables([rows for rows, _ in parts]), places, strict)
+                found.setdefault((strict, rows.schema), []).append((rows, usual[places] + begin))
+        for (strict, _), parts in found.items():
+            places = np.concatenate([places for _, places in parts])
+            if len(places):
+                yield Parsed(pa.concat_tables([rows for rows, _ in parts]), places, strict)
 
     def _usual(self, documents: pa.BinaryArray) -> Flags:
         """Flag the documents that the parser understands as RFC 8259 does, or refuses."""
@@ -152,27 +156,58 @@ class JsonColumns:
 
     def _try(self, documents: pa.BinaryArray, strict: bool) -> tuple[pa.Table | None, str]:
         """Parse documents; returns their rows, or None and the parser's complaint."""
-        form = self._strict if strict and self._strict is not None else self._form
-        if not len(documents):
-            return form.empty_table(), ""
-        text = _joined(documents)
-        try:
-            table = pj.read_json(
-                cast(IO[bytes], pa.BufferReader(text)),
-                read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
-                parse_options=pj.ParseOptions(
-                    explicit_schema=form, unexpected_field_behavior="error" if strict else "ignore"
-                ),
-            )
-        except pa.ArrowInvalid as error:
-            return None, str(error)
-        # Each line begins a document and ends one: as many rows as lines means one document in each.
-        return (table.select(form.names), "") if len(table) == len(documents) else (None, "")
+        if not strict or self._strict is None:
+            return _read(documents, self._form, strict=False)
+        found = None if self._row is None else json_cut.cut(documents, self._row, self._mark)
+        if found is not None and self._row is not None:
+            rows, complaint = self._try_cut(found, self._row.name, self._strict)
+            if rows is not None or complaint:
+                return rows, complaint
+            # What stands there is not the field: such documents are not cut any more.
+            self._row = None
+        return _read(documents, self._strict, strict=True)
+
+    def _try_cut(self, found: json_cut.Cut, name: str, strict: pa.Schema) -> tuple[pa.Table | None, str]:
+        """Parse the rests of documents, and the cut values strictly; there is no complaint if these are no values."""
+        place = self._form.get_field_index(name)
+        rests, complaint = _read(found.rests, self._form.set(place, pa.field(name, pa.string())), strict=False)
+        if rests is None:
+            return None, complaint
+        if not json_cut.holds_marks(rests[name], found.has_value, self._mark):
+            return None, ""
+        inside: Any = strict.field(name).type
+        values, complaint = _read(found.values, pa.schema(inside.fields), strict=True)
+        if values is None:
+            known = _UNEXPECTED in complaint or any(each.search(complaint) for each in (_CHANGED, *_VALUES))
+            return None, complaint.replace("Column(/", f"Column(/{name}/") if known else ""
+        rows = values.to_struct_array()
+        if not found.has_value.all():
+            rows = pc.if_else(pa.array(found.has_value), rows, pa.scalar(None, inside))
+        return rests.set_column(place, name, rows), ""
 
     def _is_of_other_fields(self, complaint: str) -> bool:
         """Tell whether the parser complains of a field that is not read."""
         changed = _CHANGED.search(complaint)
         return _UNEXPECTED in complaint or (changed is not None and not _has_path(self._form, changed[1]))
+
+
+def _read(documents: pa.BinaryArray, form: pa.Schema, *, strict: bool) -> tuple[pa.Table | None, str]:
+    """Parse documents; returns their rows, or None and the parser's complaint."""
+    if not len(documents):
+        return form.empty_table(), ""
+    text = _joined(documents)
+    try:
+        table = pj.read_json(
+            cast(IO[bytes], pa.BufferReader(text)),
+            read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
+            parse_options=pj.ParseOptions(
+                explicit_schema=form, unexpected_field_behavior="error" if strict else "ignore"
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        return None, str(error)
+    # Each line begins a document and ends one: as many rows as lines means one document in each.
+    return (table.select(form.names), "") if len(table) == len(documents) else (None, "")
 
 
 def _has_path(form: pa.Schema, path: str) -> bool:
@@ -236,17 +271,6 @@ def _blocks(documents: pa.BinaryArray, size: int) -> Iterator[tuple[int, int]]:
         end = min(max(end, begin + 1), len(documents))
         yield begin, end
         begin = end
-
-
-def bytes_of(documents: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Return offsets, int32 (documents + 1,), and the bytes that they point into, uint8, without a copy."""
-    _, ends, data = documents.buffers()
-    assert ends is not None
-    offsets = np.frombuffer(memoryview(ends), np.int32, len(documents) + 1, documents.offset * 4)
-    if data is None:
-        return offsets - offsets[0], np.zeros(0, np.uint8)
-    first, last = int(offsets[0]), int(offsets[-1])
-    return offsets - offsets[0], np.frombuffer(memoryview(data), np.uint8, last - first, first)
 
 
 def _joined(documents: pa.BinaryArray) -> pa.Buffer:
