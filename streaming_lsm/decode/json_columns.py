@@ -73,7 +73,7 @@ class JsonColumns:
             row: the field that alone is parsed strictly where it can be cut out; None if there is none.
         """
         self._strict, self._row = strict, row
-        self._mark = secrets.token_hex(16)
+        self._mark = secrets.token_hex(8)
         self._form = form
         self._reals = any(_has_real(field.type) for field in form)
         self._long_decimals = [_long_decimal(name, kind) for name, kind in dict(_decimals(form)).items()]

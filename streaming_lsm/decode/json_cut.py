@@ -1,7 +1,7 @@
 """Cut the value of one field out of many JSON documents, so that the value is parsed strictly and the rest is not.
 
 *Rest*: a document with a mark in the place of the value. A mark is drawn at random, so that no document has it: where
-the rest is an object whose field holds the mark, and the value is an object, the document is that object with the value.
+the rest is an object whose field holds the mark, and the value is an object, the document is the one with the other.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from streaming_lsm.kafka.source_watch import SourceWatch, TopicGone
 from streaming_lsm.kafka.table_commits import TableCommits
 from streaming_lsm.kafka.topic_sinks import Part, TopicSinks
 from streaming_lsm.spark.batch_writer import own_error
-from streaming_lsm.spark.listener import events_behind
+from streaming_lsm.spark.listener import events_behind, events_read
 from streaming_lsm.spark.versions import progress_of
 from streaming_lsm.write.numbers import Counts
 
@@ -232,7 +232,7 @@ class StreamWatcher:
         return BatchReport(
             batch_id=batch_id,
             topics=part.table.topics if several else (),
-            events=int(str(progress["numInputRows"])) if part.events is None else part.events,
+            events=events_read(progress) if part.events is None else part.events,
             rows=sum(stat.num_inserts + stat.num_updates for stat in stats),
             deletes=sum(stat.num_deletes for stat in stats),
             files=len(stats),

@@ -90,6 +90,23 @@ def events_behind(progress: Mapping[str, Any], topics: Collection[str] | None = 
     return None if latest is None or end is None else max(latest - end, 0)
 
 
+def events_read(progress: Mapping[str, Any]) -> int:
+    """Return the number of events of a batch, each once.
+
+    Spark counts what its tasks read, and a batch that is written again is read twice.
+
+    Args:
+        progress: Spark's report of a batch.
+    """
+    counted = int(progress["numInputRows"])
+    sources = progress.get("sources")
+    if not isinstance(sources, list) or not sources:
+        return counted
+    begin, end = (_total(sources[0].get(name), None) for name in ("startOffset", "endOffset"))
+    # A range of offsets may have fewer events: transactions and compacted topics leave gaps.
+    return counted if begin is None or end is None else min(counted, end - begin)
+
+
 def _total(offsets: object, topics: Collection[str] | None) -> int | None:
     """Add up Kafka's offsets by topic and partition; None when `offsets` has another shape."""
     if isinstance(offsets, str):

@@ -25,7 +25,7 @@ HOSTILE = {
     "inside-before-and-outside": b'{"before":{"id":"a","after":{"id":"b"},"source":{}},"op":"u","after":{"id":"c"}}',
     "twice": b'{"before":null,"after":{"id":"b"},"source":{},"after":{"id":"c"},"op":"u"}',
     "null-later": b'{"before":null,"after":{"id":"b"},"source":{},"after":null,"op":"u"}',
-    "in-a-text": rb'{"before":null,"x":"x,\"after\":{\"id\":\"b\"},\"source\":{","after":{"id":"a"},"source":{},"op":"u"}',
+    "in-a-text": rb'{"before":null,"x":",\"after\":{\"id\":5},\"source\":{","after":{"id":"a"},"source":{},"op":"u"}',
     "text-that-ends-there": b'{"before":null,"x":"a,"after":{"id":"b"},"source":{}","op":"u"}',
     "two-sources": b'{"before":null,"after":{"id":"b"},"source":{},"source":{},"op":"u"}',
     "source-inside-the-row": b'{"before":null,"after":{"id":"b","x":1,"source":{"id":"c"}},"op":"u"}',

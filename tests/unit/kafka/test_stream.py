@@ -102,6 +102,14 @@ def test_each_batch_has_the_numbers_of_its_own_commit(tmp_path: Path) -> None:
     assert str(found[1]).endswith("no commit")
 
 
+def test_events_of_a_batch_that_was_read_twice_count_once(tmp_path: Path) -> None:
+    twice = json.loads(progress(0, events=20).json)
+    twice["sources"] = [{"startOffset": {"t": {"0": 5, "1": 2}}, "endOffset": {"t": {"0": 10, "1": 7}}}]
+    with_gaps = json.loads(progress(1, events=7).json) | {"sources": twice["sources"]}
+    found = reports(tmp_path / "absent", "q", Progress(json.dumps(twice)), Progress(json.dumps(with_gaps)))
+    assert [report.events for report in found] == [10, 7]
+
+
 def test_a_compaction_that_was_planned_before_the_batch_and_done_after_it_is_not_its_commit(tmp_path: Path) -> None:
     create(tmp_path)
     commit(tmp_path, "q", 0, 3)
