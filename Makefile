@@ -31,6 +31,13 @@ WRITING := tests/unit/metadata tests/unit/services tests/unit/txn tests/unit/wri
 # Integration waits for processes and disks half of its time: it is started first, and two cores run three groups.
 SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
+comma := ,
+# Run a command that says nothing for minutes, and tell every four seconds how far it is.
+define alive
+	(begun=$$(date +%s); while sleep 4; do echo "… installing: $$(du -sh $(VENV) 2> /dev/null | cut -f1) after $$(( $$(date +%s) - begun )) s"; done) & \
+	teller=$$!; trap "kill $$teller" EXIT; $(1)
+endef
+
 .DEFAULT_GOAL := help
 .PHONY: help install constraints run-kafka-demo docs lint format test unit unit-writing unit-others property golden oracle \
 	integration bench bench-check faults faults-processes faults-calls faults-cases conformance matrix matrix-speed \
@@ -50,8 +57,7 @@ install: $(INSTALLED)  ## Create .venv with the pinned versions of conf/constrai
 
 $(INSTALLED): setup.cfg pyproject.toml conf/constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint conf/constraints.txt --editable '.[spark,kafka,cli,bench,dev]'
+	@$(call alive,$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --constraint conf/constraints.txt --editable '.[spark$(comma)kafka$(comma)cli$(comma)bench$(comma)dev]')
 	@touch $@
 
 run-kafka-demo: install  ## Stream events from a Kafka broker of its own to a table and compare; DEMO_EVENTS, DEMO_FORMAT, DEMO_KILL; 1 min

@@ -37,7 +37,15 @@ with importing("kafka_to_lsm"):
     from streaming_lsm.kafka.settings import JobSettings
     from streaming_lsm.kafka.source_watch import SourceWatch
     from streaming_lsm.kafka.stream import StreamWatcher, start_stream
-    from streaming_lsm.spark.session import is_submitted, local_session, submitted_session
+    from streaming_lsm.kafka.topic_tables import check_tables
+    from streaming_lsm.spark.session import (
+        QUERY_LOGGER,
+        TASK_LOGGER,
+        is_submitted,
+        local_session,
+        silence,
+        submitted_session,
+    )
 
 _NAME = "kafka_to_lsm"
 _JAVA_ENDED = (
@@ -85,32 +93,39 @@ def _reason(error: Exception) -> str:
 def _run(settings: JobSettings, cores: int | None, timeout_seconds: float | None) -> int:
     # Options and brokers are checked before Spark starts, which takes seconds.
     source = settings.source()
-    path, _ = settings.need(config.TABLE_PATH), settings.need(config.CHECKPOINT)
+    settings.need(config.CHECKPOINT)
+    tables = check_tables(settings)
     check_source(source)
-    settings.check_schemas()
+    for table in tables:
+        table.settings.check_schemas()
     spark = _session(cores)
     try:
         stopping = threading.Event()
-        query = start_stream(spark, settings, stopping.is_set)
+        # The job tells a named error in one line; Spark logs it with three stacks.
+        stream = start_stream(spark, settings, stopping.is_set, before_failure=lambda: silence(spark, QUERY_LOGGER))
         # Spark logs the cancelled batch of a stop as an error.
         watcher = StreamWatcher(
-            query,
-            settings.options,
+            stream.query,
+            stream.sinks.parts,
             stopping,
             before_stop=lambda: spark.sparkContext.setLogLevel("OFF"),
             source=SourceWatch(partial(check_source, source)),
             waiting=lambda trouble: print(f"{_NAME}: the stream waits: {trouble}", file=sys.stderr, flush=True),
         )
         signals = _stop_on_signals(watcher)
-        events = batches = 0
+        events, seconds = 0, dict[int, float]()
         for report in watcher.reports(timeout_seconds):
-            batches, events = batches + 1, events + report.events
+            seconds[report.batch_id] = report.seconds
+            events += report.events
             print(report, flush=True)
+        paths = stream.sinks.paths
     finally:
         # Where Java has ended there is nothing to stop.
         with suppress(Py4JError, ConnectionError):
             spark.stop()
-    read = f"{events:,} events in {batches} batches, table at {path}"
+    written = f"table{'s' if len(paths) > 1 else ''} at {', '.join(paths)}"
+    rate = f" ({events / sum(seconds.values()):,.0f} events/s)" if any(seconds.values()) else ""
+    read = f"{events:,} events in {len(seconds)} batches{rate}, {written}"
     if signal.SIGINT in signals:
         return fail(_NAME, f"interrupted; {read}", INTERRUPTED)
     print(f"stream ended: {read}", flush=True)
@@ -121,7 +136,10 @@ def _session(cores: int | None) -> SparkSession:
     """Return the session of spark-submit, or start a local one; either has Spark's Kafka source."""
     if not is_submitted():
         settings = {"spark.log.level": "ERROR"}
-        return local_session(_NAME, cores=2 if cores is None else cores, jars=connector_jars(), settings=settings)
+        spark = local_session(_NAME, cores=2 if cores is None else cores, jars=connector_jars(), settings=settings)
+        # A failed task fails the query, with the same error.
+        silence(spark, TASK_LOGGER)
+        return spark
     if cores is not None:
         raise ConfigError("--cores is an option of the local session: give spark-submit --master or --executor-cores")
     spark = submitted_session()

@@ -252,7 +252,9 @@ METADATA_COMPACT_COMMITS = integer("hoodie.metadata.compact.max.delta.commits", 
 
 _KAFKA = "Kafka job"
 KAFKA_SERVERS = text("kafka.bootstrap.servers", None, _KAFKA, "Brokers, `host:port` separated by commas. Every other key under `kafka.` is passed to the Kafka client unchanged.")
-KAFKA_TOPICS = text("subscribe", None, _KAFKA, "Topics, separated by commas.")
+KAFKA_TOPICS = text("subscribe", None, _KAFKA, "Topics, separated by commas. Several need a table each: see `lsm.table.path`.")
+KAFKA_PATTERN = text("subscribePattern", None, _KAFKA, "Pattern of topics (of Java), instead of `subscribe`; topics that are created later are read, too.")
+SHARE_TABLES = boolean("lsm.kafka.topics.share.table", False, _KAFKA, "Accept several topics with one table: the rows of all are of one kind, and a row of one topic may replace that of another.")
 KAFKA_STARTING_OFFSETS = text("startingOffsets", "earliest", _KAFKA, "Starting offsets of a new query: earliest, latest, or Spark's JSON of offsets.")
 KAFKA_MAX_OFFSETS = integer("maxOffsetsPerTrigger", 0, _KAFKA, "Maximum number of events per batch; 0: no limit.")
 KAFKA_FAIL_ON_LOSS = boolean("failOnDataLoss", True, _KAFKA, "Stop the query when events were deleted on the brokers before they were read.")
@@ -264,7 +266,7 @@ SCHEMA_REGISTRY_USER = text("lsm.kafka.schema.registry.basic.auth.user.info", No
 SCHEMA_FOLDER = text("lsm.kafka.schema.folder", None, _KAFKA, "Folder with the schemas of Avro messages as `<id>.avsc`, which every executor can read: instead of a schema registry, or asked before it.")
 CHECKPOINT = text("checkpointLocation", None, _KAFKA, "Folder of the query's checkpoint.")
 TRIGGER = text("lsm.trigger", "availableNow", _KAFKA, "Trigger of the query: `availableNow` reads all available events and stops; an interval such as `10 seconds` runs until it is stopped.")
-TABLE_PATH = text("lsm.table.path", None, _KAFKA, "Path of the table.")
+TABLE_PATH = text("lsm.table.path", None, _KAFKA, "Path of the table. In this and every other text of the Kafka job's options `{topic}` stands for the topic; `lsm.kafka.topic.<topic>.<option>` (without `lsm.`: `lsm.kafka.topic.orders.table.path`) is an option for one topic.")
 # fmt: on
 
 

@@ -75,3 +75,14 @@ def take(values: Array, nth: npt.NDArray[Any], without: Flags | None = None) -> 
     """Take the values at the indices `nth`; null where `without` is True."""
     found: Array = values.take(_pa.array(nth, mask=without))
     return found
+
+
+def bytes_of(values: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Return offsets of binary values, int32 (values + 1,), and the bytes that they point into; nothing is copied."""
+    _, ends, data = values.buffers()
+    assert ends is not None
+    offsets = np.frombuffer(memoryview(ends), np.int32, len(values) + 1, values.offset * 4)
+    if data is None:
+        return offsets - offsets[0], np.zeros(0, np.uint8)
+    first, last = int(offsets[0]), int(offsets[-1])
+    return offsets - offsets[0], np.frombuffer(memoryview(data), np.uint8, last - first, first)

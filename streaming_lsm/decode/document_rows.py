@@ -22,6 +22,7 @@ from streaming_lsm.decode.exact_documents import schema_names
 from streaming_lsm.decode.exact_reader import UNAVAILABLE
 from streaming_lsm.decode.expected_fields import ExpectedFields
 from streaming_lsm.decode.json_columns import JsonColumns, Parsed
+from streaming_lsm.decode.json_cut import CutField
 from streaming_lsm.decode.json_document import Members, NotJson, Number, parse_document
 from streaming_lsm.decode.table_rows import Columns, Rows, TableRows
 from streaming_lsm.decode.typed_columns import Token, parsed_type, typed, usual_token
@@ -29,6 +30,8 @@ from streaming_lsm.decode.unknown_fields import UnknownFields, row_fields, value
 
 _SAMPLED, _MOST_SAMPLED = 16, 256 << 10
 """Number of documents of a sample, and bytes above which a document is left out of it."""
+_LEARNED = 4
+"""After the first sample one document in so many tells which other fields there are."""
 _MOST_GROUPS = 8
 _WRAPPED = b'{"schema":'
 _PAYLOAD = b',"payload":'
@@ -83,6 +86,8 @@ class DocumentRows:
         self._wrapper = self._debezium or not {"schema", "payload"} & names
         self._unknown, self._fields = unknown, row_fields(envelope)
         self._expected = ExpectedFields(self._fields.known, ("before", "after") if self._debezium else ())
+        self._row_field = CutField("after", "source") if self._debezium else None
+        self._learned = False
         self._readable = all(_is_readable(one.type) for one in envelope.columns)
         # Prefix and tokens of the last documents, if all of them fitted.
         self._fitted: tuple[bytes, dict[str, Token]] = (b"", {})
@@ -126,15 +131,16 @@ class DocumentRows:
         return _Group(members, prefix, names if self._semantics else {})
 
     def _rows(self, texts: pa.BinaryArray, group: _Group) -> Iterator[Rows]:
-        known, tokens = self._fitted
-        if known != group.prefix or not tokens:
+        prefix, tokens = self._fitted
+        if prefix != group.prefix or not tokens:
             tokens = self._tokens(texts)
         form = self._form(tokens, wrapped=bool(group.prefix))
         counts = self._unknown is not None and self._expected.regular
-        left, strict = np.ones(len(texts), np.bool_), True
-        for parsed in JsonColumns(form, self._expected.extended(form) if counts else None).parse(texts):
+        strict = self._expected.extended(form) if counts else None
+        left, known = np.ones(len(texts), np.bool_), True
+        for parsed in JsonColumns(form, strict, self._row_field).parse(texts):
             left[parsed.places] = False
-            strict &= parsed.strict
+            known &= parsed.strict
             batch = parsed.rows.combine_chunks()
             columns = {name: _whole(batch.column(name)) for name in batch.schema.names}
             read = self._changes if self._debezium else self._flat
@@ -143,8 +149,8 @@ class DocumentRows:
                 self._count_unknown(rows, parsed, columns, texts)
                 yield rows
         # As long as all documents fit, those that follow are not sampled.
-        self._fitted = (group.prefix, {} if left.any() or (counts and not strict) else tokens)
-        if counts and not strict:
+        self._fitted = (group.prefix, {} if left.any() or (counts and not known) else tokens)
+        if counts and not known:
             for place in np.flatnonzero(left)[:_SAMPLED].tolist():
                 self._sampled(texts[place].as_py())
 
@@ -169,9 +175,12 @@ class DocumentRows:
     def _tokens(self, documents: pa.BinaryArray) -> dict[str, Token]:
         """Choose the kind of JSON value that most documents of a sample have in each column."""
         counts: dict[str, Counter[Token]] = {}
-        for place in np.unique(np.linspace(0, len(documents) - 1, _SAMPLED).astype(np.int64)).tolist():
-            for name, token in self._sampled(documents[place].as_py()).items():
+        places = np.unique(np.linspace(0, len(documents) - 1, _SAMPLED).astype(np.int64)).tolist()
+        for nth, place in enumerate(places):
+            found = self._sampled(documents[place].as_py(), learn=not self._learned or nth % _LEARNED == 0)
+            for name, token in found.items():
                 counts.setdefault(name, Counter())[token] += 1
+        self._learned = True
         chosen = {one.name: usual_token(one.type) for one in self._envelope.columns}
         chosen |= dict.fromkeys(self._flags, Token.BOOLEAN)
         kinds = {one.name: one.type for one in self._envelope.columns} | dict.fromkeys(self._flags, pa.bool_())
@@ -181,7 +190,7 @@ class DocumentRows:
                 chosen[name] = token
         return chosen
 
-    def _sampled(self, document: bytes) -> Mapping[str, Token]:
+    def _sampled(self, document: bytes, *, learn: bool = True) -> Mapping[str, Token]:
         if len(document) > _MOST_SAMPLED:
             return {}
         try:
@@ -190,7 +199,8 @@ class DocumentRows:
             return {}
         if not isinstance(token, Members):
             return {}
-        self._expected.learn(token)
+        if learn:
+            self._expected.learn(token)
         if not self._debezium:
             return _kinds(token)
         source = token.get("source")

@@ -8,6 +8,7 @@ and any depth, and it ends the process at a bare ``null``.
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, cast
@@ -17,12 +18,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json as pj
 
+from streaming_lsm.arrow.buffers import bytes_of
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, is_utf8, pc
+from streaming_lsm.decode import json_cut
 from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.json_document import MOST_DEPTH, MOST_DIGITS
 from streaming_lsm.decode.json_structure import deepest, longest_number
 
-_BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES, _SEARCHED_BYTES = 4 << 20, 1 << 20
 _WINDOW = 256
 """Documents that are parsed together after a complaint."""
 _ROW = re.compile(r"in row (\d+)\Z")
@@ -60,37 +63,38 @@ class Parsed:
 class JsonColumns:
     """Parses documents of one form."""
 
-    def __init__(self, form: pa.Schema, strict: pa.Schema | None = None) -> None:
+    def __init__(self, form: pa.Schema, strict: pa.Schema | None = None, row: json_cut.CutField | None = None) -> None:
         """Take the types of the fields.
 
         Args:
             form: the fields that are read.
             strict: the form and the other fields that documents may have to be parsed strictly; None if all may have
                 any other fields.
+            row: the field that alone is parsed strictly where it can be cut out; None if there is none.
         """
-        self._strict = strict
+        self._strict, self._row = strict, row
+        self._mark = secrets.token_hex(8)
         self._form = form
         self._reals = any(_has_real(field.type) for field in form)
         self._long_decimals = [_long_decimal(name, kind) for name, kind in dict(_decimals(form)).items()]
 
     def parse(self, documents: pa.BinaryArray) -> Iterator[Parsed]:
-        """Parse the documents that fit: first those that are parsed strictly, then others.
+        """Parse the documents that fit: those that are parsed strictly, and others.
 
         Args:
             documents: one JSON object each, without nulls.
         """
-        found: dict[bool, list[tuple[pa.Table, Int64s]]] = {True: [], False: []}
+        found: dict[tuple[bool, pa.Schema], list[tuple[pa.Table, Int64s]]] = {}
         for begin, end in _blocks(documents, _BLOCK_BYTES):
             block = documents.slice(begin, end - begin)
             usual = np.flatnonzero(self._usual(block))
             part = block if len(usual) == len(block) else block.take(usual)
             for rows, places, strict in self._fitting(part, self._strict is not None):
-                found[strict].append((rows, usual[places] + begin))
-        for strict, parts in found.items():
-            if parts:
-                places = np.concatenate([places for _, places in parts])
-                if len(places):
-                    yield Parsed(pa.concat_tables([rows for rows, _ in parts]), places, strict)
+                found.setdefault((strict, rows.schema), []).append((rows, usual[places] + begin))
+        for (strict, _), parts in found.items():
+            places = np.concatenate([places for _, places in parts])
+            if len(places):
+                yield Parsed(pa.concat_tables([rows for rows, _ in parts]), places, strict)
 
     def _usual(self, documents: pa.BinaryArray) -> Flags:
         """Flag the documents that the parser understands as RFC 8259 does, or refuses."""
@@ -106,11 +110,11 @@ class JsonColumns:
         usual &= ~flags(pc.match_substring_regex(documents, _SECOND_DOCUMENT))
         text = data.tobytes()
         for mark in (b"NaN", b"Inf", *([b"\0"] if b"\0" in text else [])):
-            usual[_documents_at(_found(data, mark), offsets)] = False
+            for places in _found(data, mark):
+                usual[_documents_at(places, offsets)] = False
         if self._reals:
-            zeros = _found(data, b"-0")
-            zeros = zeros[_ENDS[data[np.minimum(zeros + 2, len(data) - 1)]]]
-            usual[_documents_at(zeros, offsets)] = False
+            for zeros in _found(data, b"-0"):
+                usual[_documents_at(zeros[_ENDS[data[np.minimum(zeros + 2, len(data) - 1)]]], offsets)] = False
         for pattern in self._long_decimals:
             usual &= ~flags(pc.match_substring_regex(documents, pattern))
         if self._long_decimals and b"\\" in text:
@@ -131,16 +135,16 @@ class JsonColumns:
         does not say which document has one that it cannot convert. When nothing is found, or too often, parts are
         searched. Documents with other fields than the strict form's are parsed again.
         """
-        every, places = _Lines.of(documents), np.arange(len(documents))
+        every, places = _Lines(documents), np.arange(len(documents))
         kept, begin = np.ones(len(documents), np.bool_), 0
         large = len(documents) > _WINDOW
         for _ in range(_FEW + len(documents) // _A_COMPLAINT):
-            rows, complaint = self._try(every.behind(begin), strict)
+            rows, complaint = self._try(every.behind(begin), strict and not begin)
             if rows is not None and not begin:
                 yield rows, places, strict
                 return
             if rows is None:
-                if strict and self._is_of_other_fields(complaint):
+                if strict and not begin and self._is_of_other_fields(complaint):
                     for rows, inside, _ in self._fitting(every.documents.filter(pa.array(kept)), strict=False):
                         yield rows, places[kept][inside], False
                     return
@@ -152,7 +156,7 @@ class JsonColumns:
                 if row is not None and left_out == 1:
                     begin += row + 1
                     continue
-            every, places, begin = _Lines.of(every.documents.filter(pa.array(kept))), places[kept], 0
+            every, places, begin = _Lines(every.documents.filter(pa.array(kept))), places[kept], 0
             kept = np.ones(len(places), np.bool_)
         documents, places = every.documents.filter(pa.array(kept)), places[kept]
         size = _WINDOW if large else len(documents) // 2
@@ -163,26 +167,57 @@ class JsonColumns:
 
     def _try(self, lines: _Lines, strict: bool) -> tuple[pa.Table | None, str]:
         """Parse documents; returns their rows, or None and the parser's complaint."""
-        form = self._strict if strict and self._strict is not None else self._form
-        if not len(lines.documents):
-            return form.empty_table(), ""
-        try:
-            table = pj.read_json(
-                cast(IO[bytes], pa.BufferReader(lines.text)),
-                read_options=pj.ReadOptions(use_threads=False, block_size=lines.text.size + 1),
-                parse_options=pj.ParseOptions(
-                    explicit_schema=form, unexpected_field_behavior="error" if strict else "ignore"
-                ),
-            )
-        except pa.ArrowInvalid as error:
-            return None, str(error)
-        # Each line begins a document and ends one: as many rows as lines means one document in each.
-        return (table.select(form.names), "") if len(table) == len(lines.documents) else (None, "")
+        if not strict or self._strict is None:
+            return _read(lines, self._form, strict=False)
+        found = None if self._row is None else json_cut.cut(lines.documents, self._row, self._mark)
+        if found is not None and self._row is not None:
+            rows, complaint = self._try_cut(found, self._row.name, self._strict)
+            if rows is not None or complaint:
+                return rows, complaint
+            # What stands there is not the field: such documents are not cut any more.
+            self._row = None
+        return _read(lines, self._strict, strict=True)
+
+    def _try_cut(self, found: json_cut.Cut, name: str, strict: pa.Schema) -> tuple[pa.Table | None, str]:
+        """Parse the rests of documents, and the cut values strictly; there is no complaint if these are no values."""
+        place = self._form.get_field_index(name)
+        rests, complaint = _read(_Lines(found.rests), self._form.set(place, pa.field(name, pa.string())), strict=False)
+        if rests is None:
+            return None, complaint
+        if not json_cut.holds_marks(rests[name], found.has_value, self._mark):
+            return None, ""
+        inside: Any = strict.field(name).type
+        values, complaint = _read(_Lines(found.values), pa.schema(inside.fields), strict=True)
+        if values is None:
+            known = _UNEXPECTED in complaint or any(each.search(complaint) for each in (_CHANGED, *_VALUES))
+            return None, complaint.replace("Column(/", f"Column(/{name}/") if known else ""
+        rows = values.to_struct_array()
+        if not found.has_value.all():
+            rows = pc.if_else(pa.array(found.has_value), rows, pa.scalar(None, inside))
+        return rests.set_column(place, name, rows), ""
 
     def _is_of_other_fields(self, complaint: str) -> bool:
         """Tell whether the parser complains of a field that is not read."""
         changed = _CHANGED.search(complaint)
         return _UNEXPECTED in complaint or (changed is not None and not _has_path(self._form, changed[1]))
+
+
+def _read(lines: _Lines, form: pa.Schema, *, strict: bool) -> tuple[pa.Table | None, str]:
+    """Parse documents; returns their rows, or None and the parser's complaint."""
+    if not len(lines.documents):
+        return form.empty_table(), ""
+    try:
+        table = pj.read_json(
+            cast(IO[bytes], pa.BufferReader(lines.text)),
+            read_options=pj.ReadOptions(use_threads=False, block_size=lines.text.size + 1),
+            parse_options=pj.ParseOptions(
+                explicit_schema=form, unexpected_field_behavior="error" if strict else "ignore"
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        return None, str(error)
+    # Each line begins a document and ends one: as many rows as lines means one document in each.
+    return (table.select(form.names), "") if len(table) == len(lines.documents) else (None, "")
 
 
 def _has_path(form: pa.Schema, path: str) -> bool:
@@ -254,40 +289,29 @@ def _blocks(documents: pa.BinaryArray, size: int) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def bytes_of(documents: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Return offsets, int32 (documents + 1,), and the bytes that they point into, uint8, without a copy."""
-    _, ends, data = documents.buffers()
-    assert ends is not None
-    offsets = np.frombuffer(memoryview(ends), np.int32, len(documents) + 1, documents.offset * 4)
-    if data is None:
-        return offsets - offsets[0], np.zeros(0, np.uint8)
-    first, last = int(offsets[0]), int(offsets[-1])
-    return offsets - offsets[0], np.frombuffer(memoryview(data), np.uint8, last - first, first)
-
-
-@dataclass(frozen=True)
 class _Lines:
     """Holds documents, and the text that joins them by line breaks."""
 
-    documents: pa.BinaryArray
-    text: pa.Buffer
+    def __init__(self, documents: pa.BinaryArray, text: pa.Buffer | None = None) -> None:
+        self.documents, self._text = documents, text
 
-    @staticmethod
-    def of(documents: pa.BinaryArray) -> _Lines:
-        """Join documents. A line break inside one becomes a tab, which a string may not hold either."""
-        _, data = bytes_of(documents)
-        if (data == 10).any():
-            documents = pc.replace_substring(documents, b"\n", b"\t")
-        every: Any = pa.ListArray.from_arrays(pa.array([0, len(documents)], pa.int32()), documents)
-        return _Lines(documents, pc.binary_join(every, b"\n")[0].as_buffer())
+    @property
+    def text(self) -> pa.Buffer:
+        """The joined documents. A line break inside one is a tab, which a string may not hold either."""
+        if self._text is None:
+            documents = self.documents
+            if (bytes_of(documents)[1] == 10).any():
+                documents = pc.replace_substring(documents, b"\n", b"\t")
+            every: Any = pa.ListArray.from_arrays(pa.array([0, len(documents)], pa.int32()), documents)
+            self._text = pc.binary_join(every, b"\n")[0].as_buffer()
+        return self._text
 
     def behind(self, count: int) -> _Lines:
         """Return the lines after the first ones."""
         if not count:
             return self
         offsets, _ = bytes_of(self.documents)
-        rest = self.documents.slice(count)
-        return _Lines(rest, self.text.slice(min(int(offsets[count]) + count, self.text.size)))
+        return _Lines(self.documents.slice(count), self.text.slice(min(int(offsets[count]) + count, self.text.size)))
 
 
 def _openings(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -> Int64s:
@@ -297,12 +321,14 @@ def _openings(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -> In
     return counted
 
 
-def _found(data: npt.NDArray[np.uint8], mark: bytes) -> Int64s:
-    """Find the places of some bytes of which the first is rare."""
-    places = np.flatnonzero(data[: len(data) - len(mark) + 1] == mark[0])
-    for distance, byte in enumerate(mark[1:], start=1):
-        places = places[data[places + distance] == byte]
-    return places
+def _found(data: npt.NDArray[np.uint8], mark: bytes) -> Iterator[Int64s]:
+    """Yield the places of some bytes of which the first is rare; in parts, as a document may have it everywhere."""
+    last = len(data) - len(mark) + 1
+    for begin in range(0, last, _SEARCHED_BYTES):
+        places = np.flatnonzero(data[begin : min(begin + _SEARCHED_BYTES, last)] == mark[0]) + begin
+        for distance, byte in enumerate(mark[1:], start=1):
+            places = places[data[places + distance] == byte]
+        yield places
 
 
 def _documents_at(places: Int64s, offsets: npt.NDArray[np.int32]) -> Int64s:

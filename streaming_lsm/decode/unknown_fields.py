@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streaming_lsm.arrow.buffers import bytes_of
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, pc
 from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS, Envelope, EventFormat
-from streaming_lsm.decode.json_columns import bytes_of
 from streaming_lsm.decode.json_document import Members
 from streaming_lsm.decode.json_structure import Fields, fields_of, written_name
 from streaming_lsm.write.numbers import OTHER_FIELDS, Counts

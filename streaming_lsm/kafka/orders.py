@@ -61,6 +61,8 @@ class OrderEvents:
 
     Attributes:
         model: the table after all messages taken so far.
+        late: by key, the late update that follows the delete of a row. Where a compaction comes between the two, it
+            drops the delete, and the update is a row again.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class OrderEvents:
         if kind.is_avro and encoding is None:
             raise ConfigError(f"events in the format {kind} need a schema registry: give its URL")
         self.model = OrdersModel()
+        self.late: dict[str, Order] = {}
         self._random = random.Random(seed)
         self._debezium = kind.is_debezium
         self._encoding = encoding or JsonOrders()
@@ -148,6 +151,7 @@ class OrderEvents:
             late = replace(order, updated_at=order.updated_at - timedelta(seconds=1))
             self.model.delete(order.order_id, order.updated_at)
             self.model.upsert(late)
+            self.late[order.order_id] = late
             deleted, again = self._change("d", order, None), self._change("u", order, late)
             return [Message(key, value) for value in (deleted, None, again)]
         if self._random.random() < 0.4:
@@ -157,6 +161,7 @@ class OrderEvents:
         deleted = self._encoding.row(replace(order, updated_at=self._now), deleted=True)
         # The late update has an ordering value below that of the delete and must lose to it.
         self.model.upsert(order)
+        self.late[order.order_id] = order
         return [Message(key, deleted), Message(key, self._encoding.row(order))]
 
     def _poison(self) -> Message:

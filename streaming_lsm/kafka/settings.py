@@ -1,12 +1,13 @@
 """Load the options of the Kafka job: source, event format and schema, trigger.
 
-*Client keys*: keys under ``kafka.`` that are no options of this package and go to the Kafka client.
+*Client keys*: keys under ``kafka.`` that are no options of this package and go to the Kafka client. Options of single
+topics are described in `topic_options`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from streaming_lsm import config
 from streaming_lsm.config import OPTIONS, Option, Options, read_properties, resolve
 from streaming_lsm.decode.envelope import Envelope, EventFormat, check_sources
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.kafka.topic_options import PREFIX, TopicOptions, of_topic, topic_options
 from streaming_lsm.schema_registry.registry import SchemaRegistry
 from streaming_lsm.schema_registry.sources import SchemaFolder, SchemaSource
 from streaming_lsm.spark.versions import arrow_schema, parse_ddl
@@ -36,10 +38,12 @@ class JobSettings:
     Attributes:
         options: options of this package.
         client: client keys, passed on unchanged.
+        topic_options: options of single topics.
     """
 
     options: Options
     client: Mapping[str, str]
+    topic_options: TopicOptions = field(default_factory=dict)
 
     @classmethod
     def load(cls, properties: Path | None, arguments: Mapping[str, str]) -> JobSettings:
@@ -48,10 +52,31 @@ class JobSettings:
         Raises:
             ConfigError: an unreadable or malformed file, an unknown key or a malformed value.
         """
-        ours, client = _split(read_properties(properties) if properties else {})
-        our_arguments, client_arguments = _split(arguments)
-        options = Options(ours, source=str(properties)).merged(resolve(our_arguments))
-        return cls(options, {**client, **client_arguments})
+        file = _Keys.of(read_properties(properties) if properties else {})
+        given = _Keys.of(arguments)
+        options = Options(file.ours, source=str(properties)).merged(resolve(given.ours))
+        settings = cls(options, {**file.client, **given.client})
+        of_topics = topic_options({**file.topics, **given.topics}, settings.topics, settings.pattern)
+        return replace(settings, topic_options=of_topics)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Topics of ``subscribe``, each once; none if a pattern selects them."""
+        names = map(str.strip, (self.options[config.KAFKA_TOPICS] or "").split(","))
+        return tuple(dict.fromkeys(name for name in names if name))
+
+    @property
+    def pattern(self) -> str | None:
+        """Pattern of the topics."""
+        return self.options[config.KAFKA_PATTERN]
+
+    def of_topic(self, topic: str) -> JobSettings:
+        """Return the settings for the events of a topic.
+
+        Raises:
+            ConfigError: an option of the topic is malformed.
+        """
+        return JobSettings(of_topic(self.options, self.topic_options.get(topic, {}), topic), self.client)
 
     def need(self, option: Option[str | None]) -> str:
         """Return the value of an option that the job requires.
@@ -68,7 +93,6 @@ class JobSettings:
         """Return the options of Spark's Kafka source."""
         chosen = {
             config.KAFKA_SERVERS.key: self.need(config.KAFKA_SERVERS),
-            config.KAFKA_TOPICS.key: self.need(config.KAFKA_TOPICS),
             config.KAFKA_STARTING_OFFSETS.key: self.need(config.KAFKA_STARTING_OFFSETS),
         }
         if self.options[config.KAFKA_MAX_OFFSETS]:
@@ -76,7 +100,14 @@ class JobSettings:
         if self.options[config.KAFKA_MIN_PARTITIONS]:
             chosen[config.KAFKA_MIN_PARTITIONS.key] = str(self.options[config.KAFKA_MIN_PARTITIONS])
         chosen[config.KAFKA_FAIL_ON_LOSS.key] = str(self.options[config.KAFKA_FAIL_ON_LOSS]).lower()
-        return {**chosen, **READING, **self.client}
+        return {**chosen, **self._subscription(), **READING, **self.client}
+
+    def _subscription(self) -> dict[str, str]:
+        if self.pattern is None:
+            return {config.KAFKA_TOPICS.key: self.need(config.KAFKA_TOPICS)}
+        if self.options[config.KAFKA_TOPICS] is not None:
+            raise ConfigError(f"{config.KAFKA_TOPICS.key} and {config.KAFKA_PATTERN.key} are both set: leave one out")
+        return {config.KAFKA_PATTERN.key: self.pattern}
 
     def schemas(self) -> tuple[SchemaSource, ...]:
         """Return the sources of schemas, in the order in which they are asked: folder, registry.
@@ -139,13 +170,24 @@ def _arrow_columns(columns: StructType) -> pa.Schema:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{config.KAFKA_SCHEMA.key}: a column's type is not read: {reason}") from None
     fields = []
-    for field, column in zip(found, columns.fields, strict=True):
+    for one, column in zip(found, columns.fields, strict=True):
         comment = column.metadata.get("comment")
-        fields.append(field.remove_metadata() if comment is None else field.with_metadata({"comment": comment}))
+        fields.append(one.remove_metadata() if comment is None else one.with_metadata({"comment": comment}))
     return pa.schema(fields)
 
 
-def _split(values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Split keys into options of this package and client keys."""
-    client = {key: value for key, value in values.items() if key.startswith(_CLIENT) and key not in OPTIONS}
-    return {key: value for key, value in values.items() if key not in client}, client
+@dataclass(frozen=True)
+class _Keys:
+    """Holds keys and values: options of this package, options of single topics, client keys."""
+
+    ours: Mapping[str, str]
+    topics: Mapping[str, str]
+    client: Mapping[str, str]
+
+    @classmethod
+    def of(cls, values: Mapping[str, str]) -> _Keys:
+        client = {key: value for key, value in values.items() if key.startswith(_CLIENT) and key not in OPTIONS}
+        topics = {key: value for key, value in values.items() if key.startswith(PREFIX)}
+        return cls(
+            {key: value for key, value in values.items() if not (key in client or key in topics)}, topics, client
+        )

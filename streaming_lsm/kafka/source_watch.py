@@ -20,6 +20,7 @@ SILENT_SECONDS, PAUSE_SECONDS = 4.0, 5.0
 _MISSED = 3
 """Checks in a row in which a topic is missing before it counts as deleted: a broker that starts knows none at first."""
 _MOVED = re.compile(r"Partition (\S+)-(\d+) offset was changed from (\d+) to (\d+)")
+_DELETED = re.compile(r"Partitions Set\((\S+-\d+(?:, \S+-\d+)*)\) (?:have been deleted|are gone)")
 _LOST = re.compile(r"Reason: (.*?)(?:\n| SQLSTATE|\Z)")
 _REMEDY = (
     "All batches before are in the table. To read the topic as it is now from its begin, start with a new "
@@ -77,7 +78,7 @@ class SourceWatch:
         self._next = self._clock() + self._pause
         self._missed = self._missed + 1 if isinstance(found, UnknownTopics) else 0
         if self._missed == _MISSED and found is not None:
-            raise TopicGone(f"{found}. {_REMEDY}")
+            raise TopicGone(_with_remedy(str(found)))
         return found
 
     def _run(self) -> None:
@@ -94,9 +95,12 @@ class SourceWatch:
         try:
             self._check()
         except ConfigError as error:
-            remedy = f". {_REMEDY}" if isinstance(error, UnknownTopics) else ""
-            return LsmError(f"{error}{remedy}")
+            return LsmError(_with_remedy(str(error)) if isinstance(error, UnknownTopics) else str(error))
         return failure
+
+
+def _with_remedy(said: str) -> str:
+    return f"{said}{'' if said.endswith('?') else '.'} {_REMEDY}"
 
 
 def _data_loss(said: str) -> LsmError | None:
@@ -106,6 +110,14 @@ def _data_loss(said: str) -> LsmError | None:
         return LsmError(
             f"topic {topic!r}, partition {partition}: the query has read up to offset {before}, and the topic ends at "
             f"{now}: it was deleted and created again. {_REMEDY}"
+        )
+    deleted = _DELETED.search(said)
+    if deleted:
+        partitions = [one.rpartition("-") for one in deleted[1].split(", ")]
+        named = ", ".join(f"partition {number} of topic {topic!r}" for topic, _, number in partitions)
+        return LsmError(
+            f"{named} {'is' if len(partitions) == 1 else 'are'} no more on the brokers. {_REMEDY}; to go on with the "
+            "other topics and partitions, set failOnDataLoss=false"
         )
     if "failOnDataLoss" not in said:
         return None

@@ -1,11 +1,10 @@
-"""Start the streaming query from Kafka to `LsmSink`, and report the numbers of each batch."""
+"""Start the streaming query from Kafka to the tables of its topics, and report the numbers of each batch."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,21 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming_lsm import config
-from streaming_lsm.config import Options
 from streaming_lsm.errors import ConfigError, LsmError
 from streaming_lsm.kafka.settings import JobSettings
 from streaming_lsm.kafka.source_watch import SourceWatch, TopicGone
+from streaming_lsm.kafka.table_commits import TableCommits
+from streaming_lsm.kafka.topic_sinks import Part, TopicSinks
 from streaming_lsm.spark.batch_writer import own_error
-from streaming_lsm.spark.listener import events_behind
-from streaming_lsm.spark.sink import LsmSink
+from streaming_lsm.spark.listener import events_behind, events_read
 from streaming_lsm.spark.versions import progress_of
-from streaming_lsm.storage.local import open_storage
-from streaming_lsm.timeline.instant import Instant
-from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.batch_ledger import LEDGER_KEY, LastBatch, WriterLedger
-from streaming_lsm.write.intake.dead_letters import batch_folder, count_letters
-from streaming_lsm.write.numbers import NUMBERS_KEY, Counts
-from streaming_lsm.write.plan import DeadLetters
+from streaming_lsm.write.numbers import Counts
 
 _SHOWN_FIELDS = 5
 
@@ -37,50 +30,63 @@ class BatchCancelled(LsmError):
     """Reports a batch that was cancelled by the stop of its query; the next start reads it again."""
 
 
+@dataclass(frozen=True)
+class Stream:
+    """Holds a query and the sinks that it writes to."""
+
+    query: StreamingQuery
+    sinks: TopicSinks
+
+
 def start_stream(
-    spark: SparkSession, settings: JobSettings, stopping: Callable[[], bool] = lambda: False
-) -> StreamingQuery:
+    spark: SparkSession,
+    settings: JobSettings,
+    stopping: Callable[[], bool] = lambda: False,
+    before_failure: Callable[[], None] = lambda: None,
+) -> Stream:
     """Start the streaming query of the settings.
 
     Args:
         spark: the session.
         settings: options of source, sink and trigger.
         stopping: tells whether the query is being stopped; a batch that fails then raises `BatchCancelled`.
+        before_failure: called when a batch has failed with an `LsmError`, before Spark has it.
 
     Raises:
         ConfigError: settings are missing or contradict each other.
     """
-    path = settings.need(config.TABLE_PATH)
-    sink = LsmSink(path, dict(settings.options.items()), envelope=settings.envelope())
+    sinks = TopicSinks(settings)
 
     def write(batch: DataFrame, batch_id: int) -> None:
         try:
-            sink(batch, batch_id)
+            sinks(batch, batch_id)
         except Exception as error:
             # A short text: Spark matches it with a regular expression that overflows the stack on a long traceback.
             if stopping():
                 raise BatchCancelled(f"batch {batch_id}: {type(error).__name__}") from None
+            if isinstance(error, LsmError):
+                before_failure()
             raise
 
     events = spark.readStream.format("kafka").options(**settings.source()).load()
     writer = events.writeStream.foreachBatch(write).option("checkpointLocation", settings.need(config.CHECKPOINT))
     kind = settings.need(config.TRIGGER)
-    if kind.lower() == "availablenow":
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=kind).start()
+    timed = writer.trigger(availableNow=True) if kind.lower() == "availablenow" else writer.trigger(processingTime=kind)
+    return Stream(timed.start(), sinks)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """Holds the numbers of one batch.
+    """Holds the numbers of one batch, or of its part for one of several tables.
 
     Attributes:
         batch_id: Spark's number of the batch.
-        events: number of events read from Kafka.
+        topics: the topics that are written to the table; none if the query has no other table.
+        events: number of events read from these topics.
         rows, deletes, files, size: totals of the batch's commit; size in bytes.
         dead_letters: bad events written to the dead-letter folder; 0 without such a folder.
         unknown_fields: upserts by field of theirs that the table does not have.
-        seconds: duration of the batch; `write_seconds` of it were spent in the sink.
+        seconds: duration of the whole batch; `write_seconds` of it were spent in the sink of the table.
         behind: events on the brokers that the query has not read; None when Spark reports no offsets.
         instant: instant of the commit; None when the batch made no commit.
         replayed: whether the batch had been committed before, so that this run wrote nothing.
@@ -99,6 +105,7 @@ class BatchReport:
     behind: int | None
     instant: str | None
     replayed: bool
+    topics: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         behind = "" if self.behind is None else f", {self.behind:,} behind"
@@ -106,19 +113,12 @@ class BatchReport:
         letters = f", {self.dead_letters:,} dead letters" if self.dead_letters else ""
         left_out = letters + _named(self.unknown_fields)
         commit = f"{self.instant}{', committed before' if self.replayed else ''}" if self.instant else "no commit"
+        batch = f"batch {self.batch_id}{_labelled(self.topics)}"
         return (
-            f"batch {self.batch_id}: {self.events:,} events -> {self.rows:,} rows and {self.deletes:,} deletes "
+            f"{batch}: {self.events:,} events -> {self.rows:,} rows and {self.deletes:,} deletes "
             f"in {self.files} files ({self.size / 1024:,.0f} KiB){left_out}, {self.seconds:.1f} s of which "
             f"{self.write_seconds:.1f} in the sink ({rate:,.0f} events/s{behind}), {commit}"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    """Holds the commit of a batch, and the query's entry in its ledger."""
-
-    instant: Instant
-    batch: LastBatch
 
 
 class StreamWatcher:
@@ -131,7 +131,7 @@ class StreamWatcher:
     def __init__(
         self,
         query: StreamingQuery,
-        options: Options,
+        parts: Callable[[int], Sequence[Part]],
         stopping: threading.Event | None = None,
         before_stop: Callable[[], None] = lambda: None,
         source: SourceWatch | None = None,
@@ -141,29 +141,25 @@ class StreamWatcher:
 
         Args:
             query: the query, started by `start_stream`.
-            options: the options that it was started with.
+            parts: returns the parts of a batch by its number, as `TopicSinks.parts` does.
             stopping: event that `stop` sets; `start_stream` gets its ``is_set`` to tell cancelled from failed batches.
             before_stop: called before `stop` takes effect on the query.
             source: looks at the source while no batch completes.
             waiting: see the class.
         """
-        self._query = query
-        self._storage = open_storage(str(options[config.TABLE_PATH]))
-        self._writer = options[config.WRITER_ID] or str(query.id)
-        letters = options[config.DEAD_LETTER_PATH] if options[config.ON_BAD_EVENT] == "dead_letter" else None
-        self._letters = None if letters is None else open_storage(letters)
+        self._query, self._query_id, self._parts = query, str(query.id), parts
+        self._commits: dict[str, TableCommits] = {}
         self._seen = -1
         self._stopping = stopping or threading.Event()
         self._before_stop = before_stop
         self._source, self.waiting = source or SourceWatch(lambda: None), waiting
-        self._ledgers: dict[Instant, LastBatch | None] = {}
 
     def stop(self) -> None:
         """Request a stop, which `reports` carries out within a second. Unlike calls of Spark it is signal-safe."""
         self._stopping.set()
 
     def reports(self, timeout_seconds: float | None = None) -> Iterator[BatchReport]:
-        """Yield one report for each batch that read events, until the query ends.
+        """Yield one report for each batch that read events, and for each table that it wrote, until the query ends.
 
         Args:
             timeout_seconds: time after which the query is stopped; no limit when not given.
@@ -222,71 +218,37 @@ class StreamWatcher:
         fresh = [each for each in progress if each["batchId"] > self._seen and each["numInputRows"] > 0]
         for each in {each["batchId"]: each for each in fresh}.values():
             self._seen = each["batchId"]
-            yield self._report(each)
+            for part in self._parts(self._seen):
+                yield self._report(each, part)
 
-    def _report(self, progress: Mapping[str, object]) -> BatchReport:
+    def _report(self, progress: Mapping[str, object], part: Part) -> BatchReport:
         batch_id = int(str(progress["batchId"]))
-        timeline = self._timeline()
-        commit = self._commit_of(batch_id, timeline) if timeline else None
-        stats = timeline.read_commit(commit.instant).stats if commit and timeline else ()
+        table = self._commits.setdefault(part.table.place, TableCommits(part.table.settings.options, self._query_id))
+        commit = table.commit_of(batch_id)
+        stats = commit.stats if commit else ()
         took = progress["durationMs"]
         assert isinstance(took, dict)
+        several = part.events is not None
         return BatchReport(
             batch_id=batch_id,
-            events=int(str(progress["numInputRows"])),
+            topics=part.table.topics if several else (),
+            events=events_read(progress) if part.events is None else part.events,
             rows=sum(stat.num_inserts + stat.num_updates for stat in stats),
             deletes=sum(stat.num_deletes for stat in stats),
             files=len(stats),
             size=sum(stat.total_bytes for stat in stats),
-            dead_letters=self._count_letters(batch_id),
-            unknown_fields=_unknown_fields(timeline.read_commit(commit.instant).extra) if commit and timeline else {},
+            dead_letters=table.dead_letters(batch_id),
+            unknown_fields=commit.unknown_fields if commit else {},
             seconds=took.get("triggerExecution", 0) / 1000,
-            write_seconds=took.get("addBatch", 0) / 1000,
-            behind=events_behind(progress),
-            instant=commit.instant.requested if commit else None,
-            replayed=commit is not None and commit.batch.committed_ms < _epoch_ms(str(progress["timestamp"])),
+            write_seconds=part.seconds,
+            behind=events_behind(progress, part.table.topics if several else None),
+            instant=commit.instant if commit else None,
+            replayed=commit is not None and commit.committed_ms < _epoch_ms(str(progress["timestamp"])),
         )
 
-    def _timeline(self) -> Timeline | None:
-        try:
-            return Timeline.load(self._storage)
-        except LsmError:
-            return None
 
-    def _commit_of(self, batch_id: int, timeline: Timeline) -> _Commit | None:
-        """Find the commit of a batch: the first completed one whose ledger has it. Later commits carry the ledger on.
-
-        Commits are ordered by completion time, as a long compaction has a later ledger than its requested time shows.
-        """
-        found = None
-        for instant in sorted(timeline.completed_writes, key=lambda write: write.completed or "", reverse=True):
-            batch = self._ledger_of(instant, timeline)
-            if batch is None:
-                continue
-            if batch.batch_id < batch_id:
-                break
-            if batch.batch_id == batch_id:
-                found = _Commit(instant, batch)
-        return found
-
-    def _ledger_of(self, instant: Instant, timeline: Timeline) -> LastBatch | None:
-        """Read the query's last batch from the ledger of a commit; None when the ledger does not have the query."""
-        if instant not in self._ledgers:
-            text = timeline.read_commit(instant).extra.get(LEDGER_KEY)
-            ledger = WriterLedger() if text is None else WriterLedger.decode(text, instant.path)
-            self._ledgers[instant] = ledger.writers.get(self._writer)
-        return self._ledgers[instant]
-
-    def _count_letters(self, batch_id: int) -> int:
-        if self._letters is None:
-            return 0
-        return count_letters(DeadLetters(self._letters, batch_folder(self._writer, batch_id)))
-
-
-def _unknown_fields(extra: Mapping[str, str]) -> Counts:
-    """Read the unknown fields of a batch from the metadata of its commit."""
-    counts: Counts = json.loads(extra.get(NUMBERS_KEY, "{}")).get("unknown_fields", {})
-    return counts
+def _labelled(topics: Sequence[str]) -> str:
+    return f", {', '.join(topics)}" if topics else ""
 
 
 def _named(fields: Counts) -> str:

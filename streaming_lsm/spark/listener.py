@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,11 +73,12 @@ class LsmListener(StreamingQueryListener):
         """Ignore the end of a query."""
 
 
-def events_behind(progress: Mapping[str, Any]) -> int | None:
+def events_behind(progress: Mapping[str, Any], topics: Collection[str] | None = None) -> int | None:
     """Return the number of events that the query has not read yet, summed over topics and partitions.
 
     Args:
         progress: Spark's report of a batch.
+        topics: the topics that count; None for all.
 
     Returns:
         None when the source reports no Kafka offsets.
@@ -85,14 +86,31 @@ def events_behind(progress: Mapping[str, Any]) -> int | None:
     sources = progress.get("sources")
     if not isinstance(sources, list) or not sources:
         return None
-    latest, end = (_total(sources[0].get(name)) for name in ("latestOffset", "endOffset"))
+    latest, end = (_total(sources[0].get(name), topics) for name in ("latestOffset", "endOffset"))
     return None if latest is None or end is None else max(latest - end, 0)
 
 
-def _total(offsets: object) -> int | None:
+def events_read(progress: Mapping[str, Any]) -> int:
+    """Return the number of events of a batch, each once.
+
+    Spark counts what its tasks read, and a batch that is written again is read twice.
+
+    Args:
+        progress: Spark's report of a batch.
+    """
+    counted = int(progress["numInputRows"])
+    sources = progress.get("sources")
+    if not isinstance(sources, list) or not sources:
+        return counted
+    begin, end = (_total(sources[0].get(name), None) for name in ("startOffset", "endOffset"))
+    # A range of offsets may have fewer events: transactions and compacted topics leave gaps.
+    return counted if begin is None or end is None else min(counted, end - begin)
+
+
+def _total(offsets: object, topics: Collection[str] | None) -> int | None:
     """Add up Kafka's offsets by topic and partition; None when `offsets` has another shape."""
     if isinstance(offsets, str):
         offsets = json.loads(offsets)
     if not isinstance(offsets, dict) or not all(isinstance(partitions, dict) for partitions in offsets.values()):
         return None
-    return sum(sum(partitions.values()) for partitions in offsets.values())
+    return sum(sum(partitions.values()) for topic, partitions in offsets.items() if topics is None or topic in topics)

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -36,6 +37,8 @@ DEFAULTS: dict[str, str] = {
 """Settings of `local_session`. Adaptive execution is off: it would merge the tasks of small batches and add a planning
 step to each. Streaming queries run without it in any case."""
 
+TASK_LOGGER, QUERY_LOGGER = "org.apache.spark.executor.Executor", "org.apache.spark.sql.execution.streaming"
+"""Loggers that print the stack of a failed task, and of a failed query."""
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Environment variable by which spark-submit tells Python the port of Spark's Java process."""
 _SUBMITTED_DEFAULTS = ("spark.sql.session.timeZone", "spark.sql.adaptive.enabled")
@@ -100,6 +103,14 @@ def add_jars(spark: SparkSession, jars: Sequence[Path]) -> None:
     for jar in jars:
         quoted = str(jar).replace("\\", "\\\\").replace("'", "\\'")
         spark.sql(f"ADD JAR '{quoted}'")
+
+
+def silence(spark: SparkSession, *loggers: str) -> None:
+    """Switch off loggers of Spark's Java process, with those below them: what they say is told otherwise."""
+    java: Any = spark.sparkContext._jvm
+    log4j = java.org.apache.logging.log4j
+    for name in loggers:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
 @contextmanager

@@ -2,59 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
-from kafka.admin import KafkaAdminClient
 from pyspark.sql import SparkSession
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import ConfigError, LsmError
-from streaming_lsm.kafka.addresses import check_source
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
-from streaming_lsm.kafka.connector import provide_connector
-from streaming_lsm.kafka.orders import Message
-from streaming_lsm.kafka.producing import send
-from streaming_lsm.kafka.settings import JobSettings
-from streaming_lsm.kafka.source_watch import SourceWatch
-from streaming_lsm.kafka.stream import StreamWatcher, start_stream
+from tests.support.watched_stream import delete_topic, put, watched
 
-OPTIONS = {
-    "lsm.kafka.schema": "id STRING, qty INT",
-    "hoodie.table.name": "vanishing",
-    "hoodie.datasource.write.recordkey.field": "id",
-    "lsm.trigger": "1 second",
-}
+OPTIONS = {"lsm.trigger": "1 second"}
 
 
-@contextmanager
-def watched(spark: SparkSession, folder: Path, servers: str, topic: str, **options: str) -> Iterator[StreamWatcher]:
-    """A query, watched as the job does; it is stopped on leaving."""
-    provide_connector(spark)
-    places = {"lsm.table.path": str(folder / "table"), "checkpointLocation": str(folder / "checkpoint")}
-    source = {"kafka.bootstrap.servers": servers, "subscribe": topic}
-    settings = JobSettings.load(None, {**OPTIONS, **places, **source, **options})
-    query = start_stream(spark, settings)
-    try:
-        yield StreamWatcher(query, settings.options, source=SourceWatch(partial(check_source, source)))
-    finally:
-        query.stop()
-
-
-def put(broker: KafkaBroker, topic: str, count: int) -> None:
-    rows = [json.dumps({"id": f"{topic}-{n}", "qty": n, "note": n % 3 or None}).encode() for n in range(count)]
-    send(broker.bootstrap_servers, topic, [Message(b"k", row) for row in rows])
-
-
-def delete(broker: KafkaBroker, topic: str) -> None:
-    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-    client.delete_topics([topic])
-    client.close()
+def some(topic: str, count: int) -> list[dict[str, object]]:
+    return [{"id": f"{topic}-{n}", "qty": n, "note": n % 3 or None} for n in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -73,25 +36,25 @@ def test_a_topic_that_vanishes_between_two_batches_is_named_and_its_rows_stay(
 ) -> None:
     topic = "gone" if again is None else "again"
     create_topic(broker.bootstrap_servers, topic, 1)
-    put(broker, topic, 9)
+    put(broker, topic, *some(topic, 9))
     # With one bucket a task reads and writes, with two others write than those that read.
     buckets = {"hoodie.bucket.index.num.buckets": "1" if again is None else "2"}
-    with watched(spark, tmp_path, broker.bootstrap_servers, topic, **buckets) as watcher:
+    with watched(spark, tmp_path, broker.bootstrap_servers, subscribe=topic, **OPTIONS, **buckets) as watcher:
         reports = watcher.reports(60)
         first = next(reports)
         assert (first.rows, first.unknown_fields) == (9, {"note": 6})
         assert ", no columns for note (6), " in str(first)
-        delete(broker, topic)
+        delete_topic(broker, topic)
         if again is not None:
             create_topic(broker.bootstrap_servers, topic, 1)
-            put(broker, topic, again)
+            put(broker, topic, *some(topic, again))
         begun = time.monotonic()
         with pytest.raises(LsmError) as failed:
             next(reports)
     assert time.monotonic() - begun < 30
     assert str(failed.value).startswith(said)
     assert "All batches before are in the table." in str(failed.value)
-    assert LsmTable(tmp_path / "table").scan().to_arrow().num_rows == 9
+    assert LsmTable(tmp_path / topic).scan().to_arrow().num_rows == 9
 
 
 def test_brokers_that_die_before_the_first_batch_are_named_while_spark_waits(
@@ -100,7 +63,7 @@ def test_brokers_that_die_before_the_first_batch_are_named_while_spark_waits(
     begun, told = time.monotonic(), []
     # Spark waits for so long before a stop takes effect.
     wait = {"kafka.default.api.timeout.ms": "4000", "kafka.request.timeout.ms": "2000"}
-    with watched(spark, tmp_path, "127.0.0.1:1", "any", **{"lsm.trigger": "availableNow", **wait}) as watcher:
+    with watched(spark, tmp_path, "127.0.0.1:1", subscribe="any", **wait) as watcher:
 
         def read(trouble: ConfigError) -> None:
             told.append((str(trouble), time.monotonic() - begun))

@@ -55,6 +55,11 @@ def open_deletes(before: OpenDeletes, tasks: Iterable[LastEvents]) -> dict[str, 
     return kept | {source: event.deleted_key for source, event in last.items() if event.deleted_key is not None}
 
 
+def topics_of(tasks: Iterable[LastEvents]) -> set[str]:
+    """Return the topics of the events of this batch."""
+    return {source.rpartition("/")[0] for events in tasks for source, event in events.items() if event.is_seen}
+
+
 def newest_events(before: LastEvents, after: LastEvents) -> LastEvents:
     """Select the later of two last events of each source."""
     newer = {source: new for source, new in after.items() if new.offset > before.get(source, _UNKNOWN).offset}

@@ -96,6 +96,11 @@ def explanations() -> Iterator[tuple[str, ConfigError | None, str]]:
         "events were deleted on the brokers before they were read: Cannot fetch offset 7 (TopicPartition: t-86). All ",
     )
     yield (
+        "failOnDataLoss to false.\nReason: Partitions Set(shop.a-0, b-c-11) have been deleted.\nThis could",
+        None,
+        "partition 0 of topic 'shop.a', partition 11 of topic 'b-c' are no more on the brokers. All batches before are",
+    )
+    yield (
         "UnknownTopicOrPartitionException: This server does not host this topic-partition.",
         UnknownTopics("subscribe: topic 'x' is not on the brokers at h:1; create it, or correct the name"),
         "subscribe: topic 'x' is not on the brokers at h:1; create it, or correct the name. All batches before",

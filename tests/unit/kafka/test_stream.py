@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
 from streaming_lsm.errors import MissingPackage, RecordError
+from streaming_lsm.kafka.settings import JobSettings
 from streaming_lsm.kafka.stream import BatchReport, StreamWatcher
+from streaming_lsm.kafka.topic_sinks import Part
+from streaming_lsm.kafka.topic_tables import TopicTable
 from tests.support.small_tables import OPTIONS, create, rows
 
 FUTURE, PAST = datetime(2100, 1, 1, tzinfo=UTC), datetime(2020, 1, 1, tzinfo=UTC)
@@ -67,9 +71,17 @@ def commit(path: Path, writer: str, batch_id: int, count: int) -> str:
     return instant.requested
 
 
+def parts_of(
+    path: Path, topics: tuple[str, ...] = ("t",), events: int | None = None, **options: object
+) -> Callable[[int], list[Part]]:
+    """Each batch has one part, of the table at `path`."""
+    settings = JobSettings(Options({"lsm.table.path": str(path), **options}), {})
+    return lambda _: [Part(TopicTable(str(path), topics, settings), events, 1.5)]
+
+
 def reports(path: Path, query: str, *batches: Progress, **options: object) -> list[BatchReport]:
     watched = cast(StreamingQuery, EndedQuery(query, list(batches)))
-    return list(StreamWatcher(watched, Options({"lsm.table.path": str(path), **options})).reports())
+    return list(StreamWatcher(watched, parts_of(path, **options)).reports())
 
 
 def test_each_batch_has_the_numbers_of_its_own_commit(tmp_path: Path) -> None:
@@ -88,6 +100,14 @@ def test_each_batch_has_the_numbers_of_its_own_commit(tmp_path: Path) -> None:
     assert not any(report.replayed for report in found)
     assert str(found[0]).endswith(f"(5 events/s, 5 behind), {first}")
     assert str(found[1]).endswith("no commit")
+
+
+def test_events_of_a_batch_that_was_read_twice_count_once(tmp_path: Path) -> None:
+    twice = json.loads(progress(0, events=20).json)
+    twice["sources"] = [{"startOffset": {"t": {"0": 5, "1": 2}}, "endOffset": {"t": {"0": 10, "1": 7}}}]
+    with_gaps = json.loads(progress(1, events=7).json) | {"sources": twice["sources"]}
+    found = reports(tmp_path / "absent", "q", Progress(json.dumps(twice)), Progress(json.dumps(with_gaps)))
+    assert [report.events for report in found] == [10, 7]
 
 
 def test_a_compaction_that_was_planned_before_the_batch_and_done_after_it_is_not_its_commit(tmp_path: Path) -> None:
@@ -133,6 +153,20 @@ def test_dead_letters_of_the_batch_are_counted(tmp_path: Path) -> None:
     assert "dead letters" not in str(before)
 
 
+def test_each_part_of_a_batch_is_reported_with_the_numbers_of_its_own_table(tmp_path: Path) -> None:
+    for name, rows_written in (("one", 3), ("two", 5)):
+        create(tmp_path / name)
+        commit(tmp_path / name, "q", 0, rows_written)
+    one, two = parts_of(tmp_path / "one", ("t",), 4), parts_of(tmp_path / "two", ("u", "v"), 6)
+    watched = cast(StreamingQuery, EndedQuery("q", [progress(0)]))
+    found = list(StreamWatcher(watched, lambda batch: [*one(batch), *two(batch)]).reports())
+    assert [(each.topics, each.events, each.rows, each.behind) for each in found] == [
+        (("t",), 4, 3, 5),
+        (("u", "v"), 6, 5, 0),
+    ]
+    assert str(found[1]).startswith("batch 0, u, v: 6 events -> 5 rows and 0 deletes in ")
+
+
 def test_the_most_frequent_fields_without_a_column_are_named() -> None:
     fields = {name: 7000 - number for number, name in enumerate("abcdefg")}
     report = BatchReport(
@@ -147,7 +181,7 @@ def test_a_query_that_fails_at_once_has_its_completed_batches_reported_first(tmp
     create(tmp_path)
     commit(tmp_path, "q", 0, 3)
     watched = cast(StreamingQuery, FailedQuery("q", [progress(0)]))
-    found = StreamWatcher(watched, Options({"lsm.table.path": str(tmp_path)})).reports()
+    found = StreamWatcher(watched, parts_of(tmp_path)).reports()
     assert next(found).rows == 3
     with pytest.raises(StreamingQueryException, match="batch 1 failed"):
         next(found)
@@ -162,7 +196,7 @@ def test_an_error_of_a_batch_comes_without_the_stacks_of_python_and_spark(tmp_pa
     )
     watched = cast(StreamingQuery, FailedQuery("q", [], said))
     with pytest.raises(RecordError) as failed:
-        list(StreamWatcher(watched, Options({"lsm.table.path": str(tmp_path)})).reports())
+        list(StreamWatcher(watched, parts_of(tmp_path)).reports())
     assert str(failed.value) == "event at topic 't', offset 1"
 
 
@@ -173,7 +207,7 @@ def test_a_module_that_executors_lack_is_named(tmp_path: Path) -> None:
     )
     watched = cast(StreamingQuery, FailedQuery("q", [], said))
     with pytest.raises(MissingPackage, match=r"executors have no Python module 'streaming_lsm': install"):
-        list(StreamWatcher(watched, Options({"lsm.table.path": str(tmp_path)})).reports())
+        list(StreamWatcher(watched, parts_of(tmp_path)).reports())
 
 
 def test_a_table_that_is_not_there_yet_has_no_commits(tmp_path: Path) -> None:
