@@ -40,6 +40,8 @@ _CHANGED = re.compile(r"Column\(/(.*)\) changed from \w+ to (string|number|boole
 _UNEXPECTED = "unexpected field"
 _BEGINS = {"string": '"', "number": "[-0-9]", "boolean": "[tf]", "object": r"\{", "array": r"\["}
 _VALUES = tuple(map(re.compile, (r"couldn't parse:(.*)\Z", r"The string '(.*)' is not a valid", r": (\S+) requires ")))
+# Characters of a value that are part of a pattern; longer ones are hardly part of another value.
+_PATTERN = 100
 # More complaints than one for so many documents make reading each on its own cheaper.
 _A_COMPLAINT = 12
 _FEW = 8
@@ -254,7 +256,12 @@ def _complained_of(documents: pa.BinaryArray, complaint: str) -> tuple[Flags, in
     for words in _VALUES:
         value = words.search(complaint)
         if value and value[1]:
-            return found | flags(pc.match_substring(documents, value[1].encode())), row
+            held = np.flatnonzero(flags(pc.match_substring(documents, value[1].encode())))
+            if len(value[1]) <= _PATTERN:
+                whole = rf'[:,\[][ \t\r\n]*"?{re.escape(value[1])}"?[ \t\r\n]*[,}}\]]'
+                held = held[flags(pc.match_substring_regex(documents.take(held), whole))]
+            found[held] = True
+            return found, row
     return found, row
 
 

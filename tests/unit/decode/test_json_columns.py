@@ -266,6 +266,7 @@ def test_no_documents_are_no_rows() -> None:
         (b'{"id":nul}',),
         (b'{"id":"x"}',),
         (b'{"id":1.5}',),
+        pytest.param((b'{"id":1.' + b"5" * 900 + b"}",), id="long-value"),
         (b'{"id":', b'{"id":"x"}', b'{"id":1.5}', b'{"id":nul}'),
     ],
 )
