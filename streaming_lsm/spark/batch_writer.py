@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from time import perf_counter
 
 import numpy as np
@@ -116,7 +116,7 @@ def write_batch(
     spark = batch.frame.sparkSession
     tasks = _tasks(spark, table, known)
     with known.trusted(), _transfer(spark, known.transfer(plan.buffer_bytes, limits_bytes(spark))), unwrapped_errors():
-        done = _write(batch, plan, tasks, known, asked=table.options[config.EXCHANGE] or "auto")
+        done = _write(batch, plan, tasks, known, table)
     known.note(done.size)
     spent = round(1000 * (perf_counter() - begun))
     return replace(done, written=replace(done.written, numbers=done.numbers.within(spent)))
@@ -131,10 +131,11 @@ def _tasks(spark: SparkSession, table: LsmTable, history: BatchSizeHistory) -> i
     return history.tasks(cores if table.config.partition_fields else min(cores, most))
 
 
-def _write(batch: BatchRows, plan: WritePlan, tasks: int, known: BatchSizeHistory, asked: str) -> BatchResult:
+def _write(batch: BatchRows, plan: WritePlan, tasks: int, known: BatchSizeHistory, table: LsmTable) -> BatchResult:
     if tasks == 1:
         return BatchResult.joined(_run(_one_stage(batch, plan, 1)))
-    if known.needs_exchange or exchanges(asked, plan, tasks, readers=known.readers, file_groups=known.file_groups):
+    asked, size = table.options[config.EXCHANGE] or "auto", partial(_size, batch, table, known)
+    if known.needs_exchange or exchanges(asked, plan, tasks, size):
         return BatchResult.joined(_run(_two_stages(batch, plan, tasks)))
     parts = _run(_one_stage(batch, plan, tasks, most_groups(asked, tasks)))
     if not needs_one_writer(plan, [written for written, _, _ in parts]):
@@ -148,6 +149,18 @@ def _write(batch: BatchRows, plan: WritePlan, tasks: int, known: BatchSizeHistor
     if plan.dead_letters is not None:
         plan.dead_letters.storage.delete_folder(plan.dead_letters.folder)
     return BatchResult.joined(_run(_two_stages(batch, plan, tasks)))
+
+
+def _size(batch: BatchRows, table: LsmTable, known: BatchSizeHistory) -> tuple[int, int]:
+    """Return the numbers of tasks that read a batch and of its file groups; those of recent batches if there are any.
+
+    Without them a table without partitions has a file group for each bucket; others may have any number.
+    """
+    if known.readers:
+        return known.readers, known.file_groups
+    if table.config.partition_fields:
+        return 0, 0
+    return batch.frame.rdd.getNumPartitions(), table.new_index().max_groups_per_partition
 
 
 def _run(tasks: DataFrame) -> list[TaskReport]:

@@ -9,7 +9,7 @@ would decide by arrival is then decided by the order of log files (docs/format/0
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 
 from streaming_lsm import config
@@ -45,20 +45,21 @@ def reason_to_exchange(plan: WritePlan) -> str | None:
     return None
 
 
-def exchanges(asked: str, plan: WritePlan, tasks: int, *, readers: int, file_groups: int) -> bool:
+def exchanges(asked: str, plan: WritePlan, tasks: int, size: Callable[[], tuple[int, int]]) -> bool:
     """Choose whether the rows of a batch are exchanged.
 
     Args:
         asked: the option ``lsm.write.exchange``.
         plan: the batch.
         tasks: tasks that write it.
-        readers: tasks that read the largest recent batch; 0 if that is unknown.
-        file_groups: file groups of the largest recent batch.
+        size: returns the number of tasks that read the batch, 0 if that is unknown, and that of its file groups.
     """
     if asked != "auto":
         return asked == "shuffle"
-    few_files = tasks <= min(readers, _MOST_TASKS) and tasks * file_groups <= MOST_FILES
-    return reason_to_exchange(plan) is not None or not few_files or len(plan.file_ids) > CARRIED_GROUPS
+    if reason_to_exchange(plan) is not None or len(plan.file_ids) > CARRIED_GROUPS or tasks > _MOST_TASKS:
+        return True
+    readers, file_groups = size()
+    return tasks > readers or tasks * file_groups > MOST_FILES
 
 
 def check_exchange(asked: str, plan: WritePlan) -> None:

@@ -31,6 +31,8 @@ DEFAULTS: dict[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Over TCP each Python task of a small batch waits about 40 ms for a delayed acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
+    # Workers begin with everything imported.
+    "spark.python.daemon.module": "streaming_lsm.spark.python_daemon",
     "spark.sql.adaptive.enabled": "false",
     "spark.log.level": "WARN",
 }

@@ -97,6 +97,16 @@ def test_a_sink_that_knows_its_batches_writes_them_without_an_exchange(in_two_ta
     assert files == [2, 4, 4], "only the first batch has one log for each of two file groups"
 
 
+def test_the_first_batch_of_a_table_without_partitions_is_written_as_read(in_two_tasks: Frames, tmp_path: Path) -> None:
+    unpartitioned = {name: value for name, value in OPTIONS.items() if "partitionpath" not in name}
+    sink = LsmSink(tmp_path, unpartitioned)
+    part = [(f"k{n}", "DE", 1, n, False) for n in range(50)]
+    sink(in_two_tasks(part, part), 0)
+    (write,) = LsmTable(tmp_path).timeline.completed_writes
+    files = LsmTable(tmp_path).timeline.read_commit(write).stats
+    assert len(files) == 2 * len({file.file_id for file in files})
+
+
 def test_deletes_without_an_ordering_value_are_exchanged_from_then_on(
     in_two_tasks: Frames, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

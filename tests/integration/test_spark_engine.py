@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,15 @@ from tests.oracle.validator import validate
 def test_results_come_in_the_order_of_the_items(spark: SparkSession) -> None:
     assert list(SparkEngine(spark).map(lambda number: number * number, range(7))) == [n * n for n in range(7)]
     assert list(SparkEngine(spark).map(lambda number: number, [])) == []
+
+
+def test_workers_begin_with_the_package_imported_and_an_installed_pyspark(spark: SparkSession) -> None:
+    def begun(_: int) -> tuple[bool, str]:
+        return "streaming_lsm.write.partition_writer" in sys.modules, str(sys.modules["pyspark"].__file__)
+
+    for imported, origin in spark.sparkContext.parallelize(range(2), 2).map(begun).collect():
+        assert imported
+        assert ".zip" not in origin
 
 
 def test_an_error_of_ours_arrives_as_itself(spark: SparkSession) -> None:

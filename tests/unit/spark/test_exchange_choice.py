@@ -45,18 +45,18 @@ def plan_of(path: Path, operation: str = "upsert", arrival: tuple[str, ...] = (R
 def test_few_files_are_written_without_an_exchange(
     tmp_path: Path, tasks: int, readers: int, file_groups: int, exchanged: bool
 ) -> None:
-    assert exchanges("auto", plan_of(tmp_path), tasks, readers=readers, file_groups=file_groups) == exchanged
+    assert exchanges("auto", plan_of(tmp_path), tasks, lambda: (readers, file_groups)) == exchanged
 
 
 def test_the_option_decides_where_the_table_allows_it(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
-    assert exchanges("shuffle", plan, 2, readers=8, file_groups=1)
-    assert not exchanges("none", plan, 100, readers=0, file_groups=5000)
+    assert exchanges("shuffle", plan, 2, lambda: (8, 1))
+    assert not exchanges("none", plan, 100, lambda: (0, 5000))
 
 
 def test_thousands_of_live_file_groups_do_not_travel_to_every_task(tmp_path: Path) -> None:
     plan = replace(plan_of(tmp_path), file_ids={("p", bucket): "id" for bucket in range(1025)})
-    assert exchanges("auto", plan, 2, readers=2, file_groups=1)
+    assert exchanges("auto", plan, 2, lambda: (2, 1))
 
 
 CASES = {
@@ -73,7 +73,7 @@ def test_what_only_one_task_can_decide_is_exchanged(
     tmp_path: Path, options: dict[str, object], how: dict[str, object], reason: str
 ) -> None:
     plan = plan_of(tmp_path, **how, **options)  # type: ignore[arg-type]
-    assert exchanges("auto", plan, 2, readers=2, file_groups=1)
+    assert exchanges("auto", plan, 2, lambda: (2, 1))
     check_exchange("auto", plan)
     with pytest.raises(ConfigError, match=f"lsm.write.exchange=none, but .*{reason}.*: remove the option"):
         check_exchange("none", plan)

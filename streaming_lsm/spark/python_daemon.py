@@ -1,0 +1,58 @@
+"""Fork Spark's Python workers from a process that has imported what their tasks need.
+
+Spark starts this module in place of ``pyspark.daemon`` where ``spark.python.daemon.module`` names it; `local_session`
+does. Spark's own daemon imports little, so that each of its workers imports pyspark, numpy, pyarrow and this package
+anew, and pyspark from a zip file, which holds no compiled modules.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from zipfile import BadZipFile, ZipFile
+
+_VERSION = "pyspark/version.py"
+
+
+def installed_first(path: Sequence[str]) -> list[str]:
+    """Move Spark's zip files behind the folders, if one of these has the same version of pyspark installed.
+
+    Args:
+        path: entries of ``sys.path``.
+    """
+    zips = [entry for entry in path if entry.endswith(".zip")]
+    folders = [entry for entry in path if not entry.endswith(".zip")]
+    packed = [found for found in map(_packed_version, zips) if found]
+    installed = [found for found in map(_installed_version, folders) if found]
+    return [*folders, *zips] if packed and installed and packed[0] == installed[0] else list(path)
+
+
+def _packed_version(path: str) -> bytes | None:
+    try:
+        with ZipFile(path) as packed:
+            return packed.read(_VERSION)
+    except (OSError, KeyError, BadZipFile):
+        return None
+
+
+def _installed_version(folder: str) -> bytes | None:
+    try:
+        return (Path(folder) / _VERSION).read_bytes()
+    except OSError:
+        return None
+
+
+def main() -> None:
+    """Import what tasks need, and serve Spark until it closes the standard input."""
+    sys.path[:] = installed_first(sys.path)
+    from pyspark import daemon
+
+    from streaming_lsm.spark.batch_writer import freeze_gc
+
+    freeze_gc()
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()
