@@ -286,18 +286,16 @@ def unwrapped_errors() -> Iterator[None]:
     """
     try:
         yield
-    except Py4JJavaError as error:
-        if "java.lang.InterruptedException" not in str(error.java_exception):
-            raise
-        raise LsmError("Spark cancelled the tasks, as their query was stopped") from None
-    except PySparkException as error:
+    except (Py4JJavaError, PySparkException) as error:
         ours = own_error(error)
+        if ours is None and isinstance(error, Py4JJavaError) and "java.lang.InterruptedException" in str(error):
+            ours = LsmError("Spark cancelled the tasks, as their query was stopped")
         if ours is None:
             raise
         raise ours from None
 
 
-def own_error(error: PySparkException) -> LsmError | None:
+def own_error(error: Exception) -> LsmError | None:
     """Return the `LsmError` of a task, or of a batch, that an error of Spark was made of; None if there was none."""
     found = _OWN_ERROR.search(str(error))
     kind = getattr(errors, found[1], None) if found else None
