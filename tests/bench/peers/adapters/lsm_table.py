@@ -1,0 +1,67 @@
+"""The tables of this package without Spark and Java."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_lsm import LsmTable
+from tests.bench.peers.adapters.base import NoReader, Place
+from tests.bench.peers.columns import Columns
+from tests.bench.peers.sizes import BUCKETS, CORES
+from tests.bench.workload import KEY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class _Table:
+    def __init__(self, place: Place, name: str, columns: Columns) -> None:
+        self.folder = place.folder / "lsm-table" / name
+        options: dict[str, object] = {
+            "hoodie.table.name": name,
+            "hoodie.datasource.write.recordkey.field": KEY,
+            "hoodie.table.ordering.fields": columns.ordering,
+            "hoodie.bucket.index.num.buckets": BUCKETS,
+            "lsm.writer.id": "peers",
+            "lsm.read.threads": CORES,
+        }
+        self._table = LsmTable.create(self.folder, columns.arrow, options)
+
+    def upsert(self, files: Sequence[str], number: int) -> None:
+        self._table.upsert(pa.concat_tables(map(pq.read_table, files)), batch_id=number)
+
+    def take_messages(self, batch: DataFrame, number: int) -> None:
+        raise NotImplementedError("messages are read by Spark")
+
+    def compact(self) -> None:
+        self._table.compact()
+
+    def spark_rows(self) -> DataFrame:
+        raise NoReader("no Spark")
+
+    def arrow_rows(self) -> pa.Table:
+        return LsmTable(self.folder, {"lsm.read.threads": CORES}).scan().to_arrow()
+
+
+class _System:
+    spark = None
+
+    def __init__(self, place: Place) -> None:
+        pa.set_cpu_count(CORES)
+        self.place = place
+        self.versions = {"pyarrow": pa.__version__}
+
+    def table(self, name: str, columns: Columns) -> _Table:
+        return _Table(self.place, name, columns)
+
+    def close(self) -> None:
+        pass
+
+
+def open_system(place: Place) -> _System:
+    """Limit the threads."""
+    return _System(place)
