@@ -33,7 +33,7 @@ SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=3 $(if $(filter output-sync,
 
 .DEFAULT_GOAL := help
 .PHONY: help install constraints run-kafka-demo docs lint format test unit unit-writing unit-others property golden oracle \
-	integration bench bench-check faults faults-processes faults-calls faults-cases conformance matrix matrix-speed \
+	integration bench bench-check bench-peers faults faults-processes faults-calls faults-cases conformance matrix matrix-speed \
 	test-size clean
 
 define group
@@ -98,6 +98,9 @@ bench: install  ## Measure ratios to pyarrow and Spark: table, build/bench/resul
 
 bench-check: install  ## Compare micro-benchmarks with tests/bench/baseline.json, red past 15 %; BENCH_RECORD=1 records; 1 to 3 min
 	$(FAST) $(BIN)/python -m tests.bench.check $(if $(BENCH_RECORD),--record)
+
+bench-peers: install  ## Measure Hudi, Paimon, Iceberg, Delta and pypaimon beside this package, and write docs/peers.md; QUICK=1; goes on where it was stopped
+	$(BIN)/python -m tests.bench.peers $(if $(QUICK),--form quick) --page docs/peers.md
 
 faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a kill or stop at every storage call, and more random cases; 45 min
 	@$(call group,faults,$(SIDE_BY_SIDE) faults-processes faults-calls faults-cases)

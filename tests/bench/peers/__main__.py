@@ -43,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = Results(given.folder / given.form, sizes)
     chosen = [system for system in SYSTEMS if not given.systems or system.name in given.systems]
     pairs = [
-        results.load(letter, system.name) for letter in given.workloads for system in chosen if letter in system.workloads
+        results.load(letter, system.name)
+        for letter in given.workloads
+        for system in chosen
+        if letter in system.workloads
     ]
     for pair in pairs:
         if given.again or pair.error:
@@ -54,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_page(results, sizes, given.form, given.page)
         say(f"rendered {given.page}")
     failed = [f"{pair.workload} {pair.system}" for pair in pairs if not pair.finished]
-    say(f"{len(pairs) - len(failed)} of {len(pairs)} pairs measured" + (f"; not: {', '.join(failed)}" if failed else ""))
+    say(
+        f"{len(pairs) - len(failed)} of {len(pairs)} pairs measured" + (f"; not: {', '.join(failed)}" if failed else "")
+    )
     return int(bool(failed))
 
 
@@ -112,7 +117,7 @@ def _measure_all(pairs: list[Pair], results: Results, sizes: Sizes, given: argpa
 
 
 def turns(pairs: Sequence[Pair], runs: int) -> Iterator[tuple[str, int, Pair]]:
-    """Yield workload, number of the run and pair of each run that is missing, of pairs that have not failed meanwhile."""
+    """Yield workload, number of the run and pair of each missing run, of pairs that have not failed meanwhile."""
     for letter in dict.fromkeys(pair.workload for pair in pairs):
         chosen = [pair for pair in pairs if pair.workload == letter]
         for run in range(runs):

@@ -51,7 +51,7 @@ _PAIMON = ("org.apache.paimon:paimon-spark-3.5:0.9.0",)
 SYSTEMS = (
     System("lsm", "streaming_lsm, LsmSink, Spark 4.2", "lsm", connector="4.2"),
     System("lsm-table", "streaming_lsm, LsmTable, no JVM", "lsm_table", workloads="SER"),
-    System("append", "Spark 4.2, plain zstd append", "append", connector="4.2", workloads="SKBE", keeps=False),
+    System("append", "Spark 4.2, plain zstd append", "append", connector="4.2", keeps=False),
     System(
         "hudi",
         "Hudi 1.2.0, Spark 3.5",
@@ -86,6 +86,14 @@ SYSTEMS = (
         "native",
         packages=("pypaimon==2.1.0", "pypaimon-rust==0.4.0"),
         workloads="SER",
+    ),
+    System(
+        "hudi-rs",
+        "hudi-rs 0.5.0, over tables of this package (version 9)",
+        "lsm_table",
+        "hudi-rs",
+        packages=("hudi==0.5.0", "fastavro==1.13.1", *_ARROW),
+        workloads="R",
     ),
 )
 """All of them, in the order of the page."""

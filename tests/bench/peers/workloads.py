@@ -12,7 +12,7 @@ from tests.bench.peers.adapters.base import NoReader, OpenSystem, Table
 from tests.bench.peers.columns import CHANGE_COLUMNS, DOCUMENT_COLUMNS, ROW_COLUMNS, Columns
 from tests.bench.peers.digest import digest
 from tests.bench.peers.measures import STARTED, Watch, folder_size
-from tests.bench.peers.sizes import LOGS, Sizes
+from tests.bench.peers.sizes import LOGS, PARTITIONS, Sizes
 from tests.bench.peers.systems import CHANGES, KAFKA, READS, ROWS, TRICKLE
 
 Answer = dict[str, Any]
@@ -115,7 +115,9 @@ class Run:
         spark = self.system.spark
         assert spark is not None
         reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.servers).options(**_READING)
-        messages = reader.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=batch).load()
+        # Partitions have about, not exactly, the same number of messages: without some more a last batch would be tiny.
+        limit = batch + batch // 100 + PARTITIONS
+        messages = reader.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=limit).load()
         writer = messages.writeStream.foreachBatch(table.take_messages)
         writer = writer.option("checkpointLocation", str(self.folder / "checkpoints" / topic))
         query = writer.trigger(availableNow=True).start()

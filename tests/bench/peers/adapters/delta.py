@@ -14,10 +14,8 @@ from tests.bench.peers.adapters.merging import merge_files, merge_messages
 from tests.bench.peers.adapters.spark_session import spark_versions, start_session
 from tests.bench.peers.columns import Columns
 
-PROPERTIES = {
-    "delta.enableDeletionVectors": "true",
-    "delta.parquet.compression.codec": "zstd",
-}
+# The codec is that of the session.
+PROPERTIES = {"delta.enableDeletionVectors": "true"}
 SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

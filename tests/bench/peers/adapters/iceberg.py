@@ -62,6 +62,8 @@ class _Table:
         ).collect()
 
     def spark_rows(self) -> DataFrame:
+        # The session keeps the table as it was made; foreachBatch writes by another session.
+        self.spark.sql(f"REFRESH TABLE {self.identifier}")
         return self.spark.table(self.identifier)
 
     def arrow_rows(self) -> pa.Table:

@@ -1,8 +1,9 @@
-"""The tables of this package without Spark and Java."""
+"""The tables of this package without Spark and Java; read by `LsmTable`, or by hudi-rs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 
 from streaming_lsm import LsmTable
 from tests.bench.peers.adapters.base import NoReader, Place
+from tests.bench.peers.adapters.hudi_rs import snapshot
 from tests.bench.peers.columns import Columns
 from tests.bench.peers.sizes import BUCKETS, CORES
 from tests.bench.workload import KEY
@@ -29,6 +31,9 @@ class _Table:
             "lsm.writer.id": "peers",
             "lsm.read.threads": CORES,
         }
+        self._read_by_hudi_rs = place.mode == "hudi-rs"
+        if self._read_by_hudi_rs:
+            options["hoodie.write.table.version"] = 9
         self._table = LsmTable.create(self.folder, columns.arrow, options)
 
     def upsert(self, files: Sequence[str], number: int) -> None:
@@ -44,6 +49,8 @@ class _Table:
         raise NoReader("no Spark")
 
     def arrow_rows(self) -> pa.Table:
+        if self._read_by_hudi_rs:
+            return snapshot(str(self.folder))
         return LsmTable(self.folder, {"lsm.read.threads": CORES}).scan().to_arrow()
 
 
@@ -54,6 +61,8 @@ class _System:
         pa.set_cpu_count(CORES)
         self.place = place
         self.versions = {"pyarrow": pa.__version__}
+        if place.mode == "hudi-rs":
+            self.versions["hudi-rs"] = version("hudi")
 
     def table(self, name: str, columns: Columns) -> _Table:
         return _Table(self.place, name, columns)

@@ -92,6 +92,6 @@ def merge_sql(target: str, source: str, columns: Columns) -> str:
 def collect(frame: DataFrame) -> pa.Table:
     """All rows as Arrow; Spark 3.5 has no public call for it."""
     if hasattr(frame, "toArrow"):
-        return cast(pa.Table, frame.toArrow())
+        return frame.toArrow()
     batches = cast(Any, frame)._collect_as_arrow()
     return pa.Table.from_batches(batches)
