@@ -36,7 +36,8 @@ WRITTEN_BY = {
     "lsm": "`LsmSink` in foreachBatch; Kafka messages as they are, with an `Envelope`",
     "lsm-table": "`LsmTable.upsert` of an Arrow table",
     "append": "`DataFrame.write.parquet`, zstd level 1, dictionaries only where values repeat; `from_json`",
-    "hudi": "upsert, merge-on-read, bucket index, Parquet log blocks; deletes by `_hoodie_is_deleted`; `from_json`",
+    "hudi": "upsert, merge-on-read, bucket index, Parquet log blocks, no metadata table; deletes by "
+    "`_hoodie_is_deleted`; `from_json`",
     "paimon": "append to a table with a primary key, `write-only=true`; deletes by `rowkind.field`; `from_json`",
     "paimon-compacting": "the same without `write-only`",
     "iceberg": "`MERGE INTO`, merge-on-read, format version 3, storage-partitioned join; `from_json`",

@@ -19,6 +19,7 @@ class Sizes:
         changed_keys: of B.
         seconds: duration of E.
         second_rows: rows of E that arrive each second.
+        second_warm_up: batches of that many rows to another table, before.
         base: rows of the base of R, all with different keys.
         log: rows of a log of R.
         reads: timed snapshots at each number of logs, after one that is not counted.
@@ -33,6 +34,7 @@ class Sizes:
     changed_keys: int = 500_000
     seconds: int = 60
     second_rows: int = 1_000
+    second_warm_up: int = 12
     base: int = 700_000
     log: int = 10_000
     reads: int = 3
@@ -56,11 +58,11 @@ HEAP = "3g"
 FULL = Sizes()
 QUICK = Sizes(
     runs=1, batches=4, warm_up=2, rows=100_000, changes=60_000, keys=280_000, changed_keys=200_000, seconds=20,
-    base=280_000, log=5_000,
+    second_warm_up=5, base=280_000, log=5_000,
 )  # fmt: skip
 TINY = Sizes(
     runs=1, batches=2, warm_up=1, rows=5_000, changes=5_000, keys=7_000, changed_keys=4_000, seconds=3,
-    base=7_000, log=500, reads=1,
+    second_warm_up=2, base=7_000, log=500, reads=1,
 )  # fmt: skip
 FORMS = {"full": FULL, "quick": QUICK, "tiny": TINY}
 """By name."""

@@ -20,7 +20,6 @@ Answer = dict[str, Any]
 
 # Spark asks for the end of a topic partition after every poll; a fetch on its way then waits there, by default 500 ms.
 _READING = {"kafka.fetch.max.wait.ms": "10", "kafka.max.poll.records": "5000"}
-_TRICKLE_WARM_UP = 12
 
 
 @dataclass
@@ -76,7 +75,7 @@ class Run:
 
     def _trickle(self) -> None:
         batches = self._batches(TRICKLE)
-        self._warm_up([batches[number % len(batches)] for number in range(_TRICKLE_WARM_UP)])
+        self._warm_up([batches[number % len(batches)] for number in range(self.sizes.second_warm_up)])
         table = self.system.table("measured", ROW_COLUMNS)
         ages, taken, number = [], 0, 0
         with Watch() as watch:

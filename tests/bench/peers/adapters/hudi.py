@@ -35,6 +35,8 @@ OPTIONS = {
     "hoodie.parquet.compression.codec": "zstd",
     # Logs of Avro blocks have no codec, and take four times the bytes.
     "hoodie.logfile.data.block.format": "parquet",
+    # It saves listings, which are cheap with few files on a local disk: a batch takes a third less of the processor.
+    "hoodie.metadata.enable": "false",
     "hoodie.upsert.shuffle.parallelism": str(CORES),
     "hoodie.compact.inline": "false",
     "hoodie.clean.automatic": "false",
