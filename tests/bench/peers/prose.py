@@ -41,7 +41,8 @@ WRITTEN_BY = {
     "paimon": "append to a table with a primary key, `write-only=true`; deletes by `rowkind.field`; `from_json`",
     "paimon-compacting": "the same without `write-only`",
     "iceberg": "`MERGE INTO`, merge-on-read, format version 3, storage-partitioned join; `from_json`",
-    "delta": "`MERGE INTO`, deletion vectors, the source not materialized; `from_json`",
+    "delta": "`MERGE INTO`, deletion vectors, the source not materialized; `from_json`; with Spark 4.1.4 its first "
+    "checkpoint fails (`NoSuchMethodError`), so it runs on 4.1.0",
     "pypaimon": "`write_arrow` to a table with a primary key, in Python",
     "hudi-rs": "`LsmTable.upsert` with `hoodie.write.table.version=9`",
     "pypaimon-native": "the same with `write.native.enabled`, `commit.native.enabled`, `read.native.enabled`",
