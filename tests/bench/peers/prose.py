@@ -21,7 +21,8 @@ TRICKLE = """Rows that arrive during a batch make the next one, so a slow system
 The age is the time from the end of a second until its rows are committed, of the oldest rows of a batch."""
 
 READS = """A base of {base} rows, compacted, and logs (commits) of {log} rows over it. Seconds to read all rows and
-columns, after one read that is not counted. Cells: with {logs} logs, and compacted."""
+columns, after one read that is not counted: by Spark as its own rows, and into an Arrow table. Cells: with {logs}
+logs, and compacted. Old files stay, as nothing is cleaned."""
 
 SETTINGS = """All: {cores} cores (`local[{cores}]`, as many shuffle partitions), a Java heap of {heap}, zstd,
 {buckets}
