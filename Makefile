@@ -99,7 +99,7 @@ bench: install  ## Measure ratios to pyarrow and Spark: table, build/bench/resul
 bench-check: install  ## Compare micro-benchmarks with tests/bench/baseline.json, red past 15 %; BENCH_RECORD=1 records; 1 to 3 min
 	$(FAST) $(BIN)/python -m tests.bench.check $(if $(BENCH_RECORD),--record)
 
-bench-peers: install  ## Measure Hudi, Paimon, Iceberg, Delta and pypaimon beside this package, and write docs/peers.md; QUICK=1; goes on where it was stopped
+bench-peers: install  ## Measure other table formats beside this package and write docs/peers.md; goes on where it was stopped; 4 h, with QUICK=1 60 min
 	$(BIN)/python -m tests.bench.peers $(if $(QUICK),--form quick) --page docs/peers.md
 
 faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a kill or stop at every storage call, and more random cases; 45 min

@@ -107,7 +107,7 @@ def _measure_all(pairs: list[Pair], results: Results, sizes: Sizes, given: argpa
                 if system.name not in environments:
                     environments[system.name] = prepare(system, given.folder / "environments", say)
                 answer = _run(system, environments[system.name], letter, sizes, inputs, servers, given.folder)
-                pair.error = wrong_digests(answer, expected[letter])
+                pair.error = wrong_digests(answer, expected[letter]) if system.keeps else ""
                 pair.runs.append(answer)
             except (LsmError, Refused, JudgeLost) as error:
                 pair.error = f"{type(error).__name__}: {str(error)[:2000]}"

@@ -90,7 +90,7 @@ def topics(folder: Path, sizes: Sizes, say: Callable[[str], None]) -> Iterator[t
     shutil.rmtree(folder, ignore_errors=True)
     java = find_java()
     with KafkaBroker(folder, broker_jars(java), java) as broker:
-        servers, digests = broker.bootstrap_servers, {}
+        servers = broker.bootstrap_servers
         for name, batches in (("-warm", sizes.warm_up), ("", sizes.batches)):
             events = batches * sizes.rows
             say(f"sending {events} events to topic {KAFKA}{name}")
@@ -99,9 +99,12 @@ def topics(folder: Path, sizes: Sizes, say: Callable[[str], None]) -> Iterator[t
             found = changes(batches * sizes.changes, sizes.changed_keys, seed=2)
             say(f"sending {batches * sizes.changes} events to topic {CHANGES}{name}")
             _send(servers, CHANGES + name, found.documents())
-            expected = document_rows(orders(events, sizes.keys, seed=1))
-            digests[KAFKA] = digest(final_rows([expected]), DOCUMENT_COLUMNS)
-            digests[CHANGES] = digest(found.final(), CHANGE_COLUMNS)
+        # The last ones are those that are measured.
+        expected = document_rows(orders(events, sizes.keys, seed=1))
+        digests = {
+            KAFKA: digest(final_rows([expected]), DOCUMENT_COLUMNS),
+            CHANGES: digest(found.final(), CHANGE_COLUMNS),
+        }
         yield servers, digests
 
 

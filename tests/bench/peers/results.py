@@ -66,15 +66,15 @@ class Results:
 
 
 def wrong_digests(answer: Answer, expected: str) -> str:
-    """Tell which readers gave other rows than those that must be there; empty when none did.
+    """Tell which readers gave other rows than those that must be there, or that none gave any; empty when all is right.
 
     A reader without Spark that failed beside one of Spark that did not, is told by the page and is not wrong.
     """
-    found = []
-    for reader, digests in answer.get("digests", {}).items():
-        for digest in digests:
-            if digest != expected and not _is_failure(digest):
-                found.append(f"{reader}: {digest[:30]}")
+    read = [(reader, each) for reader, digests in answer.get("digests", {}).items() for each in digests]
+    given = [(reader, each) for reader, each in read if not _is_failure(each)]
+    if not given:
+        return "final state was read by no reader"
+    found = [f"{reader}: {each[:30]}" for reader, each in given if each != expected]
     return f"final state differs from {expected[:30]}: {'; '.join(found)}" if found else ""
 
 

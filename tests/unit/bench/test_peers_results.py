@@ -112,6 +112,10 @@ def test_rows_that_differ_by_any_reader_are_told() -> None:
     assert wrong_digests({"digests": {"spark": [DIGEST], "arrow": ["Panic: no"]}}, DIGEST) == ""
 
 
+def test_a_final_state_that_no_reader_gave_is_told() -> None:
+    assert wrong_digests({}, DIGEST) == wrong_digests({"digests": {"arrow": ["Panic: no"]}}, DIGEST) != ""
+
+
 @pytest.fixture
 def measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
     """Calls the driver with runs that are not real: what `outcome` gives or raises is what the systems do."""
@@ -152,6 +156,11 @@ def test_a_system_that_fails_does_not_stop_the_others_and_is_tried_again(
     assert measuring(fails, "lsm", "hudi", "delta") == (1, ["lsm", "hudi", "delta"])
     assert "HoodieException: it broke" in Results(tmp_path / "tiny", TINY).load("S", "hudi").error
     assert measuring(lambda name: written(), "lsm", "hudi", "delta") == (0, ["hudi"])
+
+
+def test_the_rows_of_a_plain_append_are_not_compared(measuring: Callable[..., tuple[int, list[str]]]) -> None:
+    assert measuring(lambda name: written(digests={}), "append") == (0, ["append"])
+    assert measuring(lambda name: written(digests={}), "lsm") == (1, ["lsm"])
 
 
 def test_a_system_with_other_rows_in_the_end_fails(
