@@ -45,7 +45,7 @@ class Changes:
 
     def documents(self) -> Iterator[tuple[int, bytes, bytes]]:
         """Yield number of the key, key and envelope of each event."""
-        rows, positions = self.rows.select(DOCUMENT_COLUMNS.names), self.rows.column(LSN).to_pylist()
+        rows, positions = self.rows.select(DOCUMENT_COLUMNS.names), self.rows.column(LSN).to_numpy().tolist()
         for number, operation, position, row in zip(
             self.keys.tolist(), self.operations.tolist(), positions, rows.to_pylist(), strict=True
         ):

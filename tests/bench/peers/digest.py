@@ -35,7 +35,7 @@ def digest(rows: pa.Table, columns: Columns) -> str:
 
 def _parts(column: pa.ChunkedArray[Any]) -> list[bytes]:
     """The validity and the values of a column as bytes."""
-    values = column.combine_chunks()
+    values: Any = column.combine_chunks()
     valid = np.packbits(pc.is_valid(values).to_numpy(zero_copy_only=False)).tobytes()
     if pa.types.is_decimal(values.type):
         values = values.cast(pa.string())

@@ -94,10 +94,9 @@ def _machine(pairs: Pairs, sizes: Sizes, form: str) -> Iterator[str]:
     )
     rows = []
     for system in SYSTEMS:
-        versions = next(
-            (run["versions"] for key, pair in pairs.items() if key[1] == system.name for run in pair.runs), {}
-        )
-        rows.append([system.title, ", ".join(f"{name} {text}" for name, text in sorted(versions.items())) or "-"])
+        found = [run["versions"] for key, pair in pairs.items() if key[1] == system.name for run in pair.runs]
+        versions = ", ".join(f"{name} {text}" for name, text in sorted(found[0].items())) if found else "-"
+        rows.append([system.title, versions])
     yield _table(["system", "runs on"], rows)
 
 
