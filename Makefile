@@ -40,7 +40,7 @@ endef
 
 .DEFAULT_GOAL := help
 .PHONY: help install constraints run-kafka-demo docs lint format test unit unit-writing unit-others property golden oracle \
-	integration bench bench-check faults faults-processes faults-calls faults-cases conformance matrix matrix-speed \
+	integration bench bench-check bench-peers faults faults-processes faults-calls faults-cases conformance matrix matrix-speed \
 	test-size clean
 
 define group
@@ -104,6 +104,9 @@ bench: install  ## Measure ratios to pyarrow and Spark: table, build/bench/resul
 
 bench-check: install  ## Compare micro-benchmarks with tests/bench/baseline.json, red past 15 %; BENCH_RECORD=1 records; 1 to 3 min
 	$(FAST) $(BIN)/python -m tests.bench.check $(if $(BENCH_RECORD),--record)
+
+bench-peers: install  ## Measure other table formats beside this package and write docs/peers.md; goes on where it was stopped; 4 h, with QUICK=1 60 min
+	$(BIN)/python -m tests.bench.peers $(if $(QUICK),--form quick) --page docs/peers.md
 
 faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a kill or stop at every storage call, and more random cases; 45 min
 	@$(call group,faults,$(SIDE_BY_SIDE) faults-processes faults-calls faults-cases)

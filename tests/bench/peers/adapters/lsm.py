@@ -1,0 +1,77 @@
+"""The sink of this package, with its Kafka way; snapshots by its data source, and by `LsmTable`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from streaming_lsm import Envelope, EventFormat, LsmSink, LsmTable, register
+from streaming_lsm.spark.engine import SparkEngine
+from streaming_lsm.spark.session import local_session
+from tests.bench.peers.adapters.base import Place
+from tests.bench.peers.adapters.spark_session import SETTINGS, spark_versions
+from tests.bench.peers.columns import DOCUMENT_COLUMNS, ROW_COLUMNS, Columns
+from tests.bench.peers.sizes import BUCKETS, CORES
+from tests.bench.workload import KEY
+
+
+def table_options(name: str, columns: Columns) -> dict[str, object]:
+    """Options of a table."""
+    return {
+        "hoodie.table.name": name,
+        "hoodie.datasource.write.recordkey.field": KEY,
+        "hoodie.table.ordering.fields": columns.ordering,
+        "hoodie.bucket.index.num.buckets": BUCKETS,
+        "lsm.writer.id": "peers",
+    }
+
+
+class _Table:
+    def __init__(self, system: _System, name: str, columns: Columns) -> None:
+        self._spark = system.spark
+        self.folder = system.place.folder / "lsm" / name
+        envelope = None
+        if columns is not ROW_COLUMNS:
+            kind = EventFormat.JSON if columns is DOCUMENT_COLUMNS else EventFormat.DEBEZIUM
+            envelope = Envelope(columns.arrow, (KEY,), ordering=(columns.ordering,), format=kind)
+        self._options = table_options(name, columns)
+        self._sink = LsmSink(self.folder, self._options, envelope=envelope)
+
+    def upsert(self, files: Sequence[str], number: int) -> None:
+        self._sink(self._spark.read.parquet(*files), number)
+
+    def take_messages(self, batch: DataFrame, number: int) -> None:
+        self._sink(batch, number)
+
+    def compact(self) -> None:
+        LsmTable(self.folder, self._options).compact(SparkEngine(self._spark))
+
+    def spark_rows(self) -> DataFrame:
+        return self._spark.read.format("streaming_lsm").load(str(self.folder))
+
+    def arrow_rows(self) -> pa.Table:
+        return LsmTable(self.folder, {"lsm.read.threads": CORES}).scan().to_arrow()
+
+
+class _System:
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        settings = {key: value for key, value in SETTINGS.items() if key != "spark.master"}
+        folders = {"spark.local.dir": str(place.folder / "spark")}
+        jars = {"spark.driver.extraClassPath": ":".join(place.jars)}
+        self.spark: SparkSession = local_session("peers", cores=CORES, settings={**settings, **folders, **jars})
+        register(self.spark)
+        self.versions = spark_versions(self.spark)
+
+    def table(self, name: str, columns: Columns) -> _Table:
+        return _Table(self, name, columns)
+
+    def close(self) -> None:
+        self.spark.stop()
+
+
+def open_system(place: Place) -> _System:
+    """Start the session."""
+    return _System(place)
