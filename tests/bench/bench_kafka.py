@@ -23,7 +23,7 @@ from tests.bench.reference.kafka import append_documents
 from tests.bench.result import Result, in_turns
 from tests.bench.workload import KEY, ORDERING
 
-EVENTS, KEYS, PARTITIONS, BUCKETS, RUNS, POISON = 250_000, 700_000, 8, 8, 5, 100
+EVENTS, KEYS, PARTITIONS, BUCKETS, RUNS, WARM_UP, POISON = 250_000, 700_000, 8, 8, 5, 6, 100
 COLUMNS = (
     f"{KEY} STRING, customer_id BIGINT, country STRING, status STRING, item STRING, qty INT, price DECIMAL(10,2), "
     f"discount DOUBLE, express BOOLEAN, created_at BIGINT, {ORDERING} BIGINT"
@@ -50,13 +50,13 @@ def run() -> list[Result]:
         ways = {topic: _Ways(spark, broker.bootstrap_servers, topic, folder) for topic in ("rows", "changes", "poison")}
         for topic, name in (("rows", rows), ("changes", changes)):
             ours, reference = _Measured(ways[topic].sink), _Measured(ways[topic].append)
-            taken = in_turns(ours, reference, runs=RUNS, warm_up=2)
+            taken = in_turns(ours, reference, runs=RUNS, warm_up=WARM_UP)
             note = "from_json and a zstd Parquet append by Spark, two cores"
             results.append(Result(name, *taken, EVENTS, "events", 1.4, True, note))
             spent = (tuple(ours.spent[-RUNS:]), tuple(reference.spent[-RUNS:]))
             if topic == "rows":
                 results.append(Result(f"{name}, processor", *spent, EVENTS, "events", 0.75, False, note))
-        poisoned = in_turns(ways["poison"].sink, ways["rows"].sink, runs=RUNS, warm_up=2)
+        poisoned = in_turns(ways["poison"].sink, ways["rows"].sink, runs=RUNS, warm_up=WARM_UP)
         note = "the same without bad events, which go to dead letters"
         results.append(Result(f"{rows}, 1 % bad", *poisoned, EVENTS, "events", 0.8, True, note))
         spark.stop()
