@@ -51,7 +51,7 @@ def run() -> list[Result]:
 
             taken = in_turns(ours, reference, runs=9, warm_up=12 if dictionary else 3)
             note = f"zstd Parquet append by Spark, two tasks, dictionaries {which}"
-            results.append(Result(name, *taken, ROWS, "rows", 0.65, True, note))
+            results.append(Result(name, *taken, ROWS, "rows", 0.75, True, note))
     return results
 
 
