@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tests.bench.peers.adapters.base import NoReader, Place
-from tests.bench.peers.adapters.spark_session import spark_versions, start_session
+from tests.bench.peers.adapters.spark_session import SparkSystem, start_session
 from tests.bench.peers.columns import DOCUMENT_COLUMNS, Columns
 from tests.bench.reference.kafka import append_documents
 from tests.bench.reference.sink import append_parquet
@@ -16,8 +16,8 @@ from tests.bench.workload import REPEATED
 
 
 class _Table:
-    def __init__(self, system: _System, name: str, columns: Columns) -> None:
-        self._spark, self._columns = system.spark, columns
+    def __init__(self, system: SparkSystem, name: str, columns: Columns) -> None:
+        self._spark, self._columns = system.session, columns
         self.folder = system.place.folder / "append" / name
 
     def upsert(self, files: Sequence[str], number: int) -> None:
@@ -37,19 +37,6 @@ class _Table:
         raise NoReader("it is no table")
 
 
-class _System:
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.spark = start_session(place, {})
-        self.versions = spark_versions(self.spark)
-
-    def table(self, name: str, columns: Columns) -> _Table:
-        return _Table(self, name, columns)
-
-    def close(self) -> None:
-        self.spark.stop()
-
-
-def open_system(place: Place) -> _System:
+def open_system(place: Place) -> SparkSystem:
     """Start the session."""
-    return _System(place)
+    return SparkSystem(place, start_session(place, {}), _Table)

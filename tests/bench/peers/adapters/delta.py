@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from tests.bench.peers.adapters.base import Place
 from tests.bench.peers.adapters.merging import merge_files, merge_messages
-from tests.bench.peers.adapters.spark_session import spark_versions, start_session
+from tests.bench.peers.adapters.spark_session import SparkSystem, start_session
 from tests.bench.peers.columns import Columns
 
 # The codec is that of the session.
@@ -27,8 +27,8 @@ SETTINGS = {
 
 
 class _Table:
-    def __init__(self, system: _System, name: str, columns: Columns) -> None:
-        self.spark, self.columns = system.spark, columns
+    def __init__(self, system: SparkSystem, name: str, columns: Columns) -> None:
+        self.spark, self.columns = system.session, columns
         self.folder = system.place.folder / "delta" / name
         self.identifier = f"delta.`{self.folder}`"
         properties = ", ".join(f"'{key}'='{value}'" for key, value in PROPERTIES.items())
@@ -56,19 +56,6 @@ class _Table:
         return pa.table(found)
 
 
-class _System:
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.spark = start_session(place, SETTINGS)
-        self.versions = {**spark_versions(self.spark), "deltalake": version("deltalake")}
-
-    def table(self, name: str, columns: Columns) -> _Table:
-        return _Table(self, name, columns)
-
-    def close(self) -> None:
-        self.spark.stop()
-
-
-def open_system(place: Place) -> _System:
+def open_system(place: Place) -> SparkSystem:
     """Start the session."""
-    return _System(place)
+    return SparkSystem(place, start_session(place, SETTINGS), _Table, {"deltalake": version("deltalake")})

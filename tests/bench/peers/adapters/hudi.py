@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tests.bench.peers.adapters.base import Place
-from tests.bench.peers.adapters.spark_session import parsed, spark_versions, start_session
+from tests.bench.peers.adapters.spark_session import SparkSystem, parsed, start_session
 from tests.bench.peers.columns import DELETED, Columns
 from tests.bench.peers.sizes import BUCKETS, CORES
 from tests.bench.workload import KEY
@@ -46,8 +46,8 @@ OPTIONS = {
 
 
 class _Table:
-    def __init__(self, system: _System, name: str, columns: Columns) -> None:
-        self.spark, self.columns = system.spark, columns
+    def __init__(self, system: SparkSystem, name: str, columns: Columns) -> None:
+        self.spark, self.columns = system.session, columns
         self.folder = system.place.folder / "hudi" / name
         self._options = {
             **OPTIONS,
@@ -86,19 +86,6 @@ class _Table:
         return snapshot(str(self.folder))
 
 
-class _System:
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.spark = start_session(place, SETTINGS)
-        self.versions = {**spark_versions(self.spark), "hudi-rs": version("hudi")}
-
-    def table(self, name: str, columns: Columns) -> _Table:
-        return _Table(self, name, columns)
-
-    def close(self) -> None:
-        self.spark.stop()
-
-
-def open_system(place: Place) -> _System:
+def open_system(place: Place) -> SparkSystem:
     """Start the session."""
-    return _System(place)
+    return SparkSystem(place, start_session(place, SETTINGS), _Table, {"hudi-rs": version("hudi")})

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from tests.bench.peers.adapters.base import Place
 from tests.bench.peers.adapters.merging import merge_files, merge_messages
-from tests.bench.peers.adapters.spark_session import spark_versions, start_session
+from tests.bench.peers.adapters.spark_session import SparkSystem, start_session
 from tests.bench.peers.columns import Columns
 from tests.bench.peers.sizes import BUCKETS
 from tests.bench.workload import KEY
@@ -38,8 +38,8 @@ SETTINGS = {
 
 
 class _Table:
-    def __init__(self, system: _System, name: str, columns: Columns) -> None:
-        self.spark, self.columns = system.spark, columns
+    def __init__(self, system: SparkSystem, name: str, columns: Columns) -> None:
+        self.spark, self.columns = system.session, columns
         self.identifier = f"peers.db.{name}"
         self.folder = system.place.folder / "iceberg" / "db" / name
         properties = ", ".join(f"'{key}'='{value}'" for key, value in PROPERTIES.items())
@@ -74,20 +74,9 @@ class _Table:
         return cast(pa.Table, cast(Any, table).scan().to_arrow())
 
 
-class _System:
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        warehouse = {"spark.sql.catalog.peers.warehouse": str(place.folder / "iceberg")}
-        self.spark = start_session(place, {**SETTINGS, **warehouse})
-        self.versions = {**spark_versions(self.spark), "pyiceberg": version("pyiceberg")}
-
-    def table(self, name: str, columns: Columns) -> _Table:
-        return _Table(self, name, columns)
-
-    def close(self) -> None:
-        self.spark.stop()
-
-
-def open_system(place: Place) -> _System:
+def open_system(place: Place) -> SparkSystem:
     """Start the session."""
-    return _System(place)
+    warehouse = {"spark.sql.catalog.peers.warehouse": str(place.folder / "iceberg")}
+    return SparkSystem(
+        place, start_session(place, {**SETTINGS, **warehouse}), _Table, {"pyiceberg": version("pyiceberg")}
+    )

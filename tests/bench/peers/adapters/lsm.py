@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from streaming_lsm import Envelope, EventFormat, LsmSink, LsmTable, register
 from streaming_lsm.spark.engine import SparkEngine
 from streaming_lsm.spark.session import local_session
 from tests.bench.peers.adapters.base import Place
-from tests.bench.peers.adapters.spark_session import SETTINGS, spark_versions
+from tests.bench.peers.adapters.spark_session import SETTINGS, SparkSystem
 from tests.bench.peers.columns import DOCUMENT_COLUMNS, ROW_COLUMNS, Columns
 from tests.bench.peers.sizes import BUCKETS, CORES
 from tests.bench.workload import KEY
@@ -29,8 +29,8 @@ def table_options(name: str, columns: Columns) -> dict[str, object]:
 
 
 class _Table:
-    def __init__(self, system: _System, name: str, columns: Columns) -> None:
-        self._spark = system.spark
+    def __init__(self, system: SparkSystem, name: str, columns: Columns) -> None:
+        self._spark = system.session
         self.folder = system.place.folder / "lsm" / name
         envelope = None
         if columns is not ROW_COLUMNS:
@@ -55,23 +55,11 @@ class _Table:
         return LsmTable(self.folder, {"lsm.read.threads": CORES}).scan().to_arrow()
 
 
-class _System:
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        settings = {key: value for key, value in SETTINGS.items() if key != "spark.master"}
-        folders = {"spark.local.dir": str(place.folder / "spark")}
-        jars = {"spark.driver.extraClassPath": ":".join(place.jars)}
-        self.spark: SparkSession = local_session("peers", cores=CORES, settings={**settings, **folders, **jars})
-        register(self.spark)
-        self.versions = spark_versions(self.spark)
-
-    def table(self, name: str, columns: Columns) -> _Table:
-        return _Table(self, name, columns)
-
-    def close(self) -> None:
-        self.spark.stop()
-
-
-def open_system(place: Place) -> _System:
+def open_system(place: Place) -> SparkSystem:
     """Start the session."""
-    return _System(place)
+    settings = {key: value for key, value in SETTINGS.items() if key != "spark.master"}
+    folders = {"spark.local.dir": str(place.folder / "spark")}
+    jars = {"spark.driver.extraClassPath": ":".join(place.jars)}
+    spark = local_session("peers", cores=CORES, settings={**settings, **folders, **jars})
+    register(spark)
+    return SparkSystem(place, spark, _Table)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tests.bench.peers.adapters.base import NoReader, Place
-from tests.bench.peers.adapters.spark_session import parsed, spark_versions, start_session
+from tests.bench.peers.adapters.spark_session import SparkSystem, parsed, start_session
 from tests.bench.peers.columns import DELETED, Columns
 from tests.bench.peers.sizes import BUCKETS
 from tests.bench.workload import KEY
@@ -31,8 +31,8 @@ PROPERTIES = {
 
 
 class _Table:
-    def __init__(self, system: _System, name: str, columns: Columns) -> None:
-        self.spark, self.columns = system.spark, columns
+    def __init__(self, system: SparkSystem, name: str, columns: Columns) -> None:
+        self.spark, self.columns = system.session, columns
         self.folder = system.place.folder / "paimon" / "default.db" / name
         self._name = name
         properties = {**PROPERTIES, "sequence.field": columns.ordering}
@@ -69,20 +69,7 @@ class _Table:
         raise NoReader("pypaimon is a system of its own")
 
 
-class _System:
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        warehouse = {"spark.sql.catalog.paimon.warehouse": f"file:{place.folder}/paimon"}
-        self.spark = start_session(place, {**SETTINGS, **warehouse})
-        self.versions = spark_versions(self.spark)
-
-    def table(self, name: str, columns: Columns) -> _Table:
-        return _Table(self, name, columns)
-
-    def close(self) -> None:
-        self.spark.stop()
-
-
-def open_system(place: Place) -> _System:
+def open_system(place: Place) -> SparkSystem:
     """Start the session."""
-    return _System(place)
+    warehouse = {"spark.sql.catalog.paimon.warehouse": f"file:{place.folder}/paimon"}
+    return SparkSystem(place, start_session(place, {**SETTINGS, **warehouse}), _Table)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.bench.peers.adapters.base import Place
+from tests.bench.peers.adapters.base import Place, Table
 from tests.bench.peers.columns import DELETED, DOCUMENT_COLUMNS, LSN, Columns
 from tests.bench.peers.sizes import CORES, HEAP
 from tests.bench.workload import KEY
@@ -52,6 +52,42 @@ def spark_versions(spark: SparkSession) -> dict[str, str]:
     """Versions of Spark and Java."""
     java = cast(Any, spark.sparkContext._jvm).java.lang.System.getProperty("java.version")
     return {"spark": spark.version, "java": str(java)}
+
+
+class SparkSystem:
+    """A system that Spark's session writes and reads.
+
+    Attributes:
+        place: where the run works.
+        spark: the session.
+        versions: those of Spark, Java and `others`.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        spark: SparkSession,
+        table: Callable[[SparkSystem, str, Columns], Table],
+        others: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take the started session, and what makes a table of a name and columns."""
+        self.place, self._table = place, table
+        self.spark: SparkSession | None = spark
+        self.versions = {**spark_versions(spark), **(others or {})}
+
+    @property
+    def session(self) -> SparkSession:
+        """The session, which a system with Spark always has."""
+        assert self.spark is not None
+        return self.spark
+
+    def table(self, name: str, columns: Columns) -> Table:
+        """Make an empty table."""
+        return self._table(self, name, columns)
+
+    def close(self) -> None:
+        """Stop the session."""
+        self.session.stop()
 
 
 def parsed(messages: DataFrame, columns: Columns) -> DataFrame:
