@@ -38,7 +38,7 @@ from streaming_lsm.spark.versions import BYTES_LIMIT, ROWS_LIMIT, frame_of, limi
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.table import LsmTable
 from streaming_lsm.write.intake import control_columns
-from streaming_lsm.write.numbers import TaskNumbers, added
+from streaming_lsm.write.numbers import InputCounts, TaskNumbers, added
 from streaming_lsm.write.partition_writer import WriteResult, write_partition
 from streaming_lsm.write.plan import WritePlan
 from streaming_lsm.write.shuffle.exchange import CELLS, TASK, RunSender, SenderReport, group_cells, write_received
@@ -175,8 +175,8 @@ def _one_stage(batch: BatchRows, plan: WritePlan, tasks: int, most_groups: int |
         with named_failures():
             rows = _IncomingBatches(batches, plan, token.task, messages)
             written = write_partition(plan, rows, token, most_groups)
-            numbers = replace(written.numbers, unknown_fields=added([rows.unknown_fields]))
-            yield _report((replace(written, numbers=numbers), [], rows.bytes))
+            numbers = replace(written.numbers, unknown_fields=added([rows.counts.unknown_fields]))
+            yield _report((replace(written, numbers=numbers), [], rows.counts.bytes))
 
     return batch.frame.coalesce(tasks).mapInArrow(write, "written binary")
 
@@ -191,7 +191,7 @@ def _two_stages(batch: BatchRows, plan: WritePlan, tasks: int) -> DataFrame:
         source = _token().task
         rows = _IncomingBatches(batches, reading, source, messages)
         with named_failures():
-            yield from RunSender(reading, tasks, source, rows.unknown_fields).send(rows)
+            yield from RunSender(reading, tasks, source, rows.counts).send(rows)
 
     def write(cells: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with named_failures():
@@ -210,8 +210,7 @@ class _IncomingBatches:
     """Decodes the batches of a Spark partition, casts them to the table's types, and adds row positions for the order.
 
     Attributes:
-        bytes: size of the batches read so far.
-        unknown_fields: counts of fields that the table does not have, so far.
+        counts: what was read so far.
     """
 
     def __init__(
@@ -219,9 +218,8 @@ class _IncomingBatches:
     ) -> None:
         self._batches, self._plan = batches, plan
         self._decoder = None if messages is None else messages.decoder()
-        self.unknown_fields = {} if self._decoder is None else self._decoder.unknown_fields
+        self.counts = InputCounts(unknown_fields={} if self._decoder is None else self._decoder.unknown_fields)
         self._next = partition << _PARTITION_BIT
-        self.bytes = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         counted = control_columns.ROW in self._plan.arrival_fields
@@ -236,7 +234,7 @@ class _IncomingBatches:
 
     def _counted(self) -> Iterator[pa.RecordBatch]:
         for batch in self._batches:
-            self.bytes += batch.nbytes
+            self.counts.bytes += batch.nbytes
             yield batch
 
 

@@ -20,6 +20,19 @@ MOST_FIELDS = 100
 """Names of unknown fields that a commit keeps."""
 
 
+@dataclass
+class InputCounts:
+    """Counts what a task reads, while it reads.
+
+    Attributes:
+        bytes: size of the batches as Spark handed them over, messages or rows.
+        unknown_fields: upserts by field of theirs that the table does not have.
+    """
+
+    bytes: int = 0
+    unknown_fields: Counts = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class TaskNumbers:
     """Counts and times of one task, or of several.

@@ -36,7 +36,7 @@ from streaming_lsm.write.buffer.sorting import ORDER_BYTES, Positions, gather, r
 from streaming_lsm.write.intake.dead_letters import DeadLetterBox
 from streaming_lsm.write.intake.events import CODE, EventIntake, EventShape, codes
 from streaming_lsm.write.intake.tombstones import LastEvents, newest_events
-from streaming_lsm.write.numbers import Counts, TaskNumbers, Timed, added
+from streaming_lsm.write.numbers import InputCounts, TaskNumbers, Timed, added
 from streaming_lsm.write.partition_writer import CollectedRows, WriteResult, write_collected
 from streaming_lsm.write.plan import TaskFileGroups, WritePlan
 from streaming_lsm.write.shuffle.routing import positions_by_task, tasks_of
@@ -74,7 +74,7 @@ class SenderReport:
     Attributes:
         numbers: rows taken in, and memory.
         last_events: the last event of each topic partition.
-        size: bytes of the rows taken in.
+        size: bytes of what the task read, as Spark handed it over.
     """
 
     numbers: TaskNumbers
@@ -85,23 +85,23 @@ class SenderReport:
 class RunSender:
     """Sends the rows of one task."""
 
-    def __init__(self, plan: WritePlan, tasks: int, source: int, unknown_fields: Counts | None = None) -> None:
+    def __init__(self, plan: WritePlan, tasks: int, source: int, counts: InputCounts | None = None) -> None:
         """Create a sender to `tasks` tasks; `source` is its own number.
 
         Args:
             plan: the batch being written.
             tasks: number of tasks that write.
             source: number of this one.
-            unknown_fields: counts that grow while the batches are read, for the report.
+            counts: what is counted while the batches are read, for the report; zeros when not given.
         """
-        self._unknown_fields = {} if unknown_fields is None else unknown_fields
+        self._counts = InputCounts() if counts is None else counts
         self._plan, self._tasks, self._source = plan, tasks, source
         self._intake = EventIntake(plan)
         self._letters = DeadLetterBox(plan, WriteToken(source, 0, 0))
         self._held = PendingBatches(self._intake.shape.schema, Budget(plan.buffer_bytes))
         self._meter = Meter()
         self._places = [0] * tasks
-        self._rows_in = self._bytes_in = 0
+        self._rows_in = 0
 
     def send(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Check and sort `batches`, which have the table's types. Yield cells, the last with a `SenderReport`.
@@ -116,9 +116,9 @@ class RunSender:
             rows_in=self._rows_in,
             peak_bytes=self._meter.peak,
             dead_letters=self._letters.count,
-            unknown_fields=added([self._unknown_fields]),
+            unknown_fields=added([self._counts.unknown_fields]),
         )
-        last = pickle.dumps(SenderReport(numbers, self._intake.last_events, self._bytes_in))
+        last = pickle.dumps(SenderReport(numbers, self._intake.last_events, self._counts.bytes))
         yield self._cells(self._source % self._tasks, pa.py_buffer(last), run=False)
 
     def _runs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -129,7 +129,6 @@ class RunSender:
                 continue
             events = self._intake.check(placed)
             self._rows_in += placed.num_rows
-            self._bytes_in += events.nbytes
             for part in self._held.parts(events):
                 if self._held.rows and not self._held.takes(part):
                     yield from self._run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from streaming_lsm.index.base import BucketIds
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.write.buffer.record_buffer import RecordBuffer
 from streaming_lsm.write.intake import control_columns
+from streaming_lsm.write.numbers import InputCounts
 from streaming_lsm.write.plan import WritePlan
 from streaming_lsm.write.shuffle import exchange
 from streaming_lsm.write.shuffle.exchange import CELLS, RunReceiver, RunSender, group_cells, write_received
@@ -191,6 +193,19 @@ def test_what_a_task_is_sent_grows_with_its_own_file_groups_only(monkeypatch: py
     assert shipped[0] == shipped[1] < 8_000
     sizes = [cells.column("data").nbytes for cells in group_cells(many, 64)]
     assert max(sizes) <= 2 * len(pickle.dumps(many)) / 64
+
+
+def test_a_sender_reports_the_size_of_what_it_read_not_of_the_rows_that_came_of_it() -> None:
+    plan, counts, rows = plan_of(), InputCounts(), numbered([[Event("a", 1, 1, False)]])
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for each in rows:
+            counts.bytes += 20_000  # a message with its schema
+            yield each
+
+    receiver = RunReceiver(plan)
+    assert sum(each.num_rows for each in receiver.receive(RunSender(plan, 1, 0, counts).send(read()))) == 1
+    assert [report.size for report in receiver.sent] == [20_000]
 
 
 def test_a_task_that_was_told_no_file_groups_writes_nothing(tmp_path: Path) -> None:
