@@ -20,9 +20,9 @@ with importing("produce_events"):
     from streaming_lsm.decode.envelope import EventFormat
     from streaming_lsm.errors import LsmError
     from streaming_lsm.kafka.addresses import check_brokers
-    from streaming_lsm.kafka.avro_orders import AvroOrders
-    from streaming_lsm.kafka.orders import OrderEvents
-    from streaming_lsm.kafka.producing import send
+    from streaming_lsm.kafka.demo.avro_orders import AvroOrders
+    from streaming_lsm.kafka.demo.orders import OrderEvents
+    from streaming_lsm.kafka.demo.producing import send
     from streaming_lsm.schema_registry.registry import SchemaRegistry
 
 _NAME = "produce_events"

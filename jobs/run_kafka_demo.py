@@ -41,15 +41,15 @@ with importing("run_kafka_demo"):
     from streaming_lsm.decode.envelope import EventFormat
     from streaming_lsm.file_group.file_system_view import FileSlice
     from streaming_lsm.format.table.file_names import bucket_of
-    from streaming_lsm.kafka.avro_orders import AvroOrders
     from streaming_lsm.kafka.broker import KafkaBroker, create_topic
-    from streaming_lsm.kafka.order import Message, Order
-    from streaming_lsm.kafka.orders import OrderEvents
+    from streaming_lsm.kafka.demo.avro_orders import AvroOrders
+    from streaming_lsm.kafka.demo.order import Message, Order
+    from streaming_lsm.kafka.demo.orders import OrderEvents
+    from streaming_lsm.kafka.demo.producing import SentEvents, send
+    from streaming_lsm.kafka.demo.registry_server import RegistryServer
     from streaming_lsm.kafka.packaged import broker_jars, connector_jars
-    from streaming_lsm.kafka.producing import SentEvents, send
-    from streaming_lsm.kafka.registry_server import RegistryServer
     from streaming_lsm.schema_registry.registry import SchemaRegistry
-    from streaming_lsm.spark.java import cache_folder, find_java
+    from streaming_lsm.spark.jvm.java import cache_folder, find_java
     from streaming_lsm.timeline.instant import Instant
 
 TOPIC, PARTITIONS = "orders", 4

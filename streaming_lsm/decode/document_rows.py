@@ -20,10 +20,10 @@ from streaming_lsm.decode.column_types import CONNECT_DECIMAL, SEMANTIC_UNITS, F
 from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS, Envelope
 from streaming_lsm.decode.exact_documents import schema_names
 from streaming_lsm.decode.exact_reader import UNAVAILABLE
-from streaming_lsm.decode.expected_fields import ExpectedFields
-from streaming_lsm.decode.json_columns import JsonColumns, Parsed
-from streaming_lsm.decode.json_cut import CutField
-from streaming_lsm.decode.json_document import Members, NotJson, Number, parse_document
+from streaming_lsm.decode.json.columns import JsonColumns, Parsed
+from streaming_lsm.decode.json.cut import CutField
+from streaming_lsm.decode.json.document import Members, NotJson, Number, parse_document
+from streaming_lsm.decode.json.expected_fields import ExpectedFields
 from streaming_lsm.decode.table_rows import Columns, Rows, TableRows
 from streaming_lsm.decode.typed_columns import Token, parsed_type, typed, usual_token
 from streaming_lsm.decode.unknown_fields import UnknownFields, row_fields, valued

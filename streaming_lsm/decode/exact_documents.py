@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streaming_lsm.decode.column_types import Field, is_nested, sql_name, time_unit
 from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS, Envelope, EventFormat
-from streaming_lsm.decode.json_document import Members, NotJson, Number, parse_document, text_of
+from streaming_lsm.decode.json.document import Members, NotJson, Number, parse_document, text_of
 from streaming_lsm.decode.nested_values import Misfit, nested_converter
 from streaming_lsm.decode.text_values import converter, fitting_decimal, is_number, raw_decimal
 

@@ -4,8 +4,8 @@
 ``column.field`` in the latter case. Counted are the events that upsert a row and in which its value is not null.
 
 There are two ways, with the same result. Fields that a sample of the documents has are parsed as columns of their own
-(`expected_fields`), and a field beyond them makes the parser complain. Documents that it complains of are scanned for
-names (`json_structure`).
+(`json/expected_fields.py`), and a field beyond them makes the parser complain. Documents that it complains of are
+scanned for names (`json/structure.py`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from streaming_lsm.arrow.buffers import bytes_of
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, pc
 from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS, Envelope, EventFormat
-from streaming_lsm.decode.json_document import Members
-from streaming_lsm.decode.json_structure import Fields, fields_of, written_name
+from streaming_lsm.decode.json.document import Members
+from streaming_lsm.decode.json.structure import Fields, fields_of, written_name
 from streaming_lsm.write.numbers import OTHER_FIELDS, Counts
 
 MOST_NAMES = 1_000

@@ -1,1 +1,1 @@
-"""Convert change events from Kafka to rows for the sink, and provide a broker and events for the demo."""
+"""Take change events from Kafka to tables, and provide a broker for the demo."""

@@ -18,7 +18,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import KafkaError
 
 from streaming_lsm.errors import LsmError
-from streaming_lsm.spark.java import Java
+from streaming_lsm.spark.jvm.java import Java
 
 _PROPERTIES = """process.roles=broker,controller
 node.id=1

@@ -9,8 +9,8 @@ import argparse
 from importlib.resources import files
 from pathlib import Path
 
-from streaming_lsm.spark.jars import parse_jar_list, resolve_jars
-from streaming_lsm.spark.java import Java
+from streaming_lsm.spark.jvm.jars import parse_jar_list, resolve_jars
+from streaming_lsm.spark.jvm.java import Java
 from streaming_lsm.spark.versions import SPARK, Version
 
 CONNECTORS: tuple[Version, ...] = ((3, 5), (4, 0), (4, 1), (4, 2))

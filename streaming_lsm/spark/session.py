@@ -17,7 +17,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from streaming_lsm.spark.java import find_java
+from streaming_lsm.spark.jvm.java import find_java
 from streaming_lsm.spark.versions import java_releases
 
 DEFAULTS: dict[str, str] = {

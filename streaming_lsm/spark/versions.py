@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import DataType, StructType, _parse_datatype_string
 
 from streaming_lsm.errors import ConfigError, MissingPackage
-from streaming_lsm.spark.java import Releases
+from streaming_lsm.spark.jvm.java import Releases
 
 ROWS_LIMIT = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BYTES_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"

@@ -15,7 +15,7 @@ from streaming_lsm import Envelope, EventFormat, LsmSink
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
 from streaming_lsm.kafka.packaged import broker_jars, connector_jars
 from streaming_lsm.kafka.settings import READING
-from streaming_lsm.spark.java import find_java
+from streaming_lsm.spark.jvm.java import find_java
 from streaming_lsm.spark.session import local_session
 from tests.bench.documents import SCHEMA, documents
 from tests.bench.processor import processor_seconds

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.spark.jars import Coordinate, resolve_jars
-from streaming_lsm.spark.java import Java, cache_folder, find_java
+from streaming_lsm.spark.jvm.jars import Coordinate, resolve_jars
+from streaming_lsm.spark.jvm.java import Java, cache_folder, find_java
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = ROOT / "conf" / "judge-constraints.txt"

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from streaming_lsm import register
 from streaming_lsm.kafka.broker import KafkaBroker
 from streaming_lsm.kafka.packaged import broker_jars
-from streaming_lsm.spark.java import find_java
+from streaming_lsm.spark.jvm.java import find_java
 from streaming_lsm.spark.session import local_session
 from streaming_lsm.spark.versions import HAS_PYTHON_DATA_SOURCE
 

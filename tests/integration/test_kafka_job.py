@@ -24,15 +24,15 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from streaming_lsm import LsmTable
 from streaming_lsm.decode.envelope import EventFormat
-from streaming_lsm.kafka.avro_orders import AvroOrders
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
-from streaming_lsm.kafka.order import Message, Order
-from streaming_lsm.kafka.orders import OrderEvents
+from streaming_lsm.kafka.demo.avro_orders import AvroOrders
+from streaming_lsm.kafka.demo.order import Message, Order
+from streaming_lsm.kafka.demo.orders import OrderEvents
+from streaming_lsm.kafka.demo.producing import send
+from streaming_lsm.kafka.demo.registry_server import RegistryServer
 from streaming_lsm.kafka.packaged import broker_jars
-from streaming_lsm.kafka.producing import send
-from streaming_lsm.kafka.registry_server import RegistryServer
 from streaming_lsm.schema_registry.registry import SchemaRegistry
-from streaming_lsm.spark.java import find_java
+from streaming_lsm.spark.jvm.java import find_java
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.cluster import spark_home

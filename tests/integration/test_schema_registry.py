@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from streaming_lsm import Envelope, EventFormat, LsmSink, LsmTable
 from streaming_lsm.errors import RegistryError, SchemaError
-from streaming_lsm.kafka.registry_server import RegistryServer
+from streaming_lsm.kafka.demo.registry_server import RegistryServer
 from streaming_lsm.schema_registry.registry import SchemaRegistry
 from tests.oracle.validator import validate
 from tests.support.avro_messages import encoded, framed, record

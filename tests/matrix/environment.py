@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.spark.java import find_java
+from streaming_lsm.spark.jvm.java import find_java
 from streaming_lsm.spark.versions import java_releases, parse_version
 from tests.matrix.cells import ROOT, Cell
 

@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from streaming_lsm.decode.expected_fields import ExpectedFields
-from streaming_lsm.decode.json_columns import JsonColumns
-from streaming_lsm.decode.json_document import parse_document
+from streaming_lsm.decode.json.columns import JsonColumns
+from streaming_lsm.decode.json.document import parse_document
+from streaming_lsm.decode.json.expected_fields import ExpectedFields
 
 MOST_DEPTH, MOST_DIGITS = 999, 1000
 _FIELDS: list[tuple[str, pa.DataType]] = [

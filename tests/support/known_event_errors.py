@@ -10,7 +10,7 @@ from typing import Any
 
 from streaming_lsm.decode.column_types import is_nested
 from streaming_lsm.decode.envelope import Envelope, EventFormat
-from streaming_lsm.decode.json_document import Members, NotJson, Number, parse_document, text_of
+from streaming_lsm.decode.json.document import Members, NotJson, Number, parse_document, text_of
 from tests.support.event_columns import Message
 
 Row = Mapping[str, Any]

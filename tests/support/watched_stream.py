@@ -16,8 +16,8 @@ from streaming_lsm import LsmTable
 from streaming_lsm.kafka.addresses import check_source
 from streaming_lsm.kafka.broker import KafkaBroker
 from streaming_lsm.kafka.connector import provide_connector
-from streaming_lsm.kafka.orders import Message
-from streaming_lsm.kafka.producing import send
+from streaming_lsm.kafka.demo.orders import Message
+from streaming_lsm.kafka.demo.producing import send
 from streaming_lsm.kafka.settings import JobSettings
 from streaming_lsm.kafka.source_watch import SourceWatch
 from streaming_lsm.kafka.stream import StreamWatcher, start_stream

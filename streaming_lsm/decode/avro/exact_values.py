@@ -19,7 +19,7 @@ from streaming_lsm.decode.avro.column_fit import unit_of
 from streaming_lsm.decode.avro.record_reading import ReadColumn
 from streaming_lsm.decode.avro.written_types import Sense, WrittenType
 from streaming_lsm.decode.column_types import TimeUnit, is_nested
-from streaming_lsm.decode.json_document import Members, Number, text_of
+from streaming_lsm.decode.json.document import Members, Number, text_of
 from streaming_lsm.decode.text_values import (
     FIRST_DAY,
     FIRST_SECOND,
@@ -60,7 +60,7 @@ def _exact_text(value: Any, written: WrittenType) -> str | None:
 
 
 def _token(value: Any, written: WrittenType) -> Any:
-    """Return the JSON value that stands for a value; see `json_document`."""
+    """Return the JSON value that stands for a value; see `json/document.py`."""
     sense = written.sense
     if value is None or sense in (Sense.BOOLEAN, Sense.TEXT):
         return value

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.spark.jars import Coordinate, parse_jar_list, resolve_jars
-from streaming_lsm.spark.java import find_java
+from streaming_lsm.spark.jvm.jars import Coordinate, parse_jar_list, resolve_jars
+from streaming_lsm.spark.jvm.java import find_java
 from tests.bench.peers.systems import System
 from tests.conformance.environment import BUNDLE, BUNDLE_SHA256, ROOT, SPARKS_JAVA, check_sha256, java_17, make_venv
 

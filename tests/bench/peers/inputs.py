@@ -17,7 +17,7 @@ from kafka import KafkaProducer
 from streaming_lsm import EventFormat
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
 from streaming_lsm.kafka.packaged import broker_jars
-from streaming_lsm.spark.java import find_java
+from streaming_lsm.spark.jvm.java import find_java
 from tests.bench.documents import documents
 from tests.bench.peers.changes import changes, document_rows
 from tests.bench.peers.columns import CHANGE_COLUMNS, DOCUMENT_COLUMNS, ROW_COLUMNS

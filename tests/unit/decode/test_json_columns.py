@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streaming_lsm.decode.json_columns import JsonColumns
+from streaming_lsm.decode.json.columns import JsonColumns
 from tests.support.json_fuzz import CHANGES, FORM, accepted, expected, mismatches
 
 PLAIN = b'{"id":1,"name":"a","tags":[1,2],"place":{"lat":0.5,"words":["x"]}}'

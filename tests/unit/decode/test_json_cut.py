@@ -8,7 +8,7 @@ import pytest
 from streaming_lsm.decode.decoder import Decoder
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.decode.exact_reader import ExactReader
-from streaming_lsm.decode.json_cut import Cut, CutField, cut
+from streaming_lsm.decode.json.cut import Cut, CutField, cut
 
 COLUMNS = pa.schema([("id", pa.string()), ("qty", pa.int32()), ("place", pa.struct([("lat", pa.float64())]))])
 ENVELOPE = Envelope(COLUMNS, ("id",), format=EventFormat.DEBEZIUM)

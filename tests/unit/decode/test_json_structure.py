@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streaming_lsm.decode import json_structure
-from streaming_lsm.decode.json_structure import deepest, fields_of, longest_number, written_name
+from streaming_lsm.decode.json import structure as json_structure
+from streaming_lsm.decode.json.structure import deepest, fields_of, longest_number, written_name
 
 NAMES = ("a", "b", 'c"', "d\\", "é🎁", "{x", "[n:", "after", "\x01", "")
 TEXTS = ("a", 'x"y', "back\\", "\\\\", "{[", "]}:", "n", "\n\t", '":', "é🎁", "", ",", "null")

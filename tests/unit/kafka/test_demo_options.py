@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streaming_lsm.kafka.order import Order
+from streaming_lsm.kafka.demo.order import Order
 
 DEMO = Path(__file__).parents[3] / "jobs" / "run_kafka_demo.py"
 ROW = Order("o", "c", "DE", "new", 1, Decimal("1.00"), None, datetime(2026, 1, 1, tzinfo=UTC))

@@ -12,10 +12,10 @@ import pytest
 from streaming_lsm.decode.decoder import Decoder
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.kafka.avro_orders import AvroOrders
-from streaming_lsm.kafka.order import SCHEMA, Message, Order
-from streaming_lsm.kafka.orders import OrderEvents, OrdersModel
-from streaming_lsm.kafka.registry_server import RegistryServer
+from streaming_lsm.kafka.demo.avro_orders import AvroOrders
+from streaming_lsm.kafka.demo.order import SCHEMA, Message, Order
+from streaming_lsm.kafka.demo.orders import OrderEvents, OrdersModel
+from streaming_lsm.kafka.demo.registry_server import RegistryServer
 from streaming_lsm.schema_registry.registry import SchemaRegistry
 from tests.support.event_columns import event_columns, kafka_messages
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from streaming_lsm import config
 from streaming_lsm.decode.envelope import EventFormat
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.kafka.order import SCHEMA
+from streaming_lsm.kafka.demo.order import SCHEMA
 from streaming_lsm.kafka.settings import JobSettings
 from streaming_lsm.schema_registry.registry import SchemaRegistry
 from streaming_lsm.schema_registry.sources import SchemaFolder

@@ -16,7 +16,7 @@ import pytest
 
 from streaming_lsm.decode.avro.written_types import written_type
 from streaming_lsm.errors import ConfigError, RegistryError, SchemaError
-from streaming_lsm.kafka.registry_server import RegistryServer
+from streaming_lsm.kafka.demo.registry_server import RegistryServer
 from streaming_lsm.schema_registry.registry import SchemaRegistry
 from streaming_lsm.schema_registry.sources import SchemaFolder, schema_of
 from tests.support.avro_messages import record

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.spark.jars import Coordinate, ivy_jar, parse_jar_list, resolve_jars
-from streaming_lsm.spark.java import Java
+from streaming_lsm.spark.jvm.jars import Coordinate, ivy_jar, parse_jar_list, resolve_jars
+from streaming_lsm.spark.jvm.java import Java
 
 LIST = "# two jars\norg.a:one:1.0\n\norg.b:two_2.13:2.0-rc1  # the second\n"
 JARS = (Coordinate("org.a", "one", "1.0"), Coordinate("org.b", "two_2.13", "2.0-rc1"))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.spark import java
-from streaming_lsm.spark.java import (
+from streaming_lsm.spark.jvm import java
+from streaming_lsm.spark.jvm.java import (
     Java,
     Releases,
     cache_folder,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from streaming_lsm.spark import java
-from streaming_lsm.spark.java import find_java, wrap_java
-from streaming_lsm.spark.trust import system_trust_store
+from streaming_lsm.spark.jvm import java
+from streaming_lsm.spark.jvm.java import find_java, wrap_java
+from streaming_lsm.spark.jvm.trust import system_trust_store
 
 
 def bundled_tool(name: str) -> str:

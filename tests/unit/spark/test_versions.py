@@ -9,8 +9,8 @@ import pytest
 
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.kafka.packaged import CONNECTORS, connector_list
-from streaming_lsm.spark.jars import parse_jar_list
-from streaming_lsm.spark.java import Releases
+from streaming_lsm.spark.jvm.jars import parse_jar_list
+from streaming_lsm.spark.jvm.java import Releases
 from streaming_lsm.spark.versions import Version, java_releases, parse_version, progress_of
 
 

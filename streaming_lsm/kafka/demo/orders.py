@@ -14,7 +14,7 @@ from decimal import Decimal
 
 from streaming_lsm.decode.envelope import EventFormat
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.kafka.order import STATUSES, JsonOrders, Message, Order, OrderEncoding
+from streaming_lsm.kafka.demo.order import STATUSES, JsonOrders, Message, Order, OrderEncoding
 
 _COUNTRIES = ("DE", "FR", "IT", "PL", "SE")
 _NOTES = (None, "gift", "zähle nach", "à livrer le matin", "注意", "🎁 wrap", 'says "hi"', "")

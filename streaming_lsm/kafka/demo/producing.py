@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kafka import KafkaProducer
 
-from streaming_lsm.kafka.order import Message
+from streaming_lsm.kafka.demo.order import Message
 
 
 @dataclass(frozen=True, slots=True)

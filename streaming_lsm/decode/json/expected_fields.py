@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streaming_lsm.decode.json_document import Members, Number
+from streaming_lsm.decode.json.document import Members, Number
 
 _MOST = 256
 _Node = Any

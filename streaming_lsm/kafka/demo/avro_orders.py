@@ -13,7 +13,7 @@ from typing import Any
 
 import fastavro
 
-from streaming_lsm.kafka.order import STATUSES, Message, Order
+from streaming_lsm.kafka.demo.order import STATUSES, Message, Order
 from streaming_lsm.schema_registry.registry import SchemaRegistry
 
 

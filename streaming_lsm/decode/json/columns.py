@@ -20,10 +20,10 @@ import pyarrow.json as pj
 
 from streaming_lsm.arrow.buffers import bytes_of
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, is_utf8, pc
-from streaming_lsm.decode import json_cut
 from streaming_lsm.decode.column_types import Field
-from streaming_lsm.decode.json_document import MOST_DEPTH, MOST_DIGITS
-from streaming_lsm.decode.json_structure import deepest, longest_number
+from streaming_lsm.decode.json import cut as json_cut
+from streaming_lsm.decode.json.document import MOST_DEPTH, MOST_DIGITS
+from streaming_lsm.decode.json.structure import deepest, longest_number
 
 _BLOCK_BYTES, _SEARCHED_BYTES = 4 << 20, 1 << 20
 _WINDOW = 256

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.spark.trust import JAVA_STORES, system_trust_store
+from streaming_lsm.spark.jvm.trust import JAVA_STORES, system_trust_store
 
 CACHE_VARIABLE = "STREAMING_LSM_CACHE"
 _VECTOR = "jdk.incubator.vector"

@@ -20,7 +20,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.spark.java import Java, Releases, cache_folder, find_java, trust_store_advice
+from streaming_lsm.spark.jvm.java import Java, Releases, cache_folder, find_java, trust_store_advice
 
 _COORDINATE = re.compile(r"[\w.\-]+:[\w.\-]+:[\w.\-]+")
 

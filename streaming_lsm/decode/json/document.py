@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from streaming_lsm.decode.json_structure import deepest
+from streaming_lsm.decode.json.structure import deepest
 
 MOST_DEPTH = 999
 """Most levels of nested objects and arrays."""

@@ -1,0 +1,1 @@
+"""Read JSON documents: many at a time with Arrow's parser, one at a time strictly."""

@@ -1,0 +1,1 @@
+"""Find what Spark's Java process needs on this machine: a Java, its trust store, jars."""
