@@ -120,8 +120,9 @@ def _run(settings: JobSettings, cores: int | None, timeout_seconds: float | None
             print(report, flush=True)
         paths = stream.sinks.paths
     finally:
-        # Where Java has ended there is nothing to stop.
+        # Where Java has ended there is nothing to stop. Tasks that a stop interrupts are no news.
         with suppress(Py4JError, ConnectionError):
+            spark.sparkContext.setLogLevel("OFF")
             spark.stop()
     written = f"table{'s' if len(paths) > 1 else ''} at {', '.join(paths)}"
     rate = f" ({events / sum(seconds.values()):,.0f} events/s)" if any(seconds.values()) else ""

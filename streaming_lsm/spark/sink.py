@@ -21,6 +21,7 @@ from streaming_lsm.errors import ConfigError, StorageError, TableNotFound
 from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSizeHistory
 from streaming_lsm.spark.batch_writer import write_batch
+from streaming_lsm.spark.early_workers import start_workers
 from streaming_lsm.spark.engine import SparkEngine
 from streaming_lsm.spark.exchange_choice import check_exchange
 from streaming_lsm.spark.versions import arrow_schema
@@ -56,6 +57,8 @@ class LsmSink:
     ) -> None:
         """Resolve the options; nothing is read or written before the first batch.
 
+        If a Spark session runs already, its Python workers start meanwhile.
+
         Args:
             path: the table's folder or ``file://`` URI.
             options: see docs/configuration.md; they override `properties`.
@@ -78,6 +81,7 @@ class LsmSink:
         self._size_history = BatchSizeHistory()
         self._warned: set[str] = set()
         self._topics: set[str] = set()
+        start_workers()
 
     @names_failures
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
