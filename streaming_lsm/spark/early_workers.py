@@ -24,12 +24,17 @@ def start_workers() -> None:
         if spark is None or spark.sparkContext.applicationId in _STARTED:
             return
         _STARTED.add(spark.sparkContext.applicationId)
-        threading.Thread(target=_run_empty_task, args=(spark,), name="lsm-start-workers", daemon=True).start()
+        threading.Thread(target=_start_one, args=(spark,), name="lsm-start-workers", daemon=True).start()
 
 
-def _run_empty_task(spark: SparkSession) -> None:
+def _start_one(spark: SparkSession) -> None:
     with suppress(Exception):
-        spark.range(0, 1, 1, 1).mapInArrow(_nothing, "nothing int").collect()
+        run_empty_task(spark)
+
+
+def run_empty_task(spark: SparkSession) -> None:
+    """Run a task in Python that does nothing."""
+    spark.range(0, 1, 1, 1).mapInArrow(_nothing, "nothing int").collect()
 
 
 def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

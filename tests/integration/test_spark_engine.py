@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.spark.early_workers import run_empty_task
 from streaming_lsm.spark.engine import SparkEngine
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
@@ -57,3 +58,14 @@ def test_executors_compact_a_table(spark: SparkSession, tmp_path: Path) -> None:
     assert table.scan().to_arrow() == before
     assert read_snapshot(str(tmp_path / "table")).num_rows == before.num_rows
     assert validate(str(tmp_path / "table")) == []
+
+
+def test_a_python_worker_starts_before_there_is_a_batch(spark: SparkSession) -> None:
+    jobs = spark.sparkContext.statusTracker()
+    spark.sparkContext.setJobGroup("early", "start of a worker")
+    run_empty_task(spark)
+    spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    (job,) = jobs.getJobIdsForGroup("early")
+    found = jobs.getJobInfo(job)
+    assert found is not None
+    assert found.status == "SUCCEEDED"

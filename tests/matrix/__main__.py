@@ -24,13 +24,15 @@ from tests.matrix.environment import FOLDER, find_python, prepare
 STREAM = "tests/integration/test_file_stream.py"
 KAFKA = "tests/integration/test_kafka_job.py"
 TESTS = (
-    f"{KAFKA}::test_job_writes_what_the_events_say_and_goes_on_from_its_checkpoint",
+    f"{KAFKA}::test_job_writes_what_the_events_say_and_goes_on_from_its_checkpoint_on_a_cluster",
     f"{KAFKA}::test_bad_event_stops_the_job_by_name_and_what_was_committed_stays",
     f"{STREAM}::test_a_stream_goes_on_from_its_checkpoint",
     f"{STREAM}::test_what_does_not_fit_the_table_is_refused_by_name",
     f"{STREAM}::test_an_error_of_a_task_arrives_as_itself_in_one_line",
     f"{STREAM}::test_spark_reads_as_of_an_instant_and_with_meta_columns",
     f"{STREAM}::test_a_stream_writes_a_table_for_the_readers_of_today",
+    "tests/integration/test_kafka_topics.py::test_topics_have_tables_formats_numbers_and_replays_of_their_own",
+    "tests/integration/test_exchange.py",
     "tests/integration/test_shuffle_partitions.py",
     "tests/integration/test_file_groups_of_tasks.py",
     "tests/integration/test_spark_engine.py",

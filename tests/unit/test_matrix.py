@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm.errors import ConfigError
-from tests.matrix.__main__ import Outcome, table
-from tests.matrix.cells import CELLS, SPARKS, Cell, chosen
+from tests.matrix.__main__ import TESTS, Outcome, table
+from tests.matrix.cells import CELLS, ROOT, SPARKS, Cell, chosen
 from tests.matrix.environment import find_python
 
 
@@ -48,6 +48,12 @@ def test_an_interpreter_that_does_not_start_is_passed_over(tmp_path: Path) -> No
     assert find_python(version, variables) is None
     assert find_python(version, {**variables, "MATRIX_PYTHONS": sys.executable}) == Path(sys.executable)
     assert find_python((3, 99), {**variables, "MATRIX_PYTHONS": sys.executable}) is None
+
+
+@pytest.mark.parametrize("chosen_test", TESTS)
+def test_a_cell_runs_tests_that_are_there(chosen_test: str) -> None:
+    path, _, name = chosen_test.partition("::")
+    assert f"def {name}(" in (ROOT / path).read_text() if name else (ROOT / path).exists()
 
 
 def test_the_table_tells_the_outcome_of_each_cell() -> None:
