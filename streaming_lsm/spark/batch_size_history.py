@@ -17,8 +17,7 @@ ROWS_A_TASK = 50_000
 BYTES_A_TASK = 16 << 20
 _REMEMBERED = 4
 
-_MAX_ROWS, _FEWEST_ROWS = 4096, 256
-# Cells of the shuffle are handed over with the same limit: fewer than 16 at a time cost more than their bytes.
+_MAX_ROWS, _FEWEST_ROWS = 10_000, 256
 _LEAST_ROWS = 16
 _BUDGET_SHARE = 32
 UNBOUNDED_BYTES = (1 << 31) - 1
@@ -104,12 +103,11 @@ class BatchSizeHistory:
         """Number of file groups of the recent batch with the most of them; 0 without a history."""
         return max((size.file_groups for size in self._seen), default=0)
 
-    def transfer(self, budget: int, limits_bytes: bool = True) -> Transfer:
+    def transfer(self, budget: int, limits_bytes: bool = True, has_cells: bool = False) -> Transfer:
         """Return the limits of a transfer, 1/32 of the memory budget of a task.
 
-        A worker holds two or three transfers in addition to its budget. A row may be a cell of `CELL_BYTES` bytes,
-        which limits the number of rows; more than 4,096 rows at a time are hardly faster. Bytes are unbounded when
-        transfers of recent batches stayed within the share.
+        A worker holds two or three transfers in addition to its budget. Bytes are unbounded when transfers of recent
+        batches stayed within the share.
 
         Where Spark limits rows only, they are sized by the widest recent batch. A transfer then takes more than the
         share if its rows are wider than the mean of that batch; without recent batches it has 256 rows.
@@ -117,14 +115,16 @@ class BatchSizeHistory:
         Args:
             budget: bytes of a task, ``lsm.write.buffer.bytes``.
             limits_bytes: whether Spark limits bytes (`versions.limits_bytes`).
+            has_cells: whether cells of the shuffle are handed over with the same limits: these have `CELL_BYTES` bytes.
         """
         share = budget // _BUDGET_SHARE
-        most = max(_FEWEST_ROWS, min(_MAX_ROWS, share // CELL_BYTES))
+        cells = max(_FEWEST_ROWS, min(_MAX_ROWS, share // CELL_BYTES))
+        choices = (cells,) if has_cells else (_MAX_ROWS, cells)
         if not limits_bytes:
-            return Transfer(self._rows_within(share, most), None)
+            return Transfer(self._rows_within(share, max(choices)), None)
         rows, size = sum(seen.rows for seen in self._seen), sum(seen.bytes for seen in self._seen)
-        narrow = rows and size * most <= rows * share
-        return Transfer(most, UNBOUNDED_BYTES if narrow else share)
+        narrow = [most for most in choices if rows and size * most <= rows * share]
+        return Transfer(narrow[0], UNBOUNDED_BYTES) if narrow else Transfer(min(choices), share)
 
     def _rows_within(self, share: int, most: int) -> int:
         """Return the number of rows of the widest recent batch that take `share` bytes, from 16 to `most`."""

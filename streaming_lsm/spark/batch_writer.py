@@ -113,61 +113,68 @@ def write_batch(
         LsmError: the error that the failed task raised.
     """
     known, begun = history or BatchSizeHistory(), perf_counter()
-    spark = batch.frame.sparkSession
-    tasks = _tasks(spark, table, known)
-    with known.trusted(), _transfer(spark, known.transfer(plan.buffer_bytes, limits_bytes(spark))), unwrapped_errors():
-        done = _write(batch, plan, tasks, known, table)
+    with known.trusted(), unwrapped_errors():
+        done = _write(batch, plan, known, table)
     known.note(done.size)
     spent = round(1000 * (perf_counter() - begun))
     return replace(done, written=replace(done.written, numbers=done.numbers.within(spent)))
 
 
-def _tasks(spark: SparkSession, table: LsmTable, history: BatchSizeHistory) -> int:
-    asked = table.options[config.SHUFFLE_PARTITIONS]
-    if asked:
-        return asked
-    cores = spark.sparkContext.defaultParallelism
-    most = table.new_index().max_groups_per_partition
-    return history.tasks(cores if table.config.partition_fields else min(cores, most))
-
-
-def _write(batch: BatchRows, plan: WritePlan, tasks: int, known: BatchSizeHistory, table: LsmTable) -> BatchResult:
+def _write(batch: BatchRows, plan: WritePlan, known: BatchSizeHistory, table: LsmTable) -> BatchResult:
+    tasks, worth = _tasks(batch.frame.sparkSession, table, known)
     if tasks == 1:
-        return BatchResult.joined(_run(_one_stage(batch, plan, 1)))
+        return BatchResult.joined(_one_stage(batch, plan, known, 1))
     asked, size = table.options[config.EXCHANGE] or "auto", partial(_size, batch, table, known)
-    if known.needs_exchange or exchanges(asked, plan, tasks, size):
-        return BatchResult.joined(_run(_two_stages(batch, plan, tasks)))
-    parts = _run(_one_stage(batch, plan, tasks, most_groups(asked, tasks)))
-    if not needs_one_writer(plan, [written for written, _, _ in parts]):
+    if known.needs_exchange or exchanges(asked, plan, tasks, size, worth):
+        return BatchResult.joined(_two_stages(batch, plan, known, tasks))
+    parts = _one_stage(batch, plan, known, tasks, most_groups(asked, tasks))
+    too_many = any(written.left_out for written, _, _ in parts)
+    if not too_many and not needs_one_writer(asked, plan, [written for written, _, _ in parts]):
         return BatchResult.joined(parts)
-    _LOG.warning(
-        "tasks that read cannot write this batch (docs/writing.md, Which task writes a row): it is written again, and "
-        "batches are exchanged from now on"
-    )
-    known.needs_exchange = True
+    if not too_many:
+        _LOG.warning(
+            "tasks that read cannot write this batch (docs/writing.md, Which task writes a row): it is written again, "
+            "and batches are exchanged from now on"
+        )
+        known.needs_exchange = True
     # The files of the tasks are no part of the commit, which deletes them.
     if plan.dead_letters is not None:
         plan.dead_letters.storage.delete_folder(plan.dead_letters.folder)
-    return BatchResult.joined(_run(_two_stages(batch, plan, tasks)))
+    return BatchResult.joined(_two_stages(batch, plan, known, tasks))
+
+
+def _tasks(spark: SparkSession, table: LsmTable, history: BatchSizeHistory) -> tuple[int, int]:
+    """Return the number of tasks that write a batch, and the number that its size is worth."""
+    asked = table.options[config.SHUFFLE_PARTITIONS]
+    if asked:
+        return asked, asked
+    worth = history.tasks(spark.sparkContext.defaultParallelism)
+    return (worth if table.config.partition_fields else min(worth, table.new_index().max_groups_per_partition)), worth
 
 
 def _size(batch: BatchRows, table: LsmTable, known: BatchSizeHistory) -> tuple[int, int]:
     """Return the numbers of tasks that read a batch and of its file groups; those of recent batches if there are any.
 
-    Without them a table without partitions has a file group for each bucket; others may have any number.
+    Without them a table without partitions has a file group for each bucket; others may have any number. With adaptive
+    execution Spark would compute a batch for the number of its partitions.
     """
     if known.readers:
         return known.readers, known.file_groups
-    if table.config.partition_fields:
+    adapts = batch.frame.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
+    if table.config.partition_fields or adapts:
         return 0, 0
     return batch.frame.rdd.getNumPartitions(), table.new_index().max_groups_per_partition
 
 
-def _run(tasks: DataFrame) -> list[TaskReport]:
-    return [pickle.loads(row.written) for row in tasks.collect()]
+def _run(tasks: DataFrame, transfer: Transfer) -> list[TaskReport]:
+    with _limited(tasks.sparkSession, transfer):
+        return [pickle.loads(row.written) for row in tasks.collect()]
 
 
-def _one_stage(batch: BatchRows, plan: WritePlan, tasks: int, most_groups: int | None = None) -> DataFrame:
+def _one_stage(
+    batch: BatchRows, plan: WritePlan, known: BatchSizeHistory, tasks: int, most_groups: int | None = None
+) -> list[TaskReport]:
+    """Let the tasks that read the batch write it."""
     messages = batch.messages
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -178,10 +185,12 @@ def _one_stage(batch: BatchRows, plan: WritePlan, tasks: int, most_groups: int |
             numbers = replace(written.numbers, unknown_fields=added([rows.counts.unknown_fields]))
             yield _report((replace(written, numbers=numbers), [], rows.counts.bytes))
 
-    return batch.frame.coalesce(tasks).mapInArrow(write, "written binary")
+    limits = known.transfer(plan.buffer_bytes, limits_bytes(batch.frame.sparkSession))
+    return _run(batch.frame.coalesce(tasks).mapInArrow(write, "written binary"), limits)
 
 
-def _two_stages(batch: BatchRows, plan: WritePlan, tasks: int) -> DataFrame:
+def _two_stages(batch: BatchRows, plan: WritePlan, known: BatchSizeHistory, tasks: int) -> list[TaskReport]:
+    """Exchange the rows of the batch between the tasks that read it and those that write it."""
     messages = batch.messages
     reading = plan.without_groups()
     # More go through the shuffle to the task that writes them, which costs one more partition.
@@ -203,7 +212,8 @@ def _two_stages(batch: BatchRows, plan: WritePlan, tasks: int) -> DataFrame:
         groups = pa.Table.from_batches(group_cells(plan, tasks), CELLS)
         # One partition keeps the cells of a message in order. It comes last, so that senders keep their partition ids.
         sent = sent.union(frame_of(batch.frame.sparkSession, groups).coalesce(1))
-    return repartitioned_by_id(sent, tasks, TASK).mapInArrow(write, "written binary")
+    limits = known.transfer(plan.buffer_bytes, limits_bytes(batch.frame.sparkSession), has_cells=True)
+    return _run(repartitioned_by_id(sent, tasks, TASK).mapInArrow(write, "written binary"), limits)
 
 
 class _IncomingBatches:
@@ -262,7 +272,7 @@ def freeze_gc() -> None:
 
 
 @contextmanager
-def _transfer(spark: SparkSession, transfer: Transfer) -> Iterator[None]:
+def _limited(spark: SparkSession, transfer: Transfer) -> Iterator[None]:
     """Set the size of Spark's transfers to Python workers within the context."""
     limits = {ROWS_LIMIT: transfer.rows} | ({} if transfer.bytes is None else {BYTES_LIMIT: transfer.bytes})
     before = {key: spark.conf.get(key) for key in limits}

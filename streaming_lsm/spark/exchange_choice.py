@@ -45,21 +45,26 @@ def reason_to_exchange(plan: WritePlan) -> str | None:
     return None
 
 
-def exchanges(asked: str, plan: WritePlan, tasks: int, size: Callable[[], tuple[int, int]]) -> bool:
+def exchanges(
+    asked: str, plan: WritePlan, tasks: int, size: Callable[[], tuple[int, int]], worth: int | None = None
+) -> bool:
     """Choose whether the rows of a batch are exchanged.
 
     Args:
         asked: the option ``lsm.write.exchange``.
         plan: the batch.
-        tasks: tasks that write it.
+        tasks: tasks that write it, at most one for each bucket.
         size: returns the number of tasks that read the batch, 0 if that is unknown, and that of its file groups.
+        worth: tasks that its size is worth, however many buckets there are; `tasks` when not given.
     """
     if asked != "auto":
         return asked == "shuffle"
     if reason_to_exchange(plan) is not None or len(plan.file_ids) > CARRIED_GROUPS or tasks > _MOST_TASKS:
         return True
     readers, file_groups = size()
-    return tasks > readers or tasks * file_groups > MOST_FILES
+    # Without the exchange no more tasks read than write.
+    too_few = min(readers, worth or tasks) > tasks
+    return tasks > readers or too_few or tasks * file_groups > MOST_FILES
 
 
 def check_exchange(asked: str, plan: WritePlan) -> None:
@@ -78,15 +83,15 @@ def most_groups(asked: str, tasks: int) -> int | None:
     return None if asked == "none" or tasks == 1 else MOST_FILES // tasks
 
 
-def needs_one_writer(plan: WritePlan, parts: Iterable[WriteResult]) -> bool:
+def needs_one_writer(asked: str, plan: WritePlan, parts: Iterable[WriteResult]) -> bool:
     """Test whether what tasks wrote as they read it may differ from what one task for each file group would write.
 
     Such a batch has to be written again. Between tasks nothing but the kind of a log and the number of its task is an
-    order, so that all logs of a shared file group need the first version, and every delete an ordering value.
+    order, so that all logs of a shared file group need the first version, and every delete an ordering value. A delete
+    beats the rows of other tasks that have its ordering value; where a later row would win by arrival, that is accepted
+    if ``lsm.write.exchange=none`` asks for it. Between topic partitions there is no arrival.
     """
     found = list(parts)
-    if any(part.left_out for part in found):
-        return True
     read = [
         {source for events in part.last_events for source, last in events.items() if last.is_seen} for part in found
     ]
@@ -99,9 +104,12 @@ def needs_one_writer(plan: WritePlan, parts: Iterable[WriteResult]) -> bool:
             continue
         if part.unordered_deletes and plan.operation != DELETE:
             return True
-        if not sources and plan.arrival_fields != (control_columns.ROW,):
+        by_row = plan.arrival_fields == (control_columns.ROW,)
+        if not sources and not by_row:
             return True
-        shared = (stat for stat in part.stats if tasks_of[(stat.partition_path, stat.file_id)] > 1)
+        shared = [stat for stat in part.stats if tasks_of[(stat.partition_path, stat.file_id)] > 1]
         if any((stat.log_version or 1) > 1 for stat in shared):
+            return True
+        if by_row and asked == "auto" and plan.operation != DELETE and any(stat.num_deletes for stat in shared):
             return True
     return False

@@ -37,7 +37,7 @@ DEFAULTS: dict[str, str] = {
     "spark.log.level": "WARN",
 }
 """Settings of `local_session`. Adaptive execution is off: it would merge the tasks of small batches and add a planning
-step to each. Streaming queries run without it in any case."""
+step to each."""
 
 TASK_LOGGER, QUERY_LOGGER = "org.apache.spark.executor.Executor", "org.apache.spark.sql.execution.streaming"
 """Loggers that print the stack of a failed task, and of a failed query."""

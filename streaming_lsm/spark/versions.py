@@ -19,6 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyspark
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import DataType, StructType, _parse_datatype_string
@@ -104,7 +106,11 @@ def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 def limits_bytes(spark: SparkSession) -> bool:
     """Tell whether Spark limits the bytes of a transfer to a Python worker, not only its rows."""
-    return spark.conf.get(BYTES_LIMIT, None) is not None
+    try:
+        # A default given here would be returned for a setting that has only Spark's own.
+        return bool(spark.conf.get(BYTES_LIMIT))
+    except (PySparkException, Py4JJavaError):
+        return False
 
 
 def progress_of(report: Any) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ from tests.bench.documents import SCHEMA, documents
 from tests.bench.processor import processor_seconds
 from tests.bench.reference.kafka import append_documents
 from tests.bench.result import Result, in_turns
-from tests.bench.workload import KEY, ORDERING
+from tests.bench.workload import KEY, ORDERING, REPEATED
 
 EVENTS, KEYS, PARTITIONS, BUCKETS, RUNS, WARM_UP, POISON = 250_000, 700_000, 8, 8, 5, 6, 100
 COLUMNS = (
@@ -106,7 +106,7 @@ class _Ways:
 
     def append(self) -> None:
         """Append the whole topic."""
-        append_documents(self._messages(), COLUMNS, f"{self._folder}-plain", self._row)
+        append_documents(self._messages(), COLUMNS, f"{self._folder}-plain", self._row, REPEATED)
 
 
 def _send(servers: str, topic: str, kind: EventFormat, poison: int | None) -> None:

@@ -13,6 +13,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.spark.early_workers import run_empty_task
 from streaming_lsm.spark.engine import SparkEngine
+from streaming_lsm.spark.versions import SPARK, limits_bytes
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 
@@ -69,3 +70,7 @@ def test_a_python_worker_starts_before_there_is_a_batch(spark: SparkSession) -> 
     found = jobs.getJobInfo(job)
     assert found is not None
     assert found.status == "SUCCEEDED"
+
+
+def test_spark_says_whether_it_limits_the_bytes_of_a_transfer(spark: SparkSession) -> None:
+    assert limits_bytes(spark) == (SPARK >= (4, 0)), "its own default counts"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ from streaming_lsm.config import Options
 from streaming_lsm.spark import batch_writer
 from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import UNBOUNDED_BYTES, BatchSize, BatchSizeHistory, Transfer
+from streaming_lsm.spark.versions import BYTES_LIMIT, ROWS_LIMIT
+from streaming_lsm.write.plan import WritePlan
 
 BUDGET = 256 << 20
 
@@ -40,13 +43,17 @@ def test_tasks_follow_the_largest_of_the_last_batches(seen: list[tuple[int, int]
     assert history_after(*seen).tasks(8) == tasks
 
 
-def test_spark_need_not_count_bytes_where_rows_are_known_to_be_narrow() -> None:
-    bounded, free = Transfer(2048, 8 << 20), Transfer(2048, UNBOUNDED_BYTES)
-    widest = bounded.bytes // bounded.rows
-    assert history_after().transfer(BUDGET) == bounded
-    assert history_after((0, 0)).transfer(BUDGET) == bounded
-    assert history_after((10, 10 * widest)).transfer(BUDGET) == free
-    assert history_after((10, 10 * widest + 1)).transfer(BUDGET) == bounded
+@pytest.mark.parametrize(("rows", "has_cells"), [(10_000, False), (2048, False), (2048, True)])
+def test_spark_need_not_count_bytes_where_rows_are_known_to_be_narrow(rows: int, has_cells: bool) -> None:
+    widest = (8 << 20) // rows
+
+    def transfer(*seen: tuple[int, int]) -> Transfer:
+        return history_after(*seen).transfer(BUDGET, has_cells=has_cells)
+
+    assert transfer() == transfer((0, 0)) == Transfer(2048, 8 << 20)
+    assert transfer((10, 10 * widest)) == Transfer(rows, UNBOUNDED_BYTES)
+    wider = Transfer(2048, UNBOUNDED_BYTES if rows == 10_000 else 8 << 20)
+    assert transfer((10, 10 * widest + 10)) == wider
 
 
 def test_rows_bound_a_transfer_where_spark_does_not_limit_bytes() -> None:
@@ -56,7 +63,7 @@ def test_rows_bound_a_transfer_where_spark_does_not_limit_bytes() -> None:
         return transfer.rows
 
     assert rows() == rows((0, 0)) == 256
-    assert rows((10_000, 1_000_000)) == 2048
+    assert rows((10_000, 1_000_000)) == 10_000
     assert rows((100, 100 * (64 << 10))) == 128
     assert rows((100, 100 * (64 << 10)), (100_000, 1_000_000)) == 128, "sized by the widest of the last batches"
     assert rows((3, 3 << 30)) == 16
@@ -65,7 +72,7 @@ def test_rows_bound_a_transfer_where_spark_does_not_limit_bytes() -> None:
 def test_a_transfer_is_a_small_share_of_the_budget() -> None:
     assert BatchSizeHistory().transfer(64 << 20) == Transfer(512, 2 << 20)
     assert BatchSizeHistory().transfer(4 << 20) == Transfer(256, 128 << 10)
-    assert BatchSizeHistory().transfer(8 << 30) == Transfer(4096, 256 << 20)
+    assert BatchSizeHistory().transfer(8 << 30) == Transfer(10_000, 256 << 20)
 
 
 class Planned:
@@ -80,39 +87,33 @@ class Table:
     options = Options({})
 
 
-class Session:
-    """As much of a Spark session as handing over a batch takes; remembers the last bounds that were set."""
-
-    def __init__(self) -> None:
-        self.conf = self
-        self.sparkSession = self
-        self.bounds: list[object] = []
-
-    def get(self, key: str, default: object = None) -> str:
-        return "as before"
-
-    def set(self, key: str, value: object) -> None:
-        self.bounds.append(value)
-
-
 def test_a_batch_that_fails_is_written_again_with_all_tasks_and_bounded_transfers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(*_: object) -> None:
+    used: list[tuple[int, Transfer]] = []
+
+    def fail(batch: object, plan: WritePlan, known: BatchSizeHistory, tasks: int, *_: object) -> None:
+        used.append((tasks, known.transfer(plan.buffer_bytes)))
         raise OSError("a worker is gone")
 
-    monkeypatch.setattr(batch_writer, "_tasks", lambda spark, table, history: history.tasks(8))
+    monkeypatch.setattr(batch_writer, "_tasks", lambda spark, table, history: (history.tasks(8), 8))
     monkeypatch.setattr(batch_writer, "_one_stage", fail)
     monkeypatch.setattr(batch_writer, "_two_stages", fail)
-    monkeypatch.setattr(batch_writer, "exchanges", lambda *_, **known: True)
+    monkeypatch.setattr(batch_writer, "exchanges", lambda *_: True)
+    batch = BatchRows(cast(Any, SimpleNamespace(sparkSession=None)), pa.schema([]))
     history, table, plan = history_after((10, 10)), cast(Any, Table()), cast(Any, Planned())
-    assert history.tasks(8) == 1
-    for transfer in (history.transfer(BUDGET), BatchSizeHistory().transfer(BUDGET)):
-        session = Session()
+    for _ in range(2):
         with pytest.raises(OSError, match="a worker is gone"):
-            batch_writer.write_batch(BatchRows(cast(Any, session), pa.schema([])), table, plan, history)
-        assert session.bounds == [transfer.rows, transfer.bytes, "as before", "as before"]
-    assert history.tasks(8) == 8
+            batch_writer.write_batch(batch, table, plan, history)
+    assert used == [(1, Transfer(10_000, UNBOUNDED_BYTES)), (8, Transfer(2048, 8 << 20))]
+
+
+def test_the_limits_of_a_transfer_hold_for_one_batch() -> None:
+    kept: dict[str, object] = {ROWS_LIMIT: "10", BYTES_LIMIT: "20"}
+    spark = cast(Any, SimpleNamespace(conf=SimpleNamespace(get=kept.get, set=kept.__setitem__)))
+    with batch_writer._limited(spark, Transfer(3, 4)):
+        assert kept == {ROWS_LIMIT: 3, BYTES_LIMIT: 4}
+    assert kept == {ROWS_LIMIT: "10", BYTES_LIMIT: "20"}
 
 
 def test_a_batch_that_is_written_leaves_what_is_known() -> None:

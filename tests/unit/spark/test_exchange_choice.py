@@ -48,6 +48,13 @@ def test_few_files_are_written_without_an_exchange(
     assert exchanges("auto", plan_of(tmp_path), tasks, lambda: (readers, file_groups)) == exchanged
 
 
+@pytest.mark.parametrize(("readers", "worth", "exchanged"), [(8, 8, True), (8, 2, False), (2, 8, False)])
+def test_a_batch_is_not_read_by_fewer_tasks_than_it_is_worth_as_there_are_few_buckets(
+    tmp_path: Path, readers: int, worth: int, exchanged: bool
+) -> None:
+    assert exchanges("auto", plan_of(tmp_path), 2, lambda: (readers, 2), worth) == exchanged
+
+
 def test_the_option_decides_where_the_table_allows_it(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     assert exchanges("shuffle", plan, 2, lambda: (8, 1))
@@ -95,6 +102,7 @@ def part(
     sources: tuple[str, ...] = (),
     version: int = 1,
     before: str | None = None,
+    deletes: int = 0,
     **how: bool,
 ) -> WriteResult:
     """What a task reports that wrote a log for each of some file groups."""
@@ -103,7 +111,12 @@ def part(
         events[before] = LastEvent(-1, "k")
     token = WriteToken(0, 0, 0)
     stats = [
-        log_file_stat("DE", LogFileName(group, token, "20260101000000000", version, LogKind.DATA), total_bytes=1)
+        log_file_stat(
+            "DE",
+            LogFileName(group, token, "20260101000000000", version, LogKind.DATA),
+            total_bytes=1,
+            num_deletes=deletes,
+        )
         for group in groups
     ]
     return WriteResult(tuple(stats), (events,), **how)  # type: ignore[arg-type]
@@ -111,42 +124,52 @@ def part(
 
 def test_rows_that_ordering_values_decide_need_no_other_writer(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
-    assert not needs_one_writer(plan, [part(plan, "a", "b"), part(plan, "b"), part(plan)])
+    assert not needs_one_writer("auto", plan, [part(plan, "a", "b"), part(plan, "b"), part(plan)])
 
 
 def test_topic_partitions_that_lie_in_one_task_each_need_no_other_writer(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, arrival=(TOPIC_PARTITION, OFFSET))
     # What the batch before said of a source travels to every task.
     parts = [part(plan, "a", sources=("t/0", "t/1"), before="t/2"), part(plan, "a", sources=("t/2",)), part(plan)]
-    assert not needs_one_writer(plan, parts)
+    assert not needs_one_writer("auto", plan, parts)
 
 
 def test_pieces_of_a_topic_partition_in_two_tasks_need_one_writer(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, arrival=(TOPIC_PARTITION, OFFSET))
-    assert needs_one_writer(plan, [part(plan, "a", sources=("t/0", "t/1")), part(plan, "b", sources=("t/1",))])
+    assert needs_one_writer("auto", plan, [part(plan, "a", sources=("t/0", "t/1")), part(plan, "b", sources=("t/1",))])
 
 
 def test_offsets_without_a_topic_need_one_writer(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, arrival=(TOPIC_PARTITION, OFFSET))
-    assert needs_one_writer(plan, [part(plan, "a"), part(plan, "a")])
-    assert not needs_one_writer(plan, [part(plan, "a"), part(plan, "b")])
+    assert needs_one_writer("auto", plan, [part(plan, "a"), part(plan, "a")])
+    assert not needs_one_writer("auto", plan, [part(plan, "a"), part(plan, "b")])
 
 
 def test_unordered_deletes_need_one_writer_of_a_file_group_that_tasks_share(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
-    assert needs_one_writer(plan, [part(plan, "a"), part(plan, "a", unordered_deletes=True)])
-    assert not needs_one_writer(plan, [part(plan, "a"), part(plan, "b", unordered_deletes=True)])
+    assert needs_one_writer("auto", plan, [part(plan, "a"), part(plan, "a", unordered_deletes=True)])
+    assert not needs_one_writer("auto", plan, [part(plan, "a"), part(plan, "b", unordered_deletes=True)])
     deletes = replace(plan, operation=DELETE)
-    assert not needs_one_writer(deletes, [part(plan, "a", unordered_deletes=True), part(plan, "a")])
+    assert not needs_one_writer("auto", deletes, [part(plan, "a", unordered_deletes=True), part(plan, "a")])
+
+
+def test_deletes_of_a_shared_file_group_need_one_writer_where_arrival_decides_ties(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    parts = [part(plan, "a", deletes=1), part(plan, "a")]
+    assert needs_one_writer("auto", plan, parts)
+    assert not needs_one_writer("none", plan, parts), "the option accepts that a delete beats rows of other tasks"
+    assert not needs_one_writer("auto", plan, [part(plan, "a", deletes=1), part(plan, "b")])
+    assert not needs_one_writer("auto", replace(plan, operation=DELETE), parts)
+    messages = replace(plan, arrival_fields=(TOPIC_PARTITION, OFFSET))
+    by_source = [part(messages, "a", sources=("t/0",), deletes=1), part(messages, "a", sources=("t/1",))]
+    assert not needs_one_writer("auto", messages, by_source), "topic partitions have no order between them"
 
 
 def test_a_second_version_needs_one_writer_of_a_file_group_that_tasks_share(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
-    assert needs_one_writer(plan, [part(plan, "a"), part(plan, "a", version=2)])
-    assert not needs_one_writer(plan, [part(plan, "a"), part(plan, "b", version=2)])
+    assert needs_one_writer("auto", plan, [part(plan, "a"), part(plan, "a", version=2)])
+    assert not needs_one_writer("auto", plan, [part(plan, "a"), part(plan, "b", version=2)])
 
 
-def test_a_task_that_wrote_nothing_as_it_had_too_many_file_groups_needs_the_exchange(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path)
-    assert needs_one_writer(plan, [part(plan, "a"), part(plan, left_out=True)])
+def test_the_number_of_file_groups_of_a_task_is_bounded_unless_the_option_asks_for_all() -> None:
     assert (most_groups("auto", 4), most_groups("auto", 1), most_groups("none", 4)) == (16, None, None)

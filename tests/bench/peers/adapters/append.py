@@ -25,7 +25,7 @@ class _Table:
 
     def take_messages(self, batch: DataFrame, number: int) -> None:
         row = "after" if self._columns.changes else None
-        append_documents(batch, DOCUMENT_COLUMNS.ddl, str(self.folder), row)
+        append_documents(batch, DOCUMENT_COLUMNS.ddl, str(self.folder), row, REPEATED)
 
     def compact(self) -> None:
         raise NotImplementedError("plain files have no compaction")
