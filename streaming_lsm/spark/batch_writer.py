@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import pickle
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from importlib.machinery import PathFinder
 from time import perf_counter
 
 import numpy as np
@@ -25,9 +27,10 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+import streaming_lsm
 from streaming_lsm import config, errors
 from streaming_lsm.decode.decoder import Messages
-from streaming_lsm.errors import LsmError, MissingPackage
+from streaming_lsm.errors import ConfigError, LsmError, MissingPackage
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.schema import fit_known
 from streaming_lsm.spark.batch_rows import BatchRows
@@ -251,9 +254,26 @@ class _IncomingBatches:
 def _token() -> WriteToken:
     """Return the write token of the running task attempt."""
     freeze_gc()
+    check_package()
     task = TaskContext.get()
     assert task is not None
     return WriteToken(task.partitionId(), task.stageId(), task.taskAttemptId())
+
+
+@cache
+def check_package() -> None:
+    """Check that the package which a worker has imported is the one that it would import now.
+
+    Raises:
+        ConfigError: ``--py-files`` has another one, and workers had theirs before (`python_daemon`).
+    """
+    found, used = PathFinder.find_spec("streaming_lsm"), str(streaming_lsm.__file__)
+    given = used if found is None or found.origin is None else found.origin
+    if os.path.realpath(given) != os.path.realpath(used):
+        raise ConfigError(
+            f"Python workers have imported {os.path.dirname(used)}, and Spark gave them {os.path.dirname(given)} "
+            "(--py-files): remove the setting spark.python.daemon.module, or give one package only"
+        )
 
 
 def _report(result: object) -> pa.RecordBatch:

@@ -3,10 +3,13 @@
 Spark starts this module in place of ``pyspark.daemon`` where ``spark.python.daemon.module`` names it; `local_session`
 does. Spark's own daemon imports little, so that each of its workers imports pyspark, numpy, pyarrow and this package
 anew, and pyspark from a zip file, which holds no compiled modules.
+
+A package of ``--py-files`` comes when a task starts, too late to replace what is imported (`batch_writer`).
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,11 +24,12 @@ def installed_first(path: Sequence[str]) -> list[str]:
     Args:
         path: entries of ``sys.path``.
     """
-    zips = [entry for entry in path if entry.endswith(".zip")]
-    folders = [entry for entry in path if not entry.endswith(".zip")]
-    packed = [found for found in map(_packed_version, zips) if found]
-    installed = [found for found in map(_installed_version, folders) if found]
-    return [*folders, *zips] if packed and installed and packed[0] == installed[0] else list(path)
+    packed = {entry: _packed_version(entry) for entry in path if entry.endswith(".zip")}
+    zips = [entry for entry, version in packed.items() if version or Path(entry).name.startswith("py4j-")]
+    others = [entry for entry in path if entry not in zips]
+    versions = [version for version in packed.values() if version]
+    installed = [found for found in map(_installed_version, others) if found]
+    return [*others, *zips] if versions and installed and versions[0] == installed[0] else list(path)
 
 
 def _packed_version(path: str) -> bytes | None:
@@ -45,6 +49,8 @@ def _installed_version(folder: str) -> bytes | None:
 
 def main() -> None:
     """Import what tasks need, and serve Spark until it closes the standard input."""
+    # Workers are forked: numpy's library for linear algebra would start threads when it is imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.path[:] = installed_first(sys.path)
     from pyspark import daemon
 

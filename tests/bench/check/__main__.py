@@ -1,9 +1,9 @@
 """Measure the cases and compare them with the baseline: ``python -m tests.bench.check [name ...]``.
 
-A processor that is shared slows both calls of a case, though not to the same degree. So the highest ratio of three
+A processor that is shared slows both calls of a case, though not to the same degree. So the lowest ratio of three
 passes is recorded, and a case that is too slow is measured again, twice at most and after all others, and its lowest
 ratio counts: what other programs do to the machine passes, a change of the code stays. Returns 1 if a case is still too
-slow.
+slow. Record on an idle machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.check", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"one of {', '.join(CASES)}; all when none is given")
-    parser.add_argument("--record", action="store_true", help="write the baseline: the highest ratios of three passes")
+    parser.add_argument("--record", action="store_true", help="write the baseline: the lowest ratios of three passes")
     parser.add_argument("--baseline", type=Path, default=RECORDED, help="the file of recorded ratios")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="processor time for one case")
     given = parser.parse_args(arguments)
@@ -50,9 +50,9 @@ def _prepared(names: Iterable[str]) -> Iterator[dict[str, Pair]]:
 
 
 def _record(pairs: Mapping[str, Pair], path: Path, seconds: float) -> int:
-    """Write the highest ratios; recorded ratios of cases that were not measured stay."""
+    """Write the lowest ratios; recorded ratios of cases that were not measured stay."""
     passes = [{name: _measured(name, pair, seconds).ratio for name, pair in pairs.items()} for _ in range(PASSES)]
-    found = {name: max(ratios[name] for ratios in passes) for name in pairs}
+    found = {name: min(ratios[name] for ratios in passes) for name in pairs}
     kept = Baseline.load(path).ratios if path.exists() and len(pairs) < len(CASES) else {}
     ratios = {**kept, **found}
     Baseline(this_machine(), {name: ratios[name] for name in CASES if name in ratios}).save(path)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from zipfile import ZipFile
 
+import pytest
+
+from streaming_lsm.errors import ConfigError
+from streaming_lsm.spark.batch_writer import check_package
 from streaming_lsm.spark.python_daemon import installed_first
 
 
@@ -21,9 +27,10 @@ def installed(folder: Path, version: str) -> str:
 
 
 def test_installed_pyspark_goes_before_the_same_one_in_a_zip_file(tmp_path: Path) -> None:
-    pyspark, py4j, folder = packed(tmp_path / "pyspark.zip", "4.2.0"), str(tmp_path / "py4j.zip"), str(tmp_path)
+    pyspark, py4j = packed(tmp_path / "pyspark.zip", "4.2.0"), str(tmp_path / "py4j-0.10.9-src.zip")
+    folder, own = str(tmp_path), str(tmp_path / "own.zip")
     site = installed(tmp_path / "site", "4.2.0")
-    assert installed_first([folder, pyspark, py4j, site]) == [folder, site, pyspark, py4j]
+    assert installed_first([folder, pyspark, own, py4j, site]) == [folder, own, site, pyspark, py4j]
 
 
 def test_another_pyspark_or_none_leaves_the_path_as_it_is(tmp_path: Path) -> None:
@@ -36,3 +43,24 @@ def test_another_pyspark_or_none_leaves_the_path_as_it_is(tmp_path: Path) -> Non
         [str(tmp_path / "broken.zip"), str(tmp_path / "absent.zip"), site],
     ):
         assert installed_first(path) == path
+
+
+def test_workers_begin_with_everything_imported() -> None:
+    seen = (
+        "import sys; from pyspark import daemon; from streaming_lsm.spark import python_daemon; "
+        "daemon.manager = lambda: print('streaming_lsm.write.partition_writer' in sys.modules); "
+        "python_daemon.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", seen], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+
+
+def test_a_package_of_py_files_that_comes_too_late_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_package.__wrapped__()
+    (tmp_path / "streaming_lsm").mkdir()
+    (tmp_path / "streaming_lsm" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        ConfigError, match=rf"have imported .*, and Spark gave them {tmp_path}/streaming_lsm \(--py-files\)"
+    ):
+        check_package.__wrapped__()
