@@ -21,11 +21,6 @@ from tests.bench.peers.sizes import BUCKETS, CORES, HEAP, LOGS, PARTITIONS, Size
 from tests.bench.peers.systems import CHANGES, KAFKA, READS, ROWS, SYSTEMS, TRICKLE, WORKLOADS, System
 from tests.bench.peers.targets import TARGETS
 
-OURS = {
-    "lsm": ("hudi", "paimon", "paimon-compacting", "iceberg", "delta"),
-    "lsm-table": ("pypaimon", "pypaimon-native"),
-}
-"""This package's systems, and the peers that each is compared with: with Spark, and without a JVM."""
 _TITLES = {system.name: system.title for system in SYSTEMS}
 _STATES = [*map(str, LOGS), "compacted"]
 

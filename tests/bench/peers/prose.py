@@ -24,12 +24,12 @@ READS = """A base of {base} rows, compacted, and logs (commits) of {log} rows ov
 columns, after one read that is not counted: by Spark as its own rows, and into an Arrow table. Cells: with {logs}
 logs, and compacted. Old files stay, as nothing is cleaned."""
 
-SETTINGS = """All: {cores} cores (`local[{cores}]`, as many shuffle partitions), a Java heap of {heap}, zstd,
-{buckets}
-buckets where there are buckets (Delta has none), {partitions} topic partitions, the same Java 17. Where
+SETTINGS = """All: {cores} cores (`local[{cores}]`, as many shuffle partitions), a Java heap of {heap}, zstd
+level 1, {buckets} buckets where there are buckets (Delta has none), {partitions} topic partitions, the same Java 17. Where
 events of a key arrive out of order, the one with the highest ordering value wins in each system: by its
 ordering or sequence field, or by a condition of the MERGE, whose source has the newest row of each key. No
-services run beside the writes, but for the compactions of Paimon that is not write-only. Late events are
+services run beside the writes, but for the compactions of Paimon that is not write-only. Adaptive execution is
+as each Spark has it, and off for this package, whose local session has it so. Late events are
 never followed by the delete of their key: a MERGE keeps no tombstones, and would bring the row back, where
 this package, Hudi and Paimon would not."""
 

@@ -27,7 +27,7 @@ class Sizes:
 
     runs: int = 3
     batches: int = 8
-    warm_up: int = 3
+    warm_up: int = 6
     rows: int = 250_000
     changes: int = 125_000
     keys: int = 700_000
@@ -57,7 +57,7 @@ HEAP = "3g"
 
 FULL = Sizes()
 QUICK = Sizes(
-    runs=1, batches=4, warm_up=2, rows=100_000, changes=60_000, keys=280_000, changed_keys=200_000, seconds=20,
+    runs=1, batches=4, warm_up=8, rows=100_000, changes=60_000, keys=280_000, changed_keys=200_000, seconds=20,
     second_warm_up=5, base=280_000, log=5_000,
 )  # fmt: skip
 TINY = Sizes(

@@ -56,11 +56,12 @@ def _first(figures: WriteFigures) -> float:
 
 
 _SPARK_PEERS = ("hudi", "paimon", "paimon-compacting", "iceberg", "delta")
+_PLAIN_PEERS = ("pypaimon", "pypaimon-native")
 
 TARGETS = (
     Target(KAFKA, "rate", "lsm", "append", _rate, 1.4),
     Target(KAFKA, "processor time", "lsm", "append", _processor, 0.75, least=False),
-    Target(KAFKA, "rate", "lsm", "paimon", _rate, 3),
+    *(Target(KAFKA, "rate", "lsm", peer, _rate, 3) for peer in ("paimon", "paimon-compacting")),
     *(Target(KAFKA, "rate", "lsm", peer, _rate, 5) for peer in ("hudi", "iceberg", "delta")),
     Target(ROWS, "rate", "lsm", "append", _rate, 0.75),
     Target(ROWS, "rate", "lsm", "paimon", _rate, 2),
@@ -68,8 +69,10 @@ TARGETS = (
     *(Target(ROWS, "rate", "lsm", peer, _rate, 2.5) for peer in ("iceberg", "delta")),
     *(Target(ROWS, "processor time", "lsm", peer, _processor, 1, least=False) for peer in _SPARK_PEERS),
     Target(ROWS, "rate", "lsm-table", "append", _rate, 2.5),
-    *(Target(ROWS, "rate", "lsm-table", peer, _rate, 15) for peer in ("pypaimon", "pypaimon-native")),
+    *(Target(ROWS, "rate", "lsm-table", peer, _rate, 15) for peer in _PLAIN_PEERS),
+    *(Target(ROWS, "processor time", "lsm-table", peer, _processor, 1, least=False) for peer in _PLAIN_PEERS),
     *(Target(TRICKLE, "batch, p50", "lsm", peer, lambda f: f.batch_50, 1, least=False) for peer in _SPARK_PEERS),
+    *(Target(TRICKLE, "batch, p50", "lsm-table", peer, lambda f: f.batch_50, 1, least=False) for peer in _PLAIN_PEERS),
     *(Target(TRICKLE, "batch, p99", "lsm", peer, lambda f: f.batch_99, 1, least=False) for peer in _SPARK_PEERS),
     Target(ROWS, "first batch of a process", "lsm", "append", _first, 1.4, least=False),
 )

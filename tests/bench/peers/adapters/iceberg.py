@@ -22,6 +22,7 @@ PROPERTIES = {
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.parquet.compression-codec": "zstd",
+    "write.parquet.compression-level": "1",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "10",
 }
