@@ -25,8 +25,8 @@ columns, after one read that is not counted: by Spark as its own rows, and into 
 logs, and compacted. Old files stay, as nothing is cleaned."""
 
 SETTINGS = """All: {cores} cores (`local[{cores}]`, as many shuffle partitions), a Java heap of {heap}, zstd
-level 1, {buckets} buckets where there are buckets (Delta has none), {partitions} topic partitions, the same Java 17. Where
-events of a key arrive out of order, the one with the highest ordering value wins in each system: by its
+level 1, {buckets} buckets where there are buckets (Delta has none), {partitions} topic partitions, the same Java 17.
+Where events of a key arrive out of order, the one with the highest ordering value wins in each system: by its
 ordering or sequence field, or by a condition of the MERGE, whose source has the newest row of each key. No
 services run beside the writes, but for the compactions of Paimon that is not write-only. Adaptive execution is
 as each Spark has it, and off for this package, whose local session has it so. Late events are
