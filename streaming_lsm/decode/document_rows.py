@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,6 +137,8 @@ class DocumentRows:
         form = self._form(tokens, wrapped=bool(group.prefix))
         counts = self._unknown is not None and self._expected.regular
         strict = self._expected.extended(form) if counts else None
+        # Documents that are read below may add names, which the strict form does not have.
+        names = self._expected.names() if counts else ()
         left, known = np.ones(len(texts), np.bool_), True
         for parsed in JsonColumns(form, strict, self._row_field).parse(texts):
             left[parsed.places] = False
@@ -146,7 +148,7 @@ class DocumentRows:
             read = self._changes if self._debezium else self._flat
             rows = read(columns, group.semantics, parsed.places)
             if len(rows.places):
-                self._count_unknown(rows, parsed, columns, texts)
+                self._count_unknown(rows, parsed, columns, texts, names)
                 yield rows
         # As long as all documents fit, those that follow are not sampled.
         self._fitted = (group.prefix, {} if left.any() or (counts and not known) else tokens)
@@ -154,8 +156,10 @@ class DocumentRows:
             for place in np.flatnonzero(left)[:_SAMPLED].tolist():
                 self._sampled(texts[place].as_py())
 
-    def _count_unknown(self, rows: Rows, parsed: Parsed, columns: Columns, texts: pa.BinaryArray) -> None:
-        """Count the fields of upserted rows that the table does not have."""
+    def _count_unknown(
+        self, rows: Rows, parsed: Parsed, columns: Columns, texts: pa.BinaryArray, names: Iterable[str]
+    ) -> None:
+        """Count the fields of upserted rows that the table does not have; `names` are those of the strict form."""
         if self._unknown is None:
             return
         upserts = rows.places[~rows.delete]
@@ -165,7 +169,6 @@ class DocumentRows:
             for place in upserts[scanned.examples[:_SAMPLED]].tolist():
                 self._sampled(texts[place].as_py())
             return
-        names = self._expected.names()
         chosen = None if len(upserts) == len(parsed.places) else np.isin(parsed.places, upserts, assume_unique=True)
         row = columns["after"].field if self._debezium else columns.__getitem__
         self._unknown.add(valued({name: row(name) for name in names}, chosen))

@@ -2,6 +2,7 @@
 
 *Unknown field*: a field of the row, or of an object in a STRUCT column, that the table does not have; its name is
 ``column.field`` in the latter case. Counted are the events that upsert a row and in which its value is not null.
+Names are not trusted: they are counted as `shown_name` returns them.
 
 There are two ways, with the same result. Fields that a sample of the documents has are parsed as columns of their own
 (`json/expected_fields.py`), and a field beyond them makes the parser complain. Documents that it complains of are
@@ -10,6 +11,7 @@ scanned for names (`json/structure.py`).
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,10 +26,13 @@ from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS, Envelope, EventFormat
 from streaming_lsm.decode.json.document import Members
 from streaming_lsm.decode.json.structure import Fields, fields_of, written_name
-from streaming_lsm.write.numbers import OTHER_FIELDS, Counts
+from streaming_lsm.write.numbers import OTHER_FIELDS, Counts, most_frequent
 
 MOST_NAMES = 1_000
 """Names that a task counts. Further ones count as `OTHER_FIELDS`, as do documents that are too large for a scan."""
+_LONGEST_NAME = 100
+_MOST_WARNED = 100
+_LOG = logging.getLogger(__name__)
 _LARGEST_SCANNED = 4 << 20
 
 
@@ -55,12 +60,44 @@ class UnknownFields:
         self.counts: Counter[str] = Counter()
 
     def add(self, counts: Counts) -> None:
-        """Add the counts of some documents."""
-        for name, count in counts.items():
+        """Add the counts of some documents, by names as the documents have them."""
+        for written, count in counts.items():
             if not count:
                 continue
+            name = shown_name(written)
             known = name in self.counts or len(self.counts) < MOST_NAMES
             self.counts[name if known else OTHER_FIELDS] += count
+
+
+class UnknownFieldWarnings:
+    """Warns of unknown fields, of each once; when it has warned of `_MOST_WARNED`, it says so and stops."""
+
+    def __init__(self) -> None:
+        self._warned: set[str] = set()
+
+    def warn_of(self, counts: Counts) -> None:
+        """Warn of the most frequent fields that no warning had yet."""
+        if len(self._warned) >= _MOST_WARNED:
+            return
+        new = [name for name in most_frequent(counts) if name not in self._warned]
+        self._warned.update(new)
+        if new:
+            last = "; no warning names further ones" if len(self._warned) >= _MOST_WARNED else ""
+            _LOG.warning(
+                "fields of the events are not stored, as the table has no column for them: %s; each batch's numbers "
+                "count them%s",
+                *(", ".join(new), last),
+            )
+
+
+def shown_name(name: str) -> str:
+    """Return a field's name for logs and metadata: short, on one line, and valid as UTF-8.
+
+    Of a long name the begin and the length stay; characters that cannot be printed are escaped.
+    """
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[:_LONGEST_NAME]}… ({len(name):,} characters)"
+    return name if name.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in name)
 
 
 class RowFields:
@@ -92,6 +129,8 @@ class RowFields:
 
     def scanned(self, documents: pa.BinaryArray, side: str | None) -> Scanned:
         """Find the unknown fields of documents by a scan.
+
+        A document that is too large for it counts as having `OTHER_FIELDS`, even if it has no unknown field.
 
         Args:
             documents: JSON objects, each with a row.

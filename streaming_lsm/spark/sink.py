@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.decode.envelope import Envelope
+from streaming_lsm.decode.unknown_fields import UnknownFieldWarnings
 from streaming_lsm.errors import ConfigError, StorageError, TableNotFound
 from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSizeHistory
@@ -32,7 +33,7 @@ from streaming_lsm.txn.batch_ledger import BatchIdentity, WriterLedger
 from streaming_lsm.write.intake.control_columns import CONTROL_COLUMNS, OFFSET, ROW, TOPIC_PARTITION
 from streaming_lsm.write.intake.dead_letters import batch_folder, count_letters
 from streaming_lsm.write.intake.tombstones import LastEvents, topics_of
-from streaming_lsm.write.numbers import BatchNumbers, Counts, most_frequent
+from streaming_lsm.write.numbers import BatchNumbers
 from streaming_lsm.write.plan import DeadLetters
 
 _LOG = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class LsmSink:
         self._table: LsmTable | None = None
         self._numbers: dict[int, BatchNumbers] = {}
         self._size_history = BatchSizeHistory()
-        self._warned: set[str] = set()
+        self._warnings = UnknownFieldWarnings()
         self._topics: set[str] = set()
         start_workers()
 
@@ -112,7 +113,7 @@ class LsmSink:
             done = write_batch(rows, table, plan, self._size_history)
             _check_letters(letters, done.written.numbers.dead_letters)
             self._check_topics(done.written.last_events)
-            self._warn_of_unknown(done.written.numbers.unknown_fields)
+            self._warnings.warn_of(done.written.numbers.unknown_fields)
             # 5. Delete files of failed and speculative task attempts, decide to commit, and complete the deltacommit.
             table.commit(tx, plan, done.written)
             self._remember(batch_id, table)
@@ -144,16 +145,6 @@ class LsmSink:
                 f"set {config.SHARE_TABLES.key}=true if the rows of all are of one kind"
             )
         self._topics = topics
-
-    def _warn_of_unknown(self, fields: Counts) -> None:
-        new = [name for name in most_frequent(fields) if name not in self._warned]
-        if new:
-            self._warned.update(new)
-            _LOG.warning(
-                "fields of the events are not stored, as the table has no column for them: %s; each batch's numbers "
-                "count them",
-                ", ".join(new),
-            )
 
     @property
     def _operation(self) -> str:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from streaming_lsm.bounded_json import SMALL, parse_json
+from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.config import WRITER_ID, WRITER_MAX, Options
 from streaming_lsm.errors import ConfigError, CorruptFileError
 from streaming_lsm.timeline.timeline import Timeline
@@ -114,15 +114,17 @@ class WriterLedger:
         """Encode the ledger as JSON.
 
         Raises:
-            ConfigError: the JSON is longer than readers accept.
+            ConfigError: readers would refuse the JSON.
         """
         fields = {writer: last.fields() for writer, last in self.writers.items()}
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        if len(text) > SMALL:
+        try:
+            parse_json(text)
+        except ValueError as error:
             raise ConfigError(
-                f"the ledger of {len(fields)} writers would have {len(text)} characters, more than the {SMALL} that "
-                f"readers accept: lower {WRITER_MAX.key}"
-            )
+                f"the ledger of {len(fields)} writers would be refused by readers ({error}): lower {WRITER_MAX.key}, "
+                f"or shorten {WRITER_ID.key}"
+            ) from None
         return text
 
     def has(self, identity: BatchIdentity) -> bool:

@@ -21,6 +21,7 @@ from streaming_lsm.config import (
     Options,
 )
 from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError, Fenced, StorageError
+from streaming_lsm.format.avro.container import check_readable
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.lock.heartbeat import Heartbeat, create_heartbeat, delete_heartbeat
 from streaming_lsm.lock.lock import TableLock
@@ -233,6 +234,7 @@ class Transaction:
         """
         self._lock.verify()
         instant = Instant(requested, planned_kind(action).action, State.REQUESTED)
+        check_readable(plan, f"{self._storage.uri}/{instant.path}")
         self._storage.put_if_absent(instant.path, plan)
         try:
             self._lock.verify()
@@ -315,6 +317,7 @@ class Transaction:
             outcome: with the files given to `reconcile`.
 
         Raises:
+            ConfigError, StorageError: readers would refuse the commit's ledger or metadata; nothing was published.
             CorruptFileError: a file of `outcome` is missing; nothing was published.
             Fenced: another writer took the lock, and decided that the write is undone; nothing was published.
             CommitUnknown: the storage failed while the write was being decided or published. The next transaction
@@ -336,6 +339,7 @@ class Transaction:
         return completed
 
     def _finish(self, running: Instant, data: bytes) -> Instant:
+        check_readable(data, f"the completed file of {self._storage.uri}/{running.path}")
         self._check_files()
         self._metadata.record(running, data, self._times)
         completed = running.completed_at(self._times.next())

@@ -10,8 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streaming_lsm import Envelope, LsmSink
+from streaming_lsm.config import resolve
 from streaming_lsm.errors import MissingPackage, RecordError
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
+from streaming_lsm.kafka.table_commits import TableCommits
 from tests.support.watched_stream import commits, put, rows, watched
 
 POISON = [b"{", b'{"id":"a","qty":"many"}', b"\xff", b'{"qty":1}', b"null"]
@@ -57,6 +59,28 @@ def test_a_batch_of_bad_events_alone_stops_the_query_by_the_first_one_or_is_set_
     assert commits(tmp_path / "poison") == 3
     found = ds.dataset(sorted(map(str, (tmp_path / "dead").rglob("*.parquet")))).to_table()
     assert sorted(found.column("offset").to_pylist()) == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]
+
+
+def test_field_names_of_a_megabyte_and_such_as_are_no_text_are_committed_and_named_in_one_short_line(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    options = {"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "id", "lsm.writer.id": "w"}
+    sink = LsmSink(tmp_path / "t", options, envelope=Envelope(pa.schema([("id", pa.string())]), ("id",)))
+    names = [*(f"{n}-" + "k" * 900_000 for n in range(30)), "\\ud800x", "a\\nbatch 9: 5 events"]
+    values = [b'{"id":"%d","%s":1}' % (number, name.encode()) for number, name in enumerate(names)]
+    columns = "key binary, value binary, topic string, partition int, offset long"
+    sink(spark.createDataFrame([(b"", value, "t", 0, number) for number, value in enumerate(values)], columns), 0)
+    assert len(rows(tmp_path / "t")) == len(names)
+    commit = TableCommits(resolve({**options, "lsm.table.path": str(tmp_path / "t")}), "w").commit_of(0)
+    assert commit is not None
+    assert len(commit.unknown_fields) == len(names)
+    assert {"\\ud800x", "a\\nbatch 9: 5 events"} <= commit.unknown_fields.keys()
+    assert all(name.isprintable() and len(name) < 200 for name in commit.unknown_fields)
+    numbers = sink.numbers(0)
+    assert numbers is not None
+    assert numbers.line().isprintable()
+    (completed,) = (path for path in (tmp_path / "t/.hoodie/timeline").iterdir() if "_" in path.name)
+    assert completed.stat().st_size < 50_000
 
 
 @pytest.mark.parametrize("module", ["streaming_lsm", "pyarrow"])

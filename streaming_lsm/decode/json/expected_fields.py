@@ -14,6 +14,7 @@ import pyarrow as pa
 from streaming_lsm.decode.json.document import Members, Number
 
 _MOST = 256
+_LONGEST_NAME = 1_000
 _Node = Any
 _TYPES: dict[str, pa.DataType] = {
     "null": pa.null(),
@@ -55,7 +56,7 @@ class ExpectedFields:
         self.regular = True
 
     def learn(self, document: Members) -> None:
-        """Learn from a document."""
+        """Learn from a document. A name that Arrow cannot take, or a very long one, is passed over."""
         if not self.regular:
             return
         try:
@@ -90,7 +91,7 @@ class ExpectedFields:
 
     def _learn_fields(self, nodes: dict[str, _Node], members: Members, known: Iterable[str]) -> None:
         for name, token in members.items():
-            if name not in known:
+            if name not in known and _is_learnable(name):
                 if name not in nodes:
                     self._count += 1
                     if self._count > _MOST:
@@ -118,6 +119,15 @@ class ExpectedFields:
         if node not in ("null", kind):
             raise _Irregular
         return kind
+
+
+def _is_learnable(name: str) -> bool:
+    """Tell whether Arrow takes a name: a document may write half of a surrogate pair, which UTF-8 does not have."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return len(name) <= _LONGEST_NAME
 
 
 def _extended(fields: list[pa.Field[Any]], nodes: dict[str, _Node]) -> list[pa.Field[Any]]:

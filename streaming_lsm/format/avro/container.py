@@ -17,7 +17,7 @@ from typing import Any, cast
 import fastavro
 import numpy as np
 
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.errors import CorruptFileError, StorageError
 
 AvroValue = None | bool | int | float | str | bytes | list["AvroValue"] | dict[str, "AvroValue"]
 AvroRecord = dict[str, AvroValue]
@@ -32,10 +32,11 @@ _CACHED_BYTES = 1 << 16
 _MAX_SCHEMA_BYTES = 1 << 20
 _MAX_HEADER_ENTRIES = 64
 _WINDOW = 1 << 20
-_LEAST_NUMBERS, _MOST_NUMBERS = 0.01, 0.6
-"""Share of bytes below 0x20 (lengths, nulls, small numbers); actions completed by Hudi have 0.15 to 0.26."""
+_LEAST_NUMBERS, _MOST_NUMBERS = 1 / 2048, 0.6
+"""Share of bytes below 0x20 (lengths, nulls, small numbers); actions completed by Hudi have 0.15 to 0.26, and
+rollbacks one for each path. With fewer the texts are longer than 2 KiB, as no path is."""
 _MOST_TEXTS = 16
-"""Most windows of only text: schema, ledger, and entries of other programs."""
+"""Most windows of long texts: schema, ledger, and entries of other programs."""
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
@@ -87,6 +88,24 @@ def decode_record(schema_name: str, data: bytes, source: str) -> AvroRecord:
     if stream.tell() != len(body):
         raise CorruptFileError(f"{source}: {len(body) - stream.tell()} bytes after the record; restore the file")
     return cast(AvroRecord, record)
+
+
+def check_readable(data: bytes, target: str) -> None:
+    """Check the content of a file that is about to be written: with one that readers refuse the table is unreadable.
+
+    Args:
+        data: a record as encoded by `encode_record`, or the empty content of a pending action.
+        target: name of the file, for the message.
+
+    Raises:
+        StorageError: `decode_record` would refuse it.
+    """
+    fault = _odd_content(data)
+    if fault:
+        raise StorageError(
+            f"{target} would have {fault}, so that readers would refuse the table: write fewer files at a time, or "
+            "give the table shorter partition paths, shorter names of columns, or fewer writers"
+        )
 
 
 def writer_schema(text: str, source: str) -> Any:
@@ -145,7 +164,9 @@ def _open(data: bytes, source: str) -> tuple[bytes, bytes]:
     cursor = _Cursor(data, source)
     if cursor.take(4) != _MAGIC:
         raise CorruptFileError(f"{source}: not an Avro object container (first bytes {data[:4]!r}); restore the file")
-    _refuse_odd_content(data, source)
+    fault = _odd_content(data)
+    if fault:
+        raise CorruptFileError(f"{source}: {fault}; restore the file")
     metadata = cursor.metadata()
     if (size := len(metadata.get(b"avro.schema", b""))) > _MAX_SCHEMA_BYTES:
         raise CorruptFileError(
@@ -162,8 +183,8 @@ def _open(data: bytes, source: str) -> tuple[bytes, bytes]:
     return metadata.get(b"avro.schema", b""), body
 
 
-def _refuse_odd_content(data: bytes, source: str) -> None:
-    """Refuse a large file with a window of mostly empty values, or with long texts, as no action has them.
+def _odd_content(data: bytes) -> str:
+    """Tell what a large file has that no action has: a window of mostly empty values, or long texts; "" if nothing.
 
     An empty value takes one byte in the file, and up to 50 when decoded; a text is copied several times.
     """
@@ -173,12 +194,8 @@ def _refuse_odd_content(data: bytes, source: str) -> None:
         share = int(np.count_nonzero(window < 0x20)) / _WINDOW
         texts += int(share < _LEAST_NUMBERS)
         if share > _MOST_NUMBERS:
-            raise CorruptFileError(
-                f"{source}: {share:.0%} of the bytes from offset {start} are no text, {_MOST_NUMBERS:.0%} at most are "
-                "expected; restore the file"
-            )
-    if texts > _MOST_TEXTS:
-        raise CorruptFileError(f"{source}: texts of {texts} MiB, {_MOST_TEXTS} at most are expected; restore the file")
+            return f"bytes that are no text ({share:.0%} from offset {start}, {_MOST_NUMBERS:.0%} at most are expected)"
+    return f"long texts ({texts} MiB, {_MOST_TEXTS} at most are expected)" if texts > _MOST_TEXTS else ""
 
 
 class _Cursor:

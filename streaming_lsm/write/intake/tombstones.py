@@ -6,6 +6,7 @@ newer rows. Offsets tell the preceding event, across batches and commits; dead l
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +18,7 @@ from streaming_lsm.arrow.columns import Flags, Int64s, flags, int64s, pc
 from streaming_lsm.write.intake import control_columns
 from streaming_lsm.write.plan import OpenDeletes
 
+_LONGEST_KEY = 200
 _POSITION = (control_columns.TOPIC, control_columns.TOPIC_PARTITION, control_columns.OFFSET)
 
 
@@ -26,7 +28,8 @@ class LastEvent:
 
     Attributes:
         offset: its offset.
-        deleted_key: the record key it deletes; None unless it is a delete that a tombstone may follow.
+        deleted_key: the record key it deletes, as `_kept` keeps it; None unless it is a delete that a tombstone may
+            follow.
     """
 
     offset: int
@@ -98,10 +101,15 @@ def repeated_tombstones(
         first, last = int(rows[begin]), int(rows[end - 1])
         topic, partition, offset = (batch.column(name)[first].as_py() for name in _POSITION)
         known = before.get(f"{topic}/{partition}", _UNKNOWN)
-        repeats[first] = tombstone[first] and known.offset < offset and known.deleted_key == keys[first].as_py()
-        deleted_key = keys[last].as_py() if deletes[last] else None
+        repeats[first] = tombstone[first] and known.offset < offset and known.deleted_key == _kept(keys[first].as_py())
+        deleted_key = _kept(keys[last].as_py()) if deletes[last] else None
         found[f"{topic}/{partition}"] = LastEvent(batch.column(control_columns.OFFSET)[last].as_py(), deleted_key)
     return repeats, newest_events(before, found)
+
+
+def _kept(key: str) -> str:
+    """Return a key as the ledger keeps it: of a long one the hash, as each commit has the last keys of all sources."""
+    return key if len(key) <= _LONGEST_KEY else f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 def has_sources(schema: pa.Schema) -> bool:

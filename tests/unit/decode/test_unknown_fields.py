@@ -13,7 +13,7 @@ import pytest
 
 from streaming_lsm.decode.decoder import Decoder
 from streaming_lsm.decode.envelope import Envelope, EventFormat
-from streaming_lsm.decode.unknown_fields import MOST_NAMES, UnknownFields
+from streaming_lsm.decode.unknown_fields import MOST_NAMES, UnknownFields, UnknownFieldWarnings, shown_name
 from streaming_lsm.write.numbers import OTHER_FIELDS
 
 PLACE: list[tuple[str, pa.DataType]] = [("lat", pa.float64()), ("lon", pa.float64())]
@@ -174,6 +174,84 @@ def test_a_document_that_is_too_large_for_a_scan_counts_as_having_others(monkeyp
     _, counts = decoded(EventFormat.JSON, mixed, size=10)
     assert counts[OTHER_FIELDS] == 5
     assert counts["x"] == counts["y"] == 45
+
+
+def test_a_document_that_is_too_large_for_a_scan_counts_also_without_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streaming_lsm.decode.unknown_fields._LARGEST_SCANNED", 100)
+    large = {"id": "large" * 30, "qty": 1}
+    _, counts = decoded(EventFormat.JSON, [*({"id": "a", "x": n if n % 2 else "text"} for n in range(40)), large])
+    assert counts == {"x": 40, OTHER_FIELDS: 1}
+    _, counts = decoded(EventFormat.JSON, [*({"id": "a", "x": n} for n in range(40)), large])
+    assert counts == {"x": 40}
+
+
+@EVERY_FORM
+@pytest.mark.parametrize("place", [1, 110, 133, 151])
+def test_a_new_field_is_counted_beside_documents_that_were_read_without_it(
+    kind: EventFormat, wrap: Wrap, place: int
+) -> None:
+    rows = [{"id": str(n), "qty": n, **({"coupon": "A"} if n == place else {})} for n in range(200)]
+    large = [{"id": "y" * 600_000, "qty": n} for n in range(8)]
+    table, counts = decoded(kind, map(wrap, rows + large))
+    assert table["_lsm_bad"].null_count == len(rows) + len(large)
+    assert counts == {"coupon": 1}
+
+
+@EVERY_FORM
+@pytest.mark.parametrize("rate", [0.05, 0.4])
+def test_a_new_field_is_counted_among_bad_documents(kind: EventFormat, wrap: Wrap, rate: float) -> None:
+    chance = random.Random(1)
+    for count in [200] * 10:
+        documents: list[object] = [wrap({"id": str(n), "qty": n}) for n in range(count)]
+        for place in range(count):
+            if chance.random() < rate:
+                documents[place] = chance.choice([b'{"id":', b'{"id":nul}', *(wrap({"id": 1, "qty": x}) for x in "ab")])
+        documents[chance.randrange(count // 2)] = wrap({"id": "7", "qty": 7, "coupon": "A"})
+        _, counts = decoded(kind, documents, size=count)
+        assert counts == {"coupon": 1}
+
+
+HOSTILE = {
+    '"\\ud800x"': "\\ud800x",
+    '"x\\udfff"': "x\\udfff",
+    '"a\\nbatch 9: 5 events -> 5 rows"': "a\\nbatch 9: 5 events -> 5 rows",
+    '"\\u0000\\u001b[2J\\u2028"': "\\x00\\x1b[2J\\u2028",
+    '"' + "k" * 1_000_000 + '"': "k" * 100 + "… (1,000,000 characters)",
+    '"' + "\\n" * 200_000 + '"': "\\n" * 100 + "… (200,000 characters)",
+}
+
+
+@EVERY_FORM
+@pytest.mark.parametrize("before", [0, 41], ids=["sampled", "not-sampled"])
+@pytest.mark.parametrize(("written", "name"), HOSTILE.items(), ids=range(len(HOSTILE)))
+def test_a_name_that_is_no_text_or_too_long_is_counted_under_one_that_can_be_printed(
+    kind: EventFormat, wrap: Wrap, before: int, written: str, name: str
+) -> None:
+    good = json.dumps(wrap({"id": "a"}), separators=(",", ":"))
+    bad = json.dumps(wrap({"id": "a", "NAME": 1, "u": {"NAME": 2}}), separators=(",", ":")).replace('"NAME"', written)
+    documents = [good.encode()] * before + [bad.encode()] + [good.encode()] * 50
+    for size in (500, 1):
+        table, counts = decoded(kind, documents, size)
+        assert table["_lsm_bad"].null_count == len(documents)
+        assert counts == {name: 1, "u": 1}
+    assert name.isprintable()
+
+
+def test_a_printable_name_stays_as_it_is() -> None:
+    for name in ("", "a b", "ž😀", 'e"\\', "x" * 100):
+        assert shown_name(name) == name
+    assert shown_name("x" * 101) == "x" * 100 + "… (101 characters)"
+
+
+def test_each_field_is_warned_of_once_and_none_after_the_first_hundred(caplog: pytest.LogCaptureFixture) -> None:
+    warnings = UnknownFieldWarnings()
+    for counts in ({"a": 1}, {"a": 5, "b": 1}, {"a": 1}, {f"user-{n}": 1 for n in range(150)}, {"c": 1}):
+        warnings.warn_of(counts)
+    first, second, last = (record.getMessage() for record in caplog.records)
+    assert "no column for them: a; " in first
+    assert "no column for them: b; " in second
+    assert "user-" in last
+    assert last.endswith("no warning names further ones")
 
 
 def test_counts_of_tasks_are_added_up_by_name() -> None:

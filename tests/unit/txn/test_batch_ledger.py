@@ -88,3 +88,5 @@ def test_a_ledger_that_readers_would_refuse_is_not_written() -> None:
     writers = {"w" * 5_000 + str(number): LastBatch(1, NOW_MS) for number in range(1_000)}
     with pytest.raises(ConfigError, match=r"ledger of 1000 writers .*lower lsm\.writer\.max\.remembered"):
         WriterLedger(writers).encode()
+    with pytest.raises(ConfigError, match=r"ledger of 1 writers .*600\d\d\d parts .*shorten lsm\.writer\.id"):
+        WriterLedger({"," * 600_000: LastBatch(1, NOW_MS)}).encode()

@@ -69,6 +69,29 @@ def test_the_steps_leave_what_the_format_says(storage: LocalStorage, tmp_path: P
     assert_clean(tmp_path, [0])
 
 
+def test_a_commit_that_readers_would_refuse_is_rolled_back_before_it_is_decided(
+    storage: LocalStorage, tmp_path: Path
+) -> None:
+    write_batch(storage, new_process(), 0)
+    refused = r"deltacommit\.requested would have long texts \(18 MiB, 16 at most are expected\), so that readers"
+    with transaction(storage, new_process(), 1) as running:
+        instant = running.begin()
+        written = outcome([write_file(storage, instant, file) for file in KEPT], numbers="x" * (18 << 20))
+        running.reconcile(written)
+        with pytest.raises(StorageError, match=refused):
+            running.complete(written)
+        assert not storage.exists(decision_path(instant))
+    write_batch(storage, new_process(), 1)
+    assert_clean(tmp_path, [0, 1])
+
+
+def test_a_plan_that_readers_would_refuse_is_not_scheduled(storage: LocalStorage) -> None:
+    with transaction(storage, new_process()) as running:
+        with pytest.raises(StorageError, match=r"compaction\.requested would have long texts"):
+            running.schedule("compaction", running.new_time(), b"x" * (18 << 20))
+        assert Timeline.load(storage).pending == ()
+
+
 def test_a_replayed_batch_and_an_older_one_are_known(storage: LocalStorage) -> None:
     for batch in (3, 4):
         write_batch(storage, new_process(), batch)

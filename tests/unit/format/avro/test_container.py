@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.errors import CorruptFileError, StorageError
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat
-from streaming_lsm.format.avro.container import decode_record, encode_record, record_name
+from streaming_lsm.format.actions.rollback import RollbackMetadata, RolledBackPartition
+from streaming_lsm.format.avro.container import check_readable, decode_record, encode_record, record_name
 
 NAME = "HoodieRollbackPlan"
 RECORD = {
@@ -167,13 +168,29 @@ def test_the_commit_of_many_files_is_not_taken_for_a_hostile_one() -> None:
 @pytest.mark.parametrize(
     ("stats", "extra", "message"),
     [
-        ((WriteStat("", "f", "f", "null", log_files=("",) * (2 << 20)),), {}, "% of the bytes from offset 0"),
-        ((), {"a": "x" * (18 << 20)}, "texts of 18 MiB, 16 at most"),
+        (
+            (WriteStat("", "f", "f", "null", log_files=("",) * (2 << 20)),),
+            {},
+            r"bytes that are no text \(\d+% from offset 0",
+        ),
+        ((), {"a": "x" * (18 << 20)}, r"long texts \(18 MiB, 16 at most"),
     ],
     ids=["empty values", "a long text"],
 )
 def test_content_that_no_action_has_is_refused_before_it_is_decoded(
     stats: tuple[WriteStat, ...], extra: dict[str, str], message: str
 ) -> None:
+    data = CommitMetadata(stats, "UPSERT", extra).encode()
     with pytest.raises(CorruptFileError, match=f"x: .*{message}"):
-        CommitMetadata.decode(CommitMetadata(stats, "UPSERT", extra).encode(), "x")
+        CommitMetadata.decode(data, "x")
+    with pytest.raises(StorageError, match=f"x would have .*{message}.* write fewer files at a time"):
+        check_readable(data, "x")
+
+
+def test_the_rollback_of_a_write_of_many_files_is_readable() -> None:
+    folder = "region=eu-west-1/" + "category=" + "c" * 200
+    paths = tuple(f"{folder}/{number:08d}-b23e-5d24-acec-281f4bd856a4-0_0-0-0_1_1.log" for number in range(80_000))
+    metadata = RollbackMetadata("2", 0, "1", "deltacommit", (RolledBackPartition(folder, paths),))
+    assert len(metadata.encode()) > 20 << 20
+    check_readable(metadata.encode(), "x")
+    assert RollbackMetadata.decode(metadata.encode(), "x") == metadata

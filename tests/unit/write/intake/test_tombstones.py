@@ -99,6 +99,15 @@ def test_the_first_event_of_a_batch_is_answered_by_the_last_one_before(
     assert last == {"orders/0": before if before.offset > offset else LastEvent(offset, None)}
 
 
+def test_the_tombstone_of_a_very_long_key_is_found_in_the_next_batch_by_its_hash() -> None:
+    no, yes = np.zeros(1, np.bool_), np.ones(1, np.bool_)
+    (deleted,), (tombstone,) = (events([("a", None, "delete")], place).to_batches() for place in (0, 1))
+    long, other = "k" * 5_000_000, "k" * 4_999_999 + "x"
+    _, last = repeated_tombstones(deleted, pa.array([long]), yes, no, {})
+    assert [len(event.deleted_key or "") for event in last.values()] == [71]
+    assert [repeated_tombstones(tombstone, pa.array([key]), no, yes, last)[0][0] for key in (long, other)] == [1, 0]
+
+
 def test_events_of_several_sources_are_answered_each_by_its_own() -> None:
     keys, kinds = ["a", "b", "a", "b"], ["delete", "delete", "tombstone", "tombstone"]
     (batch,) = events(list(zip(keys, [1, 1, None, None], kinds, strict=True)), 5).to_batches()
