@@ -112,7 +112,7 @@ def check_events(folder: Path) -> None:
     assert all(TOKYO.items() <= job.items() for job in jobs)
 
 
-TOKYO = {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.shuffle.partitions": "7"}
+TOKYO = {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.broadcastTimeout": "77"}
 AT_NINE = Order("o-tokyo", "c", "JP", "new", 1, Decimal("1.00"), None, datetime(2026, 1, 1, tzinfo=UTC))
 
 
