@@ -240,10 +240,12 @@ class DocumentRows:
         for name in DELETED_FLAGS:
             if name in parsed:
                 flag = parsed[name]
-                if not pa.types.is_boolean(flag.type):
+                if pa.types.is_string(flag.type):
                     flag, found = typed(flag, pa.bool_(), None, self._zone)
                     good &= found
-                delete |= flags(pc.fill_null(flag, False))
+                # A column of the table may have the name: a number, an object or an array in it deletes nothing.
+                if pa.types.is_boolean(flag.type):
+                    delete |= flags(pc.fill_null(flag, False))
         return self._placed(parsed, semantics, places, delete, good)
 
     def _changes(self, parsed: Columns, semantics: Mapping[str, str | None], places: Int64s) -> Rows:

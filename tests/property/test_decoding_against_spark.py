@@ -42,6 +42,11 @@ STRICT = (
     "db_shard_source_partition STRING, _event_pos INT, s STRING NOT NULL"
 )
 UNWRAPPED = "payload STRING, schema INT, dec DECIMAL(12,6), s STRING, a ARRAY<DOUBLE>"
+FLAGGED = (
+    "id BIGINT, s STRING, _hoodie_is_deleted STRING, __deleted INT",
+    "id BIGINT, d DOUBLE, _hoodie_is_deleted DECIMAL(5,1), __deleted DATE",
+)
+"""Tables with columns of other types under the names of the flags of deletes."""
 NATURAL = (40,) * 8 + (150,) * 8 + (1200,) * 2 if EVERY_CALL else (80,) * 3
 HOSTILE = (150,) * 6 if EVERY_CALL else (50,) * 2
 """Messages of each stream."""
@@ -70,6 +75,8 @@ class Case:
 
     def __str__(self) -> str:
         parts = [self.format, *self.partition, *self.ordering, "by", *self.record_key, self.zone]
+        if self.ddl in FLAGGED:
+            parts.append(self.ddl.rpartition(" ")[2])
         return " ".join(parts)
 
 
@@ -84,6 +91,8 @@ def cases() -> Iterator[Case]:
         tables.append(Case(NESTED, ("id", "p"), ("p",), (), kind))
         tables.append(Case(STRICT, ("id", "n"), ("p",), ("ms", "v"), kind))
         tables.append(Case(UNWRAPPED, ("payload",), (), ("schema",), kind))
+        if kind is EventFormat.JSON:
+            tables += [Case(ddl, ("id",), (), (), kind) for ddl in FLAGGED]
         for number, table in enumerate(tables):
             for zone in zones if EVERY_CALL else zones[number % 2 :][:1]:
                 yield replace(table, zone=zone)
