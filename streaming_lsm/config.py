@@ -264,6 +264,7 @@ KAFKA_SCHEMA = text("lsm.kafka.schema", None, _KAFKA, "Columns of the rows, as S
 SCHEMA_REGISTRY_URL = text("lsm.kafka.schema.registry.url", None, _KAFKA, "URL of the schema registry of Avro messages, such as `http://host:8081`; several of one registry are separated by commas.")
 SCHEMA_REGISTRY_USER = text("lsm.kafka.schema.registry.basic.auth.user.info", None, _KAFKA, "`user:password` for the schema registry. It is not printed; the environment variable keeps it out of files and process lists.")
 SCHEMA_FOLDER = text("lsm.kafka.schema.folder", None, _KAFKA, "Folder with the schemas of Avro messages as `<id>.avsc`, which every executor can read: instead of a schema registry, or asked before it.")
+UNAVAILABLE = text("lsm.kafka.debezium.unavailable.value", "__debezium_unavailable_value", _KAFKA, "What Debezium sends for a large value that an update did not change: `unavailable.value.placeholder` of the connector, also as `hex:…`. An event with it is bad.")
 CHECKPOINT = text("checkpointLocation", None, _KAFKA, "Folder of the query's checkpoint.")
 TRIGGER = text("lsm.trigger", "availableNow", _KAFKA, "Trigger of the query: `availableNow` reads all available events and stops; an interval such as `10 seconds` runs until it is stopped.")
 TABLE_PATH = text("lsm.table.path", None, _KAFKA, "Path of the table. In this and every other text of the Kafka job's options `{topic}` stands for the topic; `lsm.kafka.topic.<topic>.<option>` (without `lsm.`: `lsm.kafka.topic.orders.table.path`) is an option for one topic.")

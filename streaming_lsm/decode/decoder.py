@@ -22,6 +22,7 @@ from streaming_lsm.decode.message_keys import MessageKeys
 from streaming_lsm.decode.schema_fault import SchemaFault, placed_at
 from streaming_lsm.decode.table_rows import Rows
 from streaming_lsm.decode.unknown_fields import UnknownFields
+from streaming_lsm.decode.zones import session_zone
 from streaming_lsm.write.intake import control_columns
 from streaming_lsm.write.numbers import Counts
 
@@ -84,12 +85,15 @@ class Decoder:
 
         Args:
             envelope: the format of messages.
-            zone: zone of timestamps that name none.
+            zone: zone of timestamps that name none; any that Spark accepts as the session's.
+
+        Raises:
+            ConfigError: the zone is not known.
         """
         self._envelope = envelope
         self._unknown = UnknownFields()
         readers = _avro_readers if envelope.format.is_avro else _json_readers
-        self._documents, self._keys, self._exact = readers(envelope, zone, self._unknown)
+        self._documents, self._keys, self._exact = readers(envelope, session_zone(zone), self._unknown)
         outside = set(envelope.partition) - set(envelope.record_key)
         self._drops_tombstones = envelope.format.is_debezium and bool(outside)
         self._columns = pa.schema([field.remove_metadata().with_nullable(True) for field in envelope.columns])

@@ -19,13 +19,13 @@ from streaming_lsm.arrow.columns import Flags, Int64s, flags, pc
 from streaming_lsm.decode.column_types import CONNECT_DECIMAL, SEMANTIC_UNITS, Field, is_nested, time_unit
 from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS, Envelope
 from streaming_lsm.decode.exact_documents import schema_names
-from streaming_lsm.decode.exact_reader import UNAVAILABLE
 from streaming_lsm.decode.json.columns import JsonColumns, Parsed
 from streaming_lsm.decode.json.cut import CutField
 from streaming_lsm.decode.json.document import Members, NotJson, Number, parse_document
 from streaming_lsm.decode.json.expected_fields import ExpectedFields
 from streaming_lsm.decode.table_rows import Columns, Rows, TableRows
 from streaming_lsm.decode.typed_columns import Token, parsed_type, typed, usual_token
+from streaming_lsm.decode.unavailable import unavailable
 from streaming_lsm.decode.unknown_fields import UnknownFields, row_fields, valued
 
 _SAMPLED, _MOST_SAMPLED = 16, 256 << 10
@@ -79,6 +79,7 @@ class DocumentRows:
         """
         self._envelope, self._zone, self._semantics = envelope, zone, semantics
         self._debezium = envelope.format.is_debezium
+        self._unavailable = unavailable(envelope.unavailable)
         names = set(envelope.columns.names)
         self._in_row = [one for one in envelope.columns if not (self._debezium and one.name in ENVELOPE_COLUMNS)]
         self._metadata = [one for one in envelope.columns if self._debezium and one.name in ENVELOPE_COLUMNS]
@@ -243,10 +244,12 @@ class DocumentRows:
         for name in DELETED_FLAGS:
             if name in parsed:
                 flag = parsed[name]
-                if not pa.types.is_boolean(flag.type):
+                if pa.types.is_string(flag.type):
                     flag, found = typed(flag, pa.bool_(), None, self._zone)
                     good &= found
-                delete |= flags(pc.fill_null(flag, False))
+                # A column of the table may have the name: a number, an object or an array in it deletes nothing.
+                if pa.types.is_boolean(flag.type):
+                    delete |= flags(pc.fill_null(flag, False))
         return self._placed(parsed, semantics, places, delete, good)
 
     def _changes(self, parsed: Columns, semantics: Mapping[str, str | None], places: Int64s) -> Rows:
@@ -290,8 +293,9 @@ class DocumentRows:
         value, good = typed(parsed, column.type, unit, self._zone)
         if pa.types.is_decimal128(column.type) and semantic == CONNECT_DECIMAL:
             good = good & flags(pc.is_null(parsed))
-        if self._debezium and pa.types.is_string(parsed.type):
-            good = good & ~flags(pc.is_in(parsed, pa.array(UNAVAILABLE)))
+        suspects = self._unavailable.suspects(parsed) if self._debezium else None
+        if suspects is not None:
+            good = good & ~suspects
         return value, good
 
 

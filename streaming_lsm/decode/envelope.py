@@ -30,6 +30,7 @@ from enum import StrEnum
 import pyarrow as pa
 
 from streaming_lsm.decode.column_types import check_column, is_nested
+from streaming_lsm.decode.unavailable import PLACEHOLDER, unavailable
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.schema_registry.sources import SchemaSource
 
@@ -95,6 +96,7 @@ class Envelope:
         ordering: ordering columns that an upsert must have; none when the later event wins.
         format: format of message values.
         schemas: where the schemas of Avro messages come from, in the order in which they are asked.
+        unavailable: what Debezium sends for a large value that an update did not change (`unavailable`).
     """
 
     columns: pa.Schema
@@ -103,15 +105,17 @@ class Envelope:
     ordering: tuple[str, ...] = ()
     format: EventFormat = EventFormat.JSON
     schemas: tuple[SchemaSource, ...] = ()
+    unavailable: str = PLACEHOLDER
 
     def __post_init__(self) -> None:
         """Check the columns.
 
         Raises:
             ConfigError: no columns, a duplicate or reserved name, a type that is not read, a key, partition or
-                ordering column that is not declared, or Avro without a source of schemas.
+                ordering column that is not declared, a malformed placeholder, or Avro without a source of schemas.
         """
         check_sources(self.format, self.schemas)
+        unavailable(self.unavailable)
         names = self.columns.names
         if not names or not self.record_key:
             raise ConfigError("lsm.kafka.schema and hoodie.datasource.write.recordkey.field must both name columns")

@@ -14,10 +14,8 @@ import pyarrow as pa
 
 from streaming_lsm.decode.envelope import ENVELOPE_COLUMNS, Envelope
 from streaming_lsm.decode.exact_documents import ColumnReader, Document, DocumentReader, RawRow, shown
+from streaming_lsm.decode.unavailable import unavailable
 from streaming_lsm.decode.unknown_fields import row_fields
-
-UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
-"""Debezium's placeholder for a large column that an update did not change: as text, and as base64."""
 
 
 @dataclass(slots=True)
@@ -72,6 +70,7 @@ class Judge:
         """Take the roles of columns from the envelope."""
         self._envelope, self._columns = envelope, columns
         self._debezium = envelope.format.is_debezium
+        self._unavailable = unavailable(envelope.unavailable)
         self._identity = {*envelope.record_key, *envelope.partition, *envelope.ordering}
         self._required = list(envelope.ordering) + [
             column.name for column in envelope.columns if not column.nullable and column.name not in envelope.ordering
@@ -124,7 +123,9 @@ class Judge:
 
     def _wrong_value(self, column: ColumnReader, found: Reading) -> str | None:
         name = column.name
-        if self._debezium and not column.by_json_type and found.raw.get(name) in UNAVAILABLE:
+        # A text that is no decimal is a misfit.
+        held = found.values[name] if column.by_json_type else found.raw.get(name)
+        if self._debezium and self._unavailable.is_form(held):
             return f"column '{name}' was not sent (unchanged large value): set REPLICA IDENTITY FULL"
         if name not in found.misfits:
             return None

@@ -9,16 +9,16 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
-from functools import cache, partial
+from functools import partial
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.decode.column_types import CONNECT_DECIMAL, SEMANTIC_UNITS, TimeUnit, is_timestamp
+from streaming_lsm.decode.zones import utc_offset
 
 Value = int | float | str | bool | bytes | Decimal
 Typed = Callable[[str, str | None], Value | None]
@@ -36,26 +36,10 @@ _TIME = re.compile(
 )
 _ISO_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}[^\n\r\u0085\u2028\u2029]*)?" + _END)
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z")
-_OFFSET = re.compile(
-    r"(?:UTC|GMT|UT|(?=[+-]))(?:(?P<sign>[+-])"
-    r"(?:(?P<h>\d{1,2})(?::(?P<m>\d{1,2})|:(?P<m2>\d\d):(?P<s>\d\d))?|(?P<h2>\d\d)(?P<m3>\d\d)(?P<s2>\d\d)?))?\Z",
-    re.ASCII,
-)
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?\Z")
 _PADDED_INSIDE = re.compile("=[^=]")
 _TRIMMED = "".join(map(chr, [*range(33), 127]))
 _BLANK = re.compile("[\t-\r\x1c-\x20\u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000]")
-_SHORT_ZONES = {
-    "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
-    "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka",
-    "CAT": "Africa/Harare", "CNT": "America/St_Johns", "CST": "America/Chicago", "CTT": "Asia/Shanghai",
-    "EAT": "Africa/Addis_Ababa", "ECT": "Europe/Paris", "IET": "America/Indiana/Indianapolis",
-    "IST": "Asia/Kolkata", "JST": "Asia/Tokyo", "MIT": "Pacific/Apia", "NET": "Asia/Yerevan",
-    "NST": "Pacific/Auckland", "PLT": "Asia/Karachi", "PNT": "America/Phoenix", "PRT": "America/Puerto_Rico",
-    "PST": "America/Los_Angeles", "SST": "Pacific/Guadalcanal", "VST": "Asia/Ho_Chi_Minh",
-    "EST": "-05:00", "MST": "-07:00", "HST": "-10:00",
-}  # fmt: skip
-"""Java's short names of zones."""
 _DAY = 86_400
 # Years 1 to 9999, the range of Hudi's, Spark's and Python's timestamps alike.
 FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
@@ -185,7 +169,7 @@ def micros(text: str, zone: str) -> int | None:
     if parts is None:
         return None
     day, second, micro, named = parts
-    offset = _utc_offset(named or zone, day, second)
+    offset = utc_offset(named or zone, day, second)
     return None if offset is None else (day * _DAY + second - offset) * 1_000_000 + micro
 
 
@@ -195,7 +179,7 @@ def local_micros(text: str) -> int | None:
     if parts is None:
         return None
     day, second, micro, named = parts
-    if named and _utc_offset(named, day, second) is None:
+    if named and utc_offset(named, day, second) is None:
         return None
     return (day * _DAY + second) * 1_000_000 + micro
 
@@ -215,45 +199,6 @@ def _time_parts(text: str) -> tuple[int, int, int, str | None] | None:
     if h > 23 or m > 59 or s > 59:
         return None
     return days, h * 3600 + m * 60 + s, int(f"{part or '':0<6}"[:6]), zone and zone.strip(_TRIMMED)
-
-
-def _utc_offset(zone: str, day: int, second: int) -> int | None:
-    """Return the seconds that a zone is ahead of UTC at a local time; None for an unknown zone."""
-    zone = _SHORT_ZONES.get(zone, zone)
-    if zone == "Z":
-        return 0
-    fixed = _OFFSET.match(zone)
-    if fixed:
-        return _fixed_offset(fixed)
-    known = _zone(zone)
-    if known is None:
-        return None
-    # A local time that a change of the clocks skips is moved behind it; one that comes twice is the earlier one.
-    cycles, within = divmod(day + 719_162, 146_097)
-    shift = 0 if 0 <= cycles <= 24 else cycles
-    local = datetime(1, 1, 1) + timedelta(days=within + (cycles - shift) * 146_097, seconds=second)
-    offset = local.replace(tzinfo=known).utcoffset()
-    return None if offset is None else round(offset.total_seconds())
-
-
-def _fixed_offset(found: re.Match[str]) -> int | None:
-    part = found.groupdict()
-    h, m, s = (int(part[a] or part[b] or 0) for a, b in (("h", "h2"), ("m", "m2"), ("s", "s2")))
-    m = m or int(part["m3"] or 0)
-    size = h * 3600 + m * 60 + s
-    if m > 59 or s > 59 or size > 18 * 3600:
-        return None
-    return -size if part["sign"] == "-" else size
-
-
-@cache
-def _zone(name: str) -> tzinfo | None:
-    if name in ("UTC", "Etc/UTC"):
-        return UTC
-    try:
-        return ZoneInfo(name)
-    except (ValueError, OSError, KeyError):
-        return None
 
 
 def base64_bytes(text: str) -> bytes | None:

@@ -7,7 +7,7 @@ Nulls are vouched for. *Token*: the kind of JSON value that a form reads for a c
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Context, Decimal
 from enum import StrEnum
 from typing import Any
@@ -18,6 +18,7 @@ import pyarrow as pa
 from streaming_lsm.arrow.columns import Flags, flags, pc
 from streaming_lsm.decode.column_types import TimeUnit, is_nested, is_timestamp
 from streaming_lsm.decode.text_values import FIRST_DAY, FIRST_SECOND, LAST_DAY, LAST_SECOND
+from streaming_lsm.decode.zones import fixed_offset
 
 Typed = tuple[Any, Flags]
 
@@ -110,25 +111,25 @@ def typed(column: Any, kind: pa.DataType, unit: TimeUnit | None, zone: str) -> T
 
 def _from_text(column: Any, kind: pa.DataType, zone: str) -> Typed:
     if pa.types.is_integer(kind):
-        values, good = _matching(column, _WHOLE, lambda text: pc.cast(text, pa.int64()))
+        values, good = _matching(column, _WHOLE, pa.int64())
         fitting, inside = typed(values, kind, None, zone)
         return fitting, good & inside
     if pa.types.is_floating(kind):
-        values, good = _matching(column, _NUMBER, lambda text: pc.cast(text, kind))
+        values, good = _matching(column, _NUMBER, kind)
         finite = flags(pc.fill_null(pc.is_finite(values), True))
         return values, good & finite
     if pa.types.is_decimal128(kind):
         raw = parsed_type(kind, Token.NUMBER)
-        values, good = _matching(column, _decimal_pattern(kind), lambda text: pc.cast(text, raw))
+        values, good = _matching(column, _decimal_pattern(kind), raw)
         fitting, inside = _decimal(values, kind)
         return fitting, good & inside
     if pa.types.is_boolean(kind):
-        return _matching(column, "^(true|false)$", lambda text: pc.equal(text, "true"))
+        return _matching(column, "^(true|false)$", kind)
     if pa.types.is_date(kind):
-        return _matching(column, _DATE, lambda text: pc.cast(text, kind))
+        return _matching(column, _DATE, kind)
     if pa.types.is_timestamp(kind):
         return _timestamp(column, kind, zone)
-    return _matching(column, _BASE64, _base64)
+    return _matching(column, _BASE64, kind, _base64)
 
 
 def _decimal_pattern(kind: Any) -> str:
@@ -139,28 +140,27 @@ def _decimal_pattern(kind: Any) -> str:
     return f"^-?{digits}{part}$"
 
 
-def _matching(column: Any, pattern: str, convert: Callable[[Any], Any]) -> Typed:
-    """Convert the texts that match a pattern, and that `convert` takes."""
+def _matching(column: Any, pattern: str, kind: Any, convert: Callable[[Any], Any] | None = None) -> Typed:
+    """Convert the texts that match a pattern, and that `convert` (by default a cast) takes."""
     good = flags(pc.fill_null(pc.match_substring_regex(column, pattern), True))
-    return _converted(_masked(column, good), good, convert)
+    return _converted(_masked(column, good), good, kind, convert or (lambda texts: pc.cast(texts, kind)))
 
 
 def _masked(column: Any, good: Flags) -> Any:
     return column if good.all() else pc.if_else(pa.array(good), column, pa.scalar(None, column.type))
 
 
-def _converted(column: Any, good: Flags, convert: Callable[[Any], Any]) -> Typed:
-    """Convert values of which some may be refused: halves are tried until those are found."""
+def _converted(column: Any, good: Flags, kind: Any, convert: Callable[[Any], Any]) -> Typed:
+    """Convert values to a type of which some may be refused: halves are tried until those are found."""
     try:
         return convert(column), good
     except pa.ArrowInvalid:
         if len(column) == 1:
-            nothing = convert(pa.nulls(1, column.type))
-            return nothing, np.zeros(1, np.bool_)
+            return pa.nulls(1, kind), np.zeros(1, np.bool_)
     half = len(column) // 2
     parts = [
-        _converted(column.slice(0, half), good[:half], convert),
-        _converted(column.slice(half), good[half:], convert),
+        _converted(column.slice(0, half), good[:half], kind, convert),
+        _converted(column.slice(half), good[half:], kind, convert),
     ]
     return pa.concat_arrays([values for values, _ in parts]), np.concatenate([found for _, found in parts])
 
@@ -208,28 +208,33 @@ def _since_epoch(column: Any, kind: pa.DataType, unit: TimeUnit | None) -> Typed
 
 def in_zone(column: Any, zone: str) -> Typed:
     """Convert dates and times without a zone, timestamp[us], to those of `zone`, as timestamp[us, UTC]."""
-    every = np.ones(len(column), np.bool_)
-    return _converted(column, every, lambda values: _in_zone(values, pa.timestamp("us", "UTC"), zone))
+    every, kind = np.ones(len(column), np.bool_), pa.timestamp("us", "UTC")
+    return _converted(column, every, kind, lambda values: _in_zone(values, kind, zone))
 
 
 def _timestamp(column: Any, kind: pa.DataType, zone: str) -> Typed:
     local = flags(pc.fill_null(pc.match_substring_regex(column, _LOCAL), True))
     plain = pa.timestamp("us")
     if kind == plain:
-        return _converted(_masked(column, local), local, lambda text: pc.cast(text, plain))
+        return _converted(_masked(column, local), local, kind, lambda text: pc.cast(text, plain))
     if local.all():
-        return _converted(column, local, lambda text: _in_zone(pc.cast(text, plain), kind, zone))
+        return _converted(column, local, kind, lambda text: _in_zone(pc.cast(text, plain), kind, zone))
     zoned = flags(pc.fill_null(pc.match_substring_regex(column, _ZONED), True))
-    values, good = _converted(_masked(column, zoned), zoned, lambda text: pc.cast(text, kind))
+    values, good = _converted(_masked(column, zoned), zoned, kind, lambda text: pc.cast(text, kind))
     mixed = local & ~zoned
     if not mixed.any():
         return values, good
-    others, found = _converted(_masked(column, mixed), mixed, lambda text: _in_zone(pc.cast(text, plain), kind, zone))
+    others, found = _converted(
+        _masked(column, mixed), mixed, kind, lambda text: _in_zone(pc.cast(text, plain), kind, zone)
+    )
     return pc.if_else(pa.array(mixed), others, values), np.where(mixed, found, good)
 
 
 def _in_zone(values: Any, kind: pa.DataType, zone: str) -> Any:
-    if zone != "UTC" and pc.any(pc.greater(values, _LAST_LISTED)).as_py():
+    ahead = fixed_offset(zone)
+    if ahead is not None:
+        return pc.cast(pc.subtract(values, pa.scalar(timedelta(seconds=ahead), pa.duration("us"))), kind)
+    if pc.any(pc.greater(values, _LAST_LISTED)).as_py():
         raise pa.ArrowInvalid("a time after the last change of clocks that files of zones list")
     return pc.cast(pc.assume_timezone(values, zone, ambiguous="earliest", nonexistent="raise"), kind)
 

@@ -159,6 +159,7 @@ class JobSettings:
             () if commit_time else self.options[config.ORDERING_FIELDS],
             EventFormat(self.need(config.KAFKA_FORMAT)),
             self.schemas(),
+            self.need(config.UNAVAILABLE),
         )
 
 

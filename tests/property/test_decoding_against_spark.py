@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,11 +18,13 @@ from streaming_lsm.decode.decoder import Decoder
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.decode.exact_reader import Event, ExactReader
 from tests.oracle.events import expressions as oracle
+from tests.oracle.events.documents import UNAVAILABLE
 from tests.support.crash_points import EVERY_CALL
 from tests.support.event_columns import JSON_FORMATS, Message, event_columns, kafka_messages
 from tests.support.known_event_errors import KnownError, Row, known_errors, reprinted
 from tests.support.local_spark import interpreting_session
 from tests.support.random_messages import HostileMessages, NaturalMessages
+from tests.support.zone_names import FIXED, SHORT, UTC_NAMES
 
 Place = tuple[str, int, int]
 """Topic, partition and offset."""
@@ -42,6 +45,11 @@ STRICT = (
     "db_shard_source_partition STRING, _event_pos INT, s STRING NOT NULL"
 )
 UNWRAPPED = "payload STRING, schema INT, dec DECIMAL(12,6), s STRING, a ARRAY<DOUBLE>"
+FLAGGED = (
+    "id BIGINT, s STRING, _hoodie_is_deleted STRING, __deleted INT",
+    "id BIGINT, d DOUBLE, _hoodie_is_deleted DECIMAL(5,1), __deleted DATE",
+)
+"""Tables with columns of other types under the names of the flags of deletes."""
 NATURAL = (40,) * 8 + (150,) * 8 + (1200,) * 2 if EVERY_CALL else (80,) * 3
 HOSTILE = (150,) * 6 if EVERY_CALL else (50,) * 2
 """Messages of each stream."""
@@ -70,6 +78,8 @@ class Case:
 
     def __str__(self) -> str:
         parts = [self.format, *self.partition, *self.ordering, "by", *self.record_key, self.zone]
+        if self.ddl in FLAGGED:
+            parts.append(self.ddl.rpartition(" ")[2])
         return " ".join(parts)
 
 
@@ -84,6 +94,8 @@ def cases() -> Iterator[Case]:
         tables.append(Case(NESTED, ("id", "p"), ("p",), (), kind))
         tables.append(Case(STRICT, ("id", "n"), ("p",), ("ms", "v"), kind))
         tables.append(Case(UNWRAPPED, ("payload",), (), ("schema",), kind))
+        if kind is EventFormat.JSON:
+            tables += [Case(ddl, ("id",), (), (), kind) for ddl in FLAGGED]
         for number, table in enumerate(tables):
             for zone in zones if EVERY_CALL else zones[number % 2 :][:1]:
                 yield replace(table, zone=zone)
@@ -232,6 +244,45 @@ def test_rows_are_those_of_sparks_json_functions(spark: SparkSession, case: Case
         totals.seen["tombstones"] += len(sent.messages) - sent.documents
         totals.seen["tombstones dropped"] += len(sent.messages) - len(found)
         totals.seen["bad events"] += sum(row["_lsm_bad"] is not None for row in found.values())
+
+
+def test_placeholder_of_an_unchanged_value_is_found_in_any_column(spark: SparkSession) -> None:
+    ddl = (
+        "id BIGINT, s STRING, i INT, texts ARRAY<STRING>, ints ARRAY<INT>, reals ARRAY<DOUBLE>, bins ARRAY<BINARY>, "
+        "m MAP<STRING, STRING>, st STRUCT<a: STRING>, dec DECIMAL(10,2)"
+    )
+    case = Case(ddl, ("id",), (), (), EventFormat.DEBEZIUM)
+    forms = [*UNAVAILABLE, "__debezium_unavailable_value,", '["__debezium_unavailable_value",""]', "[95]", "{}", "null"]
+    # Texts stand in quotes, and as they are where they are JSON.
+    tokens = [json.dumps(form) for form in forms] + [form for form in forms if form[0] in "[{n"]
+    rows = [(name, token) for name in case.envelope().columns.names[1:] for token in tokens]
+    documents = [
+        f'{{"op":"u","before":null,"after":{{"id":{nth},"{name}":{token}}}}}'.encode()
+        for nth, (name, token) in enumerate(rows)
+    ]
+    batch = kafka_messages([(b"k", document) for document in documents])
+    spark.conf.set("spark.sql.session.timeZone", case.zone)
+    expected = plain_rows(case.oracle().rows(spark.createDataFrame(pa.Table.from_batches([batch]))).toArrow())
+    found = decoded(case, [batch])
+    different = [row for place, row in zip(found, rows, strict=True) if repr(found[place]) != repr(expected[place])]
+    assert not different
+    unsent = [row["_lsm_bad"] for row in found.values() if "was not sent" in str(row["_lsm_bad"])]
+    assert len(unsent) > len(UNAVAILABLE)
+
+
+def test_session_zones_are_those_of_spark(spark: SparkSession) -> None:
+    case = Case("id BIGINT, at TIMESTAMP", ("id",), (), (), EventFormat.JSON)
+    texts = [f"{day}T{hour:02}:30:00" for day in ("2026-03-08", "2026-07-01", "2026-11-01") for hour in range(4)]
+    batch = kafka_messages([(None, f'{{"id":1,"at":"{text}"}}'.encode()) for text in texts])
+    frame = spark.createDataFrame(pa.Table.from_batches([batch]))
+    different = []
+    for zone in (*UTC_NAMES, *FIXED, *SHORT):
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        times = frame.selectExpr("unix_micros(to_timestamp(get_json_object(string(value), '$.at'))) AS at").toArrow()
+        ours = [row["at"] for row in decoded(replace(case, zone=zone), [batch]).values()]
+        if times["at"].to_pylist() != ours:
+            different.append(zone)
+    assert not different
 
 
 def test_about_half_of_the_natural_documents_are_read_many_at_a_time(

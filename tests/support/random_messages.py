@@ -239,7 +239,8 @@ class NaturalMessages:
         members = list(row.items())
         if random.random() < 0.1:
             members.append(("extra", any_value(random)))
-        if self._flag and self.envelope.format is EventFormat.JSON and random.random() < 0.3:
+        flagged = self._flag and self.envelope.format is EventFormat.JSON and "__deleted" not in row
+        if flagged and random.random() < 0.3:
             members.append(("__deleted", random.choice(self._flag)))
         if members and random.random() < self._odd:
             members.append(random.choice(members))

@@ -20,11 +20,10 @@ from streaming_lsm.decode.avro.unread_fields import UnreadFields, counted
 from streaming_lsm.decode.avro.written_types import WrittenType
 from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS, Envelope
-from streaming_lsm.decode.exact_reader import UNAVAILABLE
 from streaming_lsm.decode.table_rows import Rows, TableRows
+from streaming_lsm.decode.unavailable import unavailable
 
 _UPSERTS = pa.array(["c", "r", "u"])
-_UNAVAILABLE_BYTES = UNAVAILABLE[0].encode()
 _Plan = FlatReading | ChangeReading | None
 
 
@@ -42,6 +41,7 @@ class AvroRows:
             count: takes the numbers of upserted rows by unread field that is not null.
         """
         self._zone, self._debezium, self._count = zone, envelope.format.is_debezium, count
+        self._unavailable = unavailable(envelope.unavailable)
         self._table = TableRows(envelope)
         self._row, self._metadata, self._flags = columns_of(envelope)
         self._groups: Groups[_Plan] = Groups(envelope.schemas, self._plan)
@@ -117,7 +117,9 @@ class AvroRows:
         columns, good = fit_columns(values, read, count, self._zone)
         if self._debezium:
             for name in read:
-                good &= ~_is_unavailable(values[name])
+                suspects = self._unavailable.suspects(values[name])
+                if suspects is not None:
+                    good &= ~suspects
         return columns, good
 
 
@@ -128,11 +130,3 @@ def columns_of(envelope: Envelope) -> tuple[list[Field], list[Field], list[Field
         return row, [one for one in envelope.columns if one.name in ENVELOPE_COLUMNS], []
     marks = [pa.field(name, pa.bool_()) for name in DELETED_FLAGS if name not in envelope.columns.names]
     return list(envelope.columns), [], marks
-
-
-def _is_unavailable(values: Any) -> Flags:
-    if pa.types.is_string(values.type):
-        return flags(pc.is_in(values, pa.array(UNAVAILABLE)))
-    if pa.types.is_binary(values.type):
-        return flags(pc.fill_null(pc.equal(values, _UNAVAILABLE_BYTES), False))
-    return np.zeros(len(values), np.bool_)

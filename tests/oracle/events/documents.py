@@ -19,8 +19,23 @@ from pyspark.sql import types as T
 
 from tests.oracle.events.values import raw_type
 
-UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
-"""Debezium's placeholder for a large column that an update did not change: as text, and as base64."""
+_PLACEHOLDER = "__debezium_unavailable_value"
+_NUMBERS = [str(octet) for octet in _PLACEHOLDER.encode()]
+_IN_BASE64 = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
+_AS_UUID = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
+UNAVAILABLE = (
+    _PLACEHOLDER,
+    _IN_BASE64,
+    *(f'["{text}"]' for text in (_PLACEHOLDER, _IN_BASE64, _AS_UUID)),
+    *(f"[{','.join(every)}]" for every in (_NUMBERS, [f"{number}.0" for number in _NUMBERS])),
+    f'{{"{_PLACEHOLDER}":"{_PLACEHOLDER}"}}',
+)
+"""Debezium's placeholder for a large value that an update did not change: texts, and the JSON of other values."""
+UNAVAILABLE_TEXTS = tuple(
+    "[" + ",".join(f'"{number}"' for number in every) + "]"
+    for every in (_NUMBERS, [f"{number}.0" for number in _NUMBERS])
+)
+"""The same as arrays of texts, which the numbers become in an ARRAY<STRING>."""
 
 DELETED_FLAGS = ("_hoodie_is_deleted", "__deleted")
 """Flags of a flat document: Hudi's, and that of Debezium's ExtractNewRecordState."""

@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 from tests.oracle.events.documents import (
     ENVELOPE_COLUMNS,
     UNAVAILABLE,
+    UNAVAILABLE_TEXTS,
     DebeziumDocuments,
     Documents,
     FlatDocuments,
@@ -173,7 +174,10 @@ class _Reader:
         complained = F.coalesce(self.documents.complaint() | self.key.complaint(), F.lit(False))
         # A null raw value means that the field is null, absent, or of another type.
         unread = raw.isNull() & complained & self.as_text(field.name).isNotNull()
-        return F.when(value.isNull() & (misfit | unread), said)
+        wrong = F.when(value.isNull() & (misfit | unread), said)
+        if self.envelope.format is not EventFormat.DEBEZIUM or isinstance(field.dataType, T.DecimalType):
+            return wrong
+        return F.coalesce(F.when(F.to_json(value).isin(*UNAVAILABLE, *UNAVAILABLE_TEXTS), unsent), wrong)
 
     def _null_key(self) -> Column:
         names = self.envelope.record_key

@@ -222,6 +222,18 @@ def test_a_local_time_is_one_of_the_sessions_zone() -> None:
     ]
 
 
+def test_a_local_time_is_one_of_a_zone_that_only_spark_names_so() -> None:
+    local = logical("long", "local-timestamp-micros")
+    skipped, doubled, later = datetime(2026, 3, 8, 2, 30), datetime(2026, 11, 1, 1, 30), datetime(9999, 12, 30)
+    assert values_of("TIMESTAMP", local, datetime(2026, 5, 5), skipped, doubled, zone="PST") == [
+        datetime(2026, 5, 5, 7, tzinfo=UTC),
+        datetime(2026, 3, 8, 10, 30, tzinfo=UTC),
+        datetime(2026, 11, 1, 8, 30, tzinfo=UTC),
+    ]
+    assert values_of("TIMESTAMP", local, later, zone="GMT+8") == [datetime(9999, 12, 29, 16, tzinfo=UTC)]
+    assert values_of("TIMESTAMP", local, later, zone="+01:30:15") == [datetime(9999, 12, 29, 22, 29, 45, tzinfo=UTC)]
+
+
 MISFITS: list[tuple[str, Any, Any, str]] = [
     ("INT", "long", 2**31, "'2147483648', which is not INT"),
     ("TINYINT", "int", 128, "'128', which is not TINYINT"),

@@ -87,6 +87,15 @@ def test_demo_properties_describe_the_demo_events(spark: SparkSession) -> None:
         ("updated_at",),
     )
     assert envelope.format is EventFormat.JSON
+    assert envelope.unavailable == "__debezium_unavailable_value"
+
+
+def test_placeholder_of_an_unchanged_value_is_that_of_the_connector(spark: SparkSession) -> None:
+    options = {"lsm.kafka.schema": "id INT", "hoodie.datasource.write.recordkey.field": "id"}
+    key = "lsm.kafka.debezium.unavailable.value"
+    assert JobSettings.load(None, {**NEEDED, **options, key: "hex:676f6e65"}).envelope().unavailable == "hex:676f6e65"
+    with pytest.raises(ConfigError, match=r"lsm\.kafka\.debezium\.unavailable\.value='hex:5'"):
+        JobSettings.load(None, {**NEEDED, **options, key: "hex:5"}).envelope()
 
 
 @pytest.mark.parametrize("ddl", ["id NUMBER(1)", "id INT name STRING", "map<string,int>"])
