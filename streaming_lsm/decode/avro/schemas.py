@@ -14,7 +14,8 @@ from streaming_lsm.decode.avro.frames import Datums, Frames
 from streaming_lsm.decode.avro.written_types import WrittenType, written_type
 from streaming_lsm.decode.schema_fault import SchemaFault
 from streaming_lsm.errors import LsmError
-from streaming_lsm.schema_registry.sources import SchemaSource, schema_of
+from streaming_lsm.schema_registry.kept_schemas import schema_of
+from streaming_lsm.schema_registry.sources import SchemaSource
 
 T = TypeVar("T")
 
