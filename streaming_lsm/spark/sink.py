@@ -37,6 +37,7 @@ from streaming_lsm.write.plan import DeadLetters
 
 _LOG = logging.getLogger(__name__)
 _REMEMBERED = 100
+_MOST_WARNED = 1000
 _QUERY_ID = "sql.streaming.queryId"
 
 
@@ -156,6 +157,8 @@ class LsmSink:
             )
 
     def _warn_of_unknown(self, fields: Counts) -> None:
+        if len(self._warned) >= _MOST_WARNED:
+            return
         new = [name for name in most_frequent(fields) if name not in self._warned]
         if new:
             self._warned.update(new)
