@@ -36,7 +36,7 @@ with importing("kafka_to_lsm"):
     from streaming_lsm.kafka.packaged import connector_jars
     from streaming_lsm.kafka.settings import JobSettings
     from streaming_lsm.kafka.source_watch import SourceWatch
-    from streaming_lsm.kafka.stream import StreamWatcher, start_stream
+    from streaming_lsm.kafka.stream import StreamWatcher, Totals, start_stream
     from streaming_lsm.kafka.topic_tables import check_tables
     from streaming_lsm.spark.session import (
         QUERY_LOGGER,
@@ -113,10 +113,9 @@ def _run(settings: JobSettings, cores: int | None, timeout_seconds: float | None
             waiting=lambda trouble: print(f"{_NAME}: the stream waits: {trouble}", file=sys.stderr, flush=True),
         )
         signals = _stop_on_signals(watcher)
-        events, seconds = 0, dict[int, float]()
+        totals = Totals()
         for report in watcher.reports(timeout_seconds):
-            seconds[report.batch_id] = report.seconds
-            events += report.events
+            totals.add(report)
             print(report, flush=True)
         paths = stream.sinks.paths
     finally:
@@ -125,8 +124,7 @@ def _run(settings: JobSettings, cores: int | None, timeout_seconds: float | None
             spark.sparkContext.setLogLevel("OFF")
             spark.stop()
     written = f"table{'s' if len(paths) > 1 else ''} at {', '.join(paths)}"
-    rate = f" ({events / sum(seconds.values()):,.0f} events/s)" if any(seconds.values()) else ""
-    read = f"{events:,} events in {len(seconds)} batches{rate}, {written}"
+    read = f"{totals}, {written}"
     if signal.SIGINT in signals:
         return fail(_NAME, f"interrupted; {read}", INTERRUPTED)
     print(f"stream ended: {read}", flush=True)

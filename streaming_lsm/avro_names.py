@@ -9,6 +9,8 @@ from streaming_lsm.bounded_json import SMALL, parse_json
 from streaming_lsm.errors import SchemaError
 
 _NAMED = ("record", "enum", "fixed")
+REMEDY = "correct the file <id>.avsc, or register the schema again"
+"""What to do about a schema of messages that is malformed."""
 _MAX_AVRO_DEPTH = 32
 _MIN_AVRO_TYPES = 10_000
 """Types that a resolved schema may have in any case; a longer schema may have as many as it has characters."""
@@ -54,7 +56,7 @@ def resolved_type(text: str, references: Sequence[str], source: str) -> Any:
         fields = [{"name": "schema", "type": parse_json(one)} for one in texts]
         return _Definitions(max(_MIN_AVRO_TYPES, size)).fields({"fields": fields}, "", source, 0)[-1]["type"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise SchemaError(f"{source}: not an Avro schema ({error}): {text[:80]!r}") from error
+        raise SchemaError(f"{source}: not an Avro schema ({error}): {text[:80]!r}; {REMEDY}") from error
 
 
 class _Definitions:

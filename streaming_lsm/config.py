@@ -21,6 +21,11 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 ENVIRONMENT_PREFIX = "LSM_CONF_"
+_FREE_PREFIXES = ("kafka.", "lsm.kafka.topic.")
+_ONLY_IN_FILES = (
+    " (keys of the Kafka client and options of single topics are read from the properties file and from arguments, not "
+    "from the environment)"
+)
 _LIST = "`lsm options` prints those there are (docs/configuration.md)"
 
 
@@ -375,7 +380,10 @@ def _from_environment(variables: Mapping[str, str]) -> dict[str, str]:
         names = {environment_name(key): key for key in (*OPTIONS, *_ALIASES)}
         if variable not in names:
             families = {environment_name(prefix): purpose for prefix, purpose in PURPOSES.items()}
-            raise ConfigError(f"environment variable {variable} names no option{_advice(variable, names, families)}")
+            advice = _advice(variable, names, families)
+            if variable.startswith(tuple(map(environment_name, _FREE_PREFIXES))):
+                advice = f"{_ONLY_IN_FILES}{advice}"
+            raise ConfigError(f"environment variable {variable} names no option{advice}")
         found[names[variable]] = variables[variable]
     return found
 

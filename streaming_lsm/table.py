@@ -36,7 +36,7 @@ from streaming_lsm.txn.batch_ledger import BatchIdentity
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.intake.control_columns import check_columns
-from streaming_lsm.write.intake.tombstones import has_sources, open_deletes
+from streaming_lsm.write.intake.tombstones import has_sources, open_deletes, topics_of
 from streaming_lsm.write.large_base_files import warn_of_large_base_files
 from streaming_lsm.write.numbers import NUMBERS_KEY, BatchNumbers
 from streaming_lsm.write.partition_writer import CollectedRows, WriteResult, collect, write_collected
@@ -242,7 +242,10 @@ class LsmTable(ReadableTable):
             NUMBERS_KEY: numbers.encode(),
             **recorded_files(tx.timeline, self._groups.state_with(written.stats)),
         }
-        outcome = Outcome(written.stats, plan.operation.upper(), schema, extra=extra, open_deletes=still_open)
+        outcome = Outcome(
+            written.stats, plan.operation.upper(), schema,
+            extra=extra, open_deletes=still_open, topics=topics_of(written.last_events),
+        )  # fmt: skip
         tx.reconcile(outcome)
         completed = tx.complete(outcome)
         self._committed = tx.timeline.with_completed(completed)

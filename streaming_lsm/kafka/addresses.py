@@ -52,12 +52,13 @@ def check_source(
     Args:
         source: options of Spark's Kafka source.
         bootstrap_seconds: limit for an answer of any bootstrap server.
-        leader_seconds: limit for the leaders: for a new topic to have them, and for their answers.
+        leader_seconds: limit for the leaders: for a new topic to have them, and for their answers; and for the answers
+            of the other brokers, if the first one to answer does not have a topic.
 
     Raises:
         ConfigError: no broker answers, or one that leads a partition does not; the message has each address and why.
             A partition has no leader.
-        UnknownTopics: a topic is not there.
+        UnknownTopics: no broker that answers has a topic.
     """
     servers, security = source.get(SERVERS, ""), source.get(SECURITY, "PLAINTEXT")
     topics = [name for name in map(str.strip, source.get(TOPICS, "").split(",")) if name]
@@ -66,7 +67,8 @@ def check_source(
         return
     deadline = time.monotonic() + bootstrap_seconds + leader_seconds
     cluster = _any_broker(servers, partial(_metadata, topics=topics), bootstrap_seconds)
-    _check_topics(servers, topics, cluster)
+    if _missing(topics, cluster):
+        cluster = _view_of_all(servers, topics, cluster, leader_seconds)
     while _leaderless(cluster) and time.monotonic() < deadline:
         time.sleep(_PAUSE_SECONDS)
         cluster = _any_broker(servers, partial(_metadata, topics=topics), bootstrap_seconds)
@@ -91,8 +93,12 @@ def check_brokers(
     _any_broker(bootstrap_servers, partial(_greeting, security=security.upper()), timeout_seconds)
 
 
+def _given(servers: str) -> list[str]:
+    return [address for address in map(str.strip, servers.split(",")) if address]
+
+
 def _any_broker(servers: str, ask: Callable[[str, float], T], seconds: float) -> T:
-    addresses = [address for address in map(str.strip, servers.split(",")) if address]
+    addresses = _given(servers)
     for address in addresses:
         _host_and_port(address)
     refused: dict[str, str] = dict.fromkeys(addresses, _silent(seconds))
@@ -104,12 +110,25 @@ def _any_broker(servers: str, ask: Callable[[str, float], T], seconds: float) ->
     raise ConfigError(f"{SERVERS}={servers!r}: no broker answers ({reasons})")
 
 
-def _check_topics(servers: str, topics: Sequence[str], cluster: ClusterMetadata) -> None:
-    missing = [name for name in topics if name not in cluster.topics or cluster.topics[name].error in UNKNOWN_TOPIC]
-    if not missing:
-        return
-    there = _any_broker(servers, partial(_metadata, topics=None), BOOTSTRAP_SECONDS).topics
-    near = difflib.get_close_matches(missing[0], there, n=1)
+def _missing(topics: Sequence[str], cluster: ClusterMetadata) -> list[str]:
+    return [name for name in topics if name not in cluster.topics or cluster.topics[name].error in UNKNOWN_TOPIC]
+
+
+def _view_of_all(servers: str, topics: Sequence[str], first: ClusterMetadata, seconds: float) -> ClusterMetadata:
+    """Ask all brokers for topics that the first one to answer does not have: its metadata may be old.
+
+    Raises:
+        UnknownTopics: none of them has a topic.
+    """
+    known = ClusterMetadata(first.brokers, {})
+    addresses = dict.fromkeys([*_given(servers), *first.brokers.values()])
+    for _, answer in _answers(addresses, partial(_metadata, topics=None), seconds):
+        if not isinstance(answer, _Refusal):
+            known = ClusterMetadata({**known.brokers, **answer.brokers}, {**known.topics, **answer.topics})
+            if not _missing(topics, known):
+                return ClusterMetadata(known.brokers, {name: known.topics[name] for name in topics})
+    missing = _missing(topics, known)
+    near = difflib.get_close_matches(missing[0], known.topics, n=1)
     advice = f"did you mean {near[0]!r}?" if near else "create it, or correct the name"
     raise UnknownTopics(f"{TOPICS}: topic {missing[0]!r} is not on the brokers at {servers}; {advice}")
 

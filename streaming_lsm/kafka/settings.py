@@ -20,7 +20,7 @@ from streaming_lsm.decode.envelope import Envelope, EventFormat, check_sources
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.kafka.topic_options import PREFIX, TopicOptions, of_topic, topic_options
 from streaming_lsm.schema_registry.registry import SchemaRegistry
-from streaming_lsm.schema_registry.sources import SchemaFolder, SchemaSource
+from streaming_lsm.schema_registry.sources import SchemaFolder
 from streaming_lsm.spark.versions import arrow_schema, parse_ddl
 
 _CLIENT = "kafka."
@@ -109,23 +109,23 @@ class JobSettings:
             raise ConfigError(f"{config.KAFKA_TOPICS.key} and {config.KAFKA_PATTERN.key} are both set: leave one out")
         return {config.KAFKA_PATTERN.key: self.pattern}
 
-    def schemas(self) -> tuple[SchemaSource, ...]:
+    def schemas(self) -> tuple[SchemaFolder | SchemaRegistry, ...]:
         """Return the sources of schemas, in the order in which they are asked: folder, registry.
 
         Raises:
             ConfigError: a URL is malformed.
         """
         folder, url = self.options[config.SCHEMA_FOLDER], self.options[config.SCHEMA_REGISTRY_URL]
-        found: list[SchemaSource] = [SchemaFolder(folder)] if folder else []
+        found: list[SchemaFolder | SchemaRegistry] = [SchemaFolder(folder)] if folder else []
         if url:
             found.append(SchemaRegistry(url, self.options[config.SCHEMA_REGISTRY_USER]))
         return tuple(found)
 
     def check_schemas(self, timeout_seconds: float = 5.0) -> None:
-        """Check that the schema registry answers within a time, if messages are Avro.
+        """Check that the schema registry answers within a time, and that the folder is there, if messages are Avro.
 
         Raises:
-            ConfigError: it does not, it refuses the user, or there is no source of schemas.
+            ConfigError: they do not, the registry refuses the user, or there is no source of schemas.
         """
         kind = EventFormat(self.need(config.KAFKA_FORMAT))
         if not kind.is_avro:
@@ -135,6 +135,8 @@ class JobSettings:
         for source in sources:
             if isinstance(source, SchemaRegistry):
                 source.check(timeout_seconds)
+            else:
+                source.check()
 
     def envelope(self) -> Envelope:
         """Build the envelope of the topic's messages. Spark parses the columns, so a session must be running.

@@ -121,6 +121,34 @@ class BatchReport:
         )
 
 
+@dataclass
+class Totals:
+    """Adds up the reports of a query.
+
+    Attributes:
+        events: number of events.
+        batches: number of batches.
+        seconds: their durations.
+    """
+
+    events: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    _last: int = -1
+
+    def add(self, report: BatchReport) -> None:
+        """Add a report; those of a batch come one after another, one for each table."""
+        self.events += report.events
+        if report.batch_id != self._last:
+            self._last = report.batch_id
+            self.batches += 1
+            self.seconds += report.seconds
+
+    def __str__(self) -> str:
+        rate = f" ({self.events / self.seconds:,.0f} events/s)" if self.seconds else ""
+        return f"{self.events:,} events in {self.batches} batches{rate}"
+
+
 class StreamWatcher:
     """Reports the batches of a query as they complete, until the query ends.
 

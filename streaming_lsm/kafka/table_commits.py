@@ -61,14 +61,17 @@ class TableCommits:
         except LsmError:
             return None
         found: tuple[Instant, LastBatch] | None = None
+        seen: dict[Instant, LastBatch | None] = {}
         for instant in sorted(timeline.completed_writes, key=lambda write: write.completed or "", reverse=True):
-            batch = self._ledger_of(instant, timeline)
+            batch = seen[instant] = self._ledger_of(instant, timeline)
             if batch is None:
                 continue
             if batch.batch_id < batch_id:
                 break
             if batch.batch_id == batch_id:
                 found = instant, batch
+        # The next batch is looked for among these and later ones.
+        self._ledgers = seen
         if found is None:
             return None
         instant, batch = found
@@ -86,8 +89,8 @@ class TableCommits:
 
     def _ledger_of(self, instant: Instant, timeline: Timeline) -> LastBatch | None:
         """Read the query's last batch from the ledger of a commit; None when the ledger does not have the query."""
-        if instant not in self._ledgers:
-            text = timeline.read_commit(instant).extra.get(LEDGER_KEY)
-            ledger = WriterLedger() if text is None else WriterLedger.decode(text, instant.path)
-            self._ledgers[instant] = ledger.writers.get(self._writer)
-        return self._ledgers[instant]
+        if instant in self._ledgers:
+            return self._ledgers[instant]
+        text = timeline.read_commit(instant).extra.get(LEDGER_KEY)
+        ledger = WriterLedger() if text is None else WriterLedger.decode(text, instant.path)
+        return ledger.writers.get(self._writer)

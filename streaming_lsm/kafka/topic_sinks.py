@@ -87,8 +87,9 @@ class TopicSinks:
         with _read_once(batch) as messages:
             counted = messages.groupBy("topic").agg(F.count("*").alias("events")).collect()
             counts = {row.topic: row.events for row in counted}
-            known = self._settings.topics or sorted(counts)
-            for table in topic_tables(self._settings, known):
+            # Of a pattern those with options, too: none of them may have the table of a topic that comes now.
+            known = self._settings.topics or (*self._settings.topic_options, *sorted(counts))
+            for table in topic_tables(self._settings, dict.fromkeys(known)):
                 events = sum(counts.get(topic, 0) for topic in table.topics)
                 if events:
                     part = messages.where(F.col("topic").isin(*table.topics))

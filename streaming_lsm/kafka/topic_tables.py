@@ -9,12 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from streaming_lsm import config
+from streaming_lsm.config import Options
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.kafka.settings import JobSettings
 from streaming_lsm.kafka.topic_options import PLACEHOLDER, PREFIX
 from streaming_lsm.storage.local import open_storage
-
-_EXAMPLES = ("one", "another")
 
 
 @dataclass(frozen=True)
@@ -46,17 +45,38 @@ def check_tables(settings: JobSettings) -> list[TopicTable]:
     """Check before Spark starts that topics have tables of their own, or share one by intention.
 
     Returns:
-        The tables that are known: with a pattern those of topics with options of their own, and examples of the
-        others.
+        The tables that are known: with a pattern those of topics with options of their own, and one for all others,
+        with `PLACEHOLDER` for the topic.
 
     Raises:
         ConfigError: they do not; or a table, or its folder of dead letters, is missing or used twice.
     """
     if settings.pattern is None:
         return topic_tables(settings, settings.topics)
-    # Topics of the pattern may come later.
-    others = () if settings.options[config.TABLE_PATH] is None else _EXAMPLES
-    return topic_tables(settings, (*settings.topic_options, *others))
+    if not settings.options[config.TABLE_PATH]:
+        return topic_tables(settings, settings.topic_options)
+    _check_pattern(settings)
+    return topic_tables(settings, (*settings.topic_options, PLACEHOLDER))
+
+
+def _check_pattern(settings: JobSettings) -> None:
+    """Check that the topics of a pattern, which may come later, have different tables and folders of dead letters."""
+    options = settings.options
+    path, asked = str(options[config.TABLE_PATH]), f"{config.KAFKA_PATTERN.key}={settings.pattern}"
+    if PLACEHOLDER not in path:
+        if options[config.SHARE_TABLES]:
+            return
+        raise ConfigError(
+            f"{asked} may select several topics, and {config.TABLE_PATH.key}={path!r} is the table of each, where rows "
+            f"of one would replace rows of another: give each a table ({_of_all()}), name one topic with "
+            f"{config.KAFKA_TOPICS.key}, or set {config.SHARE_TABLES.key}=true if the rows of all are of one kind"
+        )
+    letters = _letters_of(options)
+    if letters is not None and PLACEHOLDER not in letters:
+        raise ConfigError(
+            f"{asked} may select several topics, with tables of their own, and {config.DEAD_LETTER_PATH.key}="
+            f"{letters!r} is the folder of each: give each a folder, as with {letters.rstrip('/')}/{PLACEHOLDER}"
+        )
 
 
 def topic_tables(settings: JobSettings, topics: Iterable[str]) -> list[TopicTable]:
@@ -98,9 +118,8 @@ def _joined(first: TopicTable, second: TopicTable, settings: JobSettings) -> Top
 
 
 def _check_letters(letters: dict[str, TopicTable], table: TopicTable) -> None:
-    options = table.settings.options
-    path = options[config.DEAD_LETTER_PATH]
-    if path is None or options[config.ON_BAD_EVENT] != "dead_letter":
+    path = _letters_of(table.settings.options)
+    if path is None:
         return
     other = letters.setdefault(open_storage(path).uri, table)
     if other.place != table.place:
@@ -108,6 +127,10 @@ def _check_letters(letters: dict[str, TopicTable], table: TopicTable) -> None:
             f"topics {other.topics[0]!r} and {table.topics[0]!r} have different tables and one "
             f"{config.DEAD_LETTER_PATH.key}, {path!r}: give each a folder, as with {path.rstrip('/')}/{PLACEHOLDER}"
         )
+
+
+def _letters_of(options: Options) -> str | None:
+    return options[config.DEAD_LETTER_PATH] if options[config.ON_BAD_EVENT] == "dead_letter" else None
 
 
 def _of_all() -> str:

@@ -258,6 +258,10 @@ class _Requests:
             size += len(piece)
             if size > _LARGEST or time.monotonic() > self._deadline:
                 raise _Unavailable(f"the answer does not end ({size} bytes)")
+        # Python's client reports an answer that is cut off only where all of it is read by one call.
+        left = getattr(response, "length", None)
+        if left:
+            raise _Unavailable(f"the answer is cut off ({size} of {size + left} bytes)")
         try:
             return parse_json(b"".join(pieces), None)
         except (ValueError, RecursionError):

@@ -7,15 +7,11 @@ defines types which another schema names.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol
 
-from streaming_lsm.errors import LsmError, RegistryError
+from streaming_lsm.errors import ConfigError, LsmError, RegistryError
 from streaming_lsm.storage.local import open_storage
-
-_KEPT = 1000
 
 
 @dataclass(frozen=True)
@@ -33,6 +29,11 @@ class WriterSchema:
     text: str
     references: tuple[str, ...]
     source: str
+
+    @property
+    def characters(self) -> int:
+        """Length of the texts."""
+        return len(self.text) + sum(map(len, self.references))
 
 
 class SchemaSource(Protocol):
@@ -68,39 +69,44 @@ class SchemaFolder:
         """The folder."""
         return os.fspath(self.path)
 
+    def check(self) -> None:
+        """Check that the folder is there.
+
+        Raises:
+            ConfigError: it is not.
+        """
+        storage = open_storage(self.name)
+        try:
+            there = storage.exists("")
+            storage.names("")
+        except (OSError, LsmError) as error:
+            raise ConfigError(f"lsm.kafka.schema.folder: {self.name!r} cannot be read as a folder ({error})") from None
+        if not there:
+            raise ConfigError(_no_folder(self.name))
+
     def find(self, schema_id: int) -> WriterSchema | None:
         """Read a schema; None if there is no file of that id.
 
         Raises:
-            RegistryError: the file cannot be read.
+            RegistryError: the file cannot be read, or there is no folder.
         """
         storage, name = open_storage(self.name), f"{schema_id}.avsc"
         where = f"{storage.uri}/{name}"
         try:
-            return WriterSchema(schema_id, storage.read(name).decode(), (), where)
+            text = storage.read(name).decode()
         except FileNotFoundError:
+            if not storage.exists(""):
+                raise RegistryError(_no_folder(self.name)) from None
             return None
         except (OSError, LsmError, UnicodeDecodeError) as error:
             raise RegistryError(f"{where}: the schema cannot be read ({error}): correct the file") from error
+        if not text.strip():
+            raise RegistryError(f"{where}: the file is empty: write the schema into it, as Avro JSON")
+        return WriterSchema(schema_id, text, (), where)
 
 
-def schema_of(sources: Sequence[SchemaSource], schema_id: int) -> WriterSchema:
-    """Fetch a schema from the first source that has it. Schemas are kept for the life of the process.
-
-    Raises:
-        RegistryError: no source has it, or a source before that cannot be read.
-        SchemaError: the schema is not Avro.
-    """
-    return _schema_of(tuple(sources), schema_id)
-
-
-@lru_cache(maxsize=_KEPT)
-def _schema_of(sources: tuple[SchemaSource, ...], schema_id: int) -> WriterSchema:
-    for source in sources:
-        found = source.find(schema_id)
-        if found is not None:
-            return found
-    raise RegistryError(
-        f"schema {schema_id} is not known to {' or '.join(source.name for source in sources)}: register it again, or "
-        f"put it as {schema_id}.avsc into the folder of lsm.kafka.schema.folder, then start the query again"
+def _no_folder(name: str) -> str:
+    return (
+        f"lsm.kafka.schema.folder: there is no folder {name!r}: correct the path, or make the folder, with a file "
+        "<id>.avsc for each schema, where driver and executors can read it"
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -32,7 +32,7 @@ from streaming_lsm.table import LsmTable
 from streaming_lsm.txn.batch_ledger import BatchIdentity, WriterLedger
 from streaming_lsm.write.intake.control_columns import CONTROL_COLUMNS, OFFSET, ROW, TOPIC_PARTITION
 from streaming_lsm.write.intake.dead_letters import batch_folder, count_letters
-from streaming_lsm.write.intake.tombstones import LastEvents, topics_of
+from streaming_lsm.write.intake.tombstones import topics_of
 from streaming_lsm.write.numbers import BatchNumbers
 from streaming_lsm.write.plan import DeadLetters
 
@@ -81,7 +81,6 @@ class LsmSink:
         self._numbers: dict[int, BatchNumbers] = {}
         self._size_history = BatchSizeHistory()
         self._warnings = UnknownFieldWarnings()
-        self._topics: set[str] = set()
         start_workers()
 
     @names_failures
@@ -112,7 +111,7 @@ class LsmSink:
             # 4. Decode, bucket, repartition, sort, dedup and write, in one Spark action.
             done = write_batch(rows, table, plan, self._size_history)
             _check_letters(letters, done.written.numbers.dead_letters)
-            self._check_topics(done.written.last_events)
+            self._check_topics(tx.ledger, topics_of(done.written.last_events))
             self._warnings.warn_of(done.written.numbers.unknown_fields)
             # 5. Delete files of failed and speculative task attempts, decide to commit, and complete the deltacommit.
             table.commit(tx, plan, done.written)
@@ -130,21 +129,32 @@ class LsmSink:
         for old in sorted(self._numbers)[:-_REMEMBERED]:
             del self._numbers[old]
 
-    def _check_topics(self, events: Iterable[LastEvents]) -> None:
+    def _check_topics(self, ledger: WriterLedger, topics: frozenset[str]) -> None:
         """Refuse events of several topics: rows of one would replace rows of the other.
+
+        Args:
+            ledger: names the topics that were written before, also by other processes.
+            topics: topics of the batch.
 
         Raises:
             ConfigError: there are several, and the options do not accept that.
         """
-        topics = self._topics | topics_of(events)
-        if len(topics) > 1 and not self._options[config.SHARE_TABLES]:
+        if self._options[config.SHARE_TABLES]:
+            return
+        if len(topics) > 1:
             first, second, *_ = sorted(topics)
             raise ConfigError(
-                f"the stream has events of topics {first!r} and {second!r}, and the table {self._path!s} is "
-                f"for one topic: give each topic a sink of its own, as jobs/kafka_to_lsm.py does (docs/kafka.md), or "
-                f"set {config.SHARE_TABLES.key}=true if the rows of all are of one kind"
+                f"the batch has events of topics {first!r} and {second!r}, and the table {self._path!s} is for one "
+                "topic: give each topic a sink of its own, as jobs/kafka_to_lsm.py does (docs/kafka.md), or set "
+                f"{config.SHARE_TABLES.key}=true if the rows of all are of one kind"
             )
-        self._topics = topics
+        others = [topic for topic in ledger.topics if topic not in topics]
+        if topics and others:
+            raise ConfigError(
+                f"the batch has events of topic {min(topics)!r}, and the table {self._path!s} has rows of topic "
+                f"{others[0]!r}, which it would replace: give each topic a table, or, if the rows of both are of one "
+                f"kind or the topic was changed on purpose, set {config.SHARE_TABLES.key}=true"
+            )
 
     @property
     def _operation(self) -> str:

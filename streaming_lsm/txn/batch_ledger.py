@@ -1,12 +1,13 @@
 """Keep the ledger of committed batches, by which a replayed batch is recognised.
 
-The *ledger* maps each writer to its last committed batch. Every commit contains the whole ledger in its extra metadata.
+The *ledger* maps each writer to its last committed batch. Every commit contains the whole ledger in its extra metadata
+(docs/format/02-timeline.md, "Ledger of writers").
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from streaming_lsm.bounded_json import parse_json
@@ -18,6 +19,8 @@ LEDGER_KEY = "lsm.writers"
 """Key of the ledger in a commit's extra metadata."""
 
 _DAY_MS = 86_400_000
+_NEEDED_FIELDS = 2
+_MOST_TOPICS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +58,26 @@ class LastBatch:
         batch_id: number of the batch.
         committed_ms: time of the commit, milliseconds since the epoch.
         open_deletes: by source of events, the key of the last delete, whose tombstone may follow in the next batch.
+        topics: topics of the events of this and earlier batches, at most two: a second one tells that they share the
+            table.
     """
 
     batch_id: int
     committed_ms: int
     open_deletes: Mapping[str, str] = field(default_factory=dict)
+    topics: tuple[str, ...] = ()
 
     def fields(self) -> list[object]:
-        """Return the fields as stored; open deletes are left out if there are none."""
-        return [self.batch_id, self.committed_ms, *([dict(self.open_deletes)] if self.open_deletes else [])]
+        """Return the fields as stored; those at the end are left out if they are empty."""
+        found: list[object] = [self.batch_id, self.committed_ms, dict(self.open_deletes), list(self.topics)]
+        while not found[-1] and len(found) > _NEEDED_FIELDS:
+            found.pop()
+        return found
 
     @classmethod
-    def of_fields(cls, batch_id: object, committed_ms: object, open_deletes: object = None) -> LastBatch:
+    def of_fields(
+        cls, batch_id: object, committed_ms: object, open_deletes: object = None, topics: object = None
+    ) -> LastBatch:
         """Create the record from its stored `fields`.
 
         Raises:
@@ -74,8 +85,10 @@ class LastBatch:
         """
         if open_deletes is not None and not isinstance(open_deletes, dict):
             raise TypeError("open deletes are not an object")
+        if topics is not None and not isinstance(topics, list):
+            raise TypeError("topics are not a list")
         deletes = {str(source): str(key) for source, key in (open_deletes or {}).items()}
-        return cls(int(str(batch_id)), int(str(committed_ms)), deletes)
+        return cls(int(str(batch_id)), int(str(committed_ms)), deletes, tuple(map(str, topics or ())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +112,7 @@ class WriterLedger:
 
     @classmethod
     def decode(cls, text: str, source: str) -> WriterLedger:
-        """Decode ``{writer id: [batch id, committed ms, open deletes if any]}``.
+        """Decode ``{writer id: [batch id, committed ms, open deletes, topics]}``.
 
         Raises:
             CorruptFileError: `text`, from the file `source`, has another form.
@@ -132,6 +145,11 @@ class WriterLedger:
         last = self.writers.get(identity.writer_id)
         return last is not None and identity.batch_id <= last.batch_id
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Topics whose events the writers have written, ascending; of each writer the first two."""
+        return tuple(sorted({topic for last in self.writers.values() for topic in last.topics}))
+
     def advanced(
         self,
         identity: BatchIdentity | None,
@@ -139,6 +157,7 @@ class WriterLedger:
         idle_days: int,
         maximum: int,
         open_deletes: Mapping[str, str] | None = None,
+        topics: Iterable[str] = (),
     ) -> tuple[WriterLedger, tuple[str, ...]]:
         """Return the ledger of the next commit.
 
@@ -148,6 +167,7 @@ class WriterLedger:
             idle_days: days without a commit after which a writer is dropped.
             maximum: limit of writers; those whose last commit is oldest are dropped.
             open_deletes: open deletes of the committing writer, see `LastBatch`.
+            topics: topics of the events of the batch.
 
         Returns:
             The ledger, and the dropped writers; the committing writer is never dropped.
@@ -155,8 +175,11 @@ class WriterLedger:
         writers = dict(self.writers)
         own: dict[str, LastBatch] = {}
         if identity is not None:
-            writers.pop(identity.writer_id, None)
-            own[identity.writer_id] = LastBatch(identity.batch_id, now_ms, open_deletes or {})
+            last = writers.pop(identity.writer_id, None)
+            every = dict.fromkeys([*(last.topics if last else ()), *sorted(topics)])
+            own[identity.writer_id] = LastBatch(
+                identity.batch_id, now_ms, open_deletes or {}, tuple(every)[:_MOST_TOPICS]
+            )
         newest_first = sorted(writers, key=lambda writer: (-writers[writer].committed_ms, writer))
         recent = [w for w in newest_first if now_ms - writers[w].committed_ms <= idle_days * _DAY_MS]
         kept = recent[: max(0, maximum - len(own))]

@@ -20,6 +20,7 @@ class Outcome:
             replacecommit.
         extra: further keys for the extra metadata of the commit.
         open_deletes: deletes whose tombstone may come with the writer's next batch, see `LastBatch`.
+        topics: topics of the events that were written.
     """
 
     stats: tuple[WriteStat, ...]
@@ -28,6 +29,7 @@ class Outcome:
     replaced: Mapping[str, tuple[str, ...]] | None = None
     extra: Mapping[str, str] = field(default_factory=dict)
     open_deletes: Mapping[str, str] | None = None
+    topics: frozenset[str] = frozenset()
 
     @property
     def paths(self) -> frozenset[str]:

@@ -326,7 +326,7 @@ class Transaction:
         running = self._running()
         if self._reconciled != outcome.paths:
             raise RuntimeError("complete needs the outcome that was given to reconcile")
-        ledger = {LEDGER_KEY: self._next_ledger(outcome.open_deletes).encode()}
+        ledger = {LEDGER_KEY: self._next_ledger(outcome).encode()}
         metadata = outcome.metadata(ledger, compacted=running.action == COMPACTION)
         completed = self._finish(running, metadata.encode())
         self._clean_up(completed)
@@ -372,7 +372,7 @@ class Transaction:
         except Exception:
             _LOG.warning("%s is committed, but its markers remain for now", completed.path, exc_info=True)
 
-    def _next_ledger(self, open_deletes: Mapping[str, str] | None) -> WriterLedger:
+    def _next_ledger(self, outcome: Outcome) -> WriterLedger:
         """Build the ledger of this commit, and log the writers that it drops.
 
         An empty ledger is written, too: without one the next writer would search all commits.
@@ -382,7 +382,8 @@ class Transaction:
             self._runtime.clock(),
             self._options[WRITER_IDLE_DAYS],
             self._options[WRITER_MAX],
-            open_deletes,
+            outcome.open_deletes,
+            outcome.topics,
         )
         for writer in dropped:
             last = self._ledger.writers[writer]

@@ -14,8 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from streaming_lsm import Envelope, LsmSink
 from streaming_lsm.errors import ConfigError, LsmError, RecordError
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
+from streaming_lsm.kafka.settings import JobSettings
 from streaming_lsm.kafka.stream import BatchReport
-from tests.support.watched_stream import commits, delete_topic, put, rows, watched
+from streaming_lsm.kafka.topic_sinks import TopicSinks
+from tests.support.watched_stream import OPTIONS, commits, delete_topic, put, rows, watched
 
 
 def until_it_fails(broker: KafkaBroker, topic: str, reports: Iterator[BatchReport]) -> None:
@@ -96,24 +98,52 @@ def test_topics_that_share_a_table_by_intention_are_one_part_of_a_batch(
     assert [row["id"] for row in rows(tmp_path / "both")] == ["north", "south"]
 
 
+def messages(spark: SparkSession, *topics: str) -> DataFrame:
+    """A message of each topic, as Spark's Kafka source gives them."""
+    rows = [(b"k", json.dumps({"id": topic, "qty": 1}).encode(), topic, 0, 5) for topic in topics]
+    return spark.createDataFrame(rows, "key binary, value binary, topic string, partition int, offset long")
+
+
+def test_a_topic_that_comes_later_is_refused_the_table_that_options_give_to_another_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    keys = {
+        "subscribePattern": ".*",
+        "lsm.table.path": f"{tmp_path}/{{topic}}",
+        "lsm.kafka.topic.a.table.path": f"{tmp_path}/b",
+        "lsm.writer.id": "w",
+    }
+    sinks = TopicSinks(JobSettings.load(None, {**OPTIONS, **keys}))
+    with pytest.raises(ConfigError, match="topics 'a' and 'b' have one table"):
+        sinks(messages(spark, "b"), 0)
+    sinks(messages(spark, "a"), 0)
+    with pytest.raises(ConfigError, match="topics 'a' and 'b' have one table"):
+        sinks(messages(spark, "c", "b"), 1)
+    assert ([row["id"] for row in rows(tmp_path / "b")], (tmp_path / "c").exists()) == (["a"], False)
+
+
 def test_a_sink_of_your_own_program_refuses_the_events_of_a_second_topic(spark: SparkSession, tmp_path: Path) -> None:
-    columns = "key binary, value binary, topic string, partition int, offset long"
     options = {"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "id", "lsm.writer.id": "w"}
     envelope = Envelope(pa.schema([("id", pa.string()), ("qty", pa.int32())]), ("id",))
 
-    def batch(*topics: str) -> DataFrame:
-        rows = [(b"k", json.dumps({"id": topic, "qty": 1}).encode(), topic, 0, 5) for topic in topics]
-        return spark.createDataFrame(rows, columns)
-
     sink = LsmSink(tmp_path, options, envelope=envelope)
-    sink(batch("a"), 0)
-    said = "the stream has events of topics 'a' and 'b', and the table .* is for one topic: give each topic a sink"
-    for number, topics in ((1, ("a", "b")), (2, ("b",))):
+    sink(messages(spark, "a"), 0)
+    with pytest.raises(ConfigError, match=r"the batch has events of topics 'a' and 'b', and the table .* is for one"):
+        sink(messages(spark, "a", "b"), 1)
+    said = "events of topic 'b', and the table .* has rows of topic 'a', .* set lsm.kafka.topics.share.table=true"
+    restarted = LsmSink(tmp_path, options, envelope=envelope)
+    other_query = LsmSink(tmp_path, {**options, "lsm.writer.id": "other"}, envelope=envelope)
+    for each in (sink, restarted, other_query):
         with pytest.raises(ConfigError, match=said):
-            sink(batch(*topics), number)
+            each(messages(spark, "b"), 2)
+    restarted(messages(spark, "a"), 2)
     assert [row["id"] for row in rows(tmp_path)] == ["a"]
-    LsmSink(tmp_path, {**options, "lsm.kafka.topics.share.table": "true"}, envelope=envelope)(batch("a", "b"), 3)
+    LsmSink(tmp_path, {**options, "lsm.kafka.topics.share.table": "true"}, envelope=envelope)(
+        messages(spark, "a", "b"), 3
+    )
     assert [row["id"] for row in rows(tmp_path)] == ["a", "b"]
+    with pytest.raises(ConfigError, match=r"events of topic 'a', and the table .* has rows of topic 'b'"):
+        LsmSink(tmp_path, options, envelope=envelope)(messages(spark, "a"), 4)
 
 
 def test_topics_of_a_pattern_get_tables_as_they_come_and_one_that_is_deleted_is_named(

@@ -125,6 +125,20 @@ def test_a_variable_of_no_option_and_no_family_says_where_the_options_are() -> N
         resolve({}, None, {"LSM_CONF_HOODIE_CLIENT_ID": "x"})
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("KAFKA_SASL_JAAS_CONFIG", "; `lsm options`"),
+        ("LSM_KAFKA_TOPIC_ORDERS_TABLE_PATH", ""),
+        ("KAFKA_BOOTSTRAP_SERVER", "; did you mean 'LSM_CONF_KAFKA_BOOTSTRAP_SERVERS'"),
+    ],
+)
+def test_a_variable_of_a_key_of_the_kafka_client_says_where_such_keys_are_read(name: str, advice: str) -> None:
+    said = rf"{name} names no option \(keys of the Kafka client and .* and from arguments, not .*environment\){advice}"
+    with pytest.raises(ConfigError, match=said):
+        resolve({}, None, {f"LSM_CONF_{name}": "x"})
+
+
 def test_every_known_option_of_hudi_has_a_family_or_stands_alone() -> None:
     alone = {key for key in OPTIONS if key.startswith("hoodie.") and family_of(key) is None}
     assert alone == {"hoodie.database.name", "hoodie.datasource.query.type"}

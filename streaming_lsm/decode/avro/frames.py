@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -33,10 +34,19 @@ class Datums:
     starts: Int64s
     ends: Int64s
 
+    @classmethod
+    def of(cls, messages: pa.BinaryArray) -> Datums:
+        """Locate the datums behind the frames of messages, none of which is null."""
+        _, offsets, data = messages.buffers()
+        assert offsets is not None
+        bounds = np.frombuffer(memoryview(offsets), np.int32, len(messages) + 1, messages.offset * 4).astype(np.int64)
+        every = np.zeros(0, np.uint8) if data is None else np.frombuffer(memoryview(data), np.uint8)
+        return cls(every, bounds[:-1] + FRAME_BYTES, bounds[1:])
+
     def __len__(self) -> int:
         return len(self.starts)
 
-    def select(self, places: Int64s) -> Datums:
+    def select(self, places: Int64s | slice) -> Datums:
         """Return some of the datums."""
         return Datums(self.data, self.starts[places], self.ends[places])
 
@@ -48,34 +58,44 @@ class Frames:
     Attributes:
         framed: whether a message has a frame, bool (n,).
         ids: id of the schema, int64 (n,); 0 without a frame.
-        datums: the bytes behind each frame; where there is none, they are not defined.
+        messages: the messages.
     """
 
     framed: Flags
     ids: Int64s
-    datums: Datums
+    messages: pa.BinaryArray
 
     @classmethod
     def of(cls, messages: pa.BinaryArray) -> Frames:
         """Split messages, none of which is null."""
-        _, ends, data = messages.buffers()
-        assert ends is not None
-        bounds = np.frombuffer(memoryview(ends), np.int32, len(messages) + 1, messages.offset * 4).astype(np.int64)
-        every = np.zeros(0, np.uint8) if data is None else np.frombuffer(memoryview(data), np.uint8)
-        begins, sizes = bounds[:-1], np.diff(bounds)
-        framed: Flags = sizes >= FRAME_BYTES
+        datums = Datums.of(messages)
+        every, begins = datums.data, datums.starts - FRAME_BYTES
+        framed: Flags = datums.starts <= datums.ends
         ids = np.zeros(len(messages), np.int64)
         if framed.any():
             head = np.where(framed, begins, begins[np.argmax(framed)])
             framed &= every[head] == MAGIC
             words: npt.NDArray[np.uint32] = np.ndarray((len(every) - 3,), ">u4", every, 0, (1,))  # item i: i to i + 3
             ids = np.where(framed, words[head + 1].astype(np.int64), 0)
-        return cls(framed, ids, Datums(every, begins + FRAME_BYTES, bounds[1:]))
+        return cls(framed, ids, messages)
 
-    def by_schema(self) -> Iterator[tuple[int, Int64s]]:
-        """Yield the id of each schema, and the messages that have it, ascending."""
-        for schema_id in np.unique(self.ids[self.framed]).tolist():
-            yield schema_id, np.flatnonzero(self.framed & (self.ids == schema_id))
+    def by_schema(self) -> Iterator[tuple[int, Int64s, Datums]]:
+        """Yield the id of each schema, the messages that have it, ascending, and their datums.
+
+        Messages of several schemas are copied once, by schema: a reader copies the bytes from the first to the last of
+        its datums.
+        """
+        order = np.flatnonzero(self.framed)
+        ids = self.ids[order]
+        if not len(ids) or (ids == ids[0]).all():
+            datums = Datums.of(self.messages).select(order)
+        else:
+            by_id = np.argsort(ids, kind="stable")
+            order, ids = order[by_id], ids[by_id]
+            datums = Datums.of(self.messages.take(pa.array(order, pa.int64())))
+        begins = np.flatnonzero(np.diff(ids, prepend=-1)).tolist()
+        for begin, end in pairwise([*begins, len(ids)]):
+            yield int(ids[begin]), order[begin:end], datums.select(slice(begin, end))
 
 
 def frame_reason(message: bytes, what: str) -> str:

@@ -14,7 +14,8 @@ from streaming_lsm.decode.avro.frames import Datums, Frames
 from streaming_lsm.decode.avro.written_types import WrittenType, written_type
 from streaming_lsm.decode.schema_fault import SchemaFault
 from streaming_lsm.errors import LsmError
-from streaming_lsm.schema_registry.sources import SchemaSource, schema_of
+from streaming_lsm.schema_registry.kept_schemas import schema_of
+from streaming_lsm.schema_registry.sources import SchemaSource
 
 T = TypeVar("T")
 
@@ -50,13 +51,13 @@ class Groups(Generic[T]):
         Raises:
             SchemaFault: a schema cannot be had or does not fit the table.
         """
-        for schema_id, places in frames.by_schema():
+        for schema_id, places, datums in frames.by_schema():
             if schema_id not in self._plans:
                 try:
                     self._plans[schema_id] = self._planned(schema_id)
                 except LsmError as error:
                     raise SchemaFault(int(places[0]), error) from error
-            yield Group(self._plans[schema_id], f"schema {schema_id}", places, frames.datums.select(places))
+            yield Group(self._plans[schema_id], f"schema {schema_id}", places, datums)
 
     def _planned(self, schema_id: int) -> T:
         schema = schema_of(self._sources, schema_id)

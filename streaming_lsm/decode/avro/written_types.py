@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from streaming_lsm.avro_names import resolved_type
+from streaming_lsm.avro_names import REMEDY, resolved_type
 from streaming_lsm.decode.column_types import CONNECT_DECIMAL, SEMANTIC_UNITS, TimeUnit
 from streaming_lsm.errors import SchemaError
 from streaming_lsm.schema_registry.sources import WriterSchema
@@ -123,7 +123,7 @@ def written_type(schema: WriterSchema) -> WrittenType:
     try:
         return _type(avro)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise SchemaError(f"{schema.source}: not an Avro schema ({error}): {schema.text[:80]!r}") from error
+        raise SchemaError(f"{schema.source}: not an Avro schema ({error}): {schema.text[:80]!r}; {REMEDY}") from error
 
 
 def _type(avro: Any) -> WrittenType:

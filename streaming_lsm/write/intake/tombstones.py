@@ -58,9 +58,9 @@ def open_deletes(before: OpenDeletes, tasks: Iterable[LastEvents]) -> dict[str, 
     return kept | {source: event.deleted_key for source, event in last.items() if event.deleted_key is not None}
 
 
-def topics_of(tasks: Iterable[LastEvents]) -> set[str]:
+def topics_of(tasks: Iterable[LastEvents]) -> frozenset[str]:
     """Return the topics of the events of this batch."""
-    return {source.rpartition("/")[0] for events in tasks for source, event in events.items() if event.is_seen}
+    return frozenset(source.rpartition("/")[0] for events in tasks for source, event in events.items() if event.is_seen)
 
 
 def newest_events(before: LastEvents, after: LastEvents) -> LastEvents:

@@ -149,6 +149,22 @@ def test_a_topic_that_is_not_there_is_named(topics: str, said: str) -> None:
     assert said in str(failed)
 
 
+def test_a_topic_is_missing_only_if_no_broker_has_it() -> None:
+    def slow(connection: socket.socket) -> None:
+        time.sleep(0.2)
+        knowing(connection)
+
+    with listener(BROKER) as leader:
+        knowing = broker({1: leader}, {"orders": {0: 1}})
+        with listener(slow) as other, listener(broker({}, {"users": {}})) as behind, listener(silent) as hole:
+            check_source(source(f"{behind},{other},{hole}"))
+            failed = refusal(check_shortly, source(f"{behind},{other},{hole}", "orders,order"))
+            assert "topic 'order' is not on the brokers at" in str(failed)
+            assert str(failed).endswith("did you mean 'orders'?")
+        with listener(slow) as other, listener(broker({2: other}, {})) as behind:
+            check_source(source(behind))
+
+
 def test_a_client_that_authenticates_itself_is_not_asked_for_topics() -> None:
     with listener(BROKER) as address:
         check_source(source(address, "any", **{"kafka.security.protocol": "SASL_PLAINTEXT"}))

@@ -65,7 +65,9 @@ def test_schemas_come_from_the_folder_and_then_from_the_registry() -> None:
     assert JobSettings.load(None, NEEDED).schemas() == ()
 
 
-def test_avro_needs_schemas_and_a_registry_that_answers_before_spark_starts() -> None:
+def test_avro_needs_schemas_and_a_registry_that_answers_before_spark_starts(tmp_path: Path) -> None:
+    here = tmp_path / "1.avsc"
+    here.touch()
     avro = {**NEEDED, "lsm.kafka.format": "avro"}
     with pytest.raises(ConfigError, match=r"lsm\.kafka\.format=avro needs .* set lsm\.kafka\.schema\.registry\.url"):
         JobSettings.load(None, avro).check_schemas()
@@ -73,7 +75,13 @@ def test_avro_needs_schemas_and_a_registry_that_answers_before_spark_starts() ->
     with pytest.raises(ConfigError, match=r"gives no answer within 0 s .http://127\.0\.0\.1:1/schemas/types: ") as told:
         silent.check_schemas(0.1)
     assert "s3cret" not in str(told.value)
-    JobSettings.load(None, {**avro, "lsm.kafka.schema.folder": "/schemas"}).check_schemas()
+    for wrong, said in (
+        (tmp_path / "none", "there is no folder '.*/none': correct the path"),
+        (here, "'.*' cannot be read as a folder"),
+    ):
+        with pytest.raises(ConfigError, match=f"lsm.kafka.schema.folder: {said}"):
+            JobSettings.load(None, {**avro, "lsm.kafka.schema.folder": str(wrong)}).check_schemas()
+    JobSettings.load(None, {**avro, "lsm.kafka.schema.folder": str(tmp_path)}).check_schemas()
     JobSettings.load(None, {**NEEDED, REGISTRY: "http://127.0.0.1:1"}).check_schemas()
 
 

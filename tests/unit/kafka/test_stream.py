@@ -18,10 +18,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
 from streaming_lsm.errors import MissingPackage, RecordError
+from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.kafka.settings import JobSettings
-from streaming_lsm.kafka.stream import BatchReport, StreamWatcher
+from streaming_lsm.kafka.stream import BatchReport, StreamWatcher, Totals
+from streaming_lsm.kafka.table_commits import TableCommits
 from streaming_lsm.kafka.topic_sinks import Part
 from streaming_lsm.kafka.topic_tables import TopicTable
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.timeline import Timeline
 from tests.support.small_tables import OPTIONS, create, rows
 
 FUTURE, PAST = datetime(2100, 1, 1, tzinfo=UTC), datetime(2020, 1, 1, tzinfo=UTC)
@@ -100,6 +104,36 @@ def test_each_batch_has_the_numbers_of_its_own_commit(tmp_path: Path) -> None:
     assert not any(report.replayed for report in found)
     assert str(found[0]).endswith(f"(5 events/s, 5 behind), {first}")
     assert str(found[1]).endswith("no commit")
+
+
+def test_only_commits_since_the_batch_before_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(tmp_path)
+    commits = TableCommits(Options({"lsm.table.path": str(tmp_path)}), "q")
+    read, plain = list[str](), Timeline.read_commit
+
+    def read_commit(timeline: Timeline, instant: Instant) -> CommitMetadata:
+        read.append(instant.requested)
+        return plain(timeline, instant)
+
+    monkeypatch.setattr(Timeline, "read_commit", read_commit)
+    for batch_id in range(5):
+        instant = commit(tmp_path, "q", batch_id, 1)
+        other = commit(tmp_path, "other", batch_id, 1)
+        read.clear()
+        found = commits.commit_of(batch_id)
+        assert found is not None
+        assert found.instant == instant
+        assert sorted(read) == [instant, instant, other]
+        assert len(commits._ledgers) <= 3
+
+
+def test_totals_count_a_batch_of_several_tables_once(tmp_path: Path) -> None:
+    totals = Totals()
+    for path, batch_id in (("a", 0), ("b", 0), ("a", 1)):
+        for report in reports(tmp_path / path, "q", progress(batch_id)):
+            totals.add(report)
+    assert str(totals) == "30 events in 2 batches (8 events/s)"
+    assert str(Totals()) == "0 events in 0 batches"
 
 
 def test_events_of_a_batch_that_was_read_twice_count_once(tmp_path: Path) -> None:

@@ -98,9 +98,20 @@ def test_a_malformed_value_of_a_topic_is_named_with_its_topic() -> None:
 
 def test_topics_of_a_pattern_need_tables_that_are_told_apart() -> None:
     assert settings(PATTERN).source()["subscribePattern"] == r"shop\..*"
-    with pytest.raises(ConfigError, match="have one table, '/lake/x'"):
+    said = (
+        r"subscribePattern=shop\\\..\* may select several topics, and lsm\.table\.path='/lake/x' is the table of each"
+    )
+    with pytest.raises(ConfigError, match=said):
         check_tables(settings(PATTERN, {"lsm.table.path": "/lake/x"}))
-    assert check_tables(settings(PATTERN, {"lsm.table.path": "/lake/{topic}"}))
+    share = {"lsm.table.path": "/lake/x", "lsm.kafka.topics.share.table": "true"}
+    assert [table.path for table in check_tables(settings(PATTERN, share))] == ["/lake/x"]
+    each = {"lsm.table.path": "/lake/{topic}"}
+    assert [table.path for table in check_tables(settings(PATTERN, each))] == ["/lake/{topic}"]
+    letters = {"lsm.on.bad.event": "dead_letter", "lsm.dead.letter.path": "/dead"}
+    with pytest.raises(ConfigError, match=r"lsm\.dead\.letter\.path='/dead' is the folder of each: .* /dead/\{topic\}"):
+        check_tables(settings(PATTERN, each, letters))
+    # No topic is named in the place of those that may come.
+    assert len(check_tables(settings(PATTERN, each, {f"{OF}shop.users.table.path": "/lake/another"}))) == 2
     own = {f"{OF}shop.users.table.path": "/lake/users"}
     (users,) = check_tables(settings(PATTERN, own))
     assert (users.topics, users.path) == (("shop.users",), "/lake/users")

@@ -17,8 +17,9 @@ import pytest
 from streaming_lsm.decode.avro.written_types import written_type
 from streaming_lsm.errors import ConfigError, RegistryError, SchemaError
 from streaming_lsm.kafka.demo.registry_server import RegistryServer
+from streaming_lsm.schema_registry.kept_schemas import KeptSchemas, schema_of
 from streaming_lsm.schema_registry.registry import SchemaRegistry
-from streaming_lsm.schema_registry.sources import SchemaFolder, schema_of
+from streaming_lsm.schema_registry.sources import SchemaFolder, WriterSchema
 from tests.support.avro_messages import record
 
 SECRET = "app:s3cret/+é:x"
@@ -149,6 +150,25 @@ def test_a_schema_is_fetched_once() -> None:
         assert asked == ["/schemas/ids/7"]
 
 
+def test_schemas_are_kept_within_a_limit_of_memory() -> None:
+    kept, found = KeptSchemas(most_characters=25), list[int]()
+
+    def ask(number: int, characters: int = 10) -> None:
+        def find() -> WriterSchema:
+            found.append(number)
+            return WriterSchema(number, "x" * (characters - 1), ("y",), "")
+
+        assert kept.get(number, find).id == number
+
+    for number in (1, 2, 1, 3, 1, 2):
+        ask(number)
+    assert found == [1, 2, 3, 2]
+    ask(4, 100)
+    ask(4, 100)
+    ask(1)
+    assert found == [1, 2, 3, 2, 4, 1]
+
+
 def test_user_and_password_are_sent_and_never_shown(closed: RegistryServer) -> None:
     schema_id = closed.register("orders-value", LONG)
     in_url = closed.url.replace("http://", "http://app:s3cret%2F%2B%C3%A9%3Ax@")
@@ -200,6 +220,26 @@ def test_a_registry_that_fails_for_a_moment_is_asked_again() -> None:
     with answering((503, b"starting"), (429, b"{}"), lambda handler: handler.connection.close(), good) as (url, asked):
         assert SchemaRegistry(url).find(7) is not None
     assert len(asked) == 4
+
+
+def test_an_answer_that_is_cut_off_is_asked_for_again() -> None:
+    good = json.dumps({"schema": LONG}).encode()
+
+    def cut(status: int) -> Callable[[BaseHTTPRequestHandler], None]:
+        def answer(handler: BaseHTTPRequestHandler) -> None:
+            handler.send_response(status)
+            handler.send_header("Content-Length", str(len(good)))
+            handler.end_headers()
+            handler.wfile.write(good[:5])
+
+        return answer
+
+    with answering(cut(200), cut(404), (200, good)) as (url, asked):
+        assert SchemaRegistry(url).find(7) is not None
+    assert len(asked) == 3
+    said = rf"no answer within 0 s \(.*: the answer is cut off \(5 of {len(good)} bytes\)\)"
+    with answering(cut(200)) as (url, _), pytest.raises(RegistryError, match=said):
+        SchemaRegistry(url, timeout_seconds=0.3).find(7)
 
 
 def test_the_second_of_several_urls_is_asked_when_the_first_is_down(server: RegistryServer) -> None:
@@ -290,6 +330,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "1.avsc").write_bytes(b"\xff\xfe")
     (tmp_path / "2.avsc").mkdir()
     os.mkfifo(tmp_path / "3.avsc")
+    (tmp_path / "4.avsc").write_text(" \n")
+    with pytest.raises(RegistryError, match=r"/4\.avsc: the file is empty: write the schema into it"):
+        SchemaFolder(str(tmp_path)).find(4)
+    with pytest.raises(RegistryError, match=r"there is no folder '.*/none': correct the path"):
+        SchemaFolder(str(tmp_path / "none")).find(4)
+    (tmp_path / "5.avsc").write_text("{")
+    with pytest.raises(SchemaError, match=r"/5\.avsc: not an Avro schema .*: '{'; correct the file <id>\.avsc, or reg"):
+        written_type(schema_of([SchemaFolder(str(tmp_path))], 5))
     for number in (1, 2, 3):
         with pytest.raises(RegistryError, match=rf"/{number}\.avsc: the schema cannot be read"):
             SchemaFolder(str(tmp_path)).find(number)

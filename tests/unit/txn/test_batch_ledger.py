@@ -60,12 +60,27 @@ def test_beyond_the_maximum_the_longest_idle_are_forgotten(
     assert dropped == forgotten
 
 
+def test_the_first_two_topics_of_a_writer_are_kept_over_its_batches() -> None:
+    batches = enumerate([{"b"}, set[str](), {"d", "b", "c"}, {"a"}])
+    kept = ledger(other=1)
+    for batch, topics in batches:
+        kept, _ = kept.advanced(BatchIdentity("a", batch), NOW_MS, 30, 1000, None, topics)
+    assert kept.writers["a"].topics == ("b", "c")
+    assert kept.topics == ("b", "c")
+    assert kept.advanced(None, NOW_MS, 30, 1000, None, {"x"})[0].topics == ("b", "c")
+
+
+def test_fields_without_a_value_are_left_out_at_the_end() -> None:
+    stored = [LastBatch(1, 2), LastBatch(1, 2, {"t/0": "k"}), LastBatch(1, 2, {}, ("t",))]
+    assert [one.fields() for one in stored] == [[1, 2], [1, 2, {"t/0": "k"}], [1, 2, {}, ["t"]]]
+
+
 def test_a_ledger_reads_back_with_any_writer_id() -> None:
-    before = WriterLedger({'é\n"x"': LastBatch(1, 2), "": LastBatch(0, 0)})
+    before = WriterLedger({'é\n"x"': LastBatch(1, 2), "": LastBatch(0, 0, {}, ("t", "ü"))})
     assert WriterLedger.decode(before.encode(), "file") == before
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"a":1}', '{"a":[1]}', '{"a":["x",1]}', "null"])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"a":1}', '{"a":[1]}', '{"a":["x",1]}', '{"a":[1,1,{},"t"]}', "null"])
 def test_a_damaged_ledger_is_named(text: str) -> None:
     with pytest.raises(CorruptFileError, match=rf"the-file.*{LEDGER_KEY}"):
         WriterLedger.decode(text, "the-file")
