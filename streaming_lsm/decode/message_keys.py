@@ -17,6 +17,7 @@ from streaming_lsm.decode.document_rows import DocumentRows
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.decode.table_rows import Rows, has_key
 from streaming_lsm.decode.typed_columns import typed
+from streaming_lsm.decode.unavailable import unavailable
 
 _MARKS = r'^[ {"]'
 """How a text begins that may be JSON."""
@@ -33,6 +34,7 @@ class MessageKeys:
         self._objects = DocumentRows(form, zone, semantics=False)
         self._plain = columns.field(0) if len(columns) == 1 else None
         self._zone = zone
+        self._unavailable = unavailable(envelope.unavailable) if envelope.format.is_debezium else None
 
     def read(self, keys: pa.BinaryArray) -> Iterator[Rows]:
         """Read keys; yields the rows that have a record key, their partition columns may be null.
@@ -49,9 +51,21 @@ class MessageKeys:
             objects = known.filter(pa.array(marked))
             for rows in self._objects.read(objects):
                 found = places[marked][rows.places]
-                yield Rows(found, rows.columns, np.ones(len(found), np.bool_))
+                yield self._sent(Rows(found, rows.columns, np.ones(len(found), np.bool_)))
         if self._plain is not None and not marked.all():
-            yield self._texts(known.filter(pa.array(~marked)), places[~marked])
+            yield self._sent(self._texts(known.filter(pa.array(~marked)), places[~marked]))
+
+    def _sent(self, rows: Rows) -> Rows:
+        """Leave out rows with Debezium's placeholder for a value that was not sent."""
+        good = np.ones(len(rows.places), np.bool_)
+        for column in rows.columns.values():
+            suspects = None if self._unavailable is None else self._unavailable.suspects(column)
+            if suspects is not None:
+                good &= ~suspects
+        if good.all():
+            return rows
+        columns = {name: column.filter(pa.array(good)) for name, column in rows.columns.items()}
+        return Rows(rows.places[good], columns, rows.delete[good])
 
     def _texts(self, texts: pa.BinaryArray, places: np.ndarray) -> Rows:
         column = self._plain

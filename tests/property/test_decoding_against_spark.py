@@ -47,7 +47,7 @@ STRICT = (
 UNWRAPPED = "payload STRING, schema INT, dec DECIMAL(12,6), s STRING, a ARRAY<DOUBLE>"
 FLAGGED = (
     "id BIGINT, s STRING, _hoodie_is_deleted STRING, __deleted INT",
-    "id BIGINT, d DOUBLE, _hoodie_is_deleted DECIMAL(5,1), __deleted DATE",
+    "id BIGINT, d DOUBLE, _hoodie_is_deleted FLOAT, __deleted DATE",
 )
 """Tables with columns of other types under the names of the flags of deletes."""
 NATURAL = (40,) * 8 + (150,) * 8 + (1200,) * 2 if EVERY_CALL else (80,) * 3

@@ -193,3 +193,17 @@ def test_placeholder_without_bytes_is_refused(setting: str) -> None:
 
 def test_default_is_that_of_debezium() -> None:
     assert envelope("STRING").unavailable == PLACEHOLDER == TEXT
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        '{"id":1,"v":"__debezium_unavailable_value"}',
+        '{"payload":{"id":1,"v":"__debezium_unavailable_value"},"schema":{}}',
+    ],
+)
+def test_a_key_with_the_placeholder_deletes_nothing(key: str) -> None:
+    envelope = Envelope(event_columns("id BIGINT, v STRING"), ("id", "v"), (), (), EventFormat.DEBEZIUM)
+    messages = kafka_messages([(key.encode(), None), (b'{"id":2,"v":"b"}', None)])
+    rows = Decoder(envelope).decode(messages).to_pylist()
+    assert [(row["_lsm_delete"], row["_lsm_bad"]) for row in rows] == [(False, UNSENT), (True, None)]
