@@ -23,7 +23,7 @@ from streaming_lsm.arrow.columns import Flags, Int64s, flags, is_utf8, pc
 from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.json import cut as json_cut
 from streaming_lsm.decode.json.document import MOST_DEPTH, MOST_DIGITS
-from streaming_lsm.decode.json.structure import deepest, longest_number
+from streaming_lsm.decode.json.structure import Strings, deepest, longest_number, next_marks
 
 _BLOCK_BYTES, _SEARCHED_BYTES = 4 << 20, 1 << 20
 _WINDOW = 256
@@ -31,6 +31,7 @@ _WINDOW = 256
 _ROW = re.compile(r"in row (\d+)\Z")
 # A closing brace inside a document stands before a comma or another closing mark: else two documents share a line.
 _SECOND_DOCUMENT = r"\}[ \t\r\n]*[^ \t\r\n,}\]]"
+_FOLLOWS = ~np.isin(np.arange(256), list(b",}]"))
 # A decimal is found by its name, unless that is written with an escape.
 _ESCAPED_NAME = r'\\[^"]*"[ \t\r\n]*:'
 # What may follow a number.
@@ -109,18 +110,16 @@ class JsonColumns:
             return np.zeros(len(documents), np.bool_)
         last = np.where(usual, offsets[1:] - 1, offsets[0])
         usual &= (data[first] == ord("{")) & (data[last] == ord("}"))
-        usual &= ~flags(pc.match_substring_regex(documents, _SECOND_DOCUMENT))
         text = data.tobytes()
-        for mark in (b"NaN", b"Inf", *([b"\0"] if b"\0" in text else [])):
-            for places in _found(data, mark):
+        if b"\0" in text:
+            for places in _found(data, b"\0"):
                 usual[_documents_at(places, offsets)] = False
-        if self._reals:
-            for zeros in _found(data, b"-0"):
-                usual[_documents_at(zeros[_ENDS[data[np.minimum(zeros + 2, len(data) - 1)]]], offsets)] = False
+        usual &= ~self._marked(documents, usual, escapes=bool(self._long_decimals) and b"\\" in text)
         for pattern in self._long_decimals:
-            usual &= ~flags(pc.match_substring_regex(documents, pattern))
-        if self._long_decimals and b"\\" in text:
-            usual &= ~flags(pc.match_substring_regex(documents, _ESCAPED_NAME))
+            found = np.flatnonzero(flags(pc.match_substring_regex(documents, pattern)))
+            if len(found):
+                # The pattern finds longer names, too.
+                usual[found[flags(pc.match_substring_regex(documents.take(found), f'"{pattern}'))]] = False
         if size.max() > 2 * MOST_DEPTH:
             for place in np.flatnonzero(usual & (_openings(data, offsets) >= MOST_DEPTH)).tolist():
                 usual[place] = deepest(data[offsets[place] : offsets[place + 1]]) < MOST_DEPTH
@@ -128,6 +127,46 @@ class JsonColumns:
             for place in np.flatnonzero(usual & _long_numbers(data, offsets)).tolist():
                 usual[place] = longest_number(data[offsets[place] : offsets[place + 1]]) <= MOST_DIGITS
         return usual & is_utf8(documents)
+
+    def _marked(self, documents: pa.BinaryArray, braced: Flags, *, escapes: bool) -> Flags:
+        """Flag documents with something, not in a string, that the parser does not understand as RFC 8259 does.
+
+        All documents are searched, strings included; those in which it is found are searched again without strings,
+        unless they are large, or do not begin and end with a brace.
+        """
+        offsets, data = bytes_of(documents)
+        marked = flags(pc.match_substring_regex(documents, _SECOND_DOCUMENT)).copy()
+        for places in self._words(data):
+            marked[_documents_at(places, offsets)] = True
+        if escapes:
+            marked |= flags(pc.match_substring_regex(documents, _ESCAPED_NAME))
+        found = np.flatnonzero(marked & braced & (np.diff(offsets) <= _SEARCHED_BYTES))
+        if len(found):
+            marked[found] = self._marked_outside_strings(documents.take(found), escapes=escapes)
+        return marked
+
+    def _words(self, data: npt.NDArray[np.uint8]) -> Iterator[Int64s]:
+        """Yield the places of numbers that the parser reads, or reads otherwise, strings included."""
+        yield from _found(data, b"NaN")
+        yield from _found(data, b"Inf")
+        if self._reals:
+            for zeros in _found(data, b"-0"):
+                yield zeros[_ENDS[data[np.minimum(zeros + 2, len(data) - 1)]]]
+
+    def _marked_outside_strings(self, documents: pa.BinaryArray, *, escapes: bool) -> Flags:
+        offsets, data = bytes_of(documents)
+        marked = np.zeros(len(documents), np.bool_)
+        strings = Strings(data, offsets)
+        braces = np.flatnonzero(data == ord("}"))
+        inner = braces[_FOLLOWS[next_marks(data, braces)] & (braces + 1 < offsets[_documents_at(braces, offsets) + 1])]
+        for places in (inner, *self._words(data)):
+            at = _documents_at(places, offsets)
+            marked[at[strings.outside(places, at)]] = True
+        if escapes:
+            slashes = np.flatnonzero(data == ord("\\"))
+            at = _documents_at(slashes, offsets)
+            marked[at[strings.in_names(slashes, at)]] = True
+        return marked
 
     def _fitting(self, documents: pa.BinaryArray, strict: bool) -> Iterator[tuple[pa.Table, Int64s, bool]]:
         """Yield the rows of documents that fit, their positions, and whether they were parsed strictly.

@@ -153,7 +153,12 @@ EITHER = {
     "escaped-name": b'{"\\u0069d":2}',
     "escapes": b'{"name":"\\"\\\\\\/\\b\\f\\n\\r\\t\\u0000\\u017e\\ud83c\\udf81"}',
     "braces-in-a-string": b'{"name":"}{","id":1}',
-    "words-in-a-string": b'{"name":"NaN Infinity null"}',
+    "words-in-a-string": b'{"name":"NaN Infinity null","ratio":1.5}',
+    "words-in-a-name": b'{"deviceInfo":1,"NaN":2,"-0 ":3,"}{}":4,"id":5}',
+    "document-in-a-string": b'{"name":"{\\"price\\": 1} {}null{}","id":7}',
+    "negative-zero-in-a-string": b'{"name":"-0 -0, -0]","ratio":0.5}',
+    "name-of-a-decimal-in-another": b'{"unit_price":123456789012345678,"price":1.5}',
+    "backslash-at-the-end-of-a-string": b'{"name":"}x\\\\","id":1}',
     "longest": sized(32_768),
     "longer": sized(300_000),
     "much-longer": sized(5_000_000),
@@ -196,6 +201,27 @@ def test_blanks_and_line_breaks_between_tokens_are_accepted() -> None:
     between = [EITHER[name] for name in ("line-break-between", "carriage-return-between", "tab-between")]
     assert accepted(between) == [0, 1, 2]
     assert mismatches(between) == []
+
+
+IN_STRINGS = (
+    *("braces-in-a-string", "words-in-a-string", "words-in-a-name", "document-in-a-string"),
+    *("negative-zero-in-a-string", "name-of-a-decimal-in-another", "backslash-at-the-end-of-a-string"),
+)
+
+
+@pytest.mark.parametrize("name", IN_STRINGS)
+def test_what_would_be_set_aside_outside_of_strings_is_parsed_in_them(name: str) -> None:
+    assert accepted([PLAIN, EVERY[name], b'{"x":"}', EVERY[name]]) == [0, 1, 3]
+    assert mismatches([EVERY[name], b'{"x":"} {', b'"}', EVERY[name]]) == []
+
+
+OUTSIDE = [b'{"name":"}x" NaN}', b'{"name":"Info","x":[-Inf]}', b'{"name":"} {","id":1}null{}',
+           b'{"x":"-0 ","ratio":-0}', b'{"name":"}x}', b'{"name":"\\"}null{}']  # fmt: skip
+
+
+@pytest.mark.parametrize("document", OUTSIDE)
+def test_what_stands_outside_of_strings_is_set_aside_where_strings_have_it_too(document: bytes) -> None:
+    assert accepted([PLAIN, document, OTHER]) == [0, 2]
 
 
 @pytest.mark.parametrize("name", ["depth-998", "brackets-in-a-string-few", "digits-600", "longest", "escapes"])
