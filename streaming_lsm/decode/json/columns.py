@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import IO, Any, cast
 
 import numpy as np
@@ -26,8 +26,10 @@ from streaming_lsm.decode.json.document import MOST_DEPTH, MOST_DIGITS
 from streaming_lsm.decode.json.structure import Strings, deepest, longest_number, next_marks
 
 _BLOCK_BYTES, _SEARCHED_BYTES = 4 << 20, 1 << 20
-_WINDOW = 256
-"""Documents that are parsed together after a complaint."""
+_WINDOW, _FEWEST = 256, 20
+"""Documents that are parsed together after a complaint, and those of which each half is not tried any more."""
+_TRIED, _CALL = 10, 32
+"""Documents that are parsed again for each of a window, at most, and those that take as long as a call."""
 _ROW = re.compile(r"in row (\d+)\Z")
 # A closing brace inside a document stands before a comma or another closing mark: else two documents share a line.
 _SECOND_DOCUMENT = r"\}[ \t\r\n]*[^ \t\r\n,}\]]"
@@ -41,11 +43,13 @@ _CHANGED = re.compile(r"Column\(/(.*)\) changed from \w+ to (string|number|boole
 _UNEXPECTED = "unexpected field"
 _BEGINS = {"string": '"', "number": "[-0-9]", "boolean": "[tf]", "object": r"\{", "array": r"\["}
 _VALUES = tuple(map(re.compile, (r"couldn't parse:(.*)\Z", r"The string '(.*)' is not a valid", r": (\S+) requires ")))
-# Characters of a value that are part of a pattern; longer ones are hardly part of another value.
+_NOT_WHOLE = "Failed to convert JSON to int"
+# Characters of a value and names of fields that make a pattern: longer values are hardly part of another value.
 _PATTERN = 100
-# More complaints than one for so many documents make reading each on its own cheaper.
-_A_COMPLAINT = 12
-_FEW = 8
+# Part of the documents that may have a misfit of one kind, for all of them to be left out at once.
+_RARE = 1 / 12
+# Complaints of a window before all that have a common misfit are left out of it; kinds that are searched.
+_FEW, _MOST_KINDS = 3, 8
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,9 @@ class JsonColumns:
         self._mark = secrets.token_hex(8)
         self._form = form
         self._reals = any(_has_real(field.type) for field in form)
-        self._long_decimals = [_long_decimal(name, kind) for name, kind in dict(_decimals(form)).items()]
+        decimals = dict(_leaves(form, pa.types.is_decimal128))
+        self._long_decimals = [_long_decimal(name, kind) for name, kind in decimals.items()]
+        self._not_whole = _not_whole(dict(_leaves(form, pa.types.is_integer)))
 
     def parse(self, documents: pa.BinaryArray) -> Iterator[Parsed]:
         """Parse the documents that fit: those that are parsed strictly, and others.
@@ -171,40 +177,37 @@ class JsonColumns:
     def _fitting(self, documents: pa.BinaryArray, strict: bool) -> Iterator[tuple[pa.Table, Int64s, bool]]:
         """Yield the rows of documents that fit, their positions, and whether they were parsed strictly.
 
-        What the parser complains of is left out; a complaint may tell of several documents. The parser stops at a
-        document that has not the form, so that only those behind it are tried next; it converts values at the end, and
-        does not say which document has one that it cannot convert. When nothing is found, or too often, parts are
-        searched. Documents with other fields than the strict form's are parsed again.
+        If the parser complains, windows are parsed, each until it does not complain of what is left, or until it has
+        taken as long as reading the documents one by one. Halves of a window are tried if it does not tell of what.
         """
-        every, places = _Lines(documents), np.arange(len(documents))
-        kept, begin = np.ones(len(documents), np.bool_), 0
-        large = len(documents) > _WINDOW
-        for _ in range(_FEW + len(documents) // _A_COMPLAINT):
-            rows, complaint = self._try(every.behind(begin), strict and not begin)
-            if rows is not None and not begin:
+        misfits = _Misfits(documents, self._not_whole)
+        parts = [_Part(np.arange(len(documents)), strict)]
+        while parts:
+            part = parts.pop()
+            places = part.places[misfits.left[part.places]]
+            if not len(places):
+                continue
+            rows, complaint, strict = self._parsed(documents.take(places), part.strict)
+            if rows is not None:
                 yield rows, places, strict
-                return
-            if rows is None:
-                if strict and not begin and self._is_of_other_fields(complaint):
-                    for rows, inside, _ in self._fitting(every.documents.filter(pa.array(kept)), strict=False):
-                        yield rows, places[kept][inside], False
-                    return
-                found, row = _complained_of(every.documents.slice(begin), complaint)
-                left_out = int(found.sum())
-                if row is None and (not left_out or (large and left_out == 1)):
-                    break
-                kept[begin:] &= ~found
-                if row is not None and left_out == 1:
-                    begin += row + 1
-                    continue
-            every, places, begin = _Lines(every.documents.filter(pa.array(kept))), places[kept], 0
-            kept = np.ones(len(places), np.bool_)
-        documents, places = every.documents.filter(pa.array(kept)), places[kept]
-        size = _WINDOW if large else len(documents) // 2
-        if size >= _FEW:
-            for begin in range(0, len(documents), size):
-                for rows, inside, was_strict in self._fitting(documents.slice(begin, size), strict):
-                    yield rows, places[begin : begin + size][inside], was_strict
+                continue
+            found, size = misfits.leave_out(places, complaint, common=part.complaints >= _FEW), len(places)
+            if size > _WINDOW:
+                parts += [_Part(places[begin : begin + _WINDOW], strict) for begin in range(0, size, _WINDOW)][::-1]
+                continue
+            part = _Part(places, strict, part.complaints + 1, part.tried + size + _CALL)
+            if found and part.tried < _TRIED * _WINDOW:
+                parts.append(part)
+            elif not found and size >= _FEWEST:
+                parts += [replace(part, places=half) for half in (places[size // 2 :], places[: size // 2])]
+
+    def _parsed(self, documents: pa.BinaryArray, strict: bool) -> tuple[pa.Table | None, str, bool]:
+        """Parse documents, not strictly if they have other fields; returns the rows or a complaint, and whether so."""
+        lines = _Lines(documents)
+        rows, complaint = self._try(lines, strict)
+        if rows is None and strict and self._is_of_other_fields(complaint):
+            return *self._try(lines, strict=False), False
+        return rows, complaint, strict
 
     def _try(self, lines: _Lines, strict: bool) -> tuple[pa.Table | None, str]:
         """Parse documents; returns their rows, or None and the parser's complaint."""
@@ -276,45 +279,108 @@ def _has_path(form: pa.Schema, path: str) -> bool:
     return True
 
 
-def _complained_of(documents: pa.BinaryArray, complaint: str) -> tuple[Flags, int | None]:
-    """Flag the document that the parser names by its row, and those that have what it complains of, too.
+@dataclass(frozen=True)
+class _Part:
+    """Selects documents that are parsed together.
 
-    Returns:
-        bool (documents,); the row, None if the parser names none.
+    Attributes:
+        places: their positions.
+        strict: whether they are parsed strictly.
+        complaints: number of complaints of them so far.
+        tried: number of documents that were parsed for these complaints.
     """
+
+    places: Int64s
+    strict: bool
+    complaints: int = 0
+    tried: int = 0
+
+
+class _Misfits:
+    """Finds the documents that the parser complains of.
+
+    Attributes:
+        left: whether a document is not among them, bool (documents,).
+    """
+
+    def __init__(self, documents: pa.BinaryArray, not_whole: str | None) -> None:
+        """Take the documents, and the pattern of those with a number that is no whole one, where one must be."""
+        self.left = np.ones(len(documents), np.bool_)
+        self._documents, self._not_whole = documents, not_whole
+        self._kinds: dict[str, Flags] = {}
+
+    def leave_out(self, places: Int64s, complaint: str, *, common: bool) -> bool:
+        """Leave out what a complaint tells of; returns whether it tells of any.
+
+        That is the document of the row or value that it names, and those with the same kind of misfit: all of them if
+        few documents seem to have it, and those of the part if `common`.
+
+        Args:
+            places: the positions of the documents that were parsed.
+            complaint: the words of the parser.
+            common: whether a kind is left out that many documents seem to have.
+        """
+        found = np.zeros(len(places), np.bool_)
+        row = _ROW.search(complaint)
+        if row and int(row[1]) < len(places):
+            found[int(row[1])] = True
+        else:
+            found |= _with_value(self._documents.take(places), complaint)
+        held = self._held(complaint)
+        if held is not None and (common or complaint.startswith(_NOT_WHOLE)):
+            found |= held[places]
+        if held is not None and held.mean() <= _RARE:
+            self.left &= ~held
+        self.left[places[found]] = False
+        return bool(found.any())
+
+    def _held(self, complaint: str) -> Flags | None:
+        """Flag the documents that have the kind of misfit that a complaint tells of; None if it tells of none."""
+        changed = _CHANGED.search(complaint)
+        pattern = self._not_whole if complaint.startswith(_NOT_WHOLE) else None
+        if changed:
+            name = re.escape(changed[1].rpartition("/")[2])
+            pattern = f'"{name}"[ \\t\\r\\n]*:[ \\t\\r\\n]*{_BEGINS[changed[2]]}'
+        if pattern is None or (len(self._kinds) == _MOST_KINDS and pattern not in self._kinds):
+            return None
+        if pattern not in self._kinds:
+            self._kinds[pattern] = flags(pc.match_substring_regex(self._documents, pattern))
+        return self._kinds[pattern]
+
+
+def _with_value(documents: pa.BinaryArray, complaint: str) -> Flags:
+    """Flag the documents that have the value that the parser names."""
     found = np.zeros(len(documents), np.bool_)
-    named = _ROW.search(complaint)
-    row = int(named[1]) if named and int(named[1]) < len(documents) else None
-    if row is not None:
-        found[row] = True
-    changed = _CHANGED.search(complaint)
-    if changed:
-        name = re.escape(changed[1].rpartition("/")[2])
-        pattern = f'"{name}"[ \\t\\r\\n]*:[ \\t\\r\\n]*{_BEGINS[changed[2]]}'
-        return found | flags(pc.match_substring_regex(documents, pattern)), row
-    for words in _VALUES:
-        value = words.search(complaint)
-        if value and value[1]:
-            held = np.flatnonzero(flags(pc.match_substring(documents, value[1].encode())))
-            if len(value[1]) <= _PATTERN:
-                whole = rf'[:,\[][ \t\r\n]*"?{re.escape(value[1])}"?[ \t\r\n]*[,}}\]]'
-                held = held[flags(pc.match_substring_regex(documents.take(held), whole))]
-            found[held] = True
-            return found, row
-    return found, row
+    value = next(filter(None, (words.search(complaint) for words in _VALUES)), None)
+    if value is None or not value[1]:
+        return found
+    held = np.flatnonzero(flags(pc.match_substring(documents, value[1].encode())))
+    if len(value[1]) <= _PATTERN:
+        whole = rf'[:,\[][ \t\r\n]*"?{re.escape(value[1])}"?[ \t\r\n]*[,}}\]]'
+        held = held[flags(pc.match_substring_regex(documents.take(held), whole))]
+    found[held] = True
+    return found
 
 
 def _has_real(kind: pa.DataType) -> bool:
     return pa.types.is_floating(kind) or any(_has_real(kind.field(place).type) for place in range(kind.num_fields))
 
 
-def _decimals(fields: Iterable[Field]) -> Iterator[tuple[str, pa.DataType]]:
-    """Yield name and type of the fields of decimals, at any depth."""
+def _leaves(fields: Iterable[Field], chosen: Callable[[pa.DataType], bool]) -> Iterator[tuple[str, pa.DataType]]:
+    """Yield name and type of the fields of chosen types, at any depth."""
     for field in fields:
-        if pa.types.is_decimal128(field.type):
+        if chosen(field.type):
             yield field.name, field.type
         elif pa.types.is_struct(field.type):
-            yield from _decimals(field.type.fields)
+            yield from _leaves(field.type.fields, chosen)
+
+
+def _not_whole(names: Iterable[str]) -> str | None:
+    """Return the pattern of a number with a fraction, an exponent or too many digits in a field; None of many."""
+    every = [re.escape(name) for name in names]
+    if not 0 < len(every) <= _PATTERN:
+        return None
+    return f'"(?:{"|".join(every)})"[ \\t\\r\\n]*:[ \\t\\r\\n]*-?(?:[0-9]+[.eE]|[0-9]{{20}})'
 
 
 def _long_decimal(name: str, kind: Any) -> str:
@@ -338,8 +404,9 @@ def _blocks(documents: pa.BinaryArray, size: int) -> Iterator[tuple[int, int]]:
 class _Lines:
     """Holds documents, and the text that joins them by line breaks."""
 
-    def __init__(self, documents: pa.BinaryArray, text: pa.Buffer | None = None) -> None:
-        self.documents, self._text = documents, text
+    def __init__(self, documents: pa.BinaryArray) -> None:
+        self.documents = documents
+        self._text: pa.Buffer | None = None
 
     @property
     def text(self) -> pa.Buffer:
@@ -351,13 +418,6 @@ class _Lines:
             every: Any = pa.ListArray.from_arrays(pa.array([0, len(documents)], pa.int32()), documents)
             self._text = pc.binary_join(every, b"\n")[0].as_buffer()
         return self._text
-
-    def behind(self, count: int) -> _Lines:
-        """Return the lines after the first ones."""
-        if not count:
-            return self
-        offsets, _ = bytes_of(self.documents)
-        return _Lines(self.documents.slice(count), self.text.slice(min(int(offsets[count]) + count, self.text.size)))
 
 
 def _openings(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -> Int64s:

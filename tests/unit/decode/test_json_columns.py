@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -299,19 +300,61 @@ def test_no_documents_are_no_rows() -> None:
 def test_a_few_bad_documents_cost_an_attempt_each_and_keep_no_other_from_being_parsed(
     bad: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    documents, last, attempts = [b'{"id":%d}' % number for number in range(6000)], 5990, []
+    documents, last = [b'{"id":%d}' % number for number in range(6000)], 5990
     places = [place for place in range(37, last, 71) if place % 5]
     for place in places:
         documents[place] = bad[place % len(bad)]
-    attempt = JsonColumns._try
-
-    def counted(self: JsonColumns, *given: Any) -> Any:
-        attempts.append(len(given))
-        return attempt(self, *given)
-
-    monkeypatch.setattr(JsonColumns, "_try", counted)
+    attempts = attempted(monkeypatch)
     (parsed,) = JsonColumns(FORM).parse(pa.array(documents, pa.binary()))
     good = sorted(set(range(6000)) - set(places))
     assert parsed.places.tolist() == good
     assert parsed.rows["id"].to_pylist() == good
-    assert len(attempts) <= len(places) + 2 * len(bad) + 1
+    windows = 6000 // 256 + 1
+    assert len(attempts) <= len(places) + windows + 2 * len(bad) + 1
+
+
+def attempted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Record the number of documents of each attempt to parse some."""
+    attempts: list[int] = []
+    attempt = JsonColumns._try
+
+    def counted(self: JsonColumns, lines: Any, *given: Any, **more: Any) -> Any:
+        attempts.append(len(lines.documents))
+        return attempt(self, lines, *given, **more)
+
+    monkeypatch.setattr(JsonColumns, "_try", counted)
+    return attempts
+
+
+POISON: dict[str, Callable[[int], bytes]] = {
+    "fractions": lambda number: b'{"id":%d.25}' % number,
+    "fractions-in-an-array": lambda number: b'{"id":1,"tags":[%d.5]}' % number,
+    "too-large": lambda number: b'{"id":%d}' % (2**63 + number),
+    "texts": lambda number: b'{"id":"x%d"}' % number,
+    "texts-of-decimals": lambda number: b'{"price":"x%d"}' % number,
+    "broken": lambda number: b'{"id":%d,"name":nul}' % number,
+    "closed-twice": lambda number: b'{"id":%d}}' % number,
+}
+
+
+@pytest.mark.parametrize("every", [1, 3, 20])
+@pytest.mark.parametrize("name", POISON)
+def test_misfits_of_many_values_are_parsed_a_few_times_at_most(
+    name: str, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = [POISON[name](number) if number % every == 0 else b'{"id":%d}' % number for number in range(8192)]
+    attempts = attempted(monkeypatch)
+    read = [place for part in JsonColumns(FORM).parse(pa.array(documents, pa.binary())) for place in part.places]
+    assert not any(place % every == 0 for place in read)
+    assert sum(attempts) <= 12 * len(documents)
+    assert len(attempts) <= len(documents) // 7
+    if name == "fractions":
+        assert len(read) == len(documents) - len(range(0, len(documents), every))
+        assert len(attempts) <= 5 * len(documents) // 256
+
+
+def test_a_name_that_other_documents_have_elsewhere_costs_only_the_document_that_is_complained_of() -> None:
+    documents = [b'{"id":%d,"x":{"name":7,"id":"a"}}' % number for number in range(2000)]
+    documents[1000], documents[1500] = b'{"name":7}', b'{"id":"a"}'
+    read = [place for part in JsonColumns(FORM).parse(pa.array(documents, pa.binary())) for place in part.places]
+    assert read == [place for place in range(2000) if place not in (1000, 1500)]
