@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import IO, Any, cast
 
 import numpy as np
@@ -28,7 +28,7 @@ from streaming_lsm.decode.json.structure import Strings, deepest, longest_number
 _BLOCK_BYTES, _SEARCHED_BYTES = 4 << 20, 1 << 20
 _WINDOW, _FEWEST = 256, 20
 """Documents that are parsed together after a complaint, and those of which each half is not tried any more."""
-_TRIED, _CALL = 10, 32
+_TRIED, _CALL = 10, 128
 """Documents that are parsed again for each of a window, at most, and those that take as long as a call."""
 _ROW = re.compile(r"in row (\d+)\Z")
 # A closing brace inside a document stands before a comma or another closing mark: else two documents share a line.
@@ -191,15 +191,20 @@ class JsonColumns:
             if rows is not None:
                 yield rows, places, strict
                 continue
-            found, size = misfits.leave_out(places, complaint, common=part.complaints >= _FEW), len(places)
+            size, row = len(places), _row_of(complaint, places)
+            found = misfits.leave_out(places, complaint, row, common=part.complaints >= _FEW)
             if size > _WINDOW:
                 parts += [_Part(places[begin : begin + _WINDOW], strict) for begin in range(0, size, _WINDOW)][::-1]
                 continue
-            part = _Part(places, strict, part.complaints + 1, part.tried + size + _CALL)
-            if found and part.tried < _TRIED * _WINDOW:
-                parts.append(part)
-            elif not found and size >= _FEWEST:
-                parts += [replace(part, places=half) for half in (places[size // 2 :], places[: size // 2])]
+            # Converting takes as long as parsing up to the end, and comes after it: a row is complained of before.
+            left = part.left - _CALL - (2 * size if row is None else row // 2)
+            if left < size:
+                continue
+            if found:
+                parts.append(_Part(places, strict, part.complaints + 1, left))
+            elif size >= _FEWEST:
+                halves = places[size // 2 :], places[: size // 2]
+                parts += [_Part(half, strict, part.complaints + 1, left // 2) for half in halves]
 
     def _parsed(self, documents: pa.BinaryArray, strict: bool) -> tuple[pa.Table | None, str, bool]:
         """Parse documents, not strictly if they have other fields; returns the rows or a complaint, and whether so."""
@@ -287,13 +292,13 @@ class _Part:
         places: their positions.
         strict: whether they are parsed strictly.
         complaints: number of complaints of them so far.
-        tried: number of documents that were parsed for these complaints.
+        left: number of documents that may be parsed until the rest is read one by one.
     """
 
     places: Int64s
     strict: bool
     complaints: int = 0
-    tried: int = 0
+    left: int = _TRIED * _WINDOW
 
 
 class _Misfits:
@@ -309,7 +314,7 @@ class _Misfits:
         self._documents, self._not_whole = documents, not_whole
         self._kinds: dict[str, Flags] = {}
 
-    def leave_out(self, places: Int64s, complaint: str, *, common: bool) -> bool:
+    def leave_out(self, places: Int64s, complaint: str, row: int | None, *, common: bool) -> bool:
         """Leave out what a complaint tells of; returns whether it tells of any.
 
         That is the document of the row or value that it names, and those with the same kind of misfit: all of them if
@@ -318,12 +323,12 @@ class _Misfits:
         Args:
             places: the positions of the documents that were parsed.
             complaint: the words of the parser.
+            row: the row that it names.
             common: whether a kind is left out that many documents seem to have.
         """
         found = np.zeros(len(places), np.bool_)
-        row = _ROW.search(complaint)
-        if row and int(row[1]) < len(places):
-            found[int(row[1])] = True
+        if row is not None:
+            found[row] = True
         else:
             found |= _with_value(self._documents.take(places), complaint)
         held = self._held(complaint)
@@ -346,6 +351,12 @@ class _Misfits:
         if pattern not in self._kinds:
             self._kinds[pattern] = flags(pc.match_substring_regex(self._documents, pattern))
         return self._kinds[pattern]
+
+
+def _row_of(complaint: str, places: Int64s) -> int | None:
+    """Return the row that the parser names; None if it names none."""
+    named = _ROW.search(complaint)
+    return int(named[1]) if named and int(named[1]) < len(places) else None
 
 
 def _with_value(documents: pa.BinaryArray, complaint: str) -> Flags:

@@ -314,13 +314,15 @@ def test_a_few_bad_documents_cost_an_attempt_each_and_keep_no_other_from_being_p
 
 
 def attempted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Record the number of documents of each attempt to parse some."""
+    """Record the number of documents that each attempt parses: up to the row that it complains of."""
     attempts: list[int] = []
     attempt = JsonColumns._try
 
     def counted(self: JsonColumns, lines: Any, *given: Any, **more: Any) -> Any:
-        attempts.append(len(lines.documents))
-        return attempt(self, lines, *given, **more)
+        rows, complaint = attempt(self, lines, *given, **more)
+        row = complaint.rpartition("in row ")[2]
+        attempts.append(int(row) if row.isdigit() else len(lines.documents))
+        return rows, complaint
 
     monkeypatch.setattr(JsonColumns, "_try", counted)
     return attempts
