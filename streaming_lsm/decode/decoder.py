@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.batches import rebatched
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, pc
-from streaming_lsm.decode.document_rows import DocumentRows
 from streaming_lsm.decode.envelope import Envelope
 from streaming_lsm.decode.exact_reader import Event, ExactReader
 from streaming_lsm.decode.message_keys import MessageKeys
+from streaming_lsm.decode.plain_documents import PlainDocuments
 from streaming_lsm.decode.schema_fault import SchemaFault, placed_at
 from streaming_lsm.decode.table_rows import Rows
 from streaming_lsm.decode.unknown_fields import UnknownFields
@@ -288,7 +288,7 @@ _Readers = tuple[_PlainReader, _PlainReader, _ExactReader]
 
 
 def _json_readers(envelope: Envelope, zone: str, unknown: UnknownFields) -> _Readers:
-    return DocumentRows(envelope, zone, unknown=unknown), MessageKeys(envelope, zone), ExactReader(envelope, zone)
+    return PlainDocuments(envelope, zone, unknown), MessageKeys(envelope, zone), ExactReader(envelope, zone)
 
 
 def _avro_readers(envelope: Envelope, zone: str, unknown: UnknownFields) -> _Readers:

@@ -54,6 +54,7 @@ _SEEDS = (
     b'{"a":null,"b":[null,true,false,-1.5e3,"",{"":0}],"id":12345678901234567,"price":99999999}',
     b"{}",
     b'{"id":1}',
+    b'{"name":"Hello {name}!","deviceInfo":"{\\"id\\": 1} {}","Inf":{"NaN":"-0 }null{"},"id":4,"y":"\\\\"}',
     b'{"before":null,"after":{"id":1,"name":"a","ratio":1.0,"ok":true,"tags":[{"id":1},null,{}]},"op":"c","ts_ms":5}',
     b'{"before":{"id":1,"name":"}","x":{}},"after":null,"source":{"lsn":70,"file":null,"y":[1]},"op":"d"}',
     b'{"op":"u","source":{},"before":{},"after":{"id":null,"tags":[]},"transaction":null,"payload":null}',
@@ -61,6 +62,7 @@ _SEEDS = (
 _SIDES = ("before", "after")
 _INSERTED = (
     *b"{ } [ ] }{ {} } { },{ , : null true {}null{} // /**/ ' \" \\ - + 0 -0 . e NaN Infinity -Infinity".split(b" "),
+    *(b"Inf", b'"}', b'"{'),
     *(b" ", b"\t", b"\n", b"\r", b"\r\n", b"\0", b"\x0b", b"\x7f", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xef\xbb\xbf"),
     *(rb"\u0000", rb"\ud800", rb"\udc00", rb"\ud83c\udf81", rb"\u", rb"\x", rb"\/", b'"id":', b'"id":2,'),
     *(b'"schema":1', b"1e999", b"1e-999", b"123456789", b"0.1234567890123456789012345678901"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, cast
 
@@ -23,14 +23,17 @@ from streaming_lsm.arrow.columns import Flags, Int64s, flags, is_utf8, pc
 from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.json import cut as json_cut
 from streaming_lsm.decode.json.document import MOST_DEPTH, MOST_DIGITS
-from streaming_lsm.decode.json.structure import deepest, longest_number
+from streaming_lsm.decode.json.structure import Strings, deepest, longest_number, next_marks
 
 _BLOCK_BYTES, _SEARCHED_BYTES = 4 << 20, 1 << 20
-_WINDOW = 256
-"""Documents that are parsed together after a complaint."""
+_WINDOW, _FEWEST = 256, 20
+"""Documents that are parsed together after a complaint, and those of which each half is not tried any more."""
+_TRIED, _CALL = 10, 128
+"""Documents that are parsed again for each of a window, at most, and those that take as long as a call."""
 _ROW = re.compile(r"in row (\d+)\Z")
 # A closing brace inside a document stands before a comma or another closing mark: else two documents share a line.
 _SECOND_DOCUMENT = r"\}[ \t\r\n]*[^ \t\r\n,}\]]"
+_FOLLOWS = ~np.isin(np.arange(256), list(b",}]"))
 # A decimal is found by its name, unless that is written with an escape.
 _ESCAPED_NAME = r'\\[^"]*"[ \t\r\n]*:'
 # What may follow a number.
@@ -40,11 +43,13 @@ _CHANGED = re.compile(r"Column\(/(.*)\) changed from \w+ to (string|number|boole
 _UNEXPECTED = "unexpected field"
 _BEGINS = {"string": '"', "number": "[-0-9]", "boolean": "[tf]", "object": r"\{", "array": r"\["}
 _VALUES = tuple(map(re.compile, (r"couldn't parse:(.*)\Z", r"The string '(.*)' is not a valid", r": (\S+) requires ")))
-# Characters of a value that are part of a pattern; longer ones are hardly part of another value.
+_NOT_WHOLE = "Failed to convert JSON to int"
+# Characters of a value and names of fields that make a pattern: longer values are hardly part of another value.
 _PATTERN = 100
-# More complaints than one for so many documents make reading each on its own cheaper.
-_A_COMPLAINT = 12
-_FEW = 8
+# Part of the documents that may have a misfit of one kind, for all of them to be left out at once.
+_RARE = 1 / 12
+# Complaints of a window before all that have a common misfit are left out of it; kinds that are searched.
+_FEW, _MOST_KINDS = 3, 8
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,9 @@ class JsonColumns:
         self._mark = secrets.token_hex(8)
         self._form = form
         self._reals = any(_has_real(field.type) for field in form)
-        self._long_decimals = [_long_decimal(name, kind) for name, kind in dict(_decimals(form)).items()]
+        decimals = dict(_leaves(form, pa.types.is_decimal128))
+        self._long_decimals = [_long_decimal(name, kind) for name, kind in decimals.items()]
+        self._not_whole = _not_whole(dict(_leaves(form, pa.types.is_integer)))
 
     def parse(self, documents: pa.BinaryArray) -> Iterator[Parsed]:
         """Parse the documents that fit: those that are parsed strictly, and others.
@@ -109,18 +116,16 @@ class JsonColumns:
             return np.zeros(len(documents), np.bool_)
         last = np.where(usual, offsets[1:] - 1, offsets[0])
         usual &= (data[first] == ord("{")) & (data[last] == ord("}"))
-        usual &= ~flags(pc.match_substring_regex(documents, _SECOND_DOCUMENT))
         text = data.tobytes()
-        for mark in (b"NaN", b"Inf", *([b"\0"] if b"\0" in text else [])):
-            for places in _found(data, mark):
+        if b"\0" in text:
+            for places in _found(data, b"\0"):
                 usual[_documents_at(places, offsets)] = False
-        if self._reals:
-            for zeros in _found(data, b"-0"):
-                usual[_documents_at(zeros[_ENDS[data[np.minimum(zeros + 2, len(data) - 1)]]], offsets)] = False
+        usual &= ~self._marked(documents, usual, escapes=bool(self._long_decimals) and b"\\" in text)
         for pattern in self._long_decimals:
-            usual &= ~flags(pc.match_substring_regex(documents, pattern))
-        if self._long_decimals and b"\\" in text:
-            usual &= ~flags(pc.match_substring_regex(documents, _ESCAPED_NAME))
+            found = np.flatnonzero(flags(pc.match_substring_regex(documents, pattern)))
+            if len(found):
+                # The pattern finds longer names, too.
+                usual[found[flags(pc.match_substring_regex(documents.take(found), f'"{pattern}'))]] = False
         if size.max() > 2 * MOST_DEPTH:
             for place in np.flatnonzero(usual & (_openings(data, offsets) >= MOST_DEPTH)).tolist():
                 usual[place] = deepest(data[offsets[place] : offsets[place + 1]]) < MOST_DEPTH
@@ -129,43 +134,85 @@ class JsonColumns:
                 usual[place] = longest_number(data[offsets[place] : offsets[place + 1]]) <= MOST_DIGITS
         return usual & is_utf8(documents)
 
+    def _marked(self, documents: pa.BinaryArray, braced: Flags, *, escapes: bool) -> Flags:
+        """Flag documents with something, not in a string, that the parser does not understand as RFC 8259 does.
+
+        All documents are searched, strings included; those in which it is found are searched again without strings,
+        unless they are large, or do not begin and end with a brace.
+        """
+        offsets, data = bytes_of(documents)
+        marked = flags(pc.match_substring_regex(documents, _SECOND_DOCUMENT)).copy()
+        for places in self._words(data):
+            marked[_documents_at(places, offsets)] = True
+        if escapes:
+            marked |= flags(pc.match_substring_regex(documents, _ESCAPED_NAME))
+        found = np.flatnonzero(marked & braced & (np.diff(offsets) <= _SEARCHED_BYTES))
+        if len(found):
+            marked[found] = self._marked_outside_strings(documents.take(found), escapes=escapes)
+        return marked
+
+    def _words(self, data: npt.NDArray[np.uint8]) -> Iterator[Int64s]:
+        """Yield the places of numbers that the parser reads, or reads otherwise, strings included."""
+        yield from _found(data, b"NaN")
+        yield from _found(data, b"Inf")
+        if self._reals:
+            for zeros in _found(data, b"-0"):
+                yield zeros[_ENDS[data[np.minimum(zeros + 2, len(data) - 1)]]]
+
+    def _marked_outside_strings(self, documents: pa.BinaryArray, *, escapes: bool) -> Flags:
+        offsets, data = bytes_of(documents)
+        marked = np.zeros(len(documents), np.bool_)
+        strings = Strings(data, offsets)
+        braces = np.flatnonzero(data == ord("}"))
+        inner = braces[_FOLLOWS[next_marks(data, braces)] & (braces + 1 < offsets[_documents_at(braces, offsets) + 1])]
+        for places in (inner, *self._words(data)):
+            at = _documents_at(places, offsets)
+            marked[at[strings.outside(places, at)]] = True
+        if escapes:
+            slashes = np.flatnonzero(data == ord("\\"))
+            at = _documents_at(slashes, offsets)
+            marked[at[strings.in_names(slashes, at)]] = True
+        return marked
+
     def _fitting(self, documents: pa.BinaryArray, strict: bool) -> Iterator[tuple[pa.Table, Int64s, bool]]:
         """Yield the rows of documents that fit, their positions, and whether they were parsed strictly.
 
-        What the parser complains of is left out; a complaint may tell of several documents. The parser stops at a
-        document that has not the form, so that only those behind it are tried next; it converts values at the end, and
-        does not say which document has one that it cannot convert. When nothing is found, or too often, parts are
-        searched. Documents with other fields than the strict form's are parsed again.
+        If the parser complains, windows are parsed, each until it does not complain of what is left, or until it has
+        taken as long as reading the documents one by one. Halves of a window are tried if it does not tell of what.
         """
-        every, places = _Lines(documents), np.arange(len(documents))
-        kept, begin = np.ones(len(documents), np.bool_), 0
-        large = len(documents) > _WINDOW
-        for _ in range(_FEW + len(documents) // _A_COMPLAINT):
-            rows, complaint = self._try(every.behind(begin), strict and not begin)
-            if rows is not None and not begin:
+        misfits = _Misfits(documents, self._not_whole)
+        parts = [_Part(np.arange(len(documents)), strict)]
+        while parts:
+            part = parts.pop()
+            places = part.places[misfits.left[part.places]]
+            if not len(places):
+                continue
+            rows, complaint, strict = self._parsed(documents.take(places), part.strict)
+            if rows is not None:
                 yield rows, places, strict
-                return
-            if rows is None:
-                if strict and not begin and self._is_of_other_fields(complaint):
-                    for rows, inside, _ in self._fitting(every.documents.filter(pa.array(kept)), strict=False):
-                        yield rows, places[kept][inside], False
-                    return
-                found, row = _complained_of(every.documents.slice(begin), complaint)
-                left_out = int(found.sum())
-                if row is None and (not left_out or (large and left_out == 1)):
-                    break
-                kept[begin:] &= ~found
-                if row is not None and left_out == 1:
-                    begin += row + 1
-                    continue
-            every, places, begin = _Lines(every.documents.filter(pa.array(kept))), places[kept], 0
-            kept = np.ones(len(places), np.bool_)
-        documents, places = every.documents.filter(pa.array(kept)), places[kept]
-        size = _WINDOW if large else len(documents) // 2
-        if size >= _FEW:
-            for begin in range(0, len(documents), size):
-                for rows, inside, was_strict in self._fitting(documents.slice(begin, size), strict):
-                    yield rows, places[begin : begin + size][inside], was_strict
+                continue
+            size, row = len(places), _row_of(complaint, places)
+            found = misfits.leave_out(places, complaint, row, common=part.complaints >= _FEW)
+            if size > _WINDOW:
+                parts += [_Part(places[begin : begin + _WINDOW], strict) for begin in range(0, size, _WINDOW)][::-1]
+                continue
+            # Converting takes as long as parsing up to the end, and comes after it: a row is complained of before.
+            left = part.left - _CALL - (2 * size if row is None else row // 2)
+            if left < size:
+                continue
+            if found:
+                parts.append(_Part(places, strict, part.complaints + 1, left))
+            elif size >= _FEWEST:
+                halves = places[size // 2 :], places[: size // 2]
+                parts += [_Part(half, strict, part.complaints + 1, left // 2) for half in halves]
+
+    def _parsed(self, documents: pa.BinaryArray, strict: bool) -> tuple[pa.Table | None, str, bool]:
+        """Parse documents, not strictly if they have other fields; returns the rows or a complaint, and whether so."""
+        lines = _Lines(documents)
+        rows, complaint = self._try(lines, strict)
+        if rows is None and strict and self._is_of_other_fields(complaint):
+            return *self._try(lines, strict=False), False
+        return rows, complaint, strict
 
     def _try(self, lines: _Lines, strict: bool) -> tuple[pa.Table | None, str]:
         """Parse documents; returns their rows, or None and the parser's complaint."""
@@ -237,45 +284,114 @@ def _has_path(form: pa.Schema, path: str) -> bool:
     return True
 
 
-def _complained_of(documents: pa.BinaryArray, complaint: str) -> tuple[Flags, int | None]:
-    """Flag the document that the parser names by its row, and those that have what it complains of, too.
+@dataclass(frozen=True)
+class _Part:
+    """Selects documents that are parsed together.
 
-    Returns:
-        bool (documents,); the row, None if the parser names none.
+    Attributes:
+        places: their positions.
+        strict: whether they are parsed strictly.
+        complaints: number of complaints of them so far.
+        left: number of documents that may be parsed until the rest is read one by one.
     """
-    found = np.zeros(len(documents), np.bool_)
+
+    places: Int64s
+    strict: bool
+    complaints: int = 0
+    left: int = _TRIED * _WINDOW
+
+
+class _Misfits:
+    """Finds the documents that the parser complains of.
+
+    Attributes:
+        left: whether a document is not among them, bool (documents,).
+    """
+
+    def __init__(self, documents: pa.BinaryArray, not_whole: str | None) -> None:
+        """Take the documents, and the pattern of those with a number that is no whole one, where one must be."""
+        self.left = np.ones(len(documents), np.bool_)
+        self._documents, self._not_whole = documents, not_whole
+        self._kinds: dict[str, Flags] = {}
+
+    def leave_out(self, places: Int64s, complaint: str, row: int | None, *, common: bool) -> bool:
+        """Leave out what a complaint tells of; returns whether it tells of any.
+
+        That is the document of the row or value that it names, and those with the same kind of misfit: all of them if
+        few documents seem to have it, and those of the part if `common`.
+
+        Args:
+            places: the positions of the documents that were parsed.
+            complaint: the words of the parser.
+            row: the row that it names.
+            common: whether a kind is left out that many documents seem to have.
+        """
+        found = np.zeros(len(places), np.bool_)
+        if row is not None:
+            found[row] = True
+        else:
+            found |= _with_value(self._documents.take(places), complaint)
+        held = self._held(complaint)
+        if held is not None and (common or complaint.startswith(_NOT_WHOLE)):
+            found |= held[places]
+        if held is not None and held.mean() <= _RARE:
+            self.left &= ~held
+        self.left[places[found]] = False
+        return bool(found.any())
+
+    def _held(self, complaint: str) -> Flags | None:
+        """Flag the documents that have the kind of misfit that a complaint tells of; None if it tells of none."""
+        changed = _CHANGED.search(complaint)
+        pattern = self._not_whole if complaint.startswith(_NOT_WHOLE) else None
+        if changed:
+            name = re.escape(changed[1].rpartition("/")[2])
+            pattern = f'"{name}"[ \\t\\r\\n]*:[ \\t\\r\\n]*{_BEGINS[changed[2]]}'
+        if pattern is None or (len(self._kinds) == _MOST_KINDS and pattern not in self._kinds):
+            return None
+        if pattern not in self._kinds:
+            self._kinds[pattern] = flags(pc.match_substring_regex(self._documents, pattern))
+        return self._kinds[pattern]
+
+
+def _row_of(complaint: str, places: Int64s) -> int | None:
+    """Return the row that the parser names; None if it names none."""
     named = _ROW.search(complaint)
-    row = int(named[1]) if named and int(named[1]) < len(documents) else None
-    if row is not None:
-        found[row] = True
-    changed = _CHANGED.search(complaint)
-    if changed:
-        name = re.escape(changed[1].rpartition("/")[2])
-        pattern = f'"{name}"[ \\t\\r\\n]*:[ \\t\\r\\n]*{_BEGINS[changed[2]]}'
-        return found | flags(pc.match_substring_regex(documents, pattern)), row
-    for words in _VALUES:
-        value = words.search(complaint)
-        if value and value[1]:
-            held = np.flatnonzero(flags(pc.match_substring(documents, value[1].encode())))
-            if len(value[1]) <= _PATTERN:
-                whole = rf'[:,\[][ \t\r\n]*"?{re.escape(value[1])}"?[ \t\r\n]*[,}}\]]'
-                held = held[flags(pc.match_substring_regex(documents.take(held), whole))]
-            found[held] = True
-            return found, row
-    return found, row
+    return int(named[1]) if named and int(named[1]) < len(places) else None
+
+
+def _with_value(documents: pa.BinaryArray, complaint: str) -> Flags:
+    """Flag the documents that have the value that the parser names."""
+    found = np.zeros(len(documents), np.bool_)
+    value = next(filter(None, (words.search(complaint) for words in _VALUES)), None)
+    if value is None or not value[1]:
+        return found
+    held = np.flatnonzero(flags(pc.match_substring(documents, value[1].encode())))
+    if len(value[1]) <= _PATTERN:
+        whole = rf'[:,\[][ \t\r\n]*"?{re.escape(value[1])}"?[ \t\r\n]*[,}}\]]'
+        held = held[flags(pc.match_substring_regex(documents.take(held), whole))]
+    found[held] = True
+    return found
 
 
 def _has_real(kind: pa.DataType) -> bool:
     return pa.types.is_floating(kind) or any(_has_real(kind.field(place).type) for place in range(kind.num_fields))
 
 
-def _decimals(fields: Iterable[Field]) -> Iterator[tuple[str, pa.DataType]]:
-    """Yield name and type of the fields of decimals, at any depth."""
+def _leaves(fields: Iterable[Field], chosen: Callable[[pa.DataType], bool]) -> Iterator[tuple[str, pa.DataType]]:
+    """Yield name and type of the fields of chosen types, at any depth."""
     for field in fields:
-        if pa.types.is_decimal128(field.type):
+        if chosen(field.type):
             yield field.name, field.type
         elif pa.types.is_struct(field.type):
-            yield from _decimals(field.type.fields)
+            yield from _leaves(field.type.fields, chosen)
+
+
+def _not_whole(names: Iterable[str]) -> str | None:
+    """Return the pattern of a number with a fraction, an exponent or too many digits in a field; None of many."""
+    every = [re.escape(name) for name in names]
+    if not 0 < len(every) <= _PATTERN:
+        return None
+    return f'"(?:{"|".join(every)})"[ \\t\\r\\n]*:[ \\t\\r\\n]*-?(?:[0-9]+[.eE]|[0-9]{{20}})'
 
 
 def _long_decimal(name: str, kind: Any) -> str:
@@ -299,8 +415,9 @@ def _blocks(documents: pa.BinaryArray, size: int) -> Iterator[tuple[int, int]]:
 class _Lines:
     """Holds documents, and the text that joins them by line breaks."""
 
-    def __init__(self, documents: pa.BinaryArray, text: pa.Buffer | None = None) -> None:
-        self.documents, self._text = documents, text
+    def __init__(self, documents: pa.BinaryArray) -> None:
+        self.documents = documents
+        self._text: pa.Buffer | None = None
 
     @property
     def text(self) -> pa.Buffer:
@@ -312,13 +429,6 @@ class _Lines:
             every: Any = pa.ListArray.from_arrays(pa.array([0, len(documents)], pa.int32()), documents)
             self._text = pc.binary_join(every, b"\n")[0].as_buffer()
         return self._text
-
-    def behind(self, count: int) -> _Lines:
-        """Return the lines after the first ones."""
-        if not count:
-            return self
-        offsets, _ = bytes_of(self.documents)
-        return _Lines(self.documents.slice(count), self.text.slice(min(int(offsets[count]) + count, self.text.size)))
 
 
 def _openings(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -> Int64s:

@@ -70,10 +70,7 @@ def fields_of(data: Bytes) -> Fields:
     Args:
         data: the documents, uint8.
     """
-    quotes = np.flatnonzero(data == _QUOTE)
-    escaped = _escaped(data)
-    if escaped is not None:
-        quotes = quotes[~escaped[quotes]]
+    quotes = _quotes(data)
     begin, end = quotes[::2], quotes[1::2]
     follows = _next_mark(data, end + 1)
     named = data[follows] == _COLON
@@ -86,6 +83,37 @@ def fields_of(data: Bytes) -> Fields:
     changes = np.zeros(len(begin) + 1, np.int64)
     np.add.at(changes, np.searchsorted(begin, places), steps)
     return Fields(begin, end, np.cumsum(changes[:-1]), data[value] != _NULL)
+
+
+class Strings:
+    """Tells which places of documents are in strings."""
+
+    def __init__(self, data: Bytes, offsets: npt.NDArray[np.int32]) -> None:
+        """Find the strings of documents, which need not be JSON, but begin and end with a brace."""
+        self._data = data
+        self._quotes = _quotes(data)
+        self._before = np.searchsorted(self._quotes, offsets)
+        self._open: Flags = np.diff(self._before) % 2 == 1
+
+    def outside(self, places: Int64s, documents: Int64s) -> Flags:
+        """Flag the places that are in no string of their documents, and all in those with a string without an end."""
+        quotes = np.searchsorted(self._quotes, places) - self._before[documents]
+        found: Flags = (quotes % 2 == 0) | self._open[documents]
+        return found
+
+    def in_names(self, places: Int64s, documents: Int64s) -> Flags:
+        """Flag the places in names of fields, and all in documents with a string without an end."""
+        nth = np.searchsorted(self._quotes, places)
+        found: Flags = nth < self._before[documents + 1]
+        end = self._quotes[nth[found]]
+        found[found] = self._data[_next_mark(self._data, end + 1)] == _COLON
+        return found | self._open[documents]
+
+
+def next_marks(data: Bytes, places: Int64s) -> npt.NDArray[np.uint8]:
+    """Return the first byte behind each place that is not white space."""
+    found: npt.NDArray[np.uint8] = data[_next_mark(data, places + 1)]
+    return found
 
 
 def deepest(data: Bytes) -> int:
@@ -124,6 +152,13 @@ def longest_number(data: Bytes) -> int:
 def written_name(name: bytes) -> str:
     """Return a name as its document means it."""
     return str(json.loads(b'"' + name + b'"')) if b"\\" in name else name.decode("utf-8", "replace")
+
+
+def _quotes(data: Bytes) -> Int64s:
+    """Find the quotes that begin and end strings."""
+    quotes = np.flatnonzero(data == _QUOTE)
+    escaped = _escaped(data)
+    return quotes if escaped is None else quotes[~escaped[quotes]]
 
 
 def _escaped(data: Bytes) -> Flags | None:

@@ -289,7 +289,29 @@ def deletes_of(row: Row) -> Row:
     return {**row, "_hoodie_is_deleted": row["id"] % 3 == 0}
 
 
+MARKED = (
+    "Hello {name}!", '{"price": 1, "b": {}}', "{} {}", "}null{", "Info", "NaN", "Infinity or Inf", "a -0 b", "[-0]",
+    "\\", 'ends in \\"', '"}\\', '"price":123456789012', "}\n{", "price",
+)  # fmt: skip
+"""Texts of what only the exact reader understands outside of strings."""
+
+
+def marked_row(number: int) -> Row:
+    text = MARKED[number % len(MARKED)]
+    more = {"deviceInfo": text, "NaN": "NaN", "userInf": {"}{": [text]}, "unit_price": 10**14 + number}
+    return {**deletes_of(row_of(number)), "name": text, **more}
+
+
 PLAIN: dict[str, tuple[Envelope, list[Message]]] = {
+    "flat-marked-texts": (FLAT, [(b"k", compact(marked_row(number))) for number in range(600)]),
+    "debezium-marked-texts": (
+        UNPARTITIONED[EventFormat.DEBEZIUM],
+        [
+            (key_of(n), compact({"before": marked_row(n), "after": None if n % 3 == 0 else marked_row(n), "op": op}))
+            for n in range(600)
+            for op in ("d" if n % 3 == 0 else "u",)
+        ],
+    ),
     "flat": (FLAT, [(b"k", compact(deletes_of(row_of(number)))) for number in range(600)]),
     "flat-wrapped": (FLAT, [(b"k", wrapped(deletes_of(row_of(number)))) for number in range(600)]),
     "flat-tombstones": (

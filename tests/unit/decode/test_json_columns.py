@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,12 @@ EITHER = {
     "escaped-name": b'{"\\u0069d":2}',
     "escapes": b'{"name":"\\"\\\\\\/\\b\\f\\n\\r\\t\\u0000\\u017e\\ud83c\\udf81"}',
     "braces-in-a-string": b'{"name":"}{","id":1}',
-    "words-in-a-string": b'{"name":"NaN Infinity null"}',
+    "words-in-a-string": b'{"name":"NaN Infinity null","ratio":1.5}',
+    "words-in-a-name": b'{"deviceInfo":1,"NaN":2,"-0 ":3,"}{}":4,"id":5}',
+    "document-in-a-string": b'{"name":"{\\"price\\": 1} {}null{}","id":7}',
+    "negative-zero-in-a-string": b'{"name":"-0 -0, -0]","ratio":0.5}',
+    "name-of-a-decimal-in-another": b'{"unit_price":123456789012345678,"price":1.5}',
+    "backslash-at-the-end-of-a-string": b'{"name":"}x\\\\","id":1}',
     "longest": sized(32_768),
     "longer": sized(300_000),
     "much-longer": sized(5_000_000),
@@ -196,6 +202,27 @@ def test_blanks_and_line_breaks_between_tokens_are_accepted() -> None:
     between = [EITHER[name] for name in ("line-break-between", "carriage-return-between", "tab-between")]
     assert accepted(between) == [0, 1, 2]
     assert mismatches(between) == []
+
+
+IN_STRINGS = (
+    *("braces-in-a-string", "words-in-a-string", "words-in-a-name", "document-in-a-string"),
+    *("negative-zero-in-a-string", "name-of-a-decimal-in-another", "backslash-at-the-end-of-a-string"),
+)
+
+
+@pytest.mark.parametrize("name", IN_STRINGS)
+def test_what_would_be_set_aside_outside_of_strings_is_parsed_in_them(name: str) -> None:
+    assert accepted([PLAIN, EVERY[name], b'{"x":"}', EVERY[name]]) == [0, 1, 3]
+    assert mismatches([EVERY[name], b'{"x":"} {', b'"}', EVERY[name]]) == []
+
+
+OUTSIDE = [b'{"name":"}x" NaN}', b'{"name":"Info","x":[-Inf]}', b'{"name":"} {","id":1}null{}',
+           b'{"x":"-0 ","ratio":-0}', b'{"name":"}x}', b'{"name":"\\"}null{}']  # fmt: skip
+
+
+@pytest.mark.parametrize("document", OUTSIDE)
+def test_what_stands_outside_of_strings_is_set_aside_where_strings_have_it_too(document: bytes) -> None:
+    assert accepted([PLAIN, document, OTHER]) == [0, 2]
 
 
 @pytest.mark.parametrize("name", ["depth-998", "brackets-in-a-string-few", "digits-600", "longest", "escapes"])
@@ -273,19 +300,63 @@ def test_no_documents_are_no_rows() -> None:
 def test_a_few_bad_documents_cost_an_attempt_each_and_keep_no_other_from_being_parsed(
     bad: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    documents, last, attempts = [b'{"id":%d}' % number for number in range(6000)], 5990, []
+    documents, last = [b'{"id":%d}' % number for number in range(6000)], 5990
     places = [place for place in range(37, last, 71) if place % 5]
     for place in places:
         documents[place] = bad[place % len(bad)]
-    attempt = JsonColumns._try
-
-    def counted(self: JsonColumns, *given: Any) -> Any:
-        attempts.append(len(given))
-        return attempt(self, *given)
-
-    monkeypatch.setattr(JsonColumns, "_try", counted)
+    attempts = attempted(monkeypatch)
     (parsed,) = JsonColumns(FORM).parse(pa.array(documents, pa.binary()))
     good = sorted(set(range(6000)) - set(places))
     assert parsed.places.tolist() == good
     assert parsed.rows["id"].to_pylist() == good
-    assert len(attempts) <= len(places) + 2 * len(bad) + 1
+    windows = 6000 // 256 + 1
+    assert len(attempts) <= len(places) + windows + 2 * len(bad) + 1
+
+
+def attempted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Record the number of documents that each attempt parses: up to the row that it complains of."""
+    attempts: list[int] = []
+    attempt = JsonColumns._try
+
+    def counted(self: JsonColumns, lines: Any, *given: Any, **more: Any) -> Any:
+        rows, complaint = attempt(self, lines, *given, **more)
+        row = complaint.rpartition("in row ")[2]
+        attempts.append(int(row) if row.isdigit() else len(lines.documents))
+        return rows, complaint
+
+    monkeypatch.setattr(JsonColumns, "_try", counted)
+    return attempts
+
+
+POISON: dict[str, Callable[[int], bytes]] = {
+    "fractions": lambda number: b'{"id":%d.25}' % number,
+    "fractions-in-an-array": lambda number: b'{"id":1,"tags":[%d.5]}' % number,
+    "too-large": lambda number: b'{"id":%d}' % (2**63 + number),
+    "texts": lambda number: b'{"id":"x%d"}' % number,
+    "texts-of-decimals": lambda number: b'{"price":"x%d"}' % number,
+    "broken": lambda number: b'{"id":%d,"name":nul}' % number,
+    "closed-twice": lambda number: b'{"id":%d}}' % number,
+}
+
+
+@pytest.mark.parametrize("every", [1, 3, 20])
+@pytest.mark.parametrize("name", POISON)
+def test_misfits_of_many_values_are_parsed_a_few_times_at_most(
+    name: str, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = [POISON[name](number) if number % every == 0 else b'{"id":%d}' % number for number in range(8192)]
+    attempts = attempted(monkeypatch)
+    read = [place for part in JsonColumns(FORM).parse(pa.array(documents, pa.binary())) for place in part.places]
+    assert not any(place % every == 0 for place in read)
+    assert sum(attempts) <= 12 * len(documents)
+    assert len(attempts) <= len(documents) // 7
+    if name == "fractions":
+        assert len(read) == len(documents) - len(range(0, len(documents), every))
+        assert len(attempts) <= 5 * len(documents) // 256
+
+
+def test_a_name_that_other_documents_have_elsewhere_costs_only_the_document_that_is_complained_of() -> None:
+    documents = [b'{"id":%d,"x":{"name":7,"id":"a"}}' % number for number in range(2000)]
+    documents[1000], documents[1500] = b'{"name":7}', b'{"id":"a"}'
+    read = [place for part in JsonColumns(FORM).parse(pa.array(documents, pa.binary())) for place in part.places]
+    assert read == [place for place in range(2000) if place not in (1000, 1500)]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streaming_lsm.decode.json import structure as json_structure
-from streaming_lsm.decode.json.structure import deepest, fields_of, longest_number, written_name
+from streaming_lsm.decode.json.structure import Strings, deepest, fields_of, longest_number, written_name
 
 NAMES = ("a", "b", 'c"', "d\\", "é🎁", "{x", "[n:", "after", "\x01", "")
 TEXTS = ("a", 'x"y', "back\\", "\\\\", "{[", "]}:", "n", "\n\t", '":', "é🎁", "", ",", "null")
@@ -68,6 +68,29 @@ def test_fields_of_random_documents_are_found() -> None:
     expected = [field for row in rows for field in fields(row)]
     assert list(zip(names, found.level.tolist(), found.has_value.tolist(), strict=True)) == expected
     assert len(expected) > 5000
+
+
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+
+
+def test_places_in_strings_and_names_of_random_documents_are_found() -> None:
+    chance = random.Random(4)
+    texts = [document(chance)[1] for _ in range(500)]
+    texts[100], texts[300] = b'{"a":"}', b'{"b\\":{}}'
+    ends = np.cumsum([0, *map(len, texts)]).astype(np.int32)
+    strings = Strings(data_of(b"".join(texts)), ends)
+    for nth, text in enumerate(texts):
+        places = np.arange(ends[nth], ends[nth + 1])
+        at = np.full(len(places), nth)
+        inside, named = np.zeros((2, len(text)), np.bool_)
+        for found in STRING.finditer(text):
+            inside[found.start() + 1 : found.end()] = True
+            named[found.start() + 1 : found.end()] = text[found.end() :].lstrip().startswith(b":")
+        if nth in (100, 300):
+            inside[:], named[:] = False, True
+        assert strings.outside(places, at).tolist() == (~inside).tolist(), text
+        inner = inside | (nth in (100, 300))
+        assert (strings.in_names(places, at) & inner).tolist() == named.tolist(), text
 
 
 @pytest.mark.parametrize("chunk", [7, 64, 1 << 20])

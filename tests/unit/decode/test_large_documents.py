@@ -15,6 +15,8 @@ import pytest
 from streaming_lsm.arrow.columns import pc
 from streaming_lsm.decode.decoder import Decoder
 from streaming_lsm.decode.envelope import Envelope
+from streaming_lsm.decode.exact_documents import MOST_COMMAS
+from tests.support.event_columns import kafka_messages
 
 SIZE = 9 << 20
 COLUMNS = pa.schema([("id", pa.string()), ("qty", pa.int32()), ("note", pa.string())])
@@ -92,6 +94,20 @@ def test_a_large_document_takes_a_few_times_its_bytes_and_no_other_suffers(
     assert len(str(reason)) < 200, "a reason quotes a little of the document"
     assert others == 100
     assert times < 7
+
+
+@pytest.mark.parametrize("broken", [b"{", b'{"id":1', b'{"id":"%d"}', b'{"id":1.5%d}', b'{"id":"a%d","n":nul}'])
+@pytest.mark.parametrize("count", [0, 1, 40])
+def test_a_large_document_of_many_values_is_judged_the_same_beside_any_others(broken: bytes, count: int) -> None:
+    columns = pa.schema([("id", pa.int64()), ("note", pa.string())])
+    good = b'{"id":1,"other":[' + b"1," * (MOST_COMMAS + 1) + b"1]}"
+    text, misfit = good.replace(b'"id":1', b'"id":"1"'), good.replace(b'"id":1', b'"id":"x"')
+    others = [broken.replace(b"%d", b"%d" % number) for number in range(count)]
+    for document, fits in ((good, True), (text, False), (misfit, False)):
+        decoder = Decoder(Envelope(columns, ("id",)))
+        for values in ([*others, document], [document, *others]):
+            reasons = decoder.decode(kafka_messages([(None, value) for value in values])).column("_lsm_bad").to_pylist()
+            assert (reasons[values.index(document)] is None) == fits
 
 
 def test_a_tombstone_costs_no_more_than_a_row() -> None:
