@@ -42,16 +42,16 @@ class Results:
     def __init__(self, folder: Path, sizes: Sizes) -> None:
         """Name the folder; it is created when the first pair is saved."""
         self._folder = folder
-        self._sizes = sizes.as_json()
+        self._sizes = sizes
 
     def load(self, workload: str, system: str) -> Pair:
         """The pair, with the runs so far; those of other sizes are not taken."""
         path = self._path(workload, system)
         if path.exists():
             pair = Pair(**json.loads(path.read_text(encoding="utf-8")))
-            if pair.sizes == self._sizes:
+            if self._sizes.fits(workload, pair.sizes):
                 return pair
-        return Pair(workload, system, self._sizes)
+        return Pair(workload, system, self._sizes.as_json())
 
     def save(self, pair: Pair) -> None:
         """Replace the pair's file."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+
+from tests.bench.peers.systems import CHANGES, KAFKA, READS, ROWS, TRICKLE
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,20 @@ class Sizes:
         """For the file of results."""
         return asdict(self)
 
+    def fits(self, workload: str, others: Mapping[str, int]) -> bool:
+        """Tell whether a workload of other sizes has done the same."""
+        own = self.as_json()
+        return all(others.get(name) == own[name] for name in ("runs", *_OF_WORKLOAD[workload]))
 
+
+_BATCHES = ("batches", "warm_up", "rows", "keys")
+_OF_WORKLOAD = {
+    ROWS: _BATCHES,
+    KAFKA: _BATCHES,
+    CHANGES: ("batches", "warm_up", "changes", "changed_keys"),
+    TRICKLE: ("keys", "seconds", "second_rows", "second_warm_up"),
+    READS: ("base", "log", "reads"),
+}
 LOGS = (0, 5, 20)
 """Numbers of logs over the base at which workload R reads."""
 PARTITIONS = 8
