@@ -22,6 +22,7 @@ from streaming_lsm.arrow.buffers import bytes_of
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, is_utf8, pc
 from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.json import cut as json_cut
+from streaming_lsm.decode.json.complaints import UNEXPECTED, Misfits, field_of, not_whole, row_of, tells_of_value
 from streaming_lsm.decode.json.document import MOST_DEPTH, MOST_DIGITS
 from streaming_lsm.decode.json.structure import Strings, deepest, longest_number, next_marks
 
@@ -30,7 +31,6 @@ _WINDOW, _FEWEST = 256, 20
 """Documents that are parsed together after a complaint, and those of which each half is not tried any more."""
 _TRIED, _CALL = 10, 128
 """Documents that are parsed again for each of a window, at most, and those that take as long as a call."""
-_ROW = re.compile(r"in row (\d+)\Z")
 # A closing brace inside a document stands before a comma or another closing mark: else two documents share a line.
 _SECOND_DOCUMENT = r"\}[ \t\r\n]*[^ \t\r\n,}\]]"
 _FOLLOWS = ~np.isin(np.arange(256), list(b",}]"))
@@ -38,18 +38,8 @@ _FOLLOWS = ~np.isin(np.arange(256), list(b",}]"))
 _ESCAPED_NAME = r'\\[^"]*"[ \t\r\n]*:'
 # What may follow a number.
 _ENDS = np.isin(np.arange(256), list(b" \t\r\n,}]"))
-# Arrow's words for a value that has not the form's type, and how a value of a type begins. Other words only cost time.
-_CHANGED = re.compile(r"Column\(/(.*)\) changed from \w+ to (string|number|boolean|object|array) in row")
-_UNEXPECTED = "unexpected field"
-_BEGINS = {"string": '"', "number": "[-0-9]", "boolean": "[tf]", "object": r"\{", "array": r"\["}
-_VALUES = tuple(map(re.compile, (r"couldn't parse:(.*)\Z", r"The string '(.*)' is not a valid", r": (\S+) requires ")))
-_NOT_WHOLE = "Failed to convert JSON to int"
-# Characters of a value and names of fields that make a pattern: longer values are hardly part of another value.
-_PATTERN = 100
-# Part of the documents that may have a misfit of one kind, for all of them to be left out at once.
-_RARE = 1 / 12
-# Complaints of a window before all that have a common misfit are left out of it; kinds that are searched.
-_FEW, _MOST_KINDS = 3, 8
+# Complaints of a window before all that have a common misfit are left out of it.
+_FEW = 3
 
 
 @dataclass(frozen=True)
@@ -85,7 +75,7 @@ class JsonColumns:
         self._reals = any(_has_real(field.type) for field in form)
         decimals = dict(_leaves(form, pa.types.is_decimal128))
         self._long_decimals = [_long_decimal(name, kind) for name, kind in decimals.items()]
-        self._not_whole = _not_whole(dict(_leaves(form, pa.types.is_integer)))
+        self._not_whole = not_whole(dict(_leaves(form, pa.types.is_integer)))
 
     def parse(self, documents: pa.BinaryArray) -> Iterator[Parsed]:
         """Parse the documents that fit: those that are parsed strictly, and others.
@@ -180,7 +170,7 @@ class JsonColumns:
         If the parser complains, windows are parsed, each until it does not complain of what is left, or until it has
         taken as long as reading the documents one by one. Halves of a window are tried if it does not tell of what.
         """
-        misfits = _Misfits(documents, self._not_whole)
+        misfits = Misfits(documents, self._not_whole)
         parts = [_Part(np.arange(len(documents)), strict)]
         while parts:
             part = parts.pop()
@@ -191,7 +181,7 @@ class JsonColumns:
             if rows is not None:
                 yield rows, places, strict
                 continue
-            size, row = len(places), _row_of(complaint, places)
+            size, row = len(places), row_of(complaint, places)
             found = misfits.leave_out(places, complaint, row, common=part.complaints >= _FEW)
             if size > _WINDOW:
                 parts += [_Part(places[begin : begin + _WINDOW], strict) for begin in range(0, size, _WINDOW)][::-1]
@@ -238,8 +228,7 @@ class JsonColumns:
         inside: Any = strict.field(name).type
         values, complaint = _read(_Lines(found.values), pa.schema(inside.fields), strict=True)
         if values is None:
-            known = _UNEXPECTED in complaint or any(each.search(complaint) for each in (_CHANGED, *_VALUES))
-            return None, complaint.replace("Column(/", f"Column(/{name}/") if known else ""
+            return None, complaint.replace("Column(/", f"Column(/{name}/") if tells_of_value(complaint) else ""
         rows = values.to_struct_array()
         if not found.has_value.all():
             rows = pc.if_else(pa.array(found.has_value), rows, pa.scalar(None, inside))
@@ -247,8 +236,8 @@ class JsonColumns:
 
     def _is_of_other_fields(self, complaint: str) -> bool:
         """Tell whether the parser complains of a field that is not read."""
-        changed = _CHANGED.search(complaint)
-        return _UNEXPECTED in complaint or (changed is not None and not _has_path(self._form, changed[1]))
+        path = field_of(complaint)
+        return UNEXPECTED in complaint or (path is not None and not _has_path(self._form, path))
 
 
 def _read(lines: _Lines, form: pa.Schema, *, strict: bool) -> tuple[pa.Table | None, str]:
@@ -301,78 +290,6 @@ class _Part:
     left: int = _TRIED * _WINDOW
 
 
-class _Misfits:
-    """Finds the documents that the parser complains of.
-
-    Attributes:
-        left: whether a document is not among them, bool (documents,).
-    """
-
-    def __init__(self, documents: pa.BinaryArray, not_whole: str | None) -> None:
-        """Take the documents, and the pattern of those with a number that is no whole one, where one must be."""
-        self.left = np.ones(len(documents), np.bool_)
-        self._documents, self._not_whole = documents, not_whole
-        self._kinds: dict[str, Flags] = {}
-
-    def leave_out(self, places: Int64s, complaint: str, row: int | None, *, common: bool) -> bool:
-        """Leave out what a complaint tells of; returns whether it tells of any.
-
-        That is the document of the row or value that it names, and those with the same kind of misfit: all of them if
-        few documents seem to have it, and those of the part if `common`.
-
-        Args:
-            places: the positions of the documents that were parsed.
-            complaint: the words of the parser.
-            row: the row that it names.
-            common: whether a kind is left out that many documents seem to have.
-        """
-        found = np.zeros(len(places), np.bool_)
-        if row is not None:
-            found[row] = True
-        else:
-            found |= _with_value(self._documents.take(places), complaint)
-        held = self._held(complaint)
-        if held is not None and (common or complaint.startswith(_NOT_WHOLE)):
-            found |= held[places]
-        if held is not None and held.mean() <= _RARE:
-            self.left &= ~held
-        self.left[places[found]] = False
-        return bool(found.any())
-
-    def _held(self, complaint: str) -> Flags | None:
-        """Flag the documents that have the kind of misfit that a complaint tells of; None if it tells of none."""
-        changed = _CHANGED.search(complaint)
-        pattern = self._not_whole if complaint.startswith(_NOT_WHOLE) else None
-        if changed:
-            name = re.escape(changed[1].rpartition("/")[2])
-            pattern = f'"{name}"[ \\t\\r\\n]*:[ \\t\\r\\n]*{_BEGINS[changed[2]]}'
-        if pattern is None or (len(self._kinds) == _MOST_KINDS and pattern not in self._kinds):
-            return None
-        if pattern not in self._kinds:
-            self._kinds[pattern] = flags(pc.match_substring_regex(self._documents, pattern))
-        return self._kinds[pattern]
-
-
-def _row_of(complaint: str, places: Int64s) -> int | None:
-    """Return the row that the parser names; None if it names none."""
-    named = _ROW.search(complaint)
-    return int(named[1]) if named and int(named[1]) < len(places) else None
-
-
-def _with_value(documents: pa.BinaryArray, complaint: str) -> Flags:
-    """Flag the documents that have the value that the parser names."""
-    found = np.zeros(len(documents), np.bool_)
-    value = next(filter(None, (words.search(complaint) for words in _VALUES)), None)
-    if value is None or not value[1]:
-        return found
-    held = np.flatnonzero(flags(pc.match_substring(documents, value[1].encode())))
-    if len(value[1]) <= _PATTERN:
-        whole = rf'[:,\[][ \t\r\n]*"?{re.escape(value[1])}"?[ \t\r\n]*[,}}\]]'
-        held = held[flags(pc.match_substring_regex(documents.take(held), whole))]
-    found[held] = True
-    return found
-
-
 def _has_real(kind: pa.DataType) -> bool:
     return pa.types.is_floating(kind) or any(_has_real(kind.field(place).type) for place in range(kind.num_fields))
 
@@ -384,14 +301,6 @@ def _leaves(fields: Iterable[Field], chosen: Callable[[pa.DataType], bool]) -> I
             yield field.name, field.type
         elif pa.types.is_struct(field.type):
             yield from _leaves(field.type.fields, chosen)
-
-
-def _not_whole(names: Iterable[str]) -> str | None:
-    """Return the pattern of a number with a fraction, an exponent or too many digits in a field; None of many."""
-    every = [re.escape(name) for name in names]
-    if not 0 < len(every) <= _PATTERN:
-        return None
-    return f'"(?:{"|".join(every)})"[ \\t\\r\\n]*:[ \\t\\r\\n]*-?(?:[0-9]+[.eE]|[0-9]{{20}})'
 
 
 def _long_decimal(name: str, kind: Any) -> str:
