@@ -39,7 +39,7 @@ class LocalStorage:
     """Implement `Storage` on a folder of the local file system.
 
     `put_if_absent` writes a temporary file in the same folder, makes it durable, and hard-links it to its final name,
-    which fails if the name exists; `os.rename` would overwrite.
+    which fails if the name exists; `os.rename` would overwrite. A file without content is created under its name.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -109,8 +109,20 @@ class LocalStorage:
                 yield from self.walk(entry.path)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
+        if not data:
+            self._create_empty(path)
+            return
         with self._temporary(path, data) as (temporary, final):
             os.link(temporary, final)
+
+    def _create_empty(self, path: str) -> None:
+        """Create a file without content, which needs no temporary one: nobody can see it half written."""
+        final = self._inside_parent(path)
+        folder = os.path.dirname(final)
+        _make_folder(folder)
+        with naming(final):
+            os.close(os.open(final, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        _sync(folder)
 
     def replace(self, path: str, data: bytes) -> None:
         with self._temporary(path, data) as (temporary, final):
