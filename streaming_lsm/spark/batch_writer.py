@@ -35,7 +35,14 @@ from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.schema import fit_known
 from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSize, BatchSizeHistory, Transfer
-from streaming_lsm.spark.exchange_choice import CARRIED_GROUPS, exchanges, most_groups, needs_one_writer
+from streaming_lsm.spark.exchange_choice import (
+    CARRIED_GROUPS,
+    WHOLE_BUCKETS,
+    check_whole_buckets,
+    exchanges,
+    most_groups,
+    needs_one_writer,
+)
 from streaming_lsm.spark.hash_partitioning import of_partition, repartitioned_by_id
 from streaming_lsm.spark.versions import BYTES_LIMIT, ROWS_LIMIT, frame_of, limits_bytes, spark_schema
 from streaming_lsm.storage.failures import named_failures
@@ -128,6 +135,10 @@ def _write(batch: BatchRows, plan: WritePlan, known: BatchSizeHistory, table: Ls
     if tasks == 1:
         return BatchResult.joined(_one_stage(batch, plan, known, 1))
     asked, size = table.options[config.EXCHANGE] or "auto", partial(_size, batch, table, known)
+    if asked == WHOLE_BUCKETS:
+        parts = _one_stage(batch, plan, known, tasks)
+        check_whole_buckets(written for written, _, _ in parts)
+        return BatchResult.joined(parts)
     if known.needs_exchange or exchanges(asked, plan, tasks, size, worth):
         return BatchResult.joined(_two_stages(batch, plan, known, tasks))
     parts = _one_stage(batch, plan, known, tasks, most_groups(asked, tasks))

@@ -18,6 +18,8 @@ from streaming_lsm.write.intake import control_columns
 from streaming_lsm.write.partition_writer import WriteResult
 from streaming_lsm.write.plan import BULK_INSERT, DELETE, WritePlan
 
+WHOLE_BUCKETS = "whole_buckets"
+"""The option that states that each partition of the source has all rows of its buckets."""
 MOST_FILES = 64
 """Log files that tasks write for one batch without being told to."""
 CARRIED_GROUPS = 1024
@@ -76,6 +78,30 @@ def check_exchange(asked: str, plan: WritePlan) -> None:
     reason = reason_to_exchange(plan)
     if asked == "none" and reason is not None:
         raise ConfigError(f"{config.EXCHANGE.key}=none, but {reason}: remove the option")
+
+
+def check_whole_buckets(parts: Iterable[WriteResult]) -> None:
+    """Check that tasks have written what ``lsm.write.exchange=whole_buckets`` states: each file group by one task.
+
+    Raises:
+        ConfigError: several tasks have written one file group, or have read one topic partition.
+    """
+    written: dict[tuple[str, str], int] = {}
+    read: dict[str, int] = {}
+    for task, part in enumerate(parts):
+        for group in {(stat.partition_path, stat.file_id) for stat in part.stats}:
+            if written.setdefault(group, task) != task:
+                partition, file_id = group
+                raise ConfigError(
+                    f"{config.EXCHANGE.key}={WHOLE_BUCKETS}, but several tasks have rows of file group {file_id} of "
+                    f"partition {partition!r}: repartition the source by the buckets of the table, or remove the option"
+                )
+        for source in (source for events in part.last_events for source, last in events.items() if last.is_seen):
+            if read.setdefault(source, task) != task:
+                raise ConfigError(
+                    f"{config.EXCHANGE.key}={WHOLE_BUCKETS}, but several tasks have read topic partition {source}, "
+                    "of which one task has to see all events: remove the option"
+                )
 
 
 def most_groups(asked: str, tasks: int) -> int | None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from streaming_lsm import Envelope, LsmSink, LsmTable
+from streaming_lsm import ConfigError, Envelope, LsmSink, LsmTable, read_table
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.small_tables import OPTIONS as TABLE
@@ -195,3 +195,40 @@ def test_a_batch_of_too_many_file_groups_is_exchanged(in_two_tasks: Frames, tmp_
     assert files == [2, 4, 80, 2, 2, 2, 2, 4], "as long as one of the last four batches had so many"
     assert len(shown(LsmTable(tmp_path))) == 200 + 195
     assert validate(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_partitions_that_hold_whole_buckets_are_written_without_exchange(
+    in_two_tasks: Frames, spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    rows = [[(f"k{n}", f"C{n % 50}", 5, n, False) for n in range(start, 400, 2)] for start in (0, 1)]
+    LsmSink(source, OPTIONS)(in_two_tasks(*rows), 0)
+    sink = LsmSink(copy, {**OPTIONS, "hoodie.table.type": kind, "lsm.write.exchange": "whole_buckets"})
+    for number in range(2):
+        sink(read_table(spark, str(source)).select(*SCHEMA.names), number)
+        assert shown(LsmTable(copy)) == shown(LsmTable(source))
+        assert validate(str(copy)) == []
+    commit = LsmTable(copy).timeline.read_commit(LsmTable(copy).timeline.completed_writes[0])
+    assert len(commit.stats) == len({(stat.partition_path, stat.file_id) for stat in commit.stats}) == 100
+
+
+def test_a_batch_of_split_buckets_fails_and_commits_nothing(in_two_tasks: Frames, tmp_path: Path) -> None:
+    sink = LsmSink(tmp_path, {**OPTIONS, "lsm.write.exchange": "whole_buckets"})
+    sink(in_two_tasks([("a", "DE", 5, 1, False)], [("a", "FR", 5, 1, False)]), 0)
+    before = shown(LsmTable(tmp_path))
+    with pytest.raises(ConfigError, match=r"whole_buckets, but several tasks have rows of file group .* 'DE'"):
+        sink(in_two_tasks([("a", "DE", 6, 2, False)], [("a", "DE", 7, 3, False)]), 1)
+    assert shown(LsmTable(tmp_path)) == before
+    sink(in_two_tasks([("a", "DE", 6, 2, False)], [("a", "FR", 7, 3, False)]), 1)
+    assert shown(LsmTable(tmp_path)) == [("a", "DE", 6, 2), ("a", "FR", 7, 3)]
+    assert validate(str(tmp_path)) == []
+
+
+def test_a_topic_partition_in_two_tasks_holds_no_whole_buckets(in_two_tasks: Frames, tmp_path: Path) -> None:
+    options = {**OPTIONS, "lsm.write.exchange": "whole_buckets"}
+    sink = LsmSink(tmp_path, options, envelope=Envelope(SCHEMA, ("id",), (), ("ts",)))
+    row = {"id": "a", "ts": 5, "qty": 1}
+    parts = [[message("a", {**row, "country": country}, 0, n)] for n, country in enumerate(("DE", "FR"))]
+    with pytest.raises(ConfigError, match="several tasks have read topic partition orders/0"):
+        sink(in_two_tasks(*parts, MESSAGES), 0)
