@@ -22,12 +22,20 @@ from streaming_lsm.arrow.buffers import bytes_of
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, is_utf8, pc
 from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.json import cut as json_cut
-from streaming_lsm.decode.json.complaints import UNEXPECTED, Misfits, field_of, not_whole, row_of, tells_of_value
+from streaming_lsm.decode.json.complaints import (
+    UNEXPECTED,
+    Misfits,
+    field_of,
+    not_whole,
+    row_of,
+    tells_of_value,
+    with_field,
+)
 from streaming_lsm.decode.json.document import MOST_DEPTH, MOST_DIGITS
 from streaming_lsm.decode.json.structure import Strings, deepest, longest_number, next_marks
 
 _BLOCK_BYTES, _SEARCHED_BYTES = 4 << 20, 1 << 20
-_WINDOW, _FEWEST = 256, 20
+_WINDOW, _FEWEST = 1024, 20
 """Documents that are parsed together after a complaint, and those of which each half is not tried any more."""
 _TRIED, _CALL = 10, 128
 """Documents that are parsed again for each of a window, at most, and those that take as long as a call."""
@@ -112,10 +120,7 @@ class JsonColumns:
                 usual[_documents_at(places, offsets)] = False
         usual &= ~self._marked(documents, usual, escapes=bool(self._long_decimals) and b"\\" in text)
         for pattern in self._long_decimals:
-            found = np.flatnonzero(flags(pc.match_substring_regex(documents, pattern)))
-            if len(found):
-                # The pattern finds longer names, too.
-                usual[found[flags(pc.match_substring_regex(documents.take(found), f'"{pattern}'))]] = False
+            usual &= ~with_field(documents, pattern)
         if size.max() > 2 * MOST_DEPTH:
             for place in np.flatnonzero(usual & (_openings(data, offsets) >= MOST_DEPTH)).tolist():
                 usual[place] = deepest(data[offsets[place] : offsets[place + 1]]) < MOST_DEPTH
@@ -169,8 +174,9 @@ class JsonColumns:
 
         If the parser complains, windows are parsed, each until it does not complain of what is left, or until it has
         taken as long as reading the documents one by one. Halves of a window are tried if it does not tell of what.
+        Those that are no JSON are searched at the first complaint of one.
         """
-        misfits = Misfits(documents, self._not_whole)
+        misfits, searched = Misfits(documents, self._not_whole), False
         parts = [_Part(np.arange(len(documents)), strict)]
         while parts:
             part = parts.pop()
@@ -181,8 +187,11 @@ class JsonColumns:
             if rows is not None:
                 yield rows, places, strict
                 continue
-            size, row = len(places), row_of(complaint, places)
+            size, row = len(places), row_of(complaint, len(places))
             found = misfits.leave_out(places, complaint, row, common=part.complaints >= _FEW)
+            if row is not None and not searched and not tells_of_value(complaint):
+                behind, searched = int(places[row]) + 1, True
+                misfits.left[behind + self._no_json(documents.slice(behind))] = False
             if size > _WINDOW:
                 parts += [_Part(places[begin : begin + _WINDOW], strict) for begin in range(0, size, _WINDOW)][::-1]
                 continue
@@ -195,6 +204,23 @@ class JsonColumns:
             elif size >= _FEWEST:
                 halves = places[size // 2 :], places[: size // 2]
                 parts += [_Part(half, strict, part.complaints + 1, left // 2) for half in halves]
+
+    def _no_json(self, documents: pa.BinaryArray) -> Int64s:
+        """Return the positions of documents that are no JSON, as far as it pays to search.
+
+        A form of one field, which they do not have, is parsed up to the first one, then behind it, and so on.
+        """
+        found, begin, left = [], 0, _TRIED * _WINDOW
+        lines, form = _Lines(documents), pa.schema({self._mark: pa.null()})
+        while begin < len(documents) and left > 0:
+            _, complaint = _read(lines.behind(begin), form, strict=False)
+            row = row_of(complaint, len(documents) - begin)
+            if row is None:
+                break
+            begin += row + 1
+            found.append(begin - 1)
+            left = min(left + _TRIED * row, _TRIED * _WINDOW) - _CALL - row
+        return np.array(found, np.int64)
 
     def _parsed(self, documents: pa.BinaryArray, strict: bool) -> tuple[pa.Table | None, str, bool]:
         """Parse documents, not strictly if they have other fields; returns the rows or a complaint, and whether so."""
@@ -304,9 +330,8 @@ def _leaves(fields: Iterable[Field], chosen: Callable[[pa.DataType], bool]) -> I
 
 
 def _long_decimal(name: str, kind: Any) -> str:
-    """Return the pattern of a decimal with too many digits before its point, which the parser lets overflow."""
+    """Return the pattern, for `with_field`, of a decimal with too many digits before its point, which overflows."""
     blank = r"[ \t\r\n]*"
-    # A pattern that begins with a rare letter is found four times as fast as one that begins with a quotation mark.
     return f'{re.escape(name)}"{blank}:{blank}"?[+-]?([0-9]{{{kind.precision - kind.scale + 1}}}|[0-9.]*[eE])'
 
 
@@ -324,9 +349,13 @@ def _blocks(documents: pa.BinaryArray, size: int) -> Iterator[tuple[int, int]]:
 class _Lines:
     """Holds documents, and the text that joins them by line breaks."""
 
-    def __init__(self, documents: pa.BinaryArray) -> None:
-        self.documents = documents
-        self._text: pa.Buffer | None = None
+    def __init__(self, documents: pa.BinaryArray, text: pa.Buffer | None = None) -> None:
+        self.documents, self._text = documents, text
+
+    def behind(self, place: int) -> _Lines:
+        """Leave out the documents before `place`."""
+        offsets, _ = bytes_of(self.documents)
+        return _Lines(self.documents.slice(place), self.text.slice(int(offsets[place] - offsets[0]) + place))
 
     @property
     def text(self) -> pa.Buffer:

@@ -69,18 +69,31 @@ class Misfits:
         pattern = self._not_whole if complaint.startswith(_NOT_WHOLE) else None
         if changed:
             name = re.escape(changed[1].rpartition("/")[2])
-            pattern = f'"{name}"[ \\t\\r\\n]*:[ \\t\\r\\n]*{_BEGINS[changed[2]]}'
+            pattern = f'{name}"[ \\t\\r\\n]*:[ \\t\\r\\n]*{_BEGINS[changed[2]]}'
         if pattern is None or (len(self._kinds) == _MOST_KINDS and pattern not in self._kinds):
             return None
         if pattern not in self._kinds:
-            self._kinds[pattern] = flags(pc.match_substring_regex(self._documents, pattern))
+            self._kinds[pattern] = with_field(self._documents, pattern)
         return self._kinds[pattern]
 
 
-def row_of(complaint: str, places: Int64s) -> int | None:
-    """Return the row that the parser names; None if it names none."""
+def with_field(documents: pa.BinaryArray, pattern: str) -> Flags:
+    """Flag documents with a field whose name, without the first quotation mark, and value match a pattern.
+
+    A pattern that begins with a rare letter is found four times as fast as one that begins with a quotation mark. Of
+    the documents that are found so, some have a longer name.
+    """
+    found = flags(pc.match_substring_regex(documents, pattern)).copy()
+    places = np.flatnonzero(found)
+    if len(places):
+        found[places] = flags(pc.match_substring_regex(documents.take(places), f'"{pattern}'))
+    return found
+
+
+def row_of(complaint: str, count: int) -> int | None:
+    """Return the row, of `count`, that the parser names; None if it names none."""
     named = _ROW.search(complaint)
-    return int(named[1]) if named and int(named[1]) < len(places) else None
+    return int(named[1]) if named and int(named[1]) < count else None
 
 
 def _with_value(documents: pa.BinaryArray, complaint: str) -> Flags:
@@ -98,11 +111,11 @@ def _with_value(documents: pa.BinaryArray, complaint: str) -> Flags:
 
 
 def not_whole(names: Iterable[str]) -> str | None:
-    """Return the pattern of a number with a fraction, an exponent or too many digits in a field; None of many."""
+    """Return the pattern, for `with_field`, of a number that is no whole one, or is too long; None of many names."""
     every = [re.escape(name) for name in names]
     if not 0 < len(every) <= _PATTERN:
         return None
-    return f'"(?:{"|".join(every)})"[ \\t\\r\\n]*:[ \\t\\r\\n]*-?(?:[0-9]+[.eE]|[0-9]{{20}})'
+    return f'(?:{"|".join(every)})"[ \\t\\r\\n]*:[ \\t\\r\\n]*-?(?:[0-9]+[.eE]|[0-9]{{20}})'
 
 
 def tells_of_value(complaint: str) -> bool:
