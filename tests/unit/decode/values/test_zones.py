@@ -12,7 +12,7 @@ import pytest
 from streaming_lsm.decode.decoder import Decoder
 from streaming_lsm.decode.envelope import Envelope
 from streaming_lsm.decode.exact_reader import ExactReader
-from streaming_lsm.decode.zones import fixed_offset, session_zone
+from streaming_lsm.decode.values.zones import fixed_offset, session_zone
 from streaming_lsm.errors import ConfigError
 from tests.support.event_columns import event_columns, kafka_messages
 from tests.support.zone_names import FIXED, SHORT, UTC_NAMES
@@ -93,6 +93,6 @@ def test_a_zone_that_is_not_known_is_refused_by_name_before_a_message_is_read(zo
 
 
 def test_a_zone_that_only_python_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streaming_lsm.decode.zones._is_read_by_arrow", lambda _: False)
+    monkeypatch.setattr("streaming_lsm.decode.values.zones._is_read_by_arrow", lambda _: False)
     with pytest.raises(ConfigError, match="time zone 'Asia/Kathmandu' is not known on this machine"):
         session_zone("Asia/Kathmandu")

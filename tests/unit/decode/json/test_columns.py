@@ -16,7 +16,7 @@ from tests.support.json_fuzz import CHANGES, FORM, accepted, expected, mismatche
 
 PLAIN = b'{"id":1,"name":"a","tags":[1,2],"place":{"lat":0.5,"words":["x"]}}'
 OTHER = b'{"id":2,"ok":false}'
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def nested(levels: int) -> bytes:
