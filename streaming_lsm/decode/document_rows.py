@@ -31,7 +31,7 @@ from streaming_lsm.decode.values.unavailable import unavailable
 _SAMPLED, _MOST_SAMPLED = 16, 256 << 10
 """Number of documents of a sample, and bytes above which a document is left out of it."""
 _LEARNED = 4
-"""After the first sample one document in so many tells which other fields there are."""
+"""Learn other fields from one document in so many, after the first sample."""
 _MOST_GROUPS = 8
 _WRAPPED = b'{"schema":'
 _PAYLOAD = b',"payload":'
