@@ -14,7 +14,6 @@ is wrong or a package is missing, 130 after Ctrl-C. On failure the folder with t
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import shutil
 import signal
@@ -24,33 +23,26 @@ import tempfile
 import threading
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from streaming_lsm.scripts import INTERRUPTED, fail, importing
 
 with importing("run_kafka_demo"):
-    import duckdb
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.dataset as ds
-
     from streaming_lsm import ConfigError, LsmError, LsmTable, config
     from streaming_lsm.decode.envelope import EventFormat
-    from streaming_lsm.file_group.file_system_view import FileSlice
-    from streaming_lsm.format.table.file_names import bucket_of
     from streaming_lsm.kafka.broker import KafkaBroker, create_topic
     from streaming_lsm.kafka.demo.avro_orders import AvroOrders
-    from streaming_lsm.kafka.demo.order import Message, Order
+    from streaming_lsm.kafka.demo.comparison import DemoFailed, compare_dead_letters, compare_rows
+    from streaming_lsm.kafka.demo.order import Message
     from streaming_lsm.kafka.demo.orders import OrderEvents
     from streaming_lsm.kafka.demo.producing import SentEvents, send
     from streaming_lsm.kafka.demo.registry_server import RegistryServer
+    from streaming_lsm.kafka.demo.showing import compactions, show_table
     from streaming_lsm.kafka.packaged import broker_jars, connector_jars
     from streaming_lsm.schema_registry.registry import SchemaRegistry
     from streaming_lsm.spark.jvm.java import cache_folder, find_java
-    from streaming_lsm.timeline.instant import Instant
 
 TOPIC, PARTITIONS = "orders", 4
 HERE = Path(__file__).resolve().parent
@@ -60,10 +52,6 @@ _BATCHES_KILLED = 6
 _SMALL, _LARGEST_BATCH, _BATCHES = 40_000, 250_000, 8
 """Up to so many events batches have the size of the properties file; more are read in about eight batches."""
 _SILENT_SECONDS = 4.0
-
-
-class DemoFailed(Exception):
-    """Reports a difference between the table and the events, or a job that ended with an error."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -179,7 +167,7 @@ class Demo:
             self._stream(broker, "second run, from the checkpoint", largest_batch=None if kill else largest)
         with self._alive(lambda: "the table is read and compared"):
             table = LsmTable(self.table_path)
-            self._show(table)
+            show_table(table, self.table_path)
             compare_dead_letters(self.dead_letters, sorted([*first.poison, *second.poison]))
             # Each compaction follows a batch, which begins and ends once in each topic partition.
             most = PARTITIONS * len(compactions(table))
@@ -296,46 +284,6 @@ class Demo:
             raise DemoFailed(f"the job was not killed during a compaction; it ended with {status} and left {left}")
         self._say(f"  killed during the compaction; pending on the timeline: {', '.join(left)}")
 
-    def _show(self, table: LsmTable) -> None:
-        rows = table.scan().to_arrow()
-        print(f"\nThe table has {rows.num_rows:,} rows. Five of them:")
-        print_table(rows.slice(0, 5))
-        print("\nTimeline:")
-        for instant in table.timeline.completed_writes:
-            stats = table.timeline.read_commit(instant).stats
-            written, deleted = sum(stat.num_writes for stat in stats), sum(stat.num_deletes for stat in stats)
-            print(
-                f"  {instant.requested} {instant.action:<12} completed {instant.completed}  "
-                f"{len(stats):3} files, {written:6,} rows, {deleted:5,} deletes"
-            )
-        for before, compaction in compactions(table):
-            print(f"\nCompaction {compaction.requested}: base and log files per bucket before")
-            print_files(table.file_slices(as_of=before.requested))
-            print("and after")
-            print_files(table.file_slices(as_of=compaction.requested))
-        print("\nBase and log files per bucket now:")
-        print_files(table.file_slices())
-        self._show_key(table)
-        self._show_log_file(table)
-
-    def _show_key(self, table: LsmTable) -> None:
-        """Print the history of the key with the most versions among the first four."""
-        keys = [str(key) for key in table.scan(columns=["order_id"]).to_arrow()["order_id"].slice(0, 4).to_pylist()]
-        histories = {key: table.history(key) for key in keys}
-        key = max(histories, key=lambda name: histories[name].num_rows)
-        print(f"\nVersions of {key} in the files, the oldest first:")
-        print_table(histories[key].select(["_hoodie_commit_time", "status", "qty", "updated_at", "_lsm_deleted"]))
-
-    def _show_log_file(self, table: LsmTable) -> None:
-        """Query one log file with duckdb, as any Parquet tool reads native log files."""
-        paths = [path for found in table.file_slices() for path in found.paths]
-        path = max(paths, key=lambda name: name.endswith(".log.parquet"))
-        file = str(self.table_path / path).replace("'", "''")
-        query = f"SELECT count(*), min(_hoodie_record_key), max(_hoodie_record_key), sum(amount) FROM '{file}'"
-        with duckdb.connect() as connection:
-            [(count, first, last, amount)] = connection.execute(query).fetchall()
-        print(f"\nduckdb on one file ({path}): {count:,} rows, keys {first} to {last}, amounts {amount:,}")
-
 
 def _fetched() -> str:
     """Tell how much of the jars that are being fetched is there."""
@@ -344,95 +292,6 @@ def _fetched() -> str:
         with suppress(OSError):
             sizes.append(path.stat().st_size)
     return f"jars are fetched: {sum(sizes) >> 20} MiB so far"
-
-
-def compactions(table: LsmTable) -> list[tuple[Instant, Instant]]:
-    """Return each compaction of the timeline, with the write before it."""
-    timeline = table.timeline
-    return [
-        (before, write)
-        for before, write in itertools.pairwise(timeline.completed_writes)
-        if timeline.read_commit(write).operation_type == "COMPACT"
-    ]
-
-
-def print_files(slices: Sequence[FileSlice]) -> None:
-    """Print the base file and the number of log files of each bucket."""
-    for partition, found in itertools.groupby(slices, key=lambda file_slice: file_slice.partition_path):
-        counts = [
-            f"bucket {bucket_of(one.file_id)}: {'1 base' if one.base else 'no base'} + {len(one.logs)} logs"
-            for one in found
-        ]
-        print(f"  {partition or '(unpartitioned)'}: {'  '.join(counts)}")
-
-
-def print_table(rows: pa.Table) -> None:
-    """Print rows as aligned columns."""
-    cells = [[str(name) for name in rows.column_names]]
-    cells += [["" if value is None else str(value) for value in row.values()] for row in rows.to_pylist()]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-    for row in cells:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def compare_dead_letters(folder: Path, expected: list[tuple[int, int, str]]) -> None:
-    """Check that the dead letters are exactly the poison events, and print their reasons.
-
-    Raises:
-        DemoFailed: a poison event is missing, or a good event is among the dead letters.
-    """
-    letters = ds.dataset(folder, format="parquet").to_table().to_pylist() if folder.exists() else []
-    found = Counter((int(letter["partition"] or 0), int(letter["offset"] or 0)) for letter in letters)
-    wanted = Counter((partition, offset) for partition, offset, _ in expected)
-    if found != wanted:
-        missing, extra = sorted(wanted - found), sorted(found - wanted)
-        raise DemoFailed(f"dead letters (partition, offset): missing {missing[:5]}, not expected {extra[:5]}")
-    print(f"\ndead letters: equal ({len(expected)} poison events, each with topic, partition, offset and reason)")
-    for reason, count in Counter(str(letter["reason"]) for letter in letters).most_common():
-        print(f"  {count:4}  {reason[:110]}")
-
-
-def compare_rows(
-    rows: pa.Table, expected: dict[str, Order], late: dict[str, Order] | None = None, most_forgotten: int = 0
-) -> None:
-    """Compare the snapshot with the model, row by row.
-
-    Args:
-        rows: the snapshot.
-        expected: the model.
-        late: by key, an update that is older than the delete before it, see `OrderEvents`.
-        most_forgotten: number of these updates that may be rows, as a compaction dropped the delete before them.
-
-    Raises:
-        DemoFailed: rows differ; the message has the first ten differences.
-    """
-    columns = list(Order.__dataclass_fields__)
-    utc = rows.set_column(
-        rows.schema.get_field_index("updated_at"), "updated_at", pc.cast(rows["updated_at"], pa.timestamp("us", "UTC"))
-    )
-    found = {row["order_id"]: tuple(row[name] for name in columns) for row in utc.select(columns).to_pylist()}
-    wanted = {key: tuple(getattr(order, name) for name in columns) for key, order in expected.items()}
-    forgotten = [
-        key
-        for key, order in (late or {}).items()
-        if key not in wanted and found.get(key) == tuple(getattr(order, name) for name in columns)
-    ][:most_forgotten]
-    for key in forgotten:
-        wanted[key] = found[key]
-    differences = [
-        f"{key}: table has {found.get(key)}, events say {wanted.get(key)}"
-        for key in sorted(found.keys() | wanted.keys())
-        if found.get(key) != wanted.get(key)
-    ]
-    if len(found) != rows.num_rows:
-        differences.append(f"{rows.num_rows - len(found)} keys are in the snapshot twice")
-    if differences:
-        raise DemoFailed("comparison: different\n  " + "\n  ".join(differences[:10]))
-    print(f"\ncomparison: equal ({len(found):,} rows)")
-    if forgotten:
-        print(
-            f"  {len(forgotten)} of them by a late event after a compaction had dropped its delete (docs/services.md)"
-        )
 
 
 if __name__ == "__main__":

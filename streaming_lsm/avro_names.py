@@ -10,7 +10,7 @@ from streaming_lsm.errors import SchemaError
 
 _NAMED = ("record", "enum", "fixed")
 REMEDY = "correct the file <id>.avsc, or register the schema again"
-"""What to do about a schema of messages that is malformed."""
+"""Advises, at the end of an error, how to mend a malformed schema of messages."""
 _MAX_AVRO_DEPTH = 32
 _MIN_AVRO_TYPES = 10_000
 """Types that a resolved schema may have in any case; a longer schema may have as many as it has characters."""

@@ -22,7 +22,7 @@ from streaming_lsm.decode.plain_documents import PlainDocuments
 from streaming_lsm.decode.schema_fault import SchemaFault, placed_at
 from streaming_lsm.decode.table_rows import Rows
 from streaming_lsm.decode.unknown_fields import UnknownFields
-from streaming_lsm.decode.zones import session_zone
+from streaming_lsm.decode.values.zones import session_zone
 from streaming_lsm.write.intake import control_columns
 from streaming_lsm.write.numbers import Counts
 

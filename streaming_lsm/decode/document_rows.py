@@ -24,14 +24,14 @@ from streaming_lsm.decode.json.cut import CutField
 from streaming_lsm.decode.json.document import Members, NotJson, Number, parse_document
 from streaming_lsm.decode.json.expected_fields import ExpectedFields
 from streaming_lsm.decode.table_rows import Columns, Rows, TableRows
-from streaming_lsm.decode.typed_columns import Token, parsed_type, typed, usual_token
-from streaming_lsm.decode.unavailable import unavailable
 from streaming_lsm.decode.unknown_fields import UnknownFields, row_fields, valued
+from streaming_lsm.decode.values.typed_columns import Token, parsed_type, typed, usual_token
+from streaming_lsm.decode.values.unavailable import unavailable
 
 _SAMPLED, _MOST_SAMPLED = 16, 256 << 10
 """Number of documents of a sample, and bytes above which a document is left out of it."""
 _LEARNED = 4
-"""After the first sample one document in so many tells which other fields there are."""
+"""Learn other fields from one document in so many, after the first sample."""
 _MOST_GROUPS = 8
 _WRAPPED = b'{"schema":'
 _PAYLOAD = b',"payload":'

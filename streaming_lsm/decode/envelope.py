@@ -30,7 +30,7 @@ from enum import StrEnum
 import pyarrow as pa
 
 from streaming_lsm.decode.column_types import check_column, is_nested
-from streaming_lsm.decode.unavailable import PLACEHOLDER, unavailable
+from streaming_lsm.decode.values.unavailable import PLACEHOLDER, unavailable
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.schema_registry.sources import SchemaSource
 

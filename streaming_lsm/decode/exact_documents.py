@@ -17,8 +17,8 @@ import pyarrow as pa
 from streaming_lsm.decode.column_types import Field, is_nested, sql_name, time_unit
 from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS, Envelope, EventFormat
 from streaming_lsm.decode.json.document import Members, NotJson, Number, parse_document, text_of
-from streaming_lsm.decode.nested_values import Misfit, nested_converter
-from streaming_lsm.decode.text_values import converter, fitting_decimal, is_number, raw_decimal
+from streaming_lsm.decode.values.nested_values import Misfit, nested_converter
+from streaming_lsm.decode.values.text_values import converter, fitting_decimal, is_number, raw_decimal
 
 MOST_COMMAS = 1_000_000
 """Commas of a document that is read on its own: each value takes about a hundred bytes of memory."""

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from streaming_lsm.decode.envelope import ENVELOPE_COLUMNS, Envelope
 from streaming_lsm.decode.exact_documents import ColumnReader, Document, DocumentReader, RawRow, shown
-from streaming_lsm.decode.unavailable import unavailable
 from streaming_lsm.decode.unknown_fields import row_fields
+from streaming_lsm.decode.values.unavailable import unavailable
 
 
 @dataclass(slots=True)

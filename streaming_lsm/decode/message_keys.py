@@ -16,8 +16,8 @@ from streaming_lsm.arrow.columns import flags, is_utf8, pc
 from streaming_lsm.decode.document_rows import DocumentRows
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.decode.table_rows import Rows, has_key
-from streaming_lsm.decode.typed_columns import typed
-from streaming_lsm.decode.unavailable import unavailable
+from streaming_lsm.decode.values.typed_columns import typed
+from streaming_lsm.decode.values.unavailable import unavailable
 
 _MARKS = r'^[ {"]'
 """How a text begins that may be JSON."""

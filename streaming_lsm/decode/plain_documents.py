@@ -23,7 +23,7 @@ class PlainDocuments:
     """
 
     def __init__(self, envelope: Envelope, zone: str, unknown: UnknownFields) -> None:
-        """Take what `DocumentRows` takes."""
+        """Take the arguments of `DocumentRows`."""
         self._envelope, self._zone, self._unknown = envelope, zone, unknown
         self._together = self._alone()
 

@@ -38,7 +38,7 @@ _LARGEST_SCANNED = 4 << 20
 
 @dataclass(frozen=True)
 class Scanned:
-    """Holds what a scan found.
+    """Holds the unknown fields that a scan found in documents.
 
     Attributes:
         counts: number of documents by unknown field.
@@ -50,7 +50,7 @@ class Scanned:
 
 
 class UnknownFields:
-    """Adds up the counts of a task.
+    """Adds up the numbers of events of one task by unknown field.
 
     Attributes:
         counts: number of events by unknown field.
@@ -70,7 +70,7 @@ class UnknownFields:
 
 
 class UnknownFieldWarnings:
-    """Warns of unknown fields, of each once; when it has warned of `_MOST_WARNED`, it says so and stops."""
+    """Warns once of each unknown field; the last warning, after `_MOST_WARNED` fields, says that it is the last."""
 
     def __init__(self) -> None:
         self._warned: set[str] = set()
@@ -101,7 +101,7 @@ def shown_name(name: str) -> str:
 
 
 class RowFields:
-    """Knows the fields of a table's rows, and tells which others a row has.
+    """Finds the fields of rows that are not read: the table has no column for them.
 
     Attributes:
         known: fields that are read.

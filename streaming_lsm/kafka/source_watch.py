@@ -18,7 +18,8 @@ from streaming_lsm.kafka.addresses import UnknownTopics
 SILENT_SECONDS, PAUSE_SECONDS = 4.0, 5.0
 """Time without a batch before the first check, and from the end of one check to the next one."""
 _MISSED = 3
-"""Checks in a row in which no broker has a topic before it counts as deleted: one that starts knows none at first."""
+"""Number of checks in a row without a topic on any broker, after which it counts as deleted: a broker that starts
+reports no topics at first."""
 _MOVED = re.compile(r"Partition (\S+)-(\d+) offset was changed from (\d+) to (\d+)")
 _DELETED = re.compile(r"Partitions Set\((\S+-\d+(?:, \S+-\d+)*)\) (?:have been deleted|are gone)")
 _LOST = re.compile(r"Reason: (.*?)(?:\n| SQLSTATE|\Z)")

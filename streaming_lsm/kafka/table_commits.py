@@ -39,7 +39,7 @@ class TableCommits:
     """Reads the commits of a query in a table."""
 
     def __init__(self, options: Options, query_id: str) -> None:
-        """Look into a table.
+        """Open the table's storage, and that of its dead letters.
 
         Args:
             options: those of the table, its path included.

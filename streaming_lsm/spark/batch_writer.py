@@ -158,7 +158,7 @@ def _write(batch: BatchRows, plan: WritePlan, known: BatchSizeHistory, table: Ls
 
 
 def _tasks(spark: SparkSession, table: LsmTable, history: BatchSizeHistory) -> tuple[int, int]:
-    """Return the number of tasks that write a batch, and the number that its size is worth."""
+    """Return the number of tasks that write a batch, and the number that suits its size, buckets not considered."""
     asked = table.options[config.SHUFFLE_PARTITIONS]
     if asked:
         return asked, asked

@@ -91,7 +91,7 @@ def events_behind(progress: Mapping[str, Any], topics: Collection[str] | None = 
 
 
 def events_read(progress: Mapping[str, Any]) -> int:
-    """Return the number of events of a batch, each once.
+    """Return the number of events of a batch, each counted once.
 
     Spark counts what its tasks read, and a batch that is written again is read twice.
 

@@ -108,7 +108,7 @@ def add_jars(spark: SparkSession, jars: Sequence[Path]) -> None:
 
 
 def silence(spark: SparkSession, *loggers: str) -> None:
-    """Switch off loggers of Spark's Java process, with those below them: what they say is told otherwise."""
+    """Switch off loggers of Spark's Java process, with those below them: the caller reports their errors itself."""
     java: Any = spark.sparkContext._jvm
     log4j = java.org.apache.logging.log4j
     for name in loggers:

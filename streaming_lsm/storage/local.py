@@ -1,37 +1,38 @@
-"""Store a table in a folder of a local or mounted file system.
-
-Temporary files are named ``.<32 hex digits>.lsm-tmp``, and are locked (``flock``) by their process while it runs.
-"""
+"""Store a table in a folder of a local or mounted file system."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import shutil
 import stat
-import time
-import uuid
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from io import BufferedWriter, FileIO
+from io import BufferedWriter
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
-from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, StorageError, UnsupportedTable
+from streaming_lsm.errors import ConfigError, CorruptFileError, StorageError, UnsupportedTable
 from streaming_lsm.storage.base import METADATA_BYTES, FileEntry, Listing, Names, Storage
 from streaming_lsm.storage.failures import naming
+from streaming_lsm.storage.local_files import (
+    NamedFile,
+    check_regular,
+    create_folders,
+    drop_checksum,
+    exclusive,
+    has_content,
+    open_at_once,
+    special_kind,
+    sync,
+)
+from streaming_lsm.storage.temporary_file import delete_abandoned, is_temporary, temporary_file
 
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
-_TEMPORARY = re.compile(r"^\.[0-9a-f]{32}\.lsm-tmp$")
-_LOCK_ATTEMPTS = 100
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/|^(?i:(file)):")
 
 
@@ -55,9 +56,9 @@ class LocalStorage:
 
     def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
         full = self._inside(path)
-        with naming(full), open(full, "rb", opener=_open_at_once) as file:
+        with naming(full), open(full, "rb", opener=open_at_once) as file:
             status = os.fstat(file.fileno())
-            _check_regular(path, status)
+            check_regular(path, status)
             size = status.st_size
             if most is not None and size > most:
                 raise CorruptFileError(
@@ -78,7 +79,7 @@ class LocalStorage:
         entries = []
         with suppress(FileNotFoundError), os.scandir(self._inside(folder)) as found:
             for item in found:
-                if _TEMPORARY.match(item.name):
+                if is_temporary(item.name):
                     continue
                 # A file may be deleted between the listing and the stat call.
                 with suppress(FileNotFoundError):
@@ -90,7 +91,7 @@ class LocalStorage:
             found = sorted(os.listdir(self._inside(folder)))
             # Folders of thousands of names are listed with each commit: only names that begin with a dot are matched.
             first, last = bisect_left(found, "."), bisect_left(found, "/")
-            found[first:last] = [name for name in found[first:last] if not _TEMPORARY.match(name)]
+            found[first:last] = [name for name in found[first:last] if not is_temporary(name)]
             return found
         return []
 
@@ -119,21 +120,21 @@ class LocalStorage:
         """Create a file without content, which needs no temporary one: nobody can see it half written."""
         final = self._inside_parent(path)
         folder = os.path.dirname(final)
-        _make_folder(folder)
+        create_folders(folder)
         with naming(final):
             os.close(os.open(final, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        _sync(folder)
+        sync(folder)
 
     def replace(self, path: str, data: bytes) -> None:
         with self._temporary(path, data) as (temporary, final):
-            _drop_checksum(final)
+            drop_checksum(final)
             os.replace(temporary, final)
 
     def replace_if_unchanged(self, path: str, data: bytes, expected: bytes) -> bool:
-        with self._temporary(path, data) as (temporary, final), _exclusive(os.path.dirname(final)):
-            if not _holds(final, expected):
+        with self._temporary(path, data) as (temporary, final), exclusive(os.path.dirname(final)):
+            if not has_content(final, expected):
                 return False
-            _drop_checksum(final)
+            drop_checksum(final)
             os.replace(temporary, final)
         return True
 
@@ -142,8 +143,8 @@ class LocalStorage:
         folder = os.path.dirname(full)
         if not os.path.isdir(folder):
             return False
-        with _exclusive(folder):
-            return _holds(full, expected) and self.delete(path)
+        with exclusive(folder):
+            return has_content(full, expected) and self.delete(path)
 
     def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes]) -> None:
         full = self._inside(folder)
@@ -152,15 +153,15 @@ class LocalStorage:
                 raise ValueError(f"{name!r} is not a name inside a folder")
         if not os.path.isdir(full):
             return
-        with _exclusive(full):
+        with exclusive(full):
             for name, data in expected.items():
                 path = os.path.join(full, name)
-                if _holds(path, data):
+                if has_content(path, data):
                     with suppress(FileNotFoundError):
                         os.unlink(path)
-                    _drop_checksum(path)
+                    drop_checksum(path)
         # Once for all of them: a call per file would take minutes for the timeline of a large metadata table.
-        _sync(full)
+        sync(full)
 
     def touch(self, path: str) -> None:
         os.utime(self._inside(path))
@@ -171,8 +172,8 @@ class LocalStorage:
             os.unlink(full)
         except FileNotFoundError:
             return False
-        _drop_checksum(full)
-        _sync(os.path.dirname(full))
+        drop_checksum(full)
+        sync(os.path.dirname(full))
         return True
 
     def delete_folder(self, path: str) -> None:
@@ -199,26 +200,26 @@ class LocalStorage:
             raise ValueError("the root of a storage cannot be deleted")
         try:
             os.rmdir(full)
-            _sync(os.path.dirname(full))
+            sync(os.path.dirname(full))
         except OSError as error:
             # The parent can be deleted by another process between the two calls.
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
                 raise
 
     def make_folder(self, path: str) -> None:
-        _make_folder(self._inside(path))
+        create_folders(self._inside(path))
 
     @contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
         full = self._inside(path)
         folder = os.path.dirname(full)
-        _make_folder(folder)
-        file = BufferedWriter(_NamedFile(full, "xb"))
+        create_folders(folder)
+        file = BufferedWriter(NamedFile(full, "xb"))
         try:
             yield file
             file.close()
-            _sync(full)
-            _sync(folder)
+            sync(full)
+            sync(folder)
         except BaseException:
             with suppress(OSError):
                 file.close()
@@ -228,15 +229,12 @@ class LocalStorage:
 
     def open_input(self, path: str) -> pa.NativeFile:
         full = self._inside(path)
-        _check_regular(path, os.stat(full))
+        check_regular(path, os.stat(full))
         return pa.OSFile(full, "rb")
 
     def sweep(self, folder: str) -> int:
         full = self._inside(folder)
-        if not os.path.isdir(full):
-            return 0
-        names = [name for name in os.listdir(full) if _TEMPORARY.match(name)]
-        return sum(_remove_if_abandoned(os.path.join(full, name)) for name in names)
+        return delete_abandoned(full) if os.path.isdir(full) else 0
 
     @contextmanager
     def _temporary(self, path: str, data: bytes) -> Iterator[tuple[str, str]]:
@@ -247,18 +245,10 @@ class LocalStorage:
             )
         final = self._inside_parent(path)
         folder = os.path.dirname(final)
-        _make_folder(folder)
-        descriptor, temporary = _locked_temporary(folder)
-        try:
-            with naming(final):
-                _write_all(descriptor, data)
-                os.fsync(descriptor)
+        create_folders(folder)
+        with temporary_file(folder, data, final) as temporary:
             yield temporary, final
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
-            os.close(descriptor)
-        _sync(folder)
+        sync(folder)
 
     def _inside(self, path: str) -> str:
         return self._checked(path, self._resolved(_checked_parts(path)))
@@ -292,52 +282,6 @@ class LocalStorage:
                 "replace the link by a folder"
             )
         return real
-
-
-@contextmanager
-def _exclusive(folder: str) -> Iterator[None]:
-    """Hold the kernel's lock on a folder, so that a comparison and the change that follows are one step."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        _lock(descriptor, folder)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, folder: str) -> None:
-    for attempt in range(_LOCK_ATTEMPTS):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            time.sleep(min(0.001 * 2**attempt, 0.1))
-    raise CommitConflict(f"{folder} stays locked by another process (stopped?): find it with `lsof`, end it, retry")
-
-
-def _holds(full: str, expected: bytes) -> bool:
-    try:
-        with open(full, "rb", opener=_open_at_once) as file:
-            status = os.fstat(file.fileno())
-            _check_regular(full, status)
-            return status.st_size == len(expected) and file.read() == expected
-    except FileNotFoundError:
-        return False
-
-
-class _NamedFile(FileIO):
-    """Write to a file, and add its path to write errors."""
-
-    def write(self, data: ReadableBuffer, /) -> int:
-        with naming(str(self.name)):
-            return super().write(data)
-
-
-def _drop_checksum(full: str) -> None:
-    """Delete the checksum file that Hadoop keeps beside a local file: new content would not match it."""
-    folder, name = os.path.split(full)
-    with suppress(FileNotFoundError):
-        os.unlink(os.path.join(folder, f".{name}.crc"))
 
 
 def open_storage(uri: str | os.PathLike[str]) -> Storage:
@@ -378,94 +322,5 @@ def _checked_parts(path: str) -> str:
 def _entry(path: str, item: os.DirEntry[str]) -> FileEntry:
     is_dir = item.is_dir()
     status = item.stat(follow_symlinks=not item.is_symlink() or is_dir)
-    special = "symbolic link" if item.is_symlink() else _special(status)
+    special = "symbolic link" if item.is_symlink() else special_kind(status)
     return FileEntry(path, 0 if is_dir else status.st_size, is_dir, status.st_mtime_ns // 1_000_000, special)
-
-
-def _special(status: os.stat_result) -> str:
-    """Return the kind of a file that is neither a regular file nor a folder, else an empty text."""
-    if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
-        return ""
-    kinds = {stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket", stat.S_IFLNK: "symbolic link"}
-    return kinds.get(stat.S_IFMT(status.st_mode), "device")
-
-
-def _open_at_once(full: str, flags: int) -> int:
-    """Open a file for reading without blocking: opening a named pipe would wait for a writer."""
-    try:
-        return os.open(full, flags | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno == errno.ENXIO:  # a socket, or a device without a driver
-            _check_regular(full, os.stat(full))
-        raise
-
-
-def _check_regular(path: str, status: os.stat_result) -> None:
-    special = _special(status)
-    if special:
-        raise UnsupportedTable(f"{path} is a {special}, which cannot be read: remove it, or restore the file")
-
-
-def _make_folder(full: str) -> None:
-    missing = []
-    while not os.path.isdir(full):
-        missing.append(full)
-        full = os.path.dirname(full)
-    for folder in reversed(missing):
-        try:
-            os.mkdir(folder)
-        except FileExistsError:
-            _refuse_file(folder)
-        _sync(os.path.dirname(folder))
-
-
-def _refuse_file(folder: str) -> None:
-    # A single stat call, as another process may delete the folder at any moment; that is no error here.
-    with suppress(FileNotFoundError):
-        if not stat.S_ISDIR(os.stat(folder).st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, "a file is where a folder is needed", folder)
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        with naming(path):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _locked_temporary(folder: str) -> tuple[int, str]:
-    # The kernel releases the lock when the process dies: `sweep` deletes only files that are not locked.
-    while True:
-        temporary = os.path.join(folder, f".{uuid.uuid4().hex}.lsm-tmp")
-        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.fstat(descriptor).st_nlink:
-            return descriptor, temporary
-        os.close(descriptor)  # a sweep deleted the file between creation and lock
-
-
-def _remove_if_abandoned(temporary: str) -> int:
-    # Links, named pipes and other special files that have such a name are not temporary files.
-    with suppress(FileNotFoundError):
-        if not stat.S_ISREG(os.lstat(temporary).st_mode):
-            return 0
-    try:
-        descriptor = os.open(temporary, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return 0
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(temporary)
-    except (BlockingIOError, FileNotFoundError):
-        return 0
-    finally:
-        os.close(descriptor)
-    return 1
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]

@@ -1,6 +1,6 @@
 """Decide atomically whether a pending action is completed or undone (docs/layout.md, "Decision records").
 
-A *decision record* is a file in ``.hoodie/.decisions`` that is created if absent: by the writer that completes the
+A *decision record* (`streaming_lsm.txn.decision_record`) is created if absent: by the writer that completes the
 action, with the content of the completed file, or by a writer that undoes it. The first writer to create the record
 decides; the other one reads the record and carries it out. So an acknowledged commit is never rolled back, even if
 several writers believe that they hold the lock.
@@ -14,92 +14,22 @@ finds on the timeline that the action is not pending any more, and deletes its r
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import kind_of
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision, decision_path
 from streaming_lsm.txn.plan_record import PLAN_RECORD, finish_cancellation
-
-DECISION_FOLDER = ".hoodie/.decisions"
 
 _RUN = ".run"
 _ATTEMPTS = 3
-_MOST_HEAD = 1 << 12
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Record whether an action, or one run of it, is completed or undone.
-
-    Attributes:
-        path: path of the decision record.
-        completed: the completed instant; None if the action is undone.
-        data: content of the completed file.
-    """
-
-    path: str
-    completed: Instant | None = None
-    data: bytes = b""
-
-    def encode(self) -> bytes:
-        """Encode a line of JSON, followed by the content of the completed file.
-
-        The line has the name of that file, or null, and a CRC-32 of name and content: a damaged record would publish a
-        damaged commit.
-        """
-        name = self.completed.file_name if self.completed else None
-        head = {"completed": name, "crc32": _checksum(name, self.data)}
-        return json.dumps(head).encode() + b"\n" + self.data
-
-    @classmethod
-    def read(cls, storage: Storage, path: str) -> Decision:
-        """Read a decision record.
-
-        Raises:
-            CorruptFileError: the record is damaged.
-            FileNotFoundError: the record is missing.
-        """
-        head, line_feed, data = storage.read(path).partition(b"\n")
-        try:
-            fields = parse_json(head, _MOST_HEAD)
-            name, checksum = fields["completed"], fields["crc32"]
-            if not line_feed or checksum != _checksum(name, data):
-                raise CorruptFileError(_damaged(storage, path))
-            completed = None if name is None else Instant.parse(name)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise CorruptFileError(_damaged(storage, path)) from None
-        requested = path.rpartition("/")[2].partition(".")[0]
-        if name is not None and (completed is None or not completed.is_completed or completed.requested != requested):
-            raise CorruptFileError(_damaged(storage, path))
-        return cls(path, completed, data)
-
 
 IsReverted = Callable[[Instant, Decision], bool]
 """Check whether another program undoes an action that was decided to be completed."""
-
-
-def _checksum(name: str | None, data: bytes) -> int:
-    return zlib.crc32(data, zlib.crc32((name or "").encode()))
-
-
-def _damaged(storage: Storage, path: str) -> str:
-    return (
-        f"{path} in {storage.uri} is not a decision record of its action: restore it; or, if none of the action's "
-        "rows were acknowledged, delete it to have the action undone"
-    )
-
-
-def decision_path(requested: str) -> str:
-    """Return the path of the decision record of an action without runs, that is of a write."""
-    return f"{DECISION_FOLDER}/{requested}"
 
 
 def open_run(storage: Storage, action: Instant) -> str:

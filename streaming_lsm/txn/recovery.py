@@ -21,7 +21,8 @@ from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION, ROLLBACK
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.decision import DECISION_FOLDER, Decision, decision_path, reap_decisions, settle
+from streaming_lsm.txn.decision import reap_decisions, settle
+from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision, decision_path
 from streaming_lsm.txn.lost_completion import check_pending
 from streaming_lsm.txn.plan_record import PLAN_RECORD, finish_cancellation
 from streaming_lsm.txn.planned_actions import pending_compactions, revert_to_requested

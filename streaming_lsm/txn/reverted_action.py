@@ -15,7 +15,7 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import COMPACTION
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.decision import Decision
+from streaming_lsm.txn.decision_record import Decision
 from streaming_lsm.txn.lost_completion import planned_rollbacks
 
 _LOG = logging.getLogger(__name__)

@@ -35,16 +35,8 @@ from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.properties_file import fence_properties, update_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedger
-from streaming_lsm.txn.decision import (
-    DECISION_FOLDER,
-    decision_path,
-    delete_decisions,
-    list_decisions,
-    open_run,
-    publish,
-    undo,
-    undo_run,
-)
+from streaming_lsm.txn.decision import delete_decisions, list_decisions, open_run, publish, undo, undo_run
+from streaming_lsm.txn.decision_record import DECISION_FOLDER, decision_path
 from streaming_lsm.txn.metadata_hook import OpenMetadata
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.plan_record import accept_plan, cancel_plan, plan_record_path

@@ -22,7 +22,7 @@ MOST_FIELDS = 100
 
 @dataclass
 class InputCounts:
-    """Counts what a task reads, while it reads.
+    """Counts the input of a task, while it reads.
 
     Attributes:
         bytes: size of the batches as Spark handed them over, messages or rows.

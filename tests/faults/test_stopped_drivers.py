@@ -31,7 +31,7 @@ from streaming_lsm.errors import CommitConflict, CommitUnknown
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.lock.markers import TEMP_FOLDER
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
-from streaming_lsm.txn.decision import DECISION_FOLDER
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.planned_actions import pending_cleans
 from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, assert_sound
 from tests.support.small_tables import create, shown

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 from streaming_lsm.decode.decoder import Decoder
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.decode.exact_reader import Event, ExactReader
+from streaming_lsm.decode.values.zones import session_zone
 from tests.oracle.events import expressions as oracle
 from tests.oracle.events.documents import UNAVAILABLE
 from tests.support.crash_points import EVERY_CALL
@@ -24,7 +25,7 @@ from tests.support.event_columns import JSON_FORMATS, Message, event_columns, ka
 from tests.support.known_event_errors import KnownError, Row, known_errors, reprinted
 from tests.support.local_spark import interpreting_session
 from tests.support.random_messages import HostileMessages, NaturalMessages
-from tests.support.zone_names import FIXED, SHORT, UTC_NAMES
+from tests.support.zone_names import FIXED, UTC_NAMES
 
 Place = tuple[str, int, int]
 """Topic, partition and offset."""
@@ -270,13 +271,26 @@ def test_placeholder_of_an_unchanged_value_is_found_in_any_column(spark: SparkSe
     assert len(unsent) > len(UNAVAILABLE)
 
 
+def short_zones(spark: SparkSession) -> dict[str, str]:
+    """Java's short names, and the zones that they stand for."""
+    names = dict(cast(Any, spark.sparkContext._jvm).java.time.ZoneId.SHORT_IDS)
+    # From Java 24 on these are regions, which have had the same offsets for decades.
+    return names | {"EST": "-05:00", "HST": "-10:00", "MST": "-07:00"}
+
+
+def test_short_names_of_zones_are_those_of_java(spark: SparkSession) -> None:
+    short = short_zones(spark)
+    assert len(short) >= 28
+    assert {name: session_zone(name) for name in short} == short
+
+
 def test_session_zones_are_those_of_spark(spark: SparkSession) -> None:
     case = Case("id BIGINT, at TIMESTAMP", ("id",), (), (), EventFormat.JSON)
     texts = [f"{day}T{hour:02}:30:00" for day in ("2026-03-08", "2026-07-01", "2026-11-01") for hour in range(4)]
     batch = kafka_messages([(None, f'{{"id":1,"at":"{text}"}}'.encode()) for text in texts])
     frame = spark.createDataFrame(pa.Table.from_batches([batch]))
     different = []
-    for zone in (*UTC_NAMES, *FIXED, *SHORT):
+    for zone in (*UTC_NAMES, *FIXED, *short_zones(spark)):
         spark.conf.set("spark.sql.session.timeZone", zone)
         times = frame.selectExpr("unix_micros(to_timestamp(get_json_object(string(value), '$.at'))) AS at").toArrow()
         ours = [row["at"] for row in decoded(replace(case, zone=zone), [batch]).values()]

@@ -21,7 +21,7 @@ from streaming_lsm.decode.avro.written_types import WrittenType
 from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS, Envelope
 from streaming_lsm.decode.table_rows import Rows, TableRows
-from streaming_lsm.decode.unavailable import unavailable
+from streaming_lsm.decode.values.unavailable import unavailable
 
 _UPSERTS = pa.array(["c", "r", "u"])
 _Plan = FlatReading | ChangeReading | None

@@ -20,7 +20,7 @@ from streaming_lsm.decode.avro.record_reading import ReadColumn
 from streaming_lsm.decode.avro.written_types import Sense, WrittenType
 from streaming_lsm.decode.column_types import TimeUnit, is_nested
 from streaming_lsm.decode.json.document import Members, Number, text_of
-from streaming_lsm.decode.text_values import (
+from streaming_lsm.decode.values.text_values import (
     FIRST_DAY,
     FIRST_SECOND,
     LAST_DAY,

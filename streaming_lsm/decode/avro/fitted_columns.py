@@ -19,7 +19,7 @@ from streaming_lsm.decode.avro.column_fit import unit_of
 from streaming_lsm.decode.avro.record_reading import ReadColumn, Values
 from streaming_lsm.decode.avro.written_types import Sense, WrittenType
 from streaming_lsm.decode.column_types import TimeUnit, is_timestamp
-from streaming_lsm.decode.typed_columns import in_zone, typed
+from streaming_lsm.decode.values.typed_columns import in_zone, typed
 from streaming_lsm.format.avro.decimals import decimals_of_bytes
 from streaming_lsm.format.avro.varints import Stretch
 

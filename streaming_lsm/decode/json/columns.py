@@ -36,9 +36,10 @@ from streaming_lsm.decode.json.structure import Strings, deepest, longest_number
 
 _BLOCK_BYTES, _SEARCHED_BYTES = 4 << 20, 1 << 20
 _WINDOW, _FEWEST = 1024, 20
-"""Documents that are parsed together after a complaint, and those of which each half is not tried any more."""
+"""Sizes in documents: of a window, which is parsed together after a complaint, and of the smallest that is halved."""
 _TRIED, _CALL = 10, 128
-"""Documents that are parsed again for each of a window, at most, and those that take as long as a call."""
+"""Limit of documents that the attempts at a window parse, for each of its documents; and the cost of a call of the
+parser, as a number of documents."""
 # A closing brace inside a document stands before a comma or another closing mark: else two documents share a line.
 _SECOND_DOCUMENT = r"\}[ \t\r\n]*[^ \t\r\n,}\]]"
 _FOLLOWS = ~np.isin(np.arange(256), list(b",}]"))
@@ -147,7 +148,7 @@ class JsonColumns:
         return marked
 
     def _words(self, data: npt.NDArray[np.uint8]) -> Iterator[Int64s]:
-        """Yield the places of numbers that the parser reads, or reads otherwise, strings included."""
+        """Yield the places, in strings too, of NaN, Inf and -0 of a real, which the parser reads unlike RFC 8259."""
         yield from _found(data, b"NaN")
         yield from _found(data, b"Inf")
         if self._reals:
@@ -223,7 +224,7 @@ class JsonColumns:
         return np.array(found, np.int64)
 
     def _parsed(self, documents: pa.BinaryArray, strict: bool) -> tuple[pa.Table | None, str, bool]:
-        """Parse documents, not strictly if they have other fields; returns the rows or a complaint, and whether so."""
+        """Parse documents, strictly unless they have other fields; returns rows or a complaint, and if strictly."""
         lines = _Lines(documents)
         rows, complaint = self._try(lines, strict)
         if rows is None and strict and self._is_of_other_fields(complaint):

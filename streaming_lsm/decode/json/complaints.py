@@ -39,7 +39,7 @@ class Misfits:
         self._kinds: dict[str, Flags] = {}
 
     def leave_out(self, places: Int64s, complaint: str, row: int | None, *, common: bool) -> bool:
-        """Leave out what a complaint tells of; returns whether it tells of any.
+        """Leave out the documents that a complaint tells of; returns whether there are any.
 
         That is the document of the row or value that it names, and those with the same kind of misfit: all of them if
         few documents seem to have it, and those of the part if `common`.

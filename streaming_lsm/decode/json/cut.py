@@ -31,7 +31,7 @@ class CutField:
 
 @dataclass(frozen=True)
 class Cut:
-    """Holds what documents were cut into.
+    """Holds the parts of documents: the values of a field, and the rests without them.
 
     Attributes:
         rests: the documents with a mark instead of the value.

@@ -26,7 +26,7 @@ _TYPES: dict[str, pa.DataType] = {
 
 @dataclass
 class _Array:
-    """The node of an array."""
+    """Describes the values of an array by the node of its elements."""
 
     element: _Node
 
@@ -43,7 +43,7 @@ class ExpectedFields:
     """
 
     def __init__(self, known: Iterable[str], sides: tuple[str, ...] = ()) -> None:
-        """Learn about documents of one kind.
+        """Prepare to learn the fields of documents of one kind.
 
         Args:
             known: fields of a row that the parser knows.
@@ -99,7 +99,7 @@ class ExpectedFields:
                 nodes[name] = self._joined(nodes.get(name, "null"), token)
 
     def _joined(self, node: _Node, token: Any) -> _Node:
-        """Return the node of values like those before and `token`."""
+        """Return the node of the values sampled so far and `token`; raises `_Irregular` if they have several types."""
         if token is None:
             return node
         if isinstance(token, Members):

@@ -150,7 +150,7 @@ def longest_number(data: Bytes) -> int:
 
 
 def written_name(name: bytes) -> str:
-    """Return a name as its document means it."""
+    """Decode a name as it is written between the quotes: resolve its escapes."""
     return str(json.loads(b'"' + name + b'"')) if b"\\" in name else name.decode("utf-8", "replace")
 
 

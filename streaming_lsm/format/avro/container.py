@@ -36,7 +36,7 @@ _LEAST_NUMBERS, _MOST_NUMBERS = 1 / 2048, 0.6
 """Share of bytes below 0x20 (lengths, nulls, small numbers); actions completed by Hudi have 0.15 to 0.26, and
 rollbacks one for each path. With fewer the texts are longer than 2 KiB, as no path is."""
 _MOST_TEXTS = 16
-"""Most windows of long texts: schema, ledger, and entries of other programs."""
+"""Maximum number of windows of long texts: schema, ledger, and entries of other programs."""
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
@@ -184,7 +184,7 @@ def _open(data: bytes, source: str) -> tuple[bytes, bytes]:
 
 
 def _odd_content(data: bytes) -> str:
-    """Tell what a large file has that no action has: a window of mostly empty values, or long texts; "" if nothing.
+    """Name content that no action has: mostly empty values in a window of a large file, or long texts; "" if none.
 
     An empty value takes one byte in the file, and up to 50 when decoded; a text is copied several times.
     """

@@ -1,1 +1,1 @@
-"""Make the change events of the demo's orders table, send them to a topic, and serve their Avro schemas."""
+"""Make the change events of the demo's orders table, serve their Avro schemas, and print and compare the table."""

@@ -86,12 +86,12 @@ class RunSender:
     """Sends the rows of one task."""
 
     def __init__(self, plan: WritePlan, tasks: int, source: int, counts: InputCounts | None = None) -> None:
-        """Create a sender to `tasks` tasks; `source` is its own number.
+        """Create the sender of one task that reads.
 
         Args:
             plan: the batch being written.
             tasks: number of tasks that write.
-            source: number of this one.
+            source: number of the task that sends.
             counts: what is counted while the batches are read, for the report; zeros when not given.
         """
         self._counts = InputCounts() if counts is None else counts

@@ -1,21 +1,14 @@
-"""Options that the demo of the Kafka stream refuses, and differences that it finds."""
+"""Options that the demo of the Kafka stream refuses."""
 
 from __future__ import annotations
 
 import runpy
 import tempfile
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-from streaming_lsm.kafka.demo.order import Order
-
 DEMO = Path(__file__).parents[3] / "jobs" / "run_kafka_demo.py"
-ROW = Order("o", "c", "DE", "new", 1, Decimal("1.00"), None, datetime(2026, 1, 1, tzinfo=UTC))
 
 
 @pytest.mark.parametrize(
@@ -46,15 +39,3 @@ def test_a_wrong_option_ends_the_demo_with_status_2_before_anything_is_started(
     assert out == ""
     assert err.splitlines()[-1].endswith(f"error: {words}")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_comparison_takes_a_late_event_for_a_row_only_where_a_compaction_can_have_dropped_its_delete() -> None:
-    compare = runpy.run_path(str(DEMO))["compare_rows"]
-    late = replace(ROW, order_id="late")
-    rows = pa.Table.from_pylist([asdict(ROW), asdict(late)])
-    compare(rows, {"o": ROW}, {"late": late}, 1)
-    for most, other in ((0, late), (1, replace(late, qty=2))):
-        with pytest.raises(Exception, match="comparison: different\n  late: table has"):
-            compare(rows, {"o": ROW}, {"late": other}, most)
-    with pytest.raises(Exception, match="comparison: different\n  late: table has"):
-        compare(rows, {"o": ROW, "late": replace(late, qty=2)}, {"late": late}, 1)

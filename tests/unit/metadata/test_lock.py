@@ -19,7 +19,7 @@ from streaming_lsm.timeline.properties_file import (
     update_properties,
 )
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.decision import DECISION_FOLDER
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from tests.support.faulty_storage import FaultyStorage
 from tests.support.metadata_tables import ENABLED, PARTITIONS, assert_agrees, assert_settled, has_metadata_table
 from tests.support.writers import KEPT, files_below, new_process, outcome, transaction, write_file

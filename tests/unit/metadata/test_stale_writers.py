@@ -17,7 +17,7 @@ from streaming_lsm.errors import CommitConflict, Fenced
 from streaming_lsm.metadata.listing import METADATA_TABLE
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.properties_file import load_properties
-from streaming_lsm.txn.decision import DECISION_FOLDER
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from tests.support.faulty_storage import Killed
 from tests.support.interleaving import Driver, Work
 from tests.support.metadata_tables import ENABLED, assert_settled, has_metadata_table

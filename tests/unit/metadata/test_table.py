@@ -22,7 +22,7 @@ from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.properties_file import load_properties, update_properties
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.decision import DECISION_FOLDER
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from tests.support.faulty_storage import FaultyStorage
 from tests.support.metadata_tables import (
     ENABLED,

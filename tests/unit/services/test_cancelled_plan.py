@@ -15,7 +15,7 @@ from streaming_lsm.services.compaction.runner import run_compaction, schedule_co
 from streaming_lsm.services.context import ServiceContext
 from streaming_lsm.storage.base import METADATA_BYTES, Storage
 from streaming_lsm.timeline.instant import Instant
-from streaming_lsm.txn.decision import DECISION_FOLDER
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.plan_record import cancel_plan, plan_record_path
 from tests.support.faulty_storage import FaultyStorage
 from tests.support.service_tables import assert_sound, grow, grown

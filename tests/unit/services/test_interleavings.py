@@ -25,7 +25,7 @@ from streaming_lsm.lock.markers import TEMP_FOLDER
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
-from streaming_lsm.txn.decision import DECISION_FOLDER
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.planned_actions import pending_cleans
 from tests.support.faulty_storage import Killed
 from tests.support.interleaving import Driver, Work

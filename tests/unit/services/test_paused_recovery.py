@@ -13,7 +13,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.errors import Fenced
 from streaming_lsm.lock.markers import TEMP_FOLDER
 from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.txn.decision import DECISION_FOLDER
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from tests.support.faulty_storage import Killed
 from tests.support.interleaving import Driver
 from tests.support.service_tables import Model, assert_sound, grown, reopened

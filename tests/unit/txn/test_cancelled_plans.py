@@ -19,7 +19,7 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.decision import DECISION_FOLDER
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.plan_record import accept_plan, cancel_plan, plan_record_path
 from streaming_lsm.txn.transaction import Transaction
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed

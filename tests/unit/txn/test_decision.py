@@ -15,18 +15,8 @@ from streaming_lsm.lock.lock import LOCK_FILE, TableLock
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant, State
-from streaming_lsm.txn.decision import (
-    DECISION_FOLDER,
-    Decision,
-    decision_path,
-    delete_decisions,
-    open_run,
-    publish,
-    reap_decisions,
-    settle,
-    undo,
-    undo_run,
-)
+from streaming_lsm.txn.decision import delete_decisions, open_run, publish, reap_decisions, settle, undo, undo_run
+from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision, decision_path
 from tests.support.faulty_storage import Fault, FaultyStorage, Interrupted, Killed
 from tests.support.writers import new_process
 

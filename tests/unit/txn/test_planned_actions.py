@@ -20,7 +20,7 @@ from streaming_lsm.storage.base import FileEntry, Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.decision import DECISION_FOLDER
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.transaction import Transaction
 from tests.support.faulty_storage import FaultyStorage, Killed
 from tests.support.writers import (

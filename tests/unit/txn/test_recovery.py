@@ -19,7 +19,8 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.decision import DECISION_FOLDER, Decision, decision_path, publish
+from streaming_lsm.txn.decision import publish
+from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision, decision_path
 from streaming_lsm.txn.rollback import planned_files
 from tests.support.faulty_storage import FaultyStorage, Interrupted
 from tests.support.writers import (

@@ -17,7 +17,7 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.decision import DECISION_FOLDER
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.planned_actions import revert_to_requested
 from tests.support.faulty_storage import FaultyStorage, Killed
 from tests.support.writers import KEPT, NOON_MS, make_table, new_process, transaction, write_batch

@@ -20,7 +20,7 @@ from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import WriterLedger
-from streaming_lsm.txn.decision import decision_path
+from streaming_lsm.txn.decision_record import decision_path
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.writers import (
     FAILED,

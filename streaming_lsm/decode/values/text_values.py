@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.decode.column_types import CONNECT_DECIMAL, SEMANTIC_UNITS, TimeUnit, is_timestamp
-from streaming_lsm.decode.zones import utc_offset
+from streaming_lsm.decode.values.zones import utc_offset
 
 Value = int | float | str | bool | bytes | Decimal
 Typed = Callable[[str, str | None], Value | None]

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from streaming_lsm.decode.json.document import Members, Number, text_of
-from streaming_lsm.decode.text_values import days_from_civil, float32
+from streaming_lsm.decode.values.text_values import days_from_civil, float32
 
 _DATE = re.compile(r"([+-]?)([0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?\Z", re.DOTALL)
 _DAYS = re.compile(r"[+-]?[0-9]{1,10}\Z")

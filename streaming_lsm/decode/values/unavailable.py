@@ -24,7 +24,7 @@ from streaming_lsm.decode.json.document import Members, Number, text_of
 from streaming_lsm.errors import ConfigError
 
 PLACEHOLDER = "__debezium_unavailable_value"
-"""Debezium's default."""
+"""Default of Debezium's ``unavailable.value.placeholder``."""
 _HEX = "hex:"
 _UUID_VERSION = 3
 
@@ -66,7 +66,7 @@ class Unavailable:
         return self._begin(values, values.values) if pa.types.is_list(kind) else None
 
     def _begin(self, values: Any, inside: Any) -> Flags:
-        """Flag lists of which length and first element are those of a form; `inside` are the elements."""
+        """Flag lists with the length and the first element of a form; `inside` are the elements of all lists."""
         offsets, found = offsets_of(values), np.zeros(len(values), np.bool_)
         lengths = np.diff(offsets)
         for size in {len(form) for form in self.nested}:

@@ -16,7 +16,7 @@ from streaming_lsm.decode.avro.exact_events import ExactAvroReader
 from streaming_lsm.decode.decoder import Decoder
 from streaming_lsm.decode.envelope import Envelope, EventFormat
 from streaming_lsm.decode.exact_reader import ExactReader
-from streaming_lsm.decode.unavailable import PLACEHOLDER, unavailable
+from streaming_lsm.decode.values.unavailable import PLACEHOLDER, unavailable
 from streaming_lsm.errors import ConfigError
 from tests.support.avro_messages import MemorySchemas, debezium, nullable, record
 from tests.support.event_columns import event_columns, kafka_messages

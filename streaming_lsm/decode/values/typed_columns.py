@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Flags, flags, pc
 from streaming_lsm.decode.column_types import TimeUnit, is_nested, is_timestamp
-from streaming_lsm.decode.text_values import FIRST_DAY, FIRST_SECOND, LAST_DAY, LAST_SECOND
-from streaming_lsm.decode.zones import fixed_offset
+from streaming_lsm.decode.values.text_values import FIRST_DAY, FIRST_SECOND, LAST_DAY, LAST_SECOND
+from streaming_lsm.decode.values.zones import fixed_offset
 
 Typed = tuple[Any, Flags]
 

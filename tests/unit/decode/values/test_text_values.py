@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm.decode.column_types import CONNECT_DECIMAL
-from streaming_lsm.decode.text_values import (
+from streaming_lsm.decode.values.text_values import (
     base64_bytes,
     days_from_civil,
     fitting_decimal,
