@@ -16,21 +16,23 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
+from uuid import UUID
 
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.kafka.protocol import (
     UNKNOWN_TOPIC,
     ClusterMetadata,
     NotKafka,
-    check_versions_answer,
     metadata_request,
     parse_metadata,
+    parse_versions,
     versions_request,
 )
 
 T = TypeVar("T")
 
-SERVERS, TOPICS, SECURITY = "kafka.bootstrap.servers", "subscribe", "kafka.security.protocol"
+SERVERS, SECURITY = "kafka.bootstrap.servers", "kafka.security.protocol"
+TOPICS, PATTERN = "subscribe", "subscribePattern"
 BOOTSTRAP_SECONDS, LEADER_SECONDS = 7.0, 5.0
 """Limits for an answer of any bootstrap server, and of all leaders."""
 _PAUSE_SECONDS = 0.3
@@ -44,7 +46,7 @@ class UnknownTopics(ConfigError):
 
 def check_source(
     source: Mapping[str, str], *, bootstrap_seconds: float = BOOTSTRAP_SECONDS, leader_seconds: float = LEADER_SECONDS
-) -> None:
+) -> Mapping[str, UUID | None]:
     """Check that the brokers of a Kafka source answer, and have its topics.
 
     With PLAINTEXT the topics of ``subscribe`` and the advertised addresses of their leaders are checked, too.
@@ -55,6 +57,10 @@ def check_source(
         leader_seconds: limit for the leaders: for a new topic to have them, and for their answers; and for the answers
             of the other brokers, if the first one to answer does not have a topic.
 
+    Returns:
+        The topics of ``subscribe`` with their ids, which Kafka makes when it creates a topic; for ``subscribePattern``
+        all topics. An id is None if the brokers give none, or were not asked for topics.
+
     Raises:
         ConfigError: no broker answers, or one that leads a partition does not; the message has each address and why.
             A partition has no leader.
@@ -62,9 +68,11 @@ def check_source(
     """
     servers, security = source.get(SERVERS, ""), source.get(SECURITY, "PLAINTEXT")
     topics = [name for name in map(str.strip, source.get(TOPICS, "").split(",")) if name]
-    if security.upper() != "PLAINTEXT" or not topics:
+    if security.upper() != "PLAINTEXT" or not (topics or PATTERN in source):
         check_brokers(servers, bootstrap_seconds, security=security)
-        return
+        return dict.fromkeys(topics)
+    if not topics:
+        return _ids(_any_broker(servers, partial(_metadata, topics=None), bootstrap_seconds))
     deadline = time.monotonic() + bootstrap_seconds + leader_seconds
     cluster = _any_broker(servers, partial(_metadata, topics=topics), bootstrap_seconds)
     if _missing(topics, cluster):
@@ -75,6 +83,12 @@ def check_source(
     for partition in _leaderless(cluster):
         raise ConfigError(f"{TOPICS}: {partition} has no leader among the brokers at {servers}: wait until it has one")
     _check_leaders(servers, cluster, leader_seconds)
+    return _ids(cluster)
+
+
+def _ids(cluster: ClusterMetadata) -> dict[str, UUID | None]:
+    topics = cluster.topics.items()
+    return {name: topic.topic_id for name, topic in topics if topic.error not in UNKNOWN_TOPIC}
 
 
 def check_brokers(
@@ -204,8 +218,9 @@ def _silent(seconds: float) -> str:
 
 def _metadata(address: str, deadline: float, *, topics: Sequence[str] | None) -> ClusterMetadata:
     with _connected(address, deadline) as connection:
-        check_versions_answer(_exchange(connection, versions_request(), deadline))
-        return parse_metadata(_exchange(connection, metadata_request(topics), deadline))
+        with_ids = parse_versions(_exchange(connection, versions_request(), deadline))
+        request = metadata_request(topics, with_ids=with_ids)
+        return parse_metadata(_exchange(connection, request, deadline), with_ids=with_ids)
 
 
 def _greeting(address: str, deadline: float, *, security: str) -> None:
@@ -213,7 +228,7 @@ def _greeting(address: str, deadline: float, *, security: str) -> None:
         if security.endswith("SSL"):
             _check_tls(connection, _host_and_port(address)[0], security)
         else:
-            check_versions_answer(_exchange(connection, versions_request(), deadline))
+            parse_versions(_exchange(connection, versions_request(), deadline))
 
 
 def _check_tls(connection: socket.socket, host: str, security: str) -> None:

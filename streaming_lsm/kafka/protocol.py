@@ -1,7 +1,9 @@
 """Encode and decode the two requests by which brokers are checked, as Kafka's protocol guide defines them.
 
-*ApiVersions* (key 18, version 0) is answered before authentication. *Metadata* (key 3, version 4) names brokers, topics
-and leaders, and creates no topic. Numbers are big-endian, a text has its length before it.
+*ApiVersions* (key 18, version 0) is answered before authentication. *Metadata* (key 3) names brokers, topics and
+leaders, and creates no topic; version 10 gives the ids of topics, too, version 4 is for older brokers. Numbers are
+big-endian, a text has its length before it. *Flexible* versions, of which version 10 is one, have lengths as varints,
+one larger than they are (0 for null), and tagged fields at the end of each structure, which are passed over.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
-_API_VERSIONS, _METADATA = (18, 0), (3, 4)
+_API_VERSIONS, _METADATA, _METADATA_WITH_IDS = (18, 0), (3, 4), (3, 10)
 _CORRELATION = 0x6C736D
 _CLIENT = b"streaming_lsm"
 _UNSUPPORTED_VERSION = 35
@@ -29,10 +32,12 @@ class TopicMetadata:
     Attributes:
         error: Kafka's error code, 0 for none.
         leaders: node id of the leader by partition; -1 if a partition has none.
+        topic_id: id that the topic got when it was created; None if the broker gives none.
     """
 
     error: int
     leaders: Mapping[int, int]
+    topic_id: UUID | None = None
 
 
 @dataclass(frozen=True)
@@ -53,55 +58,85 @@ def versions_request() -> bytes:
     return _request(_API_VERSIONS, b"")
 
 
-def metadata_request(topics: Sequence[str] | None) -> bytes:
-    """Encode a Metadata request for topics, or for all topics."""
+def metadata_request(topics: Sequence[str] | None, *, with_ids: bool = False) -> bytes:
+    """Encode a Metadata request for topics, or for all topics; with the ids of topics, if the broker can give them."""
+    if with_ids:
+        return _metadata_request_with_ids(topics)
     if topics is None:
         return _request(_METADATA, struct.pack(">i?", -1, False))
     names = b"".join(_text(name.encode()) for name in topics)
     return _request(_METADATA, struct.pack(">i", len(topics)) + names + struct.pack(">?", False))
 
 
-def check_versions_answer(answer: bytes) -> None:
-    """Check the answer to `versions_request`, without its length.
+def _metadata_request_with_ids(topics: Sequence[str] | None) -> bytes:
+    no_tags, no_id = b"\0", bytes(16)
+    listed = _varint(0)
+    if topics is not None:
+        names = (name.encode() for name in topics)
+        listed = _varint(len(topics) + 1) + b"".join(no_id + _varint(len(name) + 1) + name + no_tags for name in names)
+    return _request(_METADATA_WITH_IDS, no_tags + listed + struct.pack(">???", False, False, False) + no_tags)
+
+
+def parse_versions(answer: bytes) -> bool:
+    """Check the answer to `versions_request`, without its length; return whether the broker can give ids of topics.
 
     Raises:
         NotKafka: it is none.
     """
     reader = _Reader(answer)
     reader.expect_correlation()
-    if reader.number("h") not in (0, _UNSUPPORTED_VERSION):
+    error = reader.number("h")
+    if error == _UNSUPPORTED_VERSION:
+        return False
+    if error:
         raise NotKafka("its answer has an error code")
+    key, version = _METADATA_WITH_IDS
+    ranges = [(reader.number("h"), reader.number("h"), reader.number("h")) for _ in range(reader.count())]
+    return any(one == key and low <= version <= high for one, low, high in ranges)
 
 
-def parse_metadata(answer: bytes) -> ClusterMetadata:
+def parse_metadata(answer: bytes, *, with_ids: bool = False) -> ClusterMetadata:
     """Decode the answer to `metadata_request`, without its length.
 
     Raises:
         NotKafka: it is none.
     """
-    reader = _Reader(answer)
+    reader = _Reader(answer, flexible=with_ids)
     reader.expect_correlation()
+    reader.tags()
     reader.number("i")
     brokers = {}
     for _ in range(reader.count()):
         node, host, port, _ = reader.number("i"), reader.text(), reader.number("i"), reader.text()
+        reader.tags()
         brokers[node] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     reader.text()
     reader.number("i")
-    return ClusterMetadata(brokers, dict(_topic(reader) for _ in range(reader.count())))
+    return ClusterMetadata(brokers, dict(_topic(reader, with_ids) for _ in range(reader.count())))
 
 
-def _topic(reader: _Reader) -> tuple[str, TopicMetadata]:
-    error, name, _ = reader.number("h"), reader.text(), reader.number("b")
-    leaders = {}
-    for _ in range(reader.count()):
-        reader.number("h")
-        partition, leader = reader.number("i"), reader.number("i")
-        for _ in range(2):
-            for _ in range(reader.count()):
-                reader.number("i")
-        leaders[partition] = leader
-    return name, TopicMetadata(error, leaders)
+def _topic(reader: _Reader, with_ids: bool) -> tuple[str, TopicMetadata]:
+    error, name = reader.number("h"), reader.text()
+    topic_id = reader.uuid() if with_ids else None
+    reader.number("b")
+    leaders = dict(_leader(reader, with_ids) for _ in range(reader.count()))
+    if with_ids:
+        reader.number("i")
+    reader.tags()
+    return name, TopicMetadata(error, leaders, topic_id)
+
+
+def _leader(reader: _Reader, with_ids: bool) -> tuple[int, int]:
+    reader.number("h")
+    partition, leader = reader.number("i"), reader.number("i")
+    if with_ids:
+        reader.number("i")
+    # Replicas, those in sync and, in later versions, those that are offline.
+    for _ in range(3 if with_ids else 2):
+        for _ in range(reader.count()):
+            reader.number("i")
+    reader.tags()
+    return partition, leader
 
 
 def _request(api: tuple[int, int], body: bytes) -> bytes:
@@ -113,15 +148,54 @@ def _text(text: bytes) -> bytes:
     return struct.pack(">h", len(text)) + text
 
 
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value])
+
+
 class _Reader:
     """Reads numbers and texts one after another."""
 
-    def __init__(self, answer: bytes) -> None:
-        self._answer, self._place = answer, 0
+    def __init__(self, answer: bytes, *, flexible: bool = False) -> None:
+        self._answer, self._place, self._flexible = answer, 0, flexible
 
     def expect_correlation(self) -> None:
         if self.number("i") != _CORRELATION:
             raise NotKafka("its answer belongs to no request")
+
+    def tags(self) -> None:
+        """Pass over tagged fields, if the version has them."""
+        for _ in range(self._varint() if self._flexible else 0):
+            self._varint()
+            self._bytes(self._varint())
+
+    def uuid(self) -> UUID | None:
+        """Read a UUID; None for zero."""
+        found = UUID(bytes=self._bytes(16))
+        return found if found.int else None
+
+    def _bytes(self, size: int) -> bytes:
+        part = self._answer[self._place : self._place + size]
+        if len(part) < size:
+            raise NotKafka("its answer is too short")
+        self._place += size
+        return part
+
+    def _varint(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self.number("B")
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise NotKafka("its answer has a length that is none")
+
+    def _size(self, kind: str) -> int:
+        """Read a length; 0 for null."""
+        return max(self._varint() - 1 if self._flexible else self.number(kind), 0)
 
     def number(self, kind: str) -> int:
         try:
@@ -133,7 +207,7 @@ class _Reader:
 
     def count(self) -> int:
         """Read the length of an array; 0 for a null array."""
-        count = max(self.number("i"), 0)
+        count = self._size("i")
         # An element has at least two bytes.
         if 2 * count > len(self._answer) - self._place:
             raise NotKafka("its answer is too short")
@@ -141,9 +215,4 @@ class _Reader:
 
     def text(self) -> str:
         """Read a text; empty for null."""
-        size = max(self.number("h"), 0)
-        text = self._answer[self._place : self._place + size]
-        if len(text) < size:
-            raise NotKafka("its answer is too short")
-        self._place += size
-        return text.decode("utf-8", "replace")
+        return self._bytes(self._size("h")).decode("utf-8", "replace")

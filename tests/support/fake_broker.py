@@ -7,6 +7,9 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from uuid import UUID
+
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 Answer = Callable[[socket.socket], None]
 
@@ -52,8 +55,13 @@ def saying(text: bytes) -> Answer:
     return answer
 
 
-def broker(brokers: Mapping[int, str], topics: Mapping[str, Mapping[int, int]]) -> Answer:
-    """Answer as a broker that knows `brokers` (addresses by node) and the leaders of `topics`."""
+def broker(
+    brokers: Mapping[int, str], topics: Mapping[str, Mapping[int, int]], ids: Mapping[str, UUID] | None = None
+) -> Answer:
+    """Answer as a broker that knows `brokers` (addresses by node) and the leaders of `topics`.
+
+    With `ids` it answers Metadata up to version 13, with the ids of topics, else up to version 9.
+    """
 
     def answer(connection: socket.socket) -> None:
         while size := connection.recv(4, socket.MSG_WAITALL):
@@ -61,8 +69,14 @@ def broker(brokers: Mapping[int, str], topics: Mapping[str, Mapping[int, int]]) 
             if length > 1 << 20:  # as a broker takes no request of hundreds of megabytes, which TLS looks like
                 return
             request = connection.recv(length, socket.MSG_WAITALL)
-            key, _, correlation = struct.unpack_from(">hhi", request)
-            body = struct.pack(">hi", 0, 0) if key == 18 else _metadata(brokers, topics, request)
+            key, version, correlation = struct.unpack_from(">hhi", request)
+            if key == 18:
+                body = struct.pack(">hihhhhhh", 0, 2, 3, 0, 9 if ids is None else 13, 18, 0, 4)
+            elif version == 10 and ids is not None:
+                body = b"\0" + _metadata_with_ids(brokers, topics, ids, request)
+            else:
+                assert version == 4
+                body = _metadata(brokers, topics, request)
             message = struct.pack(">i", correlation) + body
             connection.sendall(struct.pack(">i", len(message)) + message)
 
@@ -91,6 +105,42 @@ def _metadata(brokers: Mapping[int, str], topics: Mapping[str, Mapping[int, int]
         for partition, leader in leaders.items():
             parts.append(struct.pack(">hii", 0, partition, leader) + struct.pack(">iiii", 1, leader, 1, leader))
     return b"".join(parts)
+
+
+def _metadata_with_ids(
+    brokers: Mapping[int, str], topics: Mapping[str, Mapping[int, int]], ids: Mapping[str, UUID], request: bytes
+) -> bytes:
+    """Answer in version 10, as another client encodes it."""
+    asked = MetadataRequest.decode(request, version=10, header=True).topics
+    Topic, Broker = MetadataResponse.MetadataResponseTopic, MetadataResponse.MetadataResponseBroker
+    names = list(topics) if asked is None else [topic.name for topic in asked]
+    addresses = {node: address.rpartition(":") for node, address in brokers.items()}
+    answer = MetadataResponse(
+        throttle_time_ms=0,
+        brokers=[Broker(node_id=node, host=host, port=int(port)) for node, (host, _, port) in addresses.items()],
+        cluster_id="cluster",
+        controller_id=1,
+        topics=[
+            Topic(
+                error_code=0 if name in topics else 3,
+                name=name,
+                topic_id=ids.get(name, UUID(int=0)),
+                partitions=[
+                    Topic.MetadataResponsePartition(
+                        partition_index=partition,
+                        leader_id=leader,
+                        leader_epoch=7,
+                        replica_nodes=[leader, 9],
+                        isr_nodes=[leader],
+                        offline_replicas=[9],
+                    )
+                    for partition, leader in topics.get(name, {}).items()
+                ],
+            )
+            for name in names
+        ],
+    )
+    return bytes(answer.encode(version=10))
 
 
 def _text(text: str) -> bytes:

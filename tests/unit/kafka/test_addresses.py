@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
+from uuid import UUID
 
 import pytest
 
@@ -168,3 +169,30 @@ def test_a_topic_is_missing_only_if_no_broker_has_it() -> None:
 def test_a_client_that_authenticates_itself_is_not_asked_for_topics() -> None:
     with listener(BROKER) as address:
         check_source(source(address, "any", **{"kafka.security.protocol": "SASL_PLAINTEXT"}))
+
+
+FIRST, SECOND = UUID(int=1), UUID("ffeeddcc-bbaa-9988-7766-554433221100")
+
+
+def test_ids_of_topics_come_with_what_is_asked_anyway() -> None:
+    topics = {"orders": {0: 1, 1: 1}, "users": {0: 1}, "x" * 249: {}}
+    with listener(BROKER) as leader, listener(broker({1: leader}, topics, {"orders": FIRST, "users": SECOND})) as here:
+        assert check_source(source(here, "users,orders")) == {"users": SECOND, "orders": FIRST}
+        pattern = {"kafka.bootstrap.servers": here, "subscribePattern": ".*"}
+        assert check_source(pattern) == {"orders": FIRST, "users": SECOND, "x" * 249: None}
+        failed = refusal(check_source, source(here, "users,order"))
+    assert isinstance(failed, UnknownTopics)
+    assert str(failed).endswith("did you mean 'orders'?")
+
+
+def test_brokers_without_ids_of_topics_are_told() -> None:
+    """Those that have no Metadata of version 10, those that give zeros, and those that may not be asked."""
+    with listener(BROKER) as leader:
+        for ids in (None, {}):
+            with listener(broker({1: leader}, {"orders": {0: 1}}, ids)) as address:
+                assert check_source(source(address)) == {"orders": None}
+                assert check_source({"kafka.bootstrap.servers": address, "subscribePattern": "o.*"}) == {"orders": None}
+        assert check_source(source(leader, "a,b", **{"kafka.security.protocol": "SASL_PLAINTEXT"})) == {
+            "a": None,
+            "b": None,
+        }
