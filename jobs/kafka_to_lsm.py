@@ -19,7 +19,6 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from streaming_lsm.scripts import INTERRUPTED, fail, importing
@@ -92,10 +91,9 @@ def _reason(error: Exception) -> str:
 
 def _run(settings: JobSettings, cores: int | None, timeout_seconds: float | None) -> int:
     # Options and brokers are checked before Spark starts, which takes seconds.
-    source = settings.source()
     settings.need(config.CHECKPOINT)
     tables = check_tables(settings)
-    check_source(source)
+    check_source(settings.source())
     for table in tables:
         table.settings.check_schemas()
     spark = _session(cores)
@@ -109,7 +107,7 @@ def _run(settings: JobSettings, cores: int | None, timeout_seconds: float | None
             stream.sinks.parts,
             stopping,
             before_stop=lambda: spark.sparkContext.setLogLevel("OFF"),
-            source=SourceWatch(partial(check_source, source)),
+            source=SourceWatch(stream.ids.check),
             waiting=lambda trouble: print(f"{_NAME}: the stream waits: {trouble}", file=sys.stderr, flush=True),
         )
         signals = _stop_on_signals(watcher)

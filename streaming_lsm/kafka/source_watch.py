@@ -9,24 +9,22 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from pyspark.errors import StreamingQueryException
 
 from streaming_lsm.errors import ConfigError, LsmError
 from streaming_lsm.kafka.addresses import UnknownTopics
+from streaming_lsm.kafka.topic_ids import REMEDY, TopicRecreated
 
-SILENT_SECONDS, PAUSE_SECONDS = 4.0, 5.0
-"""Time without a batch before the first check, and from the end of one check to the next one."""
+SILENT_SECONDS, PAUSE_SECONDS, ROUTINE_SECONDS = 4.0, 5.0, 10.0
+"""Time without a batch before the first check; from one check to the next one without a batch, and with batches."""
 _MISSED = 3
 """Number of checks in a row without a topic on any broker, after which it counts as deleted: a broker that starts
 reports no topics at first."""
 _MOVED = re.compile(r"Partition (\S+)-(\d+) offset was changed from (\d+) to (\d+)")
 _DELETED = re.compile(r"Partitions Set\((\S+-\d+(?:, \S+-\d+)*)\) (?:have been deleted|are gone)")
 _LOST = re.compile(r"Reason: (.*?)(?:\n| SQLSTATE|\Z)")
-_REMEDY = (
-    "All batches before are in the table. To read the topic as it is now from its begin, start with a new "
-    "checkpointLocation and, if lsm.writer.id is set, a new one of that"
-)
 
 
 class TopicGone(LsmError):
@@ -34,7 +32,10 @@ class TopicGone(LsmError):
 
 
 class SourceWatch:
-    """Checks the source of a query that completes no batch, in a thread: a check takes seconds."""
+    """Checks the source of a query, in a thread: a check takes seconds.
+
+    While batches complete, a check is for topics that were created again, and other trouble is left to Spark.
+    """
 
     def __init__(
         self,
@@ -43,39 +44,51 @@ class SourceWatch:
         clock: Callable[[], float] = time.monotonic,
         silent_seconds: float = SILENT_SECONDS,
         pause_seconds: float = PAUSE_SECONDS,
+        routine_seconds: float = ROUTINE_SECONDS,
     ) -> None:
         """Watch a source.
 
         Args:
-            check: checks the source, as `check_source` does; raises `ConfigError`.
+            check: checks the source, as `TopicIds.check` does; raises `ConfigError`, or another `LsmError` if the query
+                is to be stopped.
             clock: seconds.
-            silent_seconds, pause_seconds: see `SILENT_SECONDS` and `PAUSE_SECONDS`.
+            silent_seconds, pause_seconds, routine_seconds: see `SILENT_SECONDS`, `PAUSE_SECONDS`, `ROUTINE_SECONDS`.
         """
         self._check, self._clock = check, clock
-        self._silent, self._pause = silent_seconds, pause_seconds
+        self._silent, self._pause, self._routine = silent_seconds, pause_seconds, routine_seconds
         self._next = clock() + silent_seconds
+        self._due = clock() + routine_seconds
         self._missed = 0
+        self._waits = True
         self._checking: threading.Thread | None = None
-        self._found: ConfigError | None = None
+        self._found: LsmError | None = None
 
     def progressed(self) -> None:
         """Note that the query has completed a batch, or has nothing to do."""
-        self._next, self._missed = self._clock() + self._silent, 0
+        self._next, self._missed, self._waits = self._clock() + self._silent, 0, False
 
     def trouble(self) -> ConfigError | None:
         """Return what the last check found, once; starts the next check when it is due.
 
         Raises:
             TopicGone: a topic was deleted.
+            TopicRecreated: a topic was deleted and created again.
+            LsmError: the check failed for another reason than the source.
         """
         if self._checking is None:
-            if self._clock() >= self._next:
+            if self._clock() >= min(self._next, self._due):
+                self._waits = self._clock() >= self._next
                 self._checking = threading.Thread(target=self._run, name="lsm-source-check", daemon=True)
                 self._checking.start()
             return None
         if self._checking.is_alive():
             return None
         found, self._found, self._checking = self._found, None, None
+        self._due = self._clock() + self._routine
+        if found is not None and not isinstance(found, ConfigError):
+            raise found
+        if not self._waits:
+            return None
         self._next = self._clock() + self._pause
         self._missed = self._missed + 1 if isinstance(found, UnknownTopics) else 0
         if self._missed == _MISSED and found is not None:
@@ -85,8 +98,17 @@ class SourceWatch:
     def _run(self) -> None:
         try:
             self._check()
-        except ConfigError as error:
+        except LsmError as error:
             self._found = error
+
+    def last_look(self) -> None:
+        """Look once more for topics that were created again, at the end of a query; other trouble is passed over.
+
+        Raises:
+            TopicRecreated: a topic was deleted and created again.
+        """
+        with suppress(ConfigError):
+            self._check()
 
     def explained(self, failure: StreamingQueryException) -> Exception:
         """Return the error to raise for a failure of Spark, with topic and remedy if the source is at fault."""
@@ -95,13 +117,15 @@ class SourceWatch:
             return lost
         try:
             self._check()
+        except TopicRecreated as error:
+            return error
         except ConfigError as error:
             return LsmError(_with_remedy(str(error)) if isinstance(error, UnknownTopics) else str(error))
         return failure
 
 
 def _with_remedy(said: str) -> str:
-    return f"{said}{'' if said.endswith('?') else '.'} {_REMEDY}"
+    return f"{said}{'' if said.endswith('?') else '.'} {REMEDY}"
 
 
 def _data_loss(said: str) -> LsmError | None:
@@ -110,14 +134,14 @@ def _data_loss(said: str) -> LsmError | None:
         topic, partition, before, now = moved.groups()
         return LsmError(
             f"topic {topic!r}, partition {partition}: the query has read up to offset {before}, and the topic ends at "
-            f"{now}: it was deleted and created again. {_REMEDY}"
+            f"{now}: it was deleted and created again. {REMEDY}"
         )
     deleted = _DELETED.search(said)
     if deleted:
         partitions = [one.rpartition("-") for one in deleted[1].split(", ")]
         named = ", ".join(f"partition {number} of topic {topic!r}" for topic, _, number in partitions)
         return LsmError(
-            f"{named} {'is' if len(partitions) == 1 else 'are'} no more on the brokers. {_REMEDY}; to go on with the "
+            f"{named} {'is' if len(partitions) == 1 else 'are'} no more on the brokers. {REMEDY}; to go on with the "
             "other topics and partitions, set failOnDataLoss=false"
         )
     if "failOnDataLoss" not in said:
@@ -125,6 +149,6 @@ def _data_loss(said: str) -> LsmError | None:
     lost = _LOST.search(said)
     reason = lost[1].strip() if lost else said.partition("\n")[0]
     return LsmError(
-        f"events were deleted on the brokers before they were read: {reason} {_REMEDY}; to go on with the events that "
+        f"events were deleted on the brokers before they were read: {reason} {REMEDY}; to go on with the events that "
         "are left, set failOnDataLoss=false"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,8 +16,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming_lsm import config
 from streaming_lsm.errors import ConfigError, LsmError
 from streaming_lsm.kafka.settings import JobSettings
-from streaming_lsm.kafka.source_watch import SourceWatch, TopicGone
+from streaming_lsm.kafka.source_watch import SourceWatch
 from streaming_lsm.kafka.table_commits import TableCommits
+from streaming_lsm.kafka.topic_ids import TopicIds, TopicRecreated
 from streaming_lsm.kafka.topic_sinks import Part, TopicSinks
 from streaming_lsm.spark.batch_writer import own_error
 from streaming_lsm.spark.listener import events_behind, events_read
@@ -32,10 +34,11 @@ class BatchCancelled(LsmError):
 
 @dataclass(frozen=True)
 class Stream:
-    """Holds a query and the sinks that it writes to."""
+    """Holds a query, the sinks that it writes to, and the ids of its topics."""
 
     query: StreamingQuery
     sinks: TopicSinks
+    ids: TopicIds
 
 
 def start_stream(
@@ -54,11 +57,17 @@ def start_stream(
 
     Raises:
         ConfigError: settings are missing or contradict each other.
+        TopicRecreated: a topic was deleted and created again since the checkpoint's first batch.
     """
     sinks = TopicSinks(settings)
+    ids = TopicIds.of_query(spark, settings)
+    # Brokers that do not answer are named while Spark waits for them.
+    with suppress(ConfigError):
+        ids.check()
 
     def write(batch: DataFrame, batch_id: int) -> None:
         try:
+            ids.before_batch()
             sinks(batch, batch_id)
         except Exception as error:
             # A short text: Spark matches it with a regular expression that overflows the stack on a long traceback.
@@ -72,7 +81,7 @@ def start_stream(
     writer = events.writeStream.foreachBatch(write).option("checkpointLocation", settings.need(config.CHECKPOINT))
     kind = settings.need(config.TRIGGER)
     timed = writer.trigger(availableNow=True) if kind.lower() == "availablenow" else writer.trigger(processingTime=kind)
-    return Stream(timed.start(), sinks)
+    return Stream(timed.start(), sinks, ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +190,7 @@ class StreamWatcher:
         self._stopping = stopping or threading.Event()
         self._before_stop = before_stop
         self._source, self.waiting = source or SourceWatch(lambda: None), waiting
+        self._recreated: TopicRecreated | None = None
 
     def stop(self) -> None:
         """Request a stop, which `reports` carries out within a second. Unlike calls of Spark it is signal-safe."""
@@ -208,28 +218,47 @@ class StreamWatcher:
             if self._stopping.is_set() and not ended:
                 self._before_stop()
                 self._query.stop()
+            reported = False
             for report in self._new_reports():
+                reported = True
                 self._source.progressed()
                 yield report
             if not ended:
-                self._look_at_source()
+                self._look_at_source(reported)
             if deadline is not None and time.monotonic() > deadline and not ended:
                 self._query.stop()
                 raise TimeoutError(f"the stream did not end within {timeout_seconds:.0f} s and was stopped")
         if failure is not None:
-            raise own_error(failure) or self._source.explained(failure)
+            raise own_error(failure) or self._recreated or self._source.explained(failure)
+        if self._recreated is not None:
+            raise self._recreated
+        if not self._stopping.is_set():
+            self._source.last_look()
 
-    def _look_at_source(self) -> None:
-        if self._seen >= 0 and not self._query.status["isTriggerActive"]:
+    def _look_at_source(self, reported: bool) -> None:
+        active = self._query.status["isTriggerActive"]
+        if self._seen >= 0 and not active:
             self._source.progressed()
+        if self._recreated is not None:
+            # The batch that was running then may be one of the old topic, which cannot be read again.
+            if reported or not active:
+                self._stop_query()
+                raise self._recreated
+            return
         try:
             trouble = self._source.trouble()
-        except TopicGone:
-            self._before_stop()
-            self._query.stop()
+        except TopicRecreated as error:
+            self._recreated = error
+            return
+        except LsmError:
+            self._stop_query()
             raise
         if trouble is not None:
             self.waiting(trouble)
+
+    def _stop_query(self) -> None:
+        self._before_stop()
+        self._query.stop()
 
     def _ended(self) -> bool:
         """Wait up to a second for the query to end; True if it has ended."""

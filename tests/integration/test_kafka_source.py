@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pyspark.sql import SparkSession
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import ConfigError, LsmError
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
+from streaming_lsm.kafka.topic_ids import TopicRecreated
 from tests.support.watched_stream import delete_topic, put, watched
 
 OPTIONS = {"lsm.trigger": "1 second"}
@@ -55,6 +57,48 @@ def test_a_topic_that_vanishes_between_two_batches_is_named_and_its_rows_stay(
     assert str(failed.value).startswith(said)
     assert "All batches before are in the table." in str(failed.value)
     assert LsmTable(tmp_path / topic).scan().to_arrow().num_rows == 9
+
+
+def test_a_topic_that_is_created_again_with_more_events_is_named_in_a_run_and_from_one_run_to_the_next(
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path
+) -> None:
+    """Spark goes on at the offsets of the old topic."""
+
+    def make(count: int) -> None:
+        create_topic(broker.bootstrap_servers, "more", 1)
+        put(broker, "more", *some("more", count))
+
+    def make_again(count: int) -> None:
+        delete_topic(broker, "more")
+        make(count)
+
+    once = {**OPTIONS, "lsm.trigger": "availableNow"}
+    said = "^topic 'more' was deleted and created again since the query read it: .* All batches before are in the table"
+    make(5)
+    with watched(spark, tmp_path, broker.bootstrap_servers, subscribe="more", **once) as watcher:
+        assert [report.rows for report in watcher.reports(60)] == [5]
+    shutil.rmtree(tmp_path / "checkpoint" / "lsm-topic-ids")
+    put(broker, "more", *some("more", 1))
+    # A checkpoint of a release that kept no ids takes the present one.
+    with watched(spark, tmp_path, broker.bootstrap_servers, subscribe="more", **OPTIONS) as watcher:
+        reports = watcher.reports(60)
+        assert next(reports).rows == 1
+        make_again(20)
+        begun = time.monotonic()
+        with pytest.raises(TopicRecreated, match=said):
+            list(reports)
+    assert time.monotonic() - begun < 25
+    again = watched(spark, tmp_path, broker.bootstrap_servers, subscribe="more", **once)
+    with pytest.raises(TopicRecreated, match=said), again:
+        pass
+    before = LsmTable(tmp_path / "more").scan().to_arrow().num_rows
+    put(broker, "more", {"id": "last", "qty": 1})
+    on_purpose = {**once, "failOnDataLoss": "false"}
+    with watched(spark, tmp_path, broker.bootstrap_servers, subscribe="more", **on_purpose) as watcher:
+        assert sum(report.rows for report in watcher.reports(60)) > 0
+    with watched(spark, tmp_path, broker.bootstrap_servers, subscribe="more", **once) as watcher:
+        assert list(watcher.reports(60)) == []
+    assert LsmTable(tmp_path / "more").scan().to_arrow().num_rows > before
 
 
 def test_brokers_that_die_before_the_first_batch_are_named_while_spark_waits(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from kafka.admin import KafkaAdminClient
 from pyspark.sql import SparkSession
 
 from streaming_lsm import LsmTable
-from streaming_lsm.kafka.addresses import check_source
 from streaming_lsm.kafka.broker import KafkaBroker
 from streaming_lsm.kafka.connector import provide_connector
 from streaming_lsm.kafka.demo.orders import Message
@@ -37,10 +35,9 @@ def watched(spark: SparkSession, folder: Path, servers: str, **options: str) -> 
     provide_connector(spark)
     places = {"lsm.table.path": str(folder / "{topic}"), "checkpointLocation": str(folder / "checkpoint")}
     settings = JobSettings.load(None, {**OPTIONS, **places, "kafka.bootstrap.servers": servers, **options})
-    check = partial(check_source, settings.source())
     stream = start_stream(spark, settings)
     try:
-        yield StreamWatcher(stream.query, stream.sinks.parts, source=SourceWatch(check))
+        yield StreamWatcher(stream.query, stream.sinks.parts, source=SourceWatch(stream.ids.check))
     finally:
         stream.query.stop()
 

@@ -11,12 +11,13 @@ from pyspark.errors import StreamingQueryException
 from streaming_lsm.errors import ConfigError, LsmError
 from streaming_lsm.kafka.addresses import UnknownTopics
 from streaming_lsm.kafka.source_watch import SourceWatch, TopicGone
+from streaming_lsm.kafka.topic_ids import TopicRecreated
 
 
 class Checks:
     """A source that answers as it is told to, and a clock."""
 
-    def __init__(self, *answers: ConfigError | None) -> None:
+    def __init__(self, *answers: LsmError | None) -> None:
         self.answers, self.now, self.count = iter(answers), 0.0, 0
 
     def check(self) -> None:
@@ -26,7 +27,7 @@ class Checks:
             raise answer
 
     def watch(self) -> SourceWatch:
-        return SourceWatch(self.check, clock=lambda: self.now, silent_seconds=4, pause_seconds=5)
+        return SourceWatch(self.check, clock=lambda: self.now, silent_seconds=4, pause_seconds=5, routine_seconds=10)
 
 
 def later(checks: Checks, watch: SourceWatch, seconds: float) -> ConfigError | None:
@@ -53,12 +54,36 @@ def test_the_source_is_checked_when_no_batch_completes_for_a_while_and_again_fro
 
 
 def test_a_query_that_completes_batches_is_not_disturbed() -> None:
-    checks = Checks()
+    checks = Checks(ConfigError("no broker answers"), UnknownTopics("topic 'orders' is not on the brokers"))
     watch = checks.watch()
-    for _ in range(5):
+    for _ in range(9):
         assert later(checks, watch, 3) is None
         watch.progressed()
-    assert checks.count == 0
+    assert checks.count == 2
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_topic_that_was_created_again_is_found_whether_batches_complete_or_not(busy: bool) -> None:
+    checks = Checks(None, TopicRecreated("topic 'orders' was deleted and created again"))
+    watch = checks.watch()
+
+    def look_on() -> None:
+        while True:
+            assert later(checks, watch, 2) is None
+            if busy:
+                watch.progressed()
+
+    with pytest.raises(TopicRecreated, match="'orders' was deleted"):
+        look_on()
+    assert (checks.count, checks.now) == (2, 20 if busy else 10)
+
+
+def test_the_last_look_finds_topics_that_were_created_again_and_no_other_trouble() -> None:
+    watch = Checks(ConfigError("no broker answers"), None, TopicRecreated("created again")).watch()
+    watch.last_look()
+    watch.last_look()
+    with pytest.raises(TopicRecreated):
+        watch.last_look()
 
 
 def test_a_topic_counts_as_deleted_once_it_was_missing_three_times_in_a_row() -> None:
@@ -71,7 +96,7 @@ def test_a_topic_counts_as_deleted_once_it_was_missing_three_times_in_a_row() ->
         later(checks, watch, 5)
 
 
-def raising(error: ConfigError | None) -> Callable[[], None]:
+def raising(error: LsmError | None) -> Callable[[], None]:
     def check() -> None:
         if error is not None:
             raise error
@@ -123,3 +148,8 @@ def test_a_failure_of_the_source_is_explained(said: str, trouble: ConfigError | 
 def test_a_failure_of_something_else_stays_what_it_is() -> None:
     failure = StreamingQueryException("java.lang.OutOfMemoryError: Java heap space")
     assert SourceWatch(raising(None)).explained(failure) is failure
+
+
+def test_a_failure_after_a_topic_was_created_again_names_that() -> None:
+    again = TopicRecreated("topic 'orders' was deleted and created again")
+    assert SourceWatch(raising(again)).explained(StreamingQueryException("Java heap space")) is again

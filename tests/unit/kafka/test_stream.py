@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -17,11 +17,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
-from streaming_lsm.errors import MissingPackage, RecordError
+from streaming_lsm.errors import ConfigError, MissingPackage, RecordError
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.kafka.settings import JobSettings
+from streaming_lsm.kafka.source_watch import SourceWatch
 from streaming_lsm.kafka.stream import BatchReport, StreamWatcher, Totals
 from streaming_lsm.kafka.table_commits import TableCommits
+from streaming_lsm.kafka.topic_ids import TopicRecreated
 from streaming_lsm.kafka.topic_sinks import Part
 from streaming_lsm.kafka.topic_tables import TopicTable
 from streaming_lsm.timeline.instant import Instant
@@ -55,6 +57,33 @@ class FailedQuery(EndedQuery):
 
     def awaitTermination(self, timeout: float) -> bool:
         raise StreamingQueryException(self.reason)
+
+
+@dataclass
+class RunningQuery(EndedQuery):
+    """A query that runs until it is stopped; a trigger is active at some of the looks at it."""
+
+    active: Iterator[bool] = field(default_factory=lambda: iter(()))
+    looks: int = 0
+    stopped: bool = False
+
+    @property
+    def status(self) -> dict[str, bool]:
+        self.looks += 1
+        return {"isTriggerActive": next(self.active)}
+
+    def awaitTermination(self, timeout: float) -> bool:
+        return self.stopped
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class AtOnce(SourceWatch):
+    """A watch that finds a topic created again at the first look."""
+
+    def trouble(self) -> ConfigError | None:
+        raise TopicRecreated("topic 't' was deleted and created again")
 
 
 def progress(batch_id: int, *, events: int = 10, begun: datetime = PAST) -> Progress:
@@ -247,3 +276,37 @@ def test_a_module_that_executors_lack_is_named(tmp_path: Path) -> None:
 def test_a_table_that_is_not_there_yet_has_no_commits(tmp_path: Path) -> None:
     (report,) = reports(tmp_path / "absent", "q", progress(0))
     assert (report.rows, report.instant, report.behind) == (0, None, 5)
+
+
+def test_a_batch_that_runs_when_a_topic_is_found_created_again_ends_before_the_query_is_stopped(tmp_path: Path) -> None:
+    """It may hold events of the old topic, which cannot be read again."""
+    idle = RunningQuery("q", [], iter([True, True, True, False]))
+    watcher = StreamWatcher(cast(StreamingQuery, idle), parts_of(tmp_path), source=AtOnce(lambda: None))
+    with pytest.raises(TopicRecreated, match="topic 't' was deleted"):
+        list(watcher.reports())
+    assert (idle.looks, idle.stopped) == (4, True)
+
+    busy = RunningQuery("q", [], iter([True] * 9))
+    watcher = StreamWatcher(cast(StreamingQuery, busy), parts_of(tmp_path), source=AtOnce(lambda: None))
+
+    def end_a_batch(looks: int) -> None:
+        if busy.looks == looks:
+            busy.recentProgress.append(progress(0))
+
+    busy.awaitTermination = lambda timeout: bool(end_a_batch(3)) or busy.stopped  # type: ignore[method-assign]
+    found = watcher.reports()
+    assert next(found).batch_id == 0
+    with pytest.raises(TopicRecreated, match="topic 't' was deleted"):
+        next(found)
+    assert (busy.looks, busy.stopped) == (4, True)
+
+
+def test_a_topic_that_was_created_again_is_found_at_the_end_of_a_query(tmp_path: Path) -> None:
+    def check() -> None:
+        raise TopicRecreated("topic 't' was deleted and created again")
+
+    ended = cast(StreamingQuery, EndedQuery("q", [progress(0)]))
+    found = StreamWatcher(ended, parts_of(tmp_path), source=SourceWatch(check)).reports()
+    assert next(found).batch_id == 0
+    with pytest.raises(TopicRecreated):
+        next(found)

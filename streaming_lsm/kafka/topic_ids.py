@@ -1,0 +1,202 @@
+"""Find topics that were deleted and created again, by the ids that Kafka makes when it creates a topic (KIP-516).
+
+The offsets of a checkpoint belong to one such topic. Those of a new one under the same name begin again at 0, and Spark
+would pass over its first events. So the ids of the topics that a query reads are kept in the query's checkpoint, as
+empty files ``lsm-topic-ids/<topic>/<id>`` beside Spark's own folders, which Spark does not look at.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from typing import Any, Protocol
+from uuid import UUID
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from streaming_lsm import config
+from streaming_lsm.errors import ConfigError, LsmError, StorageError
+from streaming_lsm.kafka.addresses import check_source
+from streaming_lsm.kafka.settings import JobSettings
+
+_LOG = logging.getLogger(__name__)
+_FOLDER = "lsm-topic-ids"
+REMEDY = (
+    "All batches before are in the table. To read the topic as it is now from its begin, start with a new "
+    "checkpointLocation and, if lsm.writer.id is set, a new one of that"
+)
+
+
+class TopicRecreated(LsmError):
+    """A topic was deleted and created again: the query is to be stopped, as its offsets are those of the old topic."""
+
+
+class KeptIds(Protocol):
+    """Keeps the ids of the topics that a query reads; an id that was added stays."""
+
+    def load(self) -> dict[str, set[UUID]]:
+        """Return the ids by topic."""
+        ...
+
+    def add(self, topic: str, topic_id: UUID) -> None:
+        """Add an id, unless it is there."""
+        ...
+
+
+class CheckpointIds:
+    """Keeps ids in a checkpoint, by the file system that Spark has for it."""
+
+    def __init__(self, spark: SparkSession, checkpoint: str) -> None:
+        """Look into the checkpoint of a query, which need not exist yet."""
+        java: Any = spark.sparkContext._jvm
+        self._path = java.org.apache.hadoop.fs.Path
+        self._root = self._path(checkpoint, _FOLDER)
+        self._files = self._root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+
+    def load(self) -> dict[str, set[UUID]]:
+        found: dict[str, set[UUID]] = {}
+        if not self._files.exists(self._root):
+            return found
+        files = self._files.listFiles(self._root, True)
+        while files.hasNext():
+            path = files.next().getPath()
+            with suppress(ValueError):
+                found.setdefault(path.getParent().getName(), set()).add(UUID(path.getName()))
+        return found
+
+    def add(self, topic: str, topic_id: UUID) -> None:
+        self._files.createNewFile(self._path(self._path(self._root, topic), str(topic_id)))
+
+
+class TopicIds:
+    """Compares the ids of a query's topics with those that its checkpoint has."""
+
+    def __init__(
+        self,
+        ask: Callable[[], Mapping[str, UUID | None]],
+        kept: KeptIds,
+        *,
+        selects: Callable[[str], bool] = lambda _: True,
+        fail_on_loss: bool = True,
+    ) -> None:
+        """Load the ids that are kept.
+
+        Args:
+            ask: returns ids by topic, as `check_source` does.
+            kept: the ids of the query's earlier runs; none for a topic takes the present id.
+            selects: whether the query reads a topic.
+            fail_on_loss: whether a changed id is an error; else it is kept, too, and a warning.
+
+        Raises:
+            StorageError: the checkpoint cannot be read.
+        """
+        self._ask, self._kept, self._selects, self._fail_on_loss = ask, kept, selects, fail_on_loss
+        self._lock = threading.Lock()
+        self._new: list[tuple[str, UUID]] = []
+        self._asked = self._begun = self._said = False
+        with _naming_the_checkpoint():
+            self._known = kept.load()
+
+    @classmethod
+    def of_query(cls, spark: SparkSession, settings: JobSettings) -> TopicIds:
+        """Load the ids of the query of some settings.
+
+        Raises:
+            ConfigError: an option is missing.
+            StorageError: the checkpoint cannot be read.
+        """
+        with _naming_the_checkpoint():
+            kept = CheckpointIds(spark, settings.need(config.CHECKPOINT))
+        return cls(
+            partial(check_source, settings.source()),
+            kept,
+            selects=cache(partial(_selects, spark.sparkContext._jvm, settings.pattern)),
+            fail_on_loss=settings.options[config.KAFKA_FAIL_ON_LOSS],
+        )
+
+    def check(self) -> None:
+        """Check the source, and the ids of its topics; ids of topics that are new are kept from the first batch on.
+
+        Raises:
+            ConfigError: see `check_source`.
+            TopicRecreated: a topic was deleted and created again.
+            StorageError: the checkpoint cannot be written.
+        """
+        found = [(topic, topic_id) for topic, topic_id in self._ask().items() if self._selects(topic)]
+        with self._lock, _naming_the_checkpoint():
+            for topic, topic_id in found:
+                self._compare(topic, topic_id)
+            self._asked = True
+            self._keep()
+
+    def before_batch(self) -> None:
+        """Keep the ids of the topics before a batch is written, as no later run would find a change without them.
+
+        Raises:
+            LsmError: as of `check`, `ConfigError` excepted.
+        """
+        if self._begun:
+            return
+        self._begun = True
+        if not self._asked:
+            with suppress(ConfigError):
+                self.check()
+        with self._lock, _naming_the_checkpoint():
+            self._keep()
+
+    def _compare(self, topic: str, topic_id: UUID | None) -> None:
+        if topic_id is None:
+            self._say_unchecked(topic)
+            return
+        known = self._known.get(topic, set())
+        if topic_id in known:
+            return
+        if known:
+            said = f"topic {topic!r} was deleted and created again since the query read it: its id is {topic_id} now"
+            if self._fail_on_loss:
+                raise TopicRecreated(
+                    f"{said}, and was {' or '.join(sorted(map(str, known)))}. {REMEDY}; to go on at the offsets of the "
+                    "checkpoint, without the events before them, set failOnDataLoss=false"
+                )
+            _LOG.warning(
+                "%s. Its events before the offsets of the checkpoint are not read (failOnDataLoss=false)", said
+            )
+        self._known[topic] = {*known, topic_id}
+        self._new.append((topic, topic_id))
+
+    def _keep(self) -> None:
+        while self._begun and self._new:
+            self._kept.add(*self._new[0])
+            del self._new[0]
+
+    def _say_unchecked(self, topic: str) -> None:
+        if not self._said:
+            _LOG.warning(
+                "the id of topic %r is not known, as its brokers are older than Kafka 2.8, or kafka.security.protocol "
+                "is not PLAINTEXT: if it is deleted and created again, its first events may be passed over in silence",
+                topic,
+            )
+        self._said = True
+
+
+def _selects(java: Any, pattern: str | None, topic: str) -> bool:
+    """Tell whether a query reads a topic, by Java's rules of patterns, as Spark does."""
+    try:
+        return pattern is None or bool(java.java.util.regex.Pattern.matches(pattern, topic))
+    except (Py4JError, PySparkException) as error:
+        reason = str(error).partition("\n\tat ")[0]
+        raise ConfigError(f"{config.KAFKA_PATTERN.key}={pattern!r} cannot be compared with topics: {reason}") from None
+
+
+@contextmanager
+def _naming_the_checkpoint() -> Iterator[None]:
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        reason = str(error).partition("\n\tat ")[0]
+        raise StorageError(f"{config.CHECKPOINT.key}: its {_FOLDER} cannot be read or written: {reason}") from None

@@ -1,0 +1,188 @@
+"""A topic that was deleted and created again is found, in a run and from one run to the next."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streaming_lsm.errors import ConfigError, StorageError
+from streaming_lsm.kafka.settings import JobSettings
+from streaming_lsm.kafka.topic_ids import CheckpointIds, TopicIds, TopicRecreated
+from tests.support.fake_broker import broker, listener
+
+OLD, NEW = UUID(int=1), UUID(int=2)
+Found = dict[str, UUID | None]
+
+
+class Kept:
+    """Ids that outlive a run."""
+
+    def __init__(self) -> None:
+        self.ids: set[tuple[str, UUID]] = set()
+
+    def load(self) -> dict[str, set[UUID]]:
+        return {topic: {id_ for name, id_ in self.ids if name == topic} for topic, _ in self.ids}
+
+    def add(self, topic: str, topic_id: UUID) -> None:
+        self.ids.add((topic, topic_id))
+
+
+def asking(*answers: Found | ConfigError) -> Callable[[], Found]:
+    """Brokers that answer one after another."""
+    left = iter(answers)
+
+    def ask() -> Found:
+        answer = next(left)
+        if isinstance(answer, ConfigError):
+            raise answer
+        return answer
+
+    return ask
+
+
+def test_a_topic_that_is_created_again_in_a_run_is_named_with_both_ids_and_what_to_do() -> None:
+    ids = TopicIds(asking({"a": OLD, "b": OLD}, {"a": OLD}, {"a": OLD, "b": NEW}), Kept())
+    ids.check()
+    ids.before_batch()
+    ids.check()
+    with pytest.raises(TopicRecreated) as failed:
+        ids.check()
+    assert str(failed.value) == (
+        "topic 'b' was deleted and created again since the query read it: its id is "
+        f"{NEW} now, and was {OLD}. All batches before are in the table. To read the topic as it is now from its "
+        "begin, start with a new checkpointLocation and, if lsm.writer.id is set, a new one of that; to go on at the "
+        "offsets of the checkpoint, without the events before them, set failOnDataLoss=false"
+    )
+
+
+def test_ids_are_kept_before_the_first_batch_and_compared_by_the_next_run() -> None:
+    kept = Kept()
+    first = TopicIds(asking({"a": OLD}), kept)
+    first.check()
+    assert not kept.ids, "no file is in the checkpoint of a query that Spark has not begun"
+    first.before_batch()
+    assert kept.ids == {("a", OLD)}
+    for _ in range(2):
+        with pytest.raises(TopicRecreated, match="topic 'a'"):
+            TopicIds(asking({"a": NEW}), kept).check()
+    TopicIds(asking({"a": OLD}), kept).check()
+
+
+def test_a_checkpoint_without_ids_takes_the_present_ones_and_topics_may_come_later() -> None:
+    kept = Kept()
+    ids = TopicIds(asking({"a": NEW}, {"a": NEW, "late": OLD}), kept)
+    ids.check()
+    ids.before_batch()
+    ids.check()
+    assert kept.ids == {("a", NEW), ("late", OLD)}
+
+
+def test_the_id_that_was_read_first_is_kept_if_the_topic_changes_before_the_first_batch() -> None:
+    kept = Kept()
+    ids = TopicIds(asking({"a": OLD}, {"a": NEW}), kept)
+    ids.check()
+    with pytest.raises(TopicRecreated):
+        ids.check()
+    ids.before_batch()
+    assert kept.ids == {("a", OLD)}
+
+
+def test_brokers_that_do_not_answer_before_the_start_are_asked_before_the_first_batch() -> None:
+    kept = Kept()
+    ids = TopicIds(asking(ConfigError("no broker answers"), {"a": OLD}), kept)
+    with pytest.raises(ConfigError):
+        ids.check()
+    ids.before_batch()
+    ids.before_batch()
+    assert kept.ids == {("a", OLD)}
+    with pytest.raises(TopicRecreated):
+        TopicIds(asking({"a": NEW}), kept).before_batch()
+    silent = TopicIds(asking(ConfigError("no broker answers"), {"a": NEW}), kept)
+    silent.before_batch()
+    with pytest.raises(TopicRecreated):
+        silent.check()
+
+
+def test_a_query_that_goes_on_over_lost_events_warns_once_and_keeps_the_new_id(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kept = Kept()
+    kept.ids = {("a", OLD)}
+    ids = TopicIds(asking({"a": NEW}, {"a": NEW}), kept, fail_on_loss=False)
+    ids.check()
+    ids.before_batch()
+    ids.check()
+    (record,) = caplog.records
+    assert record.getMessage().startswith("topic 'a' was deleted and created again since the query read it")
+    TopicIds(asking({"a": NEW}), kept).check()
+
+
+def test_topics_that_the_query_does_not_read_may_change() -> None:
+    kept = Kept()
+    ids = TopicIds(asking({"a": OLD, "b": OLD}, {"a": OLD, "b": NEW}), kept, selects="a".__eq__)
+    ids.check()
+    ids.before_batch()
+    ids.check()
+    assert kept.ids == {("a", OLD)}
+
+
+def test_brokers_without_ids_are_told_once_and_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    kept = Kept()
+    kept.ids = {("a", OLD)}
+    with caplog.at_level(logging.WARNING):
+        for found in ({"a": None, "b": None}, {"a": None}):
+            ids = TopicIds(asking(found, found), kept)
+            ids.check()
+            ids.before_batch()
+            ids.check()
+    assert len(caplog.records) == 2, "once in a run"
+    assert "the id of topic 'a' is not known, as its brokers are older than Kafka 2.8" in caplog.messages[0]
+    assert kept.ids == {("a", OLD)}
+
+
+def test_ids_are_files_of_the_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "with space"
+    kept = CheckpointIds(spark, str(checkpoint))
+    assert kept.load() == {}
+    long = "x" * 249
+    for topic, topic_id in (("a", OLD), ("a", OLD), ("a", NEW), (long, OLD), ("_b.c-d", OLD), (".e", NEW)):
+        kept.add(topic, topic_id)
+    (checkpoint / "lsm-topic-ids" / "a" / "other").touch()
+    again = CheckpointIds(spark, checkpoint.as_uri().replace("%20", " "))
+    assert again.load() == {"a": {OLD, NEW}, long: {OLD}, "_b.c-d": {OLD}, ".e": {NEW}}
+
+
+def test_a_query_reads_the_ids_of_its_topics_from_the_brokers_and_its_checkpoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def ids_of(address: str, **options: str) -> TopicIds:
+        given = {"kafka.bootstrap.servers": address, "checkpointLocation": str(tmp_path / "c"), **options}
+        return TopicIds.of_query(spark, JobSettings.load(None, given))
+
+    topics: dict[str, dict[int, int]] = {"a.b": {}, "ab": {}, "xa": {}}
+    pattern = {"subscribePattern": r"a\.?\p{Lower}"}
+    with listener(broker({}, topics, dict.fromkeys(topics, OLD))) as address:
+        for options in (pattern, {"subscribe": "ab"}):
+            ids = ids_of(address, **options)
+            ids.check()
+            ids.before_batch()
+    assert CheckpointIds(spark, str(tmp_path / "c")).load() == {"a.b": {OLD}, "ab": {OLD}}
+    with listener(broker({}, topics, {"a.b": NEW, "ab": OLD, "xa": NEW})) as address:
+        ids_of(address, subscribe="ab").check()
+        with pytest.raises(TopicRecreated, match=r"topic 'a\.b' was deleted and created again"):
+            ids_of(address, **pattern).check()
+        with pytest.raises(ConfigError, match=r"subscribePattern='a\(' cannot be compared with topics: "):
+            ids_of(address, subscribePattern="a(").check()
+
+
+def test_a_checkpoint_that_cannot_be_written_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "c").touch()
+    with listener(broker({}, {"a": {}}, {"a": OLD})) as address:
+        given = {"kafka.bootstrap.servers": address, "checkpointLocation": str(tmp_path / "c"), "subscribe": "a"}
+        with pytest.raises(StorageError, match="checkpointLocation: its lsm-topic-ids cannot be read or written: "):
+            TopicIds.of_query(spark, JobSettings.load(None, given)).before_batch()
