@@ -14,6 +14,7 @@ from itertools import chain
 
 from streaming_lsm import config
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.format.table.file_names import BucketId
 from streaming_lsm.write.intake import control_columns
 from streaming_lsm.write.partition_writer import WriteResult
 from streaming_lsm.write.plan import BULK_INSERT, DELETE, WritePlan
@@ -81,26 +82,25 @@ def check_exchange(asked: str, plan: WritePlan) -> None:
 
 
 def check_whole_buckets(parts: Iterable[WriteResult]) -> None:
-    """Check that tasks have written what ``lsm.write.exchange=whole_buckets`` states: each file group by one task.
+    """Check what ``lsm.write.exchange=whole_buckets`` states: each file group has the rows of one task.
 
     Raises:
-        ConfigError: several tasks have written one file group, or have read one topic partition.
+        ConfigError: several tasks have rows of one file group, or events of one topic partition.
     """
-    written: dict[tuple[str, str], int] = {}
-    read: dict[str, int] = {}
+    tasks_of_group: dict[BucketId, int] = {}
+    tasks_of_source: dict[str, int] = {}
     for task, part in enumerate(parts):
-        for group in {(stat.partition_path, stat.file_id) for stat in part.stats}:
-            if written.setdefault(group, task) != task:
-                partition, file_id = group
+        for partition, bucket in part.groups:
+            if tasks_of_group.setdefault((partition, bucket), task) != task:
                 raise ConfigError(
-                    f"{config.EXCHANGE.key}={WHOLE_BUCKETS}, but several tasks have rows of file group {file_id} of "
-                    f"partition {partition!r}: repartition the source by the buckets of the table, or remove the option"
+                    f"{config.EXCHANGE.key}={WHOLE_BUCKETS}, but several tasks have rows of bucket {bucket} in "
+                    f"partition {partition!r}: remove the option (docs/writing.md, Which task writes a row)"
                 )
         for source in (source for events in part.last_events for source, last in events.items() if last.is_seen):
-            if read.setdefault(source, task) != task:
+            if tasks_of_source.setdefault(source, task) != task:
                 raise ConfigError(
-                    f"{config.EXCHANGE.key}={WHOLE_BUCKETS}, but several tasks have read topic partition {source}, "
-                    "of which one task has to see all events: remove the option"
+                    f"{config.EXCHANGE.key}={WHOLE_BUCKETS}, but several tasks have events of topic partition "
+                    f"{source}, of which one task has to see all: remove the option"
                 )
 
 

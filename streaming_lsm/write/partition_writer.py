@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streaming_lsm.errors import StorageError
 from streaming_lsm.format.actions.commit import WriteStat
-from streaming_lsm.format.table.file_names import WriteToken
+from streaming_lsm.format.table.file_names import BucketId, WriteToken
 from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.storage.failures import no_room
 from streaming_lsm.write.buffer.record_buffer import RecordBuffer
@@ -33,6 +33,7 @@ class WriteResult:
         numbers: what was counted and timed.
         unordered_deletes: whether some events were deletes without an ordering value.
         left_out: whether a task has written nothing, as its rows belong to too many file groups.
+        groups: the file groups of the rows that the task has received; those of a whole batch are not kept.
     """
 
     stats: tuple[WriteStat, ...]
@@ -40,6 +41,7 @@ class WriteResult:
     numbers: TaskNumbers = field(default_factory=TaskNumbers)
     unordered_deletes: bool = False
     left_out: bool = False
+    groups: tuple[BucketId, ...] = ()
 
     @staticmethod
     def joined(parts: Iterable[WriteResult]) -> WriteResult:
@@ -74,7 +76,7 @@ def write_partition(
         Fenced: the instant was completed or rolled back meanwhile; the files are removed.
     """
     collected = collect(plan, batches, token)
-    if most_groups is not None and collected.buffer.file_groups > most_groups:
+    if most_groups is not None and len(collected.buffer.groups) > most_groups:
         collected.buffer.close()
         return WriteResult((), left_out=True)
     return write_collected(plan, collected, token)
@@ -132,7 +134,8 @@ def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken
     finally:
         buffer.close()
     spent = perf_counter() - begun
-    return WriteResult(stats, (buffer.last_events,), _numbers(collected, spent), buffer.unordered_deletes)
+    numbers = _numbers(collected, spent)
+    return WriteResult(stats, (buffer.last_events,), numbers, buffer.unordered_deletes, groups=buffer.groups)
 
 
 def _writer(plan: WritePlan, token: WriteToken, buffer: RecordBuffer) -> FileGroupWriter | MergeHandle:

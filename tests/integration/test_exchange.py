@@ -217,7 +217,7 @@ def test_a_batch_of_split_buckets_fails_and_commits_nothing(in_two_tasks: Frames
     sink = LsmSink(tmp_path, {**OPTIONS, "lsm.write.exchange": "whole_buckets"})
     sink(in_two_tasks([("a", "DE", 5, 1, False)], [("a", "FR", 5, 1, False)]), 0)
     before = shown(LsmTable(tmp_path))
-    with pytest.raises(ConfigError, match=r"whole_buckets, but several tasks have rows of file group .* 'DE'"):
+    with pytest.raises(ConfigError, match=r"whole_buckets, but several tasks have rows of bucket \d in partition 'DE'"):
         sink(in_two_tasks([("a", "DE", 6, 2, False)], [("a", "DE", 7, 3, False)]), 1)
     assert shown(LsmTable(tmp_path)) == before
     sink(in_two_tasks([("a", "DE", 6, 2, False)], [("a", "FR", 7, 3, False)]), 1)
@@ -225,10 +225,18 @@ def test_a_batch_of_split_buckets_fails_and_commits_nothing(in_two_tasks: Frames
     assert validate(str(tmp_path)) == []
 
 
+def test_a_delete_that_leaves_no_file_counts_to_its_bucket(in_two_tasks: Frames, tmp_path: Path) -> None:
+    options = {**OPTIONS, "hoodie.table.type": "COPY_ON_WRITE", "lsm.write.exchange": "whole_buckets"}
+    sink = LsmSink(tmp_path, options)
+    with pytest.raises(ConfigError, match="several tasks have rows of bucket"):
+        sink(in_two_tasks([("a", "DE", 5, 1, False)], [("a", "DE", 9, 1, True)]), 0)
+    assert shown(LsmTable(tmp_path)) == []
+
+
 def test_a_topic_partition_in_two_tasks_holds_no_whole_buckets(in_two_tasks: Frames, tmp_path: Path) -> None:
     options = {**OPTIONS, "lsm.write.exchange": "whole_buckets"}
     sink = LsmSink(tmp_path, options, envelope=Envelope(SCHEMA, ("id",), (), ("ts",)))
     row = {"id": "a", "ts": 5, "qty": 1}
     parts = [[message("a", {**row, "country": country}, 0, n)] for n, country in enumerate(("DE", "FR"))]
-    with pytest.raises(ConfigError, match="several tasks have read topic partition orders/0"):
+    with pytest.raises(ConfigError, match="several tasks have events of topic partition orders/0"):
         sink(in_two_tasks(*parts, MESSAGES), 0)

@@ -64,9 +64,9 @@ class RecordBuffer:
         return self._drained.seconds
 
     @property
-    def file_groups(self) -> int:
-        """Number of file groups that the events belong to."""
-        return len(self._intake.groups)
+    def groups(self) -> tuple[BucketId, ...]:
+        """The file groups that the events belong to, those without files afterwards included."""
+        return tuple(self._intake.groups[number] for number in range(len(self._intake.groups)))
 
     @property
     def last_events(self) -> LastEvents:
