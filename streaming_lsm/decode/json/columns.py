@@ -32,7 +32,7 @@ from streaming_lsm.decode.json.complaints import (
     with_field,
 )
 from streaming_lsm.decode.json.document import MOST_DEPTH, MOST_DIGITS
-from streaming_lsm.decode.json.structure import Strings, deepest, longest_number, next_marks
+from streaming_lsm.decode.json.structure import Strings, deepest, longest_number, next_marks, unclosed
 
 _BLOCK_BYTES, _SEARCHED_BYTES = 4 << 20, 1 << 20
 _WINDOW, _FEWEST = 1024, 20
@@ -175,9 +175,9 @@ class JsonColumns:
 
         If the parser complains, windows are parsed, each until it does not complain of what is left, or until it has
         taken as long as reading the documents one by one. Halves of a window are tried if it does not tell of what.
-        Those that are no JSON are searched at the first complaint of one.
+        Those that are no JSON are searched at the first complaint of one, with and without a row.
         """
-        misfits, searched = Misfits(documents, self._not_whole), False
+        misfits, searched, counted = Misfits(documents, self._not_whole), False, False
         parts = [_Part(np.arange(len(documents)), strict)]
         while parts:
             part = parts.pop()
@@ -193,6 +193,10 @@ class JsonColumns:
             if row is not None and not searched and not tells_of_value(complaint):
                 behind, searched = int(places[row]) + 1, True
                 misfits.left[behind + self._no_json(documents.slice(behind))] = False
+            if row is None and not counted and not tells_of_value(complaint):
+                offsets, data = bytes_of(documents)
+                misfits.left &= ~unclosed(data, offsets)
+                found, counted = not misfits.left[places].all(), True
             if size > _WINDOW:
                 parts += [_Part(places[begin : begin + _WINDOW], strict) for begin in range(0, size, _WINDOW)][::-1]
                 continue

@@ -138,6 +138,20 @@ def deepest(data: Bytes) -> int:
     return most
 
 
+def unclosed(data: Bytes, offsets: npt.NDArray[np.int32]) -> Flags:
+    """Flag documents of which the brackets do not close, or close before the last byte; they need not be JSON."""
+    places, steps = _brackets(data)
+    documents = np.searchsorted(offsets, places, "right") - 1
+    outside = Strings(data, offsets).outside(places, documents)
+    places, documents = places[outside], documents[outside]
+    levels = np.append(0, np.cumsum(steps[outside], dtype=np.int64))
+    before = levels[np.searchsorted(places, offsets)]
+    found: Flags = before[1:] != before[:-1]
+    closed = levels[1:] <= before[documents]
+    found[documents[closed & (places < offsets[documents + 1] - 1)]] = True
+    return found
+
+
 def longest_number(data: Bytes) -> int:
     """Return the length of the longest run of bytes that a number may have, strings included."""
     most, begun = 0, 0

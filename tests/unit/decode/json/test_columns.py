@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streaming_lsm.decode.json import columns
 from streaming_lsm.decode.json.columns import JsonColumns
 from tests.support.json_fuzz import CHANGES, FORM, accepted, expected, mismatches
 
@@ -309,7 +310,7 @@ def test_a_few_bad_documents_cost_an_attempt_each_and_keep_no_other_from_being_p
     good = sorted(set(range(6000)) - set(places))
     assert parsed.places.tolist() == good
     assert parsed.rows["id"].to_pylist() == good
-    windows = 6000 // 256 + 1
+    windows = 6000 // columns._WINDOW + 1
     assert len(attempts) <= len(places) + windows + 2 * len(bad) + 1
 
 
@@ -320,18 +321,41 @@ def read_places(documents: list[bytes]) -> list[int]:
 
 
 def attempted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Record the number of documents that each attempt parses: up to the row that it complains of."""
+    """Record the number of documents that each call of the parser parses: up to the row that it complains of."""
     attempts: list[int] = []
-    attempt = JsonColumns._try
+    read = columns._read
 
-    def counted(self: JsonColumns, lines: Any, *given: Any, **more: Any) -> Any:
-        rows, complaint = attempt(self, lines, *given, **more)
+    def counted(lines: Any, *given: Any, **more: Any) -> Any:
+        rows, complaint = read(lines, *given, **more)
         row = complaint.rpartition("in row ")[2]
         attempts.append(int(row) if row.isdigit() else len(lines.documents))
         return rows, complaint
 
-    monkeypatch.setattr(JsonColumns, "_try", counted)
+    monkeypatch.setattr(columns, "_read", counted)
     return attempts
+
+
+FAULTS = {
+    "no-value": b'{"id":nul}',
+    "closed-twice": b'{"id":1}}',
+    "two-in-a-line": b'{"id":1},{"id":2}',
+    "not-closed": b'{"x":{}',
+    "brace-in-a-string": b'{"name":"}"}}',
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("every", [50, 1000])
+def test_documents_that_are_no_json_are_searched_together(
+    fault: bytes, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = [fault if number % every == 7 else b'{"id":%d,"name":"}{"}' % number for number in range(8192)]
+    attempts = attempted(monkeypatch)
+    read = [place for part in JsonColumns(FORM).parse(pa.array(documents, pa.binary())) for place in part.places]
+    assert read == [number for number in range(8192) if number % every != 7]
+    faults = 8192 // every + 1
+    assert len(attempts) <= 1 + faults + 2 + 8192 // columns._WINDOW
+    assert sum(attempts) <= 3 * 8192, "once to search, and once to parse"
 
 
 POISON: dict[str, Callable[[int], bytes]] = {
@@ -358,7 +382,7 @@ def test_misfits_of_many_values_are_parsed_a_few_times_at_most(
     assert len(attempts) <= len(documents) // 7
     if name == "fractions":
         assert len(read) == len(documents) - len(range(0, len(documents), every))
-        assert len(attempts) <= 5 * len(documents) // 256
+        assert len(attempts) <= 5 * len(documents) // columns._WINDOW
 
 
 def test_a_name_that_other_documents_have_elsewhere_costs_only_the_document_that_is_complained_of() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streaming_lsm.decode.json import structure as json_structure
-from streaming_lsm.decode.json.structure import Strings, deepest, fields_of, longest_number, written_name
+from streaming_lsm.decode.json.structure import Strings, deepest, fields_of, longest_number, unclosed, written_name
 
 NAMES = ("a", "b", 'c"', "d\\", "é🎁", "{x", "[n:", "after", "\x01", "")
 TEXTS = ("a", 'x"y', "back\\", "\\\\", "{[", "]}:", "n", "\n\t", '":', "é🎁", "", ",", "null")
@@ -109,3 +109,19 @@ def test_the_longest_number_is_found_in_chunks_of_any_size(chunk: int, monkeypat
     for _ in range(300):
         text = "".join(chance.choice("1234567890.eE+-1111,[]x ") for _ in range(chance.randrange(40)))
         assert longest_number(data_of(text.encode())) == max(map(len, re.findall(r"[0-9.eE+-]*", text))), text
+
+
+def test_documents_whose_brackets_do_not_close_at_their_end_are_found() -> None:
+    documents = {
+        b"{}": False,
+        b'{"x":{"y":[{}]}}': False,
+        b'{"x":"}{]["}': False,
+        b'{"x":"\\"}"}': False,
+        b"{}}": True,
+        b'{"x":{}': True,
+        b'{"x":1},{"x":2}': True,
+        b'{"x":"}"}}': True,
+    }
+    offsets = np.cumsum([0, *map(len, documents)]).astype(np.int32)
+    data = np.frombuffer(b"".join(documents), np.uint8)
+    assert unclosed(data, offsets).tolist() == list(documents.values())
