@@ -117,7 +117,7 @@ class LocalStorage:
             os.link(temporary, final)
 
     def _create_empty(self, path: str) -> None:
-        """Create a file without content, which needs no temporary one: nobody can see it half written."""
+        """Create a file without content: all of it is its name, which is durable with its folder."""
         final = self._inside_parent(path)
         folder = os.path.dirname(final)
         create_folders(folder)

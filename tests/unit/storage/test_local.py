@@ -67,8 +67,17 @@ def test_a_put_that_fails_before_the_link_leaves_nothing(
     assert os.listdir(tmp_path / "table/a") == []
 
 
+@pytest.mark.parametrize(
+    ("content", "synchronised"),
+    [(b"bytes", [(False, False), (True, True)]), (b"", [(True, True)])],
+    ids=["content", "no-content"],
+)
 def test_a_put_is_synchronised_before_and_after_it_gets_its_name(
-    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    storage: LocalStorage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes,
+    synchronised: list[tuple[bool, bool]],
 ) -> None:
     storage.make_folder("a")
     seen: list[tuple[bool, bool]] = []
@@ -78,8 +87,8 @@ def test_a_put_is_synchronised_before_and_after_it_gets_its_name(
         seen.append((os.path.isdir(f"/proc/self/fd/{descriptor}"), final.exists()))
 
     monkeypatch.setattr("os.fsync", record)
-    storage.put_if_absent("a/f", b"bytes")
-    assert seen == [(False, False), (True, True)]
+    storage.put_if_absent("a/f", content)
+    assert seen == synchronised, "whether a folder, and whether the file has its name"
 
 
 def test_replace_overwrites_whole_files(storage: LocalStorage) -> None:
