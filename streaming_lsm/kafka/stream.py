@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming_lsm import config
-from streaming_lsm.errors import ConfigError, LsmError
+from streaming_lsm.errors import ConfigError, LsmError, TopicRecreated
 from streaming_lsm.kafka.settings import JobSettings
 from streaming_lsm.kafka.source_watch import SourceWatch
 from streaming_lsm.kafka.table_commits import TableCommits
-from streaming_lsm.kafka.topic_ids import TopicIds, TopicRecreated
+from streaming_lsm.kafka.topic_ids import TopicIds
 from streaming_lsm.kafka.topic_sinks import Part, TopicSinks
 from streaming_lsm.spark.batch_writer import own_error
 from streaming_lsm.spark.listener import events_behind, events_read

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from streaming_lsm import config
-from streaming_lsm.errors import ConfigError, LsmError, StorageError
+from streaming_lsm.errors import ConfigError, StorageError, TopicRecreated
 from streaming_lsm.kafka.addresses import check_source
 from streaming_lsm.kafka.settings import JobSettings
 
@@ -30,10 +30,6 @@ REMEDY = (
     "All batches before are in the table. To read the topic as it is now from its begin, start with a new "
     "checkpointLocation and, if lsm.writer.id is set, a new one of that"
 )
-
-
-class TopicRecreated(LsmError):
-    """A topic was deleted and created again: the query is to be stopped, as its offsets are those of the old topic."""
 
 
 class KeptIds(Protocol):

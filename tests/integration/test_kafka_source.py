@@ -10,9 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import ConfigError, LsmError
+from streaming_lsm.errors import ConfigError, LsmError, TopicRecreated
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
-from streaming_lsm.kafka.topic_ids import TopicRecreated
 from tests.support.watched_stream import delete_topic, put, watched
 
 OPTIONS = {"lsm.trigger": "1 second"}

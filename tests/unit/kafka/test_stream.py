@@ -17,13 +17,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
-from streaming_lsm.errors import ConfigError, MissingPackage, RecordError
+from streaming_lsm.errors import ConfigError, MissingPackage, RecordError, TopicRecreated
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.kafka.settings import JobSettings
 from streaming_lsm.kafka.source_watch import SourceWatch
 from streaming_lsm.kafka.stream import BatchReport, StreamWatcher, Totals
 from streaming_lsm.kafka.table_commits import TableCommits
-from streaming_lsm.kafka.topic_ids import TopicRecreated
 from streaming_lsm.kafka.topic_sinks import Part
 from streaming_lsm.kafka.topic_tables import TopicTable
 from streaming_lsm.timeline.instant import Instant
@@ -261,6 +260,22 @@ def test_an_error_of_a_batch_comes_without_the_stacks_of_python_and_spark(tmp_pa
     with pytest.raises(RecordError) as failed:
         list(StreamWatcher(watched, parts_of(tmp_path)).reports())
     assert str(failed.value) == "event at topic 't', offset 1"
+
+
+def test_a_topic_that_a_batch_finds_created_again_is_no_loss_of_events_though_the_remedy_names_that_option(
+    tmp_path: Path,
+) -> None:
+    """Spark passes the error on as text."""
+    reason = "topic 't' was deleted and created again since the query read it; to go on set failOnDataLoss=false"
+    said = (
+        "[STREAM_FAILED] Query [id = q] terminated with exception: An exception was raised by the Python Proxy. Return "
+        'Message: Traceback (most recent call last):\n  File "x.py", line 1, in write\n    ids.before_batch()\n'
+        f"{TopicRecreated.__module__}.{TopicRecreated.__qualname__}: {reason}\n\n SQLSTATE: XXKST"
+    )
+    watched = cast(StreamingQuery, FailedQuery("q", [], said))
+    with pytest.raises(TopicRecreated) as failed:
+        list(StreamWatcher(watched, parts_of(tmp_path)).reports())
+    assert str(failed.value) == reason
 
 
 def test_a_module_that_executors_lack_is_named(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 from pyspark.sql import SparkSession
 
-from streaming_lsm.errors import ConfigError, StorageError
+from streaming_lsm.errors import ConfigError, StorageError, TopicRecreated
 from streaming_lsm.kafka.settings import JobSettings
-from streaming_lsm.kafka.topic_ids import CheckpointIds, TopicIds, TopicRecreated
+from streaming_lsm.kafka.topic_ids import CheckpointIds, TopicIds
 from tests.support.fake_broker import broker, listener
 
 OLD, NEW = UUID(int=1), UUID(int=2)
