@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from streaming_lsm import config
 from streaming_lsm.errors import ConfigError, StorageError, TopicRecreated
-from streaming_lsm.kafka.addresses import check_source
+from streaming_lsm.kafka.addresses import SourceLook, look_at_source
 from streaming_lsm.kafka.settings import JobSettings
 
 _LOG = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class TopicIds:
 
     def __init__(
         self,
-        ask: Callable[[], Mapping[str, UUID | None]],
+        ask: Callable[[], SourceLook],
         kept: KeptIds,
         *,
         selects: Callable[[str], bool] = lambda _: True,
@@ -83,7 +83,7 @@ class TopicIds:
         """Load the ids that are kept.
 
         Args:
-            ask: returns ids by topic, as `check_source` does.
+            ask: asks the brokers, as `look_at_source` does.
             kept: the ids of the query's earlier runs; none for a topic takes the present id.
             selects: whether the query reads a topic.
             fail_on_loss: whether a changed id is an error; else it is kept, too, and a warning.
@@ -109,7 +109,7 @@ class TopicIds:
         with _naming_the_checkpoint():
             kept = CheckpointIds(spark, settings.need(config.CHECKPOINT))
         return cls(
-            partial(check_source, settings.source()),
+            partial(look_at_source, settings.source()),
             kept,
             selects=cache(partial(_selects, spark.sparkContext._jvm, settings.pattern)),
             fail_on_loss=settings.options[config.KAFKA_FAIL_ON_LOSS],
@@ -119,16 +119,19 @@ class TopicIds:
         """Check the source, and the ids of its topics; ids of topics that are new are kept from the first batch on.
 
         Raises:
-            ConfigError: see `check_source`.
-            TopicRecreated: a topic was deleted and created again.
+            TopicRecreated: a topic was deleted and created again, whatever else is wrong with the source.
+            ConfigError: see `check_source`. The ids of the other topics have been compared, and are kept.
             StorageError: the checkpoint cannot be written.
         """
-        found = [(topic, topic_id) for topic, topic_id in self._ask().items() if self._selects(topic)]
+        look = self._ask()
+        found = [(topic, topic_id) for topic, topic_id in look.ids.items() if self._selects(topic)]
         with self._lock, _naming_the_checkpoint():
             for topic, topic_id in found:
                 self._compare(topic, topic_id)
-            self._asked = True
+            self._asked = look.trouble is None
             self._keep()
+        if look.trouble is not None:
+            raise look.trouble
 
     def before_batch(self) -> None:
         """Keep the ids of the topics before a batch is written, as no later run would find a change without them.

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streaming_lsm.errors import ConfigError, StorageError, TopicRecreated
+from streaming_lsm.kafka.addresses import SourceLook
 from streaming_lsm.kafka.settings import JobSettings
 from streaming_lsm.kafka.topic_ids import CheckpointIds, TopicIds
 from tests.support.fake_broker import broker, listener
@@ -32,15 +33,15 @@ class Kept:
         self.ids.add((topic, topic_id))
 
 
-def asking(*answers: Found | ConfigError) -> Callable[[], Found]:
+def asking(*answers: Found | ConfigError | SourceLook) -> Callable[[], SourceLook]:
     """Brokers that answer one after another."""
     left = iter(answers)
 
-    def ask() -> Found:
+    def ask() -> SourceLook:
         answer = next(left)
-        if isinstance(answer, ConfigError):
-            raise answer
-        return answer
+        if isinstance(answer, SourceLook):
+            return answer
+        return SourceLook({}, answer) if isinstance(answer, ConfigError) else SourceLook(answer)
 
     return ask
 
@@ -106,6 +107,20 @@ def test_brokers_that_do_not_answer_before_the_start_are_asked_before_the_first_
     silent.before_batch()
     with pytest.raises(TopicRecreated):
         silent.check()
+
+
+def test_trouble_with_one_topic_hides_no_change_of_another() -> None:
+    trouble = ConfigError("partition 0 of topic 'b' has no leader")
+    kept = Kept()
+    ids = TopicIds(asking(*[SourceLook({"a": OLD}, trouble)] * 3, SourceLook({"a": NEW}, trouble)), kept)
+    with pytest.raises(ConfigError, match="'b' has no leader"):
+        ids.check()
+    ids.before_batch()
+    assert kept.ids == {("a", OLD)}
+    with pytest.raises(ConfigError, match="'b' has no leader"):
+        ids.check()
+    with pytest.raises(TopicRecreated, match="topic 'a'"):
+        ids.check()
 
 
 def test_a_query_that_goes_on_over_lost_events_warns_once_and_keeps_the_new_id(
