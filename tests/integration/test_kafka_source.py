@@ -108,7 +108,7 @@ def test_brokers_that_die_before_the_first_batch_are_named_while_spark_waits(
     wait = {"kafka.default.api.timeout.ms": "4000", "kafka.request.timeout.ms": "2000"}
     with watched(spark, tmp_path, "127.0.0.1:1", subscribe="any", **wait) as watcher:
 
-        def read(trouble: ConfigError) -> None:
+        def read(trouble: LsmError) -> None:
             told.append((str(trouble), time.monotonic() - begun))
             watcher.stop()
 
