@@ -250,11 +250,11 @@ class StreamWatcher:
         active = self._query.status["isTriggerActive"]
         if self._seen >= 0 and not active:
             self._source.progressed()
-        if self._recreated is not None:
-            # The batch that was running then may be one of the old topic, which cannot be read again.
-            if reported or not active or self._clock() > self._last_batch_ends:
-                self._stop_query()
-                raise self._recreated
+        # The batch that was running then may be one of the old topic, which cannot be read again.
+        waited = reported or not active or self._clock() > self._last_batch_ends
+        if self._recreated is not None and waited:
+            self._stop_query()
+            raise self._recreated
         trouble: LsmError | None
         try:
             trouble = self._source.trouble()

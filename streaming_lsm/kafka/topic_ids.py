@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from streaming_lsm import config
 from streaming_lsm.errors import ConfigError, StorageError, TopicRecreated
-from streaming_lsm.kafka.addresses import SourceLook, look_at_source
+from streaming_lsm.kafka.addresses import SECURITY, SourceLook, look_at_source
 from streaming_lsm.kafka.settings import JobSettings
 
 _LOG = logging.getLogger(__name__)
@@ -79,6 +79,7 @@ class TopicIds:
         *,
         selects: Callable[[str], bool] = lambda _: True,
         fail_on_loss: bool = True,
+        security: str = "PLAINTEXT",
     ) -> None:
         """Load the ids that are kept.
 
@@ -87,11 +88,13 @@ class TopicIds:
             kept: the ids of the query's earlier runs; none for a topic takes the present id.
             selects: whether the query reads a topic.
             fail_on_loss: whether a changed id is an error; else it is kept, too, and a warning.
+            security: ``kafka.security.protocol``.
 
         Raises:
             StorageError: the checkpoint cannot be read.
         """
         self._ask, self._kept, self._selects, self._fail_on_loss = ask, kept, selects, fail_on_loss
+        self._security = security.upper()
         self._lock = threading.Lock()
         self._new: list[tuple[str, UUID]] = []
         self._asked = self._begun = self._said = False
@@ -106,13 +109,15 @@ class TopicIds:
             ConfigError: an option is missing.
             StorageError: the checkpoint cannot be read.
         """
+        source = settings.source()
         with _naming_the_checkpoint():
             kept = CheckpointIds(spark, settings.need(config.CHECKPOINT))
         return cls(
-            partial(look_at_source, settings.source()),
+            partial(look_at_source, source),
             kept,
             selects=cache(partial(_selects, spark.sparkContext._jvm, settings.pattern)),
             fail_on_loss=settings.options[config.KAFKA_FAIL_ON_LOSS],
+            security=source.get(SECURITY, "PLAINTEXT"),
         )
 
     def check(self) -> None:
@@ -128,6 +133,8 @@ class TopicIds:
         with self._lock, _naming_the_checkpoint():
             for topic, topic_id in found:
                 self._compare(topic, topic_id)
+            if look.trouble is None and self._security != "PLAINTEXT":
+                self._say_unchecked("the ids of topics are not known")
             self._asked = look.trouble is None
             self._keep()
         if look.trouble is not None:
@@ -150,7 +157,7 @@ class TopicIds:
 
     def _compare(self, topic: str, topic_id: UUID | None) -> None:
         if topic_id is None:
-            self._say_unchecked(topic)
+            self._say_unchecked(f"the id of topic {topic!r} is not known")
             return
         known = self._known.get(topic, set())
         if topic_id in known:
@@ -173,14 +180,18 @@ class TopicIds:
             self._kept.add(*self._new[0])
             del self._new[0]
 
-    def _say_unchecked(self, topic: str) -> None:
-        if not self._said:
-            _LOG.warning(
-                "the id of topic %r is not known, as its brokers are older than Kafka 2.8, or kafka.security.protocol "
-                "is not PLAINTEXT: if it is deleted and created again, its first events may be passed over in silence",
-                topic,
-            )
+    def _say_unchecked(self, unknown: str) -> None:
+        if self._said:
+            return
         self._said = True
+        reason = "its brokers are older than Kafka 2.8, or give none"
+        if self._security != "PLAINTEXT":
+            reason = f"{SECURITY}={self._security} lets only Kafka's client ask for topics"
+        _LOG.warning(
+            "%s, as %s: if a topic is deleted and created again, its first events may be passed over in silence",
+            unknown,
+            reason,
+        )
 
 
 def _selects(java: Any, pattern: str | None, topic: str) -> bool:

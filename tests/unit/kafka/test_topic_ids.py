@@ -156,8 +156,26 @@ def test_brokers_without_ids_are_told_once_and_change_nothing(caplog: pytest.Log
             ids.before_batch()
             ids.check()
     assert len(caplog.records) == 2, "once in a run"
-    assert "the id of topic 'a' is not known, as its brokers are older than Kafka 2.8" in caplog.messages[0]
+    assert (
+        "the id of topic 'a' is not known, as its brokers are older than Kafka 2.8, or give none: "
+        in caplog.messages[0]
+    )
     assert kept.ids == {("a", OLD)}
+
+
+@pytest.mark.parametrize("found", [{}, {"a": None}], ids=["subscribePattern", "subscribe"])
+def test_brokers_that_may_not_be_asked_for_topics_are_told_once(found: Found, caplog: pytest.LogCaptureFixture) -> None:
+    silent = ConfigError("no broker answers")
+    ids = TopicIds(asking(silent, found, found), Kept(), security="sasl_ssl")
+    with pytest.raises(ConfigError):
+        ids.check()
+    assert not caplog.messages
+    ids.check()
+    ids.check()
+    (said,) = caplog.messages
+    assert "not known, as kafka.security.protocol=SASL_SSL lets only Kafka's client ask for topics: " in said
+    TopicIds(asking({}), Kept()).check()
+    assert len(caplog.messages) == 1, "a pattern may select no topic yet"
 
 
 def test_ids_are_files_of_the_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
