@@ -2,7 +2,9 @@
 
 The offsets of a checkpoint belong to one such topic. Those of a new one under the same name begin again at 0, and Spark
 would pass over its first events. So the ids of the topics that a query reads are kept in the query's checkpoint, as
-empty files ``lsm-topic-ids/<topic>/<id>`` beside Spark's own folders, which Spark does not look at.
+empty files ``lsm-topic-ids/<topic in hex>/<id>`` beside Spark's own folders, which Spark does not look at. The name of a
+topic is the hex of its UTF-8 bytes, as file systems hide some names (``.x.crc``) and some ignore case; that of a long
+topic is cut into nested folders.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from streaming_lsm.kafka.settings import JobSettings
 
 _LOG = logging.getLogger(__name__)
 _FOLDER = "lsm-topic-ids"
+_NAME_LIMIT = 200
+"""Longest name of a folder; file systems take 255, and a topic of 249 characters has 498 in hex."""
 REMEDY = (
     "All batches before are in the table. To read the topic as it is now from its begin, start with a new "
     "checkpointLocation and, if lsm.writer.id is set, a new one of that"
@@ -36,11 +40,19 @@ class KeptIds(Protocol):
     """Keeps the ids of the topics that a query reads; an id that was added stays."""
 
     def load(self) -> dict[str, set[UUID]]:
-        """Return the ids by topic."""
+        """Return the ids by topic.
+
+        Raises:
+            StorageError: they cannot be read.
+        """
         ...
 
     def add(self, topic: str, topic_id: UUID) -> None:
-        """Add an id, unless it is there."""
+        """Add an id, unless it is there.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
         ...
 
 
@@ -48,25 +60,54 @@ class CheckpointIds:
     """Keeps ids in a checkpoint, by the file system that Spark has for it."""
 
     def __init__(self, spark: SparkSession, checkpoint: str) -> None:
-        """Look into the checkpoint of a query, which need not exist yet."""
+        """Open the file system of a checkpoint.
+
+        Args:
+            spark: the session.
+            checkpoint: the query's ``checkpointLocation``, which need not exist yet.
+
+        Raises:
+            StorageError: its file system is not known, or not to be reached.
+        """
         java: Any = spark.sparkContext._jvm
+        self._checkpoint = checkpoint
         self._path = java.org.apache.hadoop.fs.Path
-        self._root = self._path(checkpoint, _FOLDER)
-        self._files = self._root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        with self._named():
+            self._root = self._path(checkpoint, _FOLDER)
+            self._files = self._root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
 
     def load(self) -> dict[str, set[UUID]]:
+        """Read the ids by topic, from the names of the files; other files are passed over."""
         found: dict[str, set[UUID]] = {}
-        if not self._files.exists(self._root):
-            return found
-        files = self._files.listFiles(self._root, True)
-        while files.hasNext():
-            path = files.next().getPath()
-            with suppress(ValueError):
-                found.setdefault(path.getParent().getName(), set()).add(UUID(path.getName()))
+        with self._named():
+            if not self._files.exists(self._root):
+                return found
+            files = self._files.listFiles(self._root, True)
+            while files.hasNext():
+                *folders, name = str(files.next().getPath()).rpartition(f"/{_FOLDER}/")[2].split("/")
+                with suppress(ValueError):
+                    topic, topic_id = bytes.fromhex("".join(folders)).decode(), UUID(name)
+                    found.setdefault(topic, set()).add(topic_id)
         return found
 
     def add(self, topic: str, topic_id: UUID) -> None:
-        self._files.createNewFile(self._path(self._path(self._root, topic), str(topic_id)))
+        """Create the file of an id, unless it is there."""
+        name = topic.encode().hex()
+        folders = [name[at : at + _NAME_LIMIT] for at in range(0, len(name), _NAME_LIMIT)]
+        with self._named():
+            self._files.createNewFile(self._path(self._root, "/".join([*folders, str(topic_id)])))
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the checkpoint in an error of its file system."""
+        try:
+            yield
+        except (Py4JError, PySparkException) as error:
+            reason = str(error).partition("\n\tat ")[0]
+            raise StorageError(
+                f"{config.CHECKPOINT.key}={self._checkpoint!r}: its folder {_FOLDER} cannot be read or written: {reason}; "
+                "let this process read and write there"
+            ) from None
 
 
 class TopicIds:
@@ -98,8 +139,7 @@ class TopicIds:
         self._lock = threading.Lock()
         self._new: list[tuple[str, UUID]] = []
         self._asked = self._begun = self._said = False
-        with _naming_the_checkpoint():
-            self._known = kept.load()
+        self._known = kept.load()
 
     @classmethod
     def of_query(cls, spark: SparkSession, settings: JobSettings) -> TopicIds:
@@ -110,11 +150,9 @@ class TopicIds:
             StorageError: the checkpoint cannot be read.
         """
         source = settings.source()
-        with _naming_the_checkpoint():
-            kept = CheckpointIds(spark, settings.need(config.CHECKPOINT))
         return cls(
             partial(look_at_source, source),
-            kept,
+            CheckpointIds(spark, settings.need(config.CHECKPOINT)),
             selects=cache(partial(_selects, spark.sparkContext._jvm, settings.pattern)),
             fail_on_loss=settings.options[config.KAFKA_FAIL_ON_LOSS],
             security=source.get(SECURITY, "PLAINTEXT"),
@@ -130,7 +168,7 @@ class TopicIds:
         """
         look = self._ask()
         found = [(topic, topic_id) for topic, topic_id in look.ids.items() if self._selects(topic)]
-        with self._lock, _naming_the_checkpoint():
+        with self._lock:
             for topic, topic_id in found:
                 self._compare(topic, topic_id)
             if look.trouble is None and self._security != "PLAINTEXT":
@@ -152,7 +190,7 @@ class TopicIds:
         if not self._asked:
             with suppress(ConfigError):
                 self.check()
-        with self._lock, _naming_the_checkpoint():
+        with self._lock:
             self._keep()
 
     def _compare(self, topic: str, topic_id: UUID | None) -> None:
@@ -201,12 +239,3 @@ def _selects(java: Any, pattern: str | None, topic: str) -> bool:
     except (Py4JError, PySparkException) as error:
         reason = str(error).partition("\n\tat ")[0]
         raise ConfigError(f"{config.KAFKA_PATTERN.key}={pattern!r} cannot be compared with topics: {reason}") from None
-
-
-@contextmanager
-def _naming_the_checkpoint() -> Iterator[None]:
-    try:
-        yield
-    except (Py4JError, PySparkException) as error:
-        reason = str(error).partition("\n\tat ")[0]
-        raise StorageError(f"{config.CHECKPOINT.key}: its {_FOLDER} cannot be read or written: {reason}") from None

@@ -183,11 +183,17 @@ def test_ids_are_files_of_the_checkpoint(spark: SparkSession, tmp_path: Path) ->
     kept = CheckpointIds(spark, str(checkpoint))
     assert kept.load() == {}
     long = "x" * 249
-    for topic, topic_id in (("a", OLD), ("a", OLD), ("a", NEW), (long, OLD), ("_b.c-d", OLD), (".e", NEW)):
-        kept.add(topic, topic_id)
-    (checkpoint / "lsm-topic-ids" / "a" / "other").touch()
+    for topic in ("a", "a", "A", long, long[:100], "_b.c-d", ".x.crc"):
+        kept.add(topic, OLD)
+    kept.add("a", NEW)
+    (checkpoint / "lsm-topic-ids" / "61" / "other").touch()
+    (checkpoint / "lsm-topic-ids" / "other").mkdir()
+    (checkpoint / "lsm-topic-ids" / "other" / str(NEW)).touch()
     again = CheckpointIds(spark, checkpoint.as_uri().replace("%20", " "))
-    assert again.load() == {"a": {OLD, NEW}, long: {OLD}, "_b.c-d": {OLD}, ".e": {NEW}}
+    alone = ("A", long, long[:100], "_b.c-d", ".x.crc")
+    assert again.load() == {"a": {OLD, NEW}, **{topic: {OLD} for topic in alone}}
+    names = [path.name for path in checkpoint.rglob("*") if path.is_dir()]
+    assert all(name == name.lower() and len(name) <= 255 for name in names), "file systems may ignore case"
 
 
 def test_a_query_reads_the_ids_of_its_topics_from_the_brokers_and_its_checkpoint(
@@ -217,5 +223,7 @@ def test_a_checkpoint_that_cannot_be_written_is_named(spark: SparkSession, tmp_p
     (tmp_path / "c").touch()
     with listener(broker({}, {"a": {}}, {"a": OLD})) as address:
         given = {"kafka.bootstrap.servers": address, "checkpointLocation": str(tmp_path / "c"), "subscribe": "a"}
-        with pytest.raises(StorageError, match="checkpointLocation: its lsm-topic-ids cannot be read or written: "):
+        with pytest.raises(StorageError) as failed:
             TopicIds.of_query(spark, JobSettings.load(None, given)).before_batch()
+    assert f"checkpointLocation='{tmp_path / 'c'}': its folder lsm-topic-ids cannot be" in str(failed.value)
+    assert str(failed.value).endswith("; let this process read and write there")
