@@ -177,13 +177,14 @@ def _view_of_all(servers: str, topics: Sequence[str], first: ClusterMetadata, se
     """Ask all brokers for topics that the first one to answer does not have: its metadata may be old.
 
     Returns:
-        What they know together, of more topics than those asked for, until all of these are known.
+        What they know together, of more topics than those asked for, until all of these are known. A topic is as the
+        first broker describes it that has the topic.
     """
     known = ClusterMetadata(first.brokers, {})
     addresses = dict.fromkeys([*_given(servers), *first.brokers.values()])
     for _, answer in _answers(addresses, partial(_metadata, topics=None), seconds):
         if not isinstance(answer, _Refusal):
-            known = ClusterMetadata({**known.brokers, **answer.brokers}, {**known.topics, **answer.topics})
+            known = ClusterMetadata({**known.brokers, **answer.brokers}, {**answer.topics, **known.topics})
             if not _missing(topics, known):
                 break
     return known

@@ -2,17 +2,19 @@
 
 The offsets of a checkpoint belong to one such topic. Those of a new one under the same name begin again at 0, and Spark
 would pass over its first events. So the ids of the topics that a query reads are kept in the query's checkpoint, as
-empty files ``lsm-topic-ids/<topic in hex>/<id>`` beside Spark's own folders, which Spark does not look at. The name of a
-topic is the hex of its UTF-8 bytes, as file systems hide some names (``.x.crc``) and some ignore case; that of a long
-topic is cut into nested folders.
+empty files ``lsm-topic-ids/<topic in hex>/<id>`` beside Spark's own folders, which Spark does not look at. The
+folder of a topic is the hex of its UTF-8 bytes, as file systems hide some names (``.x.crc``) and some ignore case; that
+of a long topic is cut into nested folders.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Protocol
 from uuid import UUID
@@ -34,6 +36,10 @@ REMEDY = (
     "All batches before are in the table. To read the topic as it is now from its begin, start with a new "
     "checkpointLocation and, if lsm.writer.id is set, a new one of that"
 )
+
+
+_AGAIN_SECONDS = 1.0
+"""Time from a look that finds a changed id to the one that confirms it: a broker may have old metadata for a while."""
 
 
 class KeptIds(Protocol):
@@ -105,8 +111,8 @@ class CheckpointIds:
         except (Py4JError, PySparkException) as error:
             reason = str(error).partition("\n\tat ")[0]
             raise StorageError(
-                f"{config.CHECKPOINT.key}={self._checkpoint!r}: its folder {_FOLDER} cannot be read or written: {reason}; "
-                "let this process read and write there"
+                f"{config.CHECKPOINT.key}={self._checkpoint!r}: its folder {_FOLDER} cannot be read or written: "
+                f"{reason}; let this process read and write there"
             ) from None
 
 
@@ -121,6 +127,7 @@ class TopicIds:
         selects: Callable[[str], bool] = lambda _: True,
         fail_on_loss: bool = True,
         security: str = "PLAINTEXT",
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Load the ids that are kept.
 
@@ -130,12 +137,13 @@ class TopicIds:
             selects: whether the query reads a topic.
             fail_on_loss: whether a changed id is an error; else it is kept, too, and a warning.
             security: ``kafka.security.protocol``.
+            sleep: waits for seconds.
 
         Raises:
             StorageError: the checkpoint cannot be read.
         """
         self._ask, self._kept, self._selects, self._fail_on_loss = ask, kept, selects, fail_on_loss
-        self._security = security.upper()
+        self._security, self._sleep = security.upper(), sleep
         self._lock = threading.Lock()
         self._new: list[tuple[str, UUID]] = []
         self._asked = self._begun = self._said = False
@@ -166,10 +174,9 @@ class TopicIds:
             ConfigError: see `check_source`. The ids of the other topics have been compared, and are kept.
             StorageError: the checkpoint cannot be written.
         """
-        look = self._ask()
-        found = [(topic, topic_id) for topic, topic_id in look.ids.items() if self._selects(topic)]
+        look = self._confirmed_look()
         with self._lock:
-            for topic, topic_id in found:
+            for topic, topic_id in look.ids.items():
                 self._compare(topic, topic_id)
             if look.trouble is None and self._security != "PLAINTEXT":
                 self._say_unchecked("the ids of topics are not known")
@@ -192,6 +199,25 @@ class TopicIds:
                 self.check()
         with self._lock:
             self._keep()
+
+    def _confirmed_look(self) -> SourceLook:
+        """Ask the brokers; twice if an id has changed, and without those changes that only one answer has."""
+        look = self._look()
+        changed = self._changed(look.ids)
+        if not changed:
+            return look
+        self._sleep(_AGAIN_SECONDS)
+        look = self._look()
+        unconfirmed = self._changed(look.ids) - changed
+        return replace(look, ids={topic: one for topic, one in look.ids.items() if topic not in unconfirmed})
+
+    def _look(self) -> SourceLook:
+        look = self._ask()
+        return replace(look, ids={topic: one for topic, one in look.ids.items() if self._selects(topic)})
+
+    def _changed(self, ids: Mapping[str, UUID | None]) -> set[str]:
+        with self._lock:
+            return {topic for topic, one in ids.items() if one and one not in self._known.get(topic, {one})}
 
     def _compare(self, topic: str, topic_id: UUID | None) -> None:
         if topic_id is None:

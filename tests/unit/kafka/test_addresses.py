@@ -197,6 +197,18 @@ def test_ids_of_the_other_topics_are_known_where_one_has_trouble() -> None:
             assert set(look.ids) <= {"a", ill}
 
 
+def test_a_later_answer_adds_topics_and_replaces_none() -> None:
+    def slow(connection: socket.socket) -> None:
+        time.sleep(0.2)
+        behind(connection)
+
+    with listener(BROKER) as leader:
+        fresh = broker({1: leader}, {"a": {0: 1}}, {"a": SECOND})
+        behind = broker({1: leader}, {"a": {0: 1}, "b": {0: 1}}, {"a": FIRST, "b": FIRST})
+        with listener(fresh) as one, listener(slow) as other:
+            assert check_source(source(f"{one},{other}", "a,b")) == {"a": SECOND, "b": FIRST}
+
+
 def test_brokers_without_ids_of_topics_are_told() -> None:
     """Those that have no Metadata of version 10, those that give zeros, and those that may not be asked."""
     with listener(BROKER) as leader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from tests.support.fake_broker import broker, listener
 
 OLD, NEW = UUID(int=1), UUID(int=2)
 Found = dict[str, UUID | None]
+topic_ids = partial(TopicIds, sleep=lambda _: None)
 
 
 class Kept:
@@ -34,11 +36,11 @@ class Kept:
 
 
 def asking(*answers: Found | ConfigError | SourceLook) -> Callable[[], SourceLook]:
-    """Brokers that answer one after another."""
-    left = iter(answers)
+    """Brokers that answer one after another; the last answer comes again."""
+    left = list(answers)
 
     def ask() -> SourceLook:
-        answer = next(left)
+        answer = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(answer, SourceLook):
             return answer
         return SourceLook({}, answer) if isinstance(answer, ConfigError) else SourceLook(answer)
@@ -47,7 +49,7 @@ def asking(*answers: Found | ConfigError | SourceLook) -> Callable[[], SourceLoo
 
 
 def test_a_topic_that_is_created_again_in_a_run_is_named_with_both_ids_and_what_to_do() -> None:
-    ids = TopicIds(asking({"a": OLD, "b": OLD}, {"a": OLD}, {"a": OLD, "b": NEW}), Kept())
+    ids = topic_ids(asking({"a": OLD, "b": OLD}, {"a": OLD}, {"a": OLD, "b": NEW}), Kept())
     ids.check()
     ids.before_batch()
     ids.check()
@@ -63,20 +65,20 @@ def test_a_topic_that_is_created_again_in_a_run_is_named_with_both_ids_and_what_
 
 def test_ids_are_kept_before_the_first_batch_and_compared_by_the_next_run() -> None:
     kept = Kept()
-    first = TopicIds(asking({"a": OLD}), kept)
+    first = topic_ids(asking({"a": OLD}), kept)
     first.check()
     assert not kept.ids, "no file is in the checkpoint of a query that Spark has not begun"
     first.before_batch()
     assert kept.ids == {("a", OLD)}
     for _ in range(2):
         with pytest.raises(TopicRecreated, match="topic 'a'"):
-            TopicIds(asking({"a": NEW}), kept).check()
-    TopicIds(asking({"a": OLD}), kept).check()
+            topic_ids(asking({"a": NEW}), kept).check()
+    topic_ids(asking({"a": OLD}), kept).check()
 
 
 def test_a_checkpoint_without_ids_takes_the_present_ones_and_topics_may_come_later() -> None:
     kept = Kept()
-    ids = TopicIds(asking({"a": NEW}, {"a": NEW, "late": OLD}), kept)
+    ids = topic_ids(asking({"a": NEW}, {"a": NEW, "late": OLD}), kept)
     ids.check()
     ids.before_batch()
     ids.check()
@@ -85,7 +87,7 @@ def test_a_checkpoint_without_ids_takes_the_present_ones_and_topics_may_come_lat
 
 def test_the_id_that_was_read_first_is_kept_if_the_topic_changes_before_the_first_batch() -> None:
     kept = Kept()
-    ids = TopicIds(asking({"a": OLD}, {"a": NEW}), kept)
+    ids = topic_ids(asking({"a": OLD}, {"a": NEW}), kept)
     ids.check()
     with pytest.raises(TopicRecreated):
         ids.check()
@@ -95,15 +97,15 @@ def test_the_id_that_was_read_first_is_kept_if_the_topic_changes_before_the_firs
 
 def test_brokers_that_do_not_answer_before_the_start_are_asked_before_the_first_batch() -> None:
     kept = Kept()
-    ids = TopicIds(asking(ConfigError("no broker answers"), {"a": OLD}), kept)
+    ids = topic_ids(asking(ConfigError("no broker answers"), {"a": OLD}), kept)
     with pytest.raises(ConfigError):
         ids.check()
     ids.before_batch()
     ids.before_batch()
     assert kept.ids == {("a", OLD)}
     with pytest.raises(TopicRecreated):
-        TopicIds(asking({"a": NEW}), kept).before_batch()
-    silent = TopicIds(asking(ConfigError("no broker answers"), {"a": NEW}), kept)
+        topic_ids(asking({"a": NEW}), kept).before_batch()
+    silent = topic_ids(asking(ConfigError("no broker answers"), {"a": NEW}), kept)
     silent.before_batch()
     with pytest.raises(TopicRecreated):
         silent.check()
@@ -112,7 +114,7 @@ def test_brokers_that_do_not_answer_before_the_start_are_asked_before_the_first_
 def test_trouble_with_one_topic_hides_no_change_of_another() -> None:
     trouble = ConfigError("partition 0 of topic 'b' has no leader")
     kept = Kept()
-    ids = TopicIds(asking(*[SourceLook({"a": OLD}, trouble)] * 3, SourceLook({"a": NEW}, trouble)), kept)
+    ids = topic_ids(asking(*[SourceLook({"a": OLD}, trouble)] * 3, SourceLook({"a": NEW}, trouble)), kept)
     with pytest.raises(ConfigError, match="'b' has no leader"):
         ids.check()
     ids.before_batch()
@@ -123,23 +125,40 @@ def test_trouble_with_one_topic_hides_no_change_of_another() -> None:
         ids.check()
 
 
+@pytest.mark.parametrize("fail_on_loss", [True, False])
+def test_an_old_id_of_a_broker_that_is_behind_is_no_change(
+    fail_on_loss: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Changes count that two answers in a row have."""
+    kept, pauses = Kept(), list[float]()
+    new, behind, other = {"a": NEW, "b": OLD}, {"a": OLD, "b": OLD}, {"a": NEW, "b": NEW}
+    answers = (new, behind, new, behind, other, other, behind, new)
+    ids = TopicIds(asking(*answers), kept, fail_on_loss=fail_on_loss, sleep=pauses.append)
+    ids.check()
+    ids.before_batch()
+    ids.check()
+    ids.check()
+    assert kept.ids == {("a", NEW), ("b", OLD)}
+    assert (len(pauses), caplog.messages) == (2, [])
+
+
 def test_a_query_that_goes_on_over_lost_events_warns_once_and_keeps_the_new_id(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     kept = Kept()
     kept.ids = {("a", OLD)}
-    ids = TopicIds(asking({"a": NEW}, {"a": NEW}), kept, fail_on_loss=False)
+    ids = topic_ids(asking({"a": NEW}, {"a": NEW}), kept, fail_on_loss=False)
     ids.check()
     ids.before_batch()
     ids.check()
     (record,) = caplog.records
     assert record.getMessage().startswith("topic 'a' was deleted and created again since the query read it")
-    TopicIds(asking({"a": NEW}), kept).check()
+    topic_ids(asking({"a": NEW}), kept).check()
 
 
 def test_topics_that_the_query_does_not_read_may_change() -> None:
     kept = Kept()
-    ids = TopicIds(asking({"a": OLD, "b": OLD}, {"a": OLD, "b": NEW}), kept, selects="a".__eq__)
+    ids = topic_ids(asking({"a": OLD, "b": OLD}, {"a": OLD, "b": NEW}), kept, selects="a".__eq__)
     ids.check()
     ids.before_batch()
     ids.check()
@@ -151,7 +170,7 @@ def test_brokers_without_ids_are_told_once_and_change_nothing(caplog: pytest.Log
     kept.ids = {("a", OLD)}
     with caplog.at_level(logging.WARNING):
         for found in ({"a": None, "b": None}, {"a": None}):
-            ids = TopicIds(asking(found, found), kept)
+            ids = topic_ids(asking(found, found), kept)
             ids.check()
             ids.before_batch()
             ids.check()
@@ -166,7 +185,7 @@ def test_brokers_without_ids_are_told_once_and_change_nothing(caplog: pytest.Log
 @pytest.mark.parametrize("found", [{}, {"a": None}], ids=["subscribePattern", "subscribe"])
 def test_brokers_that_may_not_be_asked_for_topics_are_told_once(found: Found, caplog: pytest.LogCaptureFixture) -> None:
     silent = ConfigError("no broker answers")
-    ids = TopicIds(asking(silent, found, found), Kept(), security="sasl_ssl")
+    ids = topic_ids(asking(silent, found, found), Kept(), security="sasl_ssl")
     with pytest.raises(ConfigError):
         ids.check()
     assert not caplog.messages
@@ -174,7 +193,7 @@ def test_brokers_that_may_not_be_asked_for_topics_are_told_once(found: Found, ca
     ids.check()
     (said,) = caplog.messages
     assert "not known, as kafka.security.protocol=SASL_SSL lets only Kafka's client ask for topics: " in said
-    TopicIds(asking({}), Kept()).check()
+    topic_ids(asking({}), Kept()).check()
     assert len(caplog.messages) == 1, "a pattern may select no topic yet"
 
 
