@@ -25,7 +25,7 @@ class RecordError(LsmError):
 
 
 class TopicRecreated(LsmError):
-    """A Kafka topic was deleted and created again since the query's checkpoint: start the query with a new one."""
+    """A Kafka topic was deleted and created again since the query read it: start with a new checkpoint."""
 
 
 class CorruptFileError(LsmError):

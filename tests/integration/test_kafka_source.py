@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import ConfigError, LsmError, TopicRecreated
+from streaming_lsm.errors import LsmError, TopicRecreated
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
 from tests.support.watched_stream import delete_topic, put, watched
 
