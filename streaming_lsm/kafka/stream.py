@@ -271,7 +271,7 @@ class StreamWatcher:
         if self._recreated is not None:
             return None
         self._recreated, self._last_batch_ends = error, self._clock() + _LAST_BATCH_SECONDS
-        return LsmError(f"for the batch that is running, {_LAST_BATCH_SECONDS:.0f} s at most, as {error}")
+        return LsmError(f"for a batch that may be running, {_LAST_BATCH_SECONDS:.0f} s at most, as {error}")
 
     def _stop_query(self) -> None:
         self._before_stop()

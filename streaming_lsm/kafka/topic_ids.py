@@ -32,14 +32,12 @@ _LOG = logging.getLogger(__name__)
 _FOLDER = "lsm-topic-ids"
 _NAME_LIMIT = 200
 """Longest name of a folder; file systems take 255, and a topic of 249 characters has 498 in hex."""
+_AGAIN_SECONDS = 1.0
+"""Time from a look that finds a changed id to the one that confirms it: a broker may have old metadata for a while."""
 REMEDY = (
     "All batches before are in the table. To read the topic as it is now from its begin, start with a new "
     "checkpointLocation and, if lsm.writer.id is set, a new one of that"
 )
-
-
-_AGAIN_SECONDS = 1.0
-"""Time from a look that finds a changed id to the one that confirms it: a broker may have old metadata for a while."""
 
 
 class KeptIds(Protocol):

@@ -355,7 +355,7 @@ def test_a_topic_that_is_found_created_again_is_told_at_once_and_the_running_bat
 ) -> None:
     trouble = ConfigError("no broker answers")
     seconds, said, stopped = watch_a_batch_without_end(tmp_path, Finding(AGAIN, AGAIN, trouble), 600)
-    assert said == [f"for the batch that is running, 60 s at most, as {AGAIN}", str(trouble)]
+    assert said == [f"for a batch that may be running, 60 s at most, as {AGAIN}", str(trouble)]
     assert (seconds, stopped) == (62, True)
 
 
