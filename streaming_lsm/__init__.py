@@ -22,6 +22,7 @@ from streaming_lsm.errors import (
     SchemaError,
     StorageError,
     TableNotFound,
+    TopicRecreated,
     UnsupportedTable,
 )
 from streaming_lsm.extras import missing_package
@@ -67,6 +68,7 @@ __all__ = [
     "SchemaError",
     "RecordError",
     "RegistryError",
+    "TopicRecreated",
     "CorruptFileError",
     "TableNotFound",
     "UnsupportedTable",

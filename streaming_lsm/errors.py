@@ -24,6 +24,10 @@ class RecordError(LsmError):
     """A record has no usable key, ordering value or partition: correct or drop the record."""
 
 
+class TopicRecreated(LsmError):
+    """A Kafka topic was deleted and created again since the query read it: start with a new checkpoint."""
+
+
 class CorruptFileError(LsmError):
     """A committed file is missing, damaged or violates the format: restore the file."""
 

@@ -14,6 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
@@ -44,6 +45,19 @@ class UnknownTopics(ConfigError):
     """A topic is not on the brokers: create it, or correct its name."""
 
 
+@dataclass(frozen=True)
+class SourceLook:
+    """Holds the answers of the brokers of a Kafka source.
+
+    Attributes:
+        ids: ids by topic, as `check_source` returns them; of fewer topics if there is trouble.
+        trouble: the error of `check_source`; None if it has none.
+    """
+
+    ids: Mapping[str, UUID | None]
+    trouble: ConfigError | None = None
+
+
 def check_source(
     source: Mapping[str, str], *, bootstrap_seconds: float = BOOTSTRAP_SECONDS, leader_seconds: float = LEADER_SECONDS
 ) -> Mapping[str, UUID | None]:
@@ -66,24 +80,55 @@ def check_source(
             A partition has no leader.
         UnknownTopics: no broker that answers has a topic.
     """
+    look = look_at_source(source, bootstrap_seconds=bootstrap_seconds, leader_seconds=leader_seconds)
+    if look.trouble is not None:
+        raise look.trouble
+    return look.ids
+
+
+def look_at_source(
+    source: Mapping[str, str], *, bootstrap_seconds: float = BOOTSTRAP_SECONDS, leader_seconds: float = LEADER_SECONDS
+) -> SourceLook:
+    """Check a Kafka source as `check_source` does; the ids that are known are returned beside an error, too."""
+    ids: dict[str, UUID | None] = {}
+    try:
+        _check(source, bootstrap_seconds, leader_seconds, ids.update)
+    except ConfigError as error:
+        return SourceLook(ids, error)
+    return SourceLook(ids)
+
+
+def _check(
+    source: Mapping[str, str],
+    bootstrap_seconds: float,
+    leader_seconds: float,
+    learn: Callable[[Mapping[str, UUID | None]], None],
+) -> None:
+    """Check a source; `learn` is called with ids of topics as soon as brokers have given them."""
     servers, security = source.get(SERVERS, ""), source.get(SECURITY, "PLAINTEXT")
     topics = [name for name in map(str.strip, source.get(TOPICS, "").split(",")) if name]
     if security.upper() != "PLAINTEXT" or not (topics or PATTERN in source):
         check_brokers(servers, bootstrap_seconds, security=security)
-        return dict.fromkeys(topics)
+        learn(dict.fromkeys(topics))
+        return
     if not topics:
-        return _ids(_any_broker(servers, partial(_metadata, topics=None), bootstrap_seconds))
+        learn(_ids(_any_broker(servers, partial(_metadata, topics=None), bootstrap_seconds)))
+        return
     deadline = time.monotonic() + bootstrap_seconds + leader_seconds
     cluster = _any_broker(servers, partial(_metadata, topics=topics), bootstrap_seconds)
+    learn(_ids(cluster))
     if _missing(topics, cluster):
-        cluster = _view_of_all(servers, topics, cluster, leader_seconds)
+        known = _view_of_all(servers, topics, cluster, leader_seconds)
+        cluster = ClusterMetadata(known.brokers, {name: known.topics[name] for name in topics if name in known.topics})
+        learn(_ids(cluster))
+        _expect_topics(servers, topics, known)
     while _leaderless(cluster) and time.monotonic() < deadline:
         time.sleep(_PAUSE_SECONDS)
         cluster = _any_broker(servers, partial(_metadata, topics=topics), bootstrap_seconds)
+        learn(_ids(cluster))
     for partition in _leaderless(cluster):
         raise ConfigError(f"{TOPICS}: {partition} has no leader among the brokers at {servers}: wait until it has one")
     _check_leaders(servers, cluster, leader_seconds)
-    return _ids(cluster)
 
 
 def _ids(cluster: ClusterMetadata) -> dict[str, UUID | None]:
@@ -131,17 +176,24 @@ def _missing(topics: Sequence[str], cluster: ClusterMetadata) -> list[str]:
 def _view_of_all(servers: str, topics: Sequence[str], first: ClusterMetadata, seconds: float) -> ClusterMetadata:
     """Ask all brokers for topics that the first one to answer does not have: its metadata may be old.
 
-    Raises:
-        UnknownTopics: none of them has a topic.
+    Returns:
+        What they know together, of more topics than those asked for, until all of these are known. A topic is as the
+        first broker describes it that has the topic.
     """
     known = ClusterMetadata(first.brokers, {})
     addresses = dict.fromkeys([*_given(servers), *first.brokers.values()])
     for _, answer in _answers(addresses, partial(_metadata, topics=None), seconds):
         if not isinstance(answer, _Refusal):
-            known = ClusterMetadata({**known.brokers, **answer.brokers}, {**known.topics, **answer.topics})
+            known = ClusterMetadata({**known.brokers, **answer.brokers}, {**answer.topics, **known.topics})
             if not _missing(topics, known):
-                return ClusterMetadata(known.brokers, {name: known.topics[name] for name in topics})
+                break
+    return known
+
+
+def _expect_topics(servers: str, topics: Sequence[str], known: ClusterMetadata) -> None:
     missing = _missing(topics, known)
+    if not missing:
+        return
     near = difflib.get_close_matches(missing[0], known.topics, n=1)
     advice = f"did you mean {near[0]!r}?" if near else "create it, or correct the name"
     raise UnknownTopics(f"{TOPICS}: topic {missing[0]!r} is not on the brokers at {servers}; {advice}")

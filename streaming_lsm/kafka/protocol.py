@@ -191,7 +191,7 @@ class _Reader:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise NotKafka("its answer has a length that is none")
+        raise NotKafka("its answer has a malformed length")
 
     def _size(self, kind: str) -> int:
         """Read a length; 0 for null."""

@@ -13,9 +13,9 @@ from contextlib import suppress
 
 from pyspark.errors import StreamingQueryException
 
-from streaming_lsm.errors import ConfigError, LsmError
+from streaming_lsm.errors import ConfigError, LsmError, TopicRecreated
 from streaming_lsm.kafka.addresses import UnknownTopics
-from streaming_lsm.kafka.topic_ids import REMEDY, TopicRecreated
+from streaming_lsm.kafka.topic_ids import REMEDY
 
 SILENT_SECONDS, PAUSE_SECONDS, ROUTINE_SECONDS = 4.0, 5.0, 10.0
 """Time without a batch before the first check; from one check to the next one without a batch, and with batches."""

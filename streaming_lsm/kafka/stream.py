@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming_lsm import config
-from streaming_lsm.errors import ConfigError, LsmError
+from streaming_lsm.errors import ConfigError, LsmError, TopicRecreated
 from streaming_lsm.kafka.settings import JobSettings
 from streaming_lsm.kafka.source_watch import SourceWatch
 from streaming_lsm.kafka.table_commits import TableCommits
-from streaming_lsm.kafka.topic_ids import TopicIds, TopicRecreated
+from streaming_lsm.kafka.topic_ids import TopicIds
 from streaming_lsm.kafka.topic_sinks import Part, TopicSinks
 from streaming_lsm.spark.batch_writer import own_error
 from streaming_lsm.spark.listener import events_behind, events_read
@@ -26,6 +26,8 @@ from streaming_lsm.spark.versions import progress_of
 from streaming_lsm.write.numbers import Counts
 
 _SHOWN_FIELDS = 5
+_LAST_BATCH_SECONDS = 60.0
+"""Limit for the batch that is running when a topic is found created again."""
 
 
 class BatchCancelled(LsmError):
@@ -162,7 +164,8 @@ class StreamWatcher:
     """Reports the batches of a query as they complete, until the query ends.
 
     Attributes:
-        waiting: called with what is wrong with the source while Spark waits for it.
+        waiting: called with what is wrong with the source while Spark waits for it; and with a topic that was created
+            again, while the batch that is running then is waited for.
     """
 
     def __init__(
@@ -172,7 +175,9 @@ class StreamWatcher:
         stopping: threading.Event | None = None,
         before_stop: Callable[[], None] = lambda: None,
         source: SourceWatch | None = None,
-        waiting: Callable[[ConfigError], None] = lambda _: None,
+        waiting: Callable[[LsmError], None] = lambda _: None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Watch a query.
 
@@ -183,6 +188,7 @@ class StreamWatcher:
             before_stop: called before `stop` takes effect on the query.
             source: looks at the source while no batch completes.
             waiting: see the class.
+            clock: seconds.
         """
         self._query, self._query_id, self._parts = query, str(query.id), parts
         self._commits: dict[str, TableCommits] = {}
@@ -190,7 +196,9 @@ class StreamWatcher:
         self._stopping = stopping or threading.Event()
         self._before_stop = before_stop
         self._source, self.waiting = source or SourceWatch(lambda: None), waiting
+        self._clock = clock
         self._recreated: TopicRecreated | None = None
+        self._last_batch_ends = 0.0
 
     def stop(self) -> None:
         """Request a stop, which `reports` carries out within a second. Unlike calls of Spark it is signal-safe."""
@@ -204,10 +212,11 @@ class StreamWatcher:
 
         Raises:
             TimeoutError: the query was stopped after `timeout_seconds`.
+            TopicRecreated: a topic was deleted and created again, also if that was found before the time was over.
             LsmError: a batch failed with this error, or the source did.
             StreamingQueryException: the query failed for another reason.
         """
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        deadline = None if timeout_seconds is None else self._clock() + timeout_seconds
         ended, failure = False, None
         while not ended:
             # Batches may complete while this waits, also when the query fails after them: reports come before the end.
@@ -225,9 +234,11 @@ class StreamWatcher:
                 yield report
             if not ended:
                 self._look_at_source(reported)
-            if deadline is not None and time.monotonic() > deadline and not ended:
+            if deadline is not None and self._clock() > deadline and not ended:
                 self._query.stop()
-                raise TimeoutError(f"the stream did not end within {timeout_seconds:.0f} s and was stopped")
+                raise self._recreated or TimeoutError(
+                    f"the stream did not end within {timeout_seconds:.0f} s and was stopped"
+                )
         if failure is not None:
             raise own_error(failure) or self._recreated or self._source.explained(failure)
         if self._recreated is not None:
@@ -239,22 +250,28 @@ class StreamWatcher:
         active = self._query.status["isTriggerActive"]
         if self._seen >= 0 and not active:
             self._source.progressed()
-        if self._recreated is not None:
-            # The batch that was running then may be one of the old topic, which cannot be read again.
-            if reported or not active:
-                self._stop_query()
-                raise self._recreated
-            return
+        # The batch that was running then may be one of the old topic, which cannot be read again.
+        waited = reported or not active or self._clock() > self._last_batch_ends
+        if self._recreated is not None and waited:
+            self._stop_query()
+            raise self._recreated
+        trouble: LsmError | None
         try:
             trouble = self._source.trouble()
         except TopicRecreated as error:
-            self._recreated = error
-            return
-        except LsmError:
+            trouble = self._found_again(error)
+        except LsmError as error:
             self._stop_query()
-            raise
+            raise self._recreated or error from None
         if trouble is not None:
             self.waiting(trouble)
+
+    def _found_again(self, error: TopicRecreated) -> LsmError | None:
+        """Remember that a topic was created again; returns what to say of it, once."""
+        if self._recreated is not None:
+            return None
+        self._recreated, self._last_batch_ends = error, self._clock() + _LAST_BATCH_SECONDS
+        return LsmError(f"for a batch that may be running, {_LAST_BATCH_SECONDS:.0f} s at most, as {error}")
 
     def _stop_query(self) -> None:
         self._before_stop()

@@ -2,15 +2,19 @@
 
 The offsets of a checkpoint belong to one such topic. Those of a new one under the same name begin again at 0, and Spark
 would pass over its first events. So the ids of the topics that a query reads are kept in the query's checkpoint, as
-empty files ``lsm-topic-ids/<topic>/<id>`` beside Spark's own folders, which Spark does not look at.
+empty files ``lsm-topic-ids/<topic in hex>/<id>`` beside Spark's own folders, which Spark does not look at. The
+folder of a topic is the hex of its UTF-8 bytes, as file systems hide some names (``.x.crc``) and some ignore case; that
+of a long topic is cut into nested folders.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Protocol
 from uuid import UUID
@@ -20,31 +24,39 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from streaming_lsm import config
-from streaming_lsm.errors import ConfigError, LsmError, StorageError
-from streaming_lsm.kafka.addresses import check_source
+from streaming_lsm.errors import ConfigError, StorageError, TopicRecreated
+from streaming_lsm.kafka.addresses import SECURITY, SourceLook, look_at_source
 from streaming_lsm.kafka.settings import JobSettings
 
 _LOG = logging.getLogger(__name__)
 _FOLDER = "lsm-topic-ids"
+_NAME_LIMIT = 200
+"""Longest name of a folder; file systems take 255, and a topic of 249 characters has 498 in hex."""
+_AGAIN_SECONDS = 1.0
+"""Time from a look that finds a changed id to the one that confirms it: a broker may have old metadata for a while."""
 REMEDY = (
     "All batches before are in the table. To read the topic as it is now from its begin, start with a new "
     "checkpointLocation and, if lsm.writer.id is set, a new one of that"
 )
 
 
-class TopicRecreated(LsmError):
-    """A topic was deleted and created again: the query is to be stopped, as its offsets are those of the old topic."""
-
-
 class KeptIds(Protocol):
     """Keeps the ids of the topics that a query reads; an id that was added stays."""
 
     def load(self) -> dict[str, set[UUID]]:
-        """Return the ids by topic."""
+        """Return the ids by topic.
+
+        Raises:
+            StorageError: they cannot be read.
+        """
         ...
 
     def add(self, topic: str, topic_id: UUID) -> None:
-        """Add an id, unless it is there."""
+        """Add an id, unless it is there.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
         ...
 
 
@@ -52,25 +64,54 @@ class CheckpointIds:
     """Keeps ids in a checkpoint, by the file system that Spark has for it."""
 
     def __init__(self, spark: SparkSession, checkpoint: str) -> None:
-        """Look into the checkpoint of a query, which need not exist yet."""
+        """Open the file system of a checkpoint.
+
+        Args:
+            spark: the session.
+            checkpoint: the query's ``checkpointLocation``, which need not exist yet.
+
+        Raises:
+            StorageError: its file system is not known, or not to be reached.
+        """
         java: Any = spark.sparkContext._jvm
+        self._checkpoint = checkpoint
         self._path = java.org.apache.hadoop.fs.Path
-        self._root = self._path(checkpoint, _FOLDER)
-        self._files = self._root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        with self._named():
+            self._root = self._path(checkpoint, _FOLDER)
+            self._files = self._root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
 
     def load(self) -> dict[str, set[UUID]]:
+        """Read the ids by topic, from the names of the files; other files are passed over."""
         found: dict[str, set[UUID]] = {}
-        if not self._files.exists(self._root):
-            return found
-        files = self._files.listFiles(self._root, True)
-        while files.hasNext():
-            path = files.next().getPath()
-            with suppress(ValueError):
-                found.setdefault(path.getParent().getName(), set()).add(UUID(path.getName()))
+        with self._named():
+            if not self._files.exists(self._root):
+                return found
+            files = self._files.listFiles(self._root, True)
+            while files.hasNext():
+                *folders, name = str(files.next().getPath()).rpartition(f"/{_FOLDER}/")[2].split("/")
+                with suppress(ValueError):
+                    topic, topic_id = bytes.fromhex("".join(folders)).decode(), UUID(name)
+                    found.setdefault(topic, set()).add(topic_id)
         return found
 
     def add(self, topic: str, topic_id: UUID) -> None:
-        self._files.createNewFile(self._path(self._path(self._root, topic), str(topic_id)))
+        """Create the file of an id, unless it is there."""
+        name = topic.encode().hex()
+        folders = [name[at : at + _NAME_LIMIT] for at in range(0, len(name), _NAME_LIMIT)]
+        with self._named():
+            self._files.createNewFile(self._path(self._root, "/".join([*folders, str(topic_id)])))
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the checkpoint in an error of its file system."""
+        try:
+            yield
+        except (Py4JError, PySparkException) as error:
+            reason = str(error).partition("\n\tat ")[0]
+            raise StorageError(
+                f"{config.CHECKPOINT.key}={self._checkpoint!r}: its folder {_FOLDER} cannot be read or written: "
+                f"{reason}; let this process read and write there"
+            ) from None
 
 
 class TopicIds:
@@ -78,29 +119,33 @@ class TopicIds:
 
     def __init__(
         self,
-        ask: Callable[[], Mapping[str, UUID | None]],
+        ask: Callable[[], SourceLook],
         kept: KeptIds,
         *,
         selects: Callable[[str], bool] = lambda _: True,
         fail_on_loss: bool = True,
+        security: str = "PLAINTEXT",
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Load the ids that are kept.
 
         Args:
-            ask: returns ids by topic, as `check_source` does.
+            ask: asks the brokers, as `look_at_source` does.
             kept: the ids of the query's earlier runs; none for a topic takes the present id.
             selects: whether the query reads a topic.
             fail_on_loss: whether a changed id is an error; else it is kept, too, and a warning.
+            security: ``kafka.security.protocol``.
+            sleep: waits for seconds.
 
         Raises:
             StorageError: the checkpoint cannot be read.
         """
         self._ask, self._kept, self._selects, self._fail_on_loss = ask, kept, selects, fail_on_loss
+        self._security, self._sleep = security.upper(), sleep
         self._lock = threading.Lock()
         self._new: list[tuple[str, UUID]] = []
         self._asked = self._begun = self._said = False
-        with _naming_the_checkpoint():
-            self._known = kept.load()
+        self._known = kept.load()
 
     @classmethod
     def of_query(cls, spark: SparkSession, settings: JobSettings) -> TopicIds:
@@ -110,29 +155,33 @@ class TopicIds:
             ConfigError: an option is missing.
             StorageError: the checkpoint cannot be read.
         """
-        with _naming_the_checkpoint():
-            kept = CheckpointIds(spark, settings.need(config.CHECKPOINT))
+        source = settings.source()
         return cls(
-            partial(check_source, settings.source()),
-            kept,
+            partial(look_at_source, source),
+            CheckpointIds(spark, settings.need(config.CHECKPOINT)),
             selects=cache(partial(_selects, spark.sparkContext._jvm, settings.pattern)),
             fail_on_loss=settings.options[config.KAFKA_FAIL_ON_LOSS],
+            security=source.get(SECURITY, "PLAINTEXT"),
         )
 
     def check(self) -> None:
         """Check the source, and the ids of its topics; ids of topics that are new are kept from the first batch on.
 
         Raises:
-            ConfigError: see `check_source`.
-            TopicRecreated: a topic was deleted and created again.
+            TopicRecreated: a topic was deleted and created again, whatever else is wrong with the source.
+            ConfigError: see `check_source`. The ids of the other topics have been compared, and are kept.
             StorageError: the checkpoint cannot be written.
         """
-        found = [(topic, topic_id) for topic, topic_id in self._ask().items() if self._selects(topic)]
-        with self._lock, _naming_the_checkpoint():
-            for topic, topic_id in found:
+        look = self._confirmed_look()
+        with self._lock:
+            for topic, topic_id in look.ids.items():
                 self._compare(topic, topic_id)
-            self._asked = True
+            if look.trouble is None and self._security != "PLAINTEXT":
+                self._say_unchecked("the ids of topics are not known")
+            self._asked = look.trouble is None
             self._keep()
+        if look.trouble is not None:
+            raise look.trouble
 
     def before_batch(self) -> None:
         """Keep the ids of the topics before a batch is written, as no later run would find a change without them.
@@ -146,12 +195,31 @@ class TopicIds:
         if not self._asked:
             with suppress(ConfigError):
                 self.check()
-        with self._lock, _naming_the_checkpoint():
+        with self._lock:
             self._keep()
+
+    def _confirmed_look(self) -> SourceLook:
+        """Ask the brokers; twice if an id has changed, and without those changes that only one answer has."""
+        look = self._look()
+        changed = self._changed(look.ids)
+        if not changed:
+            return look
+        self._sleep(_AGAIN_SECONDS)
+        look = self._look()
+        unconfirmed = self._changed(look.ids) - changed
+        return replace(look, ids={topic: one for topic, one in look.ids.items() if topic not in unconfirmed})
+
+    def _look(self) -> SourceLook:
+        look = self._ask()
+        return replace(look, ids={topic: one for topic, one in look.ids.items() if self._selects(topic)})
+
+    def _changed(self, ids: Mapping[str, UUID | None]) -> set[str]:
+        with self._lock:
+            return {topic for topic, one in ids.items() if one and one not in self._known.get(topic, {one})}
 
     def _compare(self, topic: str, topic_id: UUID | None) -> None:
         if topic_id is None:
-            self._say_unchecked(topic)
+            self._say_unchecked(f"the id of topic {topic!r} is not known")
             return
         known = self._known.get(topic, set())
         if topic_id in known:
@@ -174,14 +242,18 @@ class TopicIds:
             self._kept.add(*self._new[0])
             del self._new[0]
 
-    def _say_unchecked(self, topic: str) -> None:
-        if not self._said:
-            _LOG.warning(
-                "the id of topic %r is not known, as its brokers are older than Kafka 2.8, or kafka.security.protocol "
-                "is not PLAINTEXT: if it is deleted and created again, its first events may be passed over in silence",
-                topic,
-            )
+    def _say_unchecked(self, unknown: str) -> None:
+        if self._said:
+            return
         self._said = True
+        reason = "its brokers are older than Kafka 2.8, or give none"
+        if self._security != "PLAINTEXT":
+            reason = f"{SECURITY}={self._security} lets only Kafka's client ask for topics"
+        _LOG.warning(
+            "%s, as %s: if a topic is deleted and created again, its first events may be passed over in silence",
+            unknown,
+            reason,
+        )
 
 
 def _selects(java: Any, pattern: str | None, topic: str) -> bool:
@@ -191,12 +263,3 @@ def _selects(java: Any, pattern: str | None, topic: str) -> bool:
     except (Py4JError, PySparkException) as error:
         reason = str(error).partition("\n\tat ")[0]
         raise ConfigError(f"{config.KAFKA_PATTERN.key}={pattern!r} cannot be compared with topics: {reason}") from None
-
-
-@contextmanager
-def _naming_the_checkpoint() -> Iterator[None]:
-    try:
-        yield
-    except (Py4JError, PySparkException) as error:
-        reason = str(error).partition("\n\tat ")[0]
-        raise StorageError(f"{config.CHECKPOINT.key}: its {_FOLDER} cannot be read or written: {reason}") from None

@@ -10,9 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import ConfigError, LsmError
+from streaming_lsm.errors import LsmError, TopicRecreated
 from streaming_lsm.kafka.broker import KafkaBroker, create_topic
-from streaming_lsm.kafka.topic_ids import TopicRecreated
 from tests.support.watched_stream import delete_topic, put, watched
 
 OPTIONS = {"lsm.trigger": "1 second"}
@@ -109,7 +108,7 @@ def test_brokers_that_die_before_the_first_batch_are_named_while_spark_waits(
     wait = {"kafka.default.api.timeout.ms": "4000", "kafka.request.timeout.ms": "2000"}
     with watched(spark, tmp_path, "127.0.0.1:1", subscribe="any", **wait) as watcher:
 
-        def read(trouble: ConfigError) -> None:
+        def read(trouble: LsmError) -> None:
             told.append((str(trouble), time.monotonic() - begun))
             watcher.stop()
 

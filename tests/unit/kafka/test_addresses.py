@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.kafka.addresses import UnknownTopics, check_brokers, check_source
+from streaming_lsm.kafka.addresses import UnknownTopics, check_brokers, check_source, look_at_source
 from tests.support.fake_broker import Answer, broker, closing, listener, saying, silent
 
 BROKER = broker({}, {})
@@ -183,6 +183,30 @@ def test_ids_of_topics_come_with_what_is_asked_anyway() -> None:
         failed = refusal(check_source, source(here, "users,order"))
     assert isinstance(failed, UnknownTopics)
     assert str(failed).endswith("did you mean 'orders'?")
+
+
+def test_ids_of_the_other_topics_are_known_where_one_has_trouble() -> None:
+    look_shortly = partial(look_at_source, bootstrap_seconds=0.3, leader_seconds=0.3)
+    nowhere = free_address()
+    topics, ids = {"a": {0: 1}, "b": {0: 2}, "c": {0: -1}}, {"a": FIRST, "b": SECOND, "c": SECOND}
+    with listener(BROKER) as leader, listener(broker({1: leader, 2: nowhere}, topics, ids)) as address:
+        for ill, said in (("b", "not the address"), ("c", "has no leader"), ("d", "is not on the brokers")):
+            look = look_shortly(source(address, f"a,{ill}"))
+            assert look.ids["a"] == FIRST
+            assert said in str(look.trouble)
+            assert set(look.ids) <= {"a", ill}
+
+
+def test_a_later_answer_adds_topics_and_replaces_none() -> None:
+    def slow(connection: socket.socket) -> None:
+        time.sleep(0.2)
+        behind(connection)
+
+    with listener(BROKER) as leader:
+        fresh = broker({1: leader}, {"a": {0: 1}}, {"a": SECOND})
+        behind = broker({1: leader}, {"a": {0: 1}, "b": {0: 1}}, {"a": FIRST, "b": FIRST})
+        with listener(fresh) as one, listener(slow) as other:
+            assert check_source(source(f"{one},{other}", "a,b")) == {"a": SECOND, "b": FIRST}
 
 
 def test_brokers_without_ids_of_topics_are_told() -> None:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from streaming_lsm.errors import ConfigError, LsmError
+from streaming_lsm.errors import ConfigError, LsmError, TopicRecreated
 from streaming_lsm.kafka.addresses import UnknownTopics
 from streaming_lsm.kafka.source_watch import SourceWatch, TopicGone
-from streaming_lsm.kafka.topic_ids import TopicRecreated
 
 
 class Checks:

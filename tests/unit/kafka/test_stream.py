@@ -17,13 +17,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
-from streaming_lsm.errors import ConfigError, MissingPackage, RecordError
+from streaming_lsm.errors import ConfigError, LsmError, MissingPackage, RecordError, TopicRecreated
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.kafka.settings import JobSettings
 from streaming_lsm.kafka.source_watch import SourceWatch
 from streaming_lsm.kafka.stream import BatchReport, StreamWatcher, Totals
 from streaming_lsm.kafka.table_commits import TableCommits
-from streaming_lsm.kafka.topic_ids import TopicRecreated
 from streaming_lsm.kafka.topic_sinks import Part
 from streaming_lsm.kafka.topic_tables import TopicTable
 from streaming_lsm.timeline.instant import Instant
@@ -263,6 +262,22 @@ def test_an_error_of_a_batch_comes_without_the_stacks_of_python_and_spark(tmp_pa
     assert str(failed.value) == "event at topic 't', offset 1"
 
 
+def test_a_topic_that_a_batch_finds_created_again_is_no_loss_of_events_though_the_remedy_names_that_option(
+    tmp_path: Path,
+) -> None:
+    """Spark passes the error on as text."""
+    reason = "topic 't' was deleted and created again since the query read it; to go on set failOnDataLoss=false"
+    said = (
+        "[STREAM_FAILED] Query [id = q] terminated with exception: An exception was raised by the Python Proxy. Return "
+        'Message: Traceback (most recent call last):\n  File "x.py", line 1, in write\n    ids.before_batch()\n'
+        f"{TopicRecreated.__module__}.{TopicRecreated.__qualname__}: {reason}\n\n SQLSTATE: XXKST"
+    )
+    watched = cast(StreamingQuery, FailedQuery("q", [], said))
+    with pytest.raises(TopicRecreated) as failed:
+        list(StreamWatcher(watched, parts_of(tmp_path)).reports())
+    assert str(failed.value) == reason
+
+
 def test_a_module_that_executors_lack_is_named(tmp_path: Path) -> None:
     create(tmp_path)
     said = (
@@ -299,6 +314,57 @@ def test_a_batch_that_runs_when_a_topic_is_found_created_again_ends_before_the_q
     with pytest.raises(TopicRecreated, match="topic 't' was deleted"):
         next(found)
     assert (busy.looks, busy.stopped) == (4, True)
+
+
+class Finding(SourceWatch):
+    """A watch that finds what it is told to, look by look, and then nothing."""
+
+    def __init__(self, *found: LsmError | None) -> None:
+        super().__init__(lambda: None)
+        self.found = iter(found)
+
+    def trouble(self) -> ConfigError | None:
+        found = next(self.found, None)
+        if found is None or isinstance(found, ConfigError):
+            return found
+        raise found
+
+
+AGAIN = TopicRecreated("topic 't' was deleted and created again")
+
+
+def watch_a_batch_without_end(path: Path, found: SourceWatch, timeout: float) -> tuple[float, list[str], bool]:
+    """A query whose batch never completes, in a second a look: seconds until the error, and what was said till then."""
+    stuck = RunningQuery("q", [], iter([True] * 99))
+    said: list[str] = []
+    watcher = StreamWatcher(
+        cast(StreamingQuery, stuck),
+        parts_of(path),
+        source=found,
+        waiting=lambda trouble: said.append(str(trouble)),
+        clock=lambda: float(stuck.looks),
+    )
+    with pytest.raises(TopicRecreated) as failed:
+        list(watcher.reports(timeout))
+    assert str(failed.value) == str(AGAIN)
+    return stuck.looks, said, stuck.stopped
+
+
+def test_a_topic_that_is_found_created_again_is_told_at_once_and_the_running_batch_is_waited_for_so_long(
+    tmp_path: Path,
+) -> None:
+    trouble = ConfigError("no broker answers")
+    seconds, said, stopped = watch_a_batch_without_end(tmp_path, Finding(AGAIN, AGAIN, trouble), 600)
+    assert said == [f"for a batch that may be running, 60 s at most, as {AGAIN}", str(trouble)]
+    assert (seconds, stopped) == (62, True)
+
+
+def test_a_topic_that_was_created_again_is_named_when_the_time_is_over_or_something_else_is_wrong(
+    tmp_path: Path,
+) -> None:
+    assert watch_a_batch_without_end(tmp_path, Finding(AGAIN), 5)[::2] == (6, True)
+    gone = LsmError("the checkpoint cannot be written")
+    assert watch_a_batch_without_end(tmp_path, Finding(AGAIN, None, gone), 600)[::2] == (3, True)
 
 
 def test_a_topic_that_was_created_again_is_found_at_the_end_of_a_query(tmp_path: Path) -> None:
