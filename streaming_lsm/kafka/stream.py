@@ -26,7 +26,7 @@ from streaming_lsm.spark.versions import progress_of
 from streaming_lsm.write.numbers import Counts
 
 _SHOWN_FIELDS = 5
-_LAST_BATCH_SECONDS = 60.0
+_LAST_BATCH_SECONDS = 600.0
 """Limit for the batch that is running when a topic is found created again."""
 
 
