@@ -32,7 +32,7 @@ from streaming_lsm.decode.json.complaints import (
     with_field,
 )
 from streaming_lsm.decode.json.document import MOST_DEPTH, MOST_DIGITS
-from streaming_lsm.decode.json.structure import Strings, deepest, longest_number, next_marks, unclosed
+from streaming_lsm.decode.json.structure import Strings, deepest, documents_at, longest_number, next_marks, unclosed
 
 _BLOCK_BYTES, _SEARCHED_BYTES = 4 << 20, 1 << 20
 _WINDOW, _FEWEST = 1024, 20
@@ -118,7 +118,7 @@ class JsonColumns:
         text = data.tobytes()
         if b"\0" in text:
             for places in _found(data, b"\0"):
-                usual[_documents_at(places, offsets)] = False
+                usual[documents_at(places, offsets)] = False
         usual &= ~self._marked(documents, usual, escapes=bool(self._long_decimals) and b"\\" in text)
         for pattern in self._long_decimals:
             usual &= ~with_field(documents, pattern)
@@ -139,7 +139,7 @@ class JsonColumns:
         offsets, data = bytes_of(documents)
         marked = flags(pc.match_substring_regex(documents, _SECOND_DOCUMENT)).copy()
         for places in self._words(data):
-            marked[_documents_at(places, offsets)] = True
+            marked[documents_at(places, offsets)] = True
         if escapes:
             marked |= flags(pc.match_substring_regex(documents, _ESCAPED_NAME))
         found = np.flatnonzero(marked & braced & (np.diff(offsets) <= _SEARCHED_BYTES))
@@ -160,13 +160,13 @@ class JsonColumns:
         marked = np.zeros(len(documents), np.bool_)
         strings = Strings(data, offsets)
         braces = np.flatnonzero(data == ord("}"))
-        inner = braces[_FOLLOWS[next_marks(data, braces)] & (braces + 1 < offsets[_documents_at(braces, offsets) + 1])]
+        inner = braces[_FOLLOWS[next_marks(data, braces)] & (braces + 1 < offsets[documents_at(braces, offsets) + 1])]
         for places in (inner, *self._words(data)):
-            at = _documents_at(places, offsets)
+            at = documents_at(places, offsets)
             marked[at[strings.outside(places, at)]] = True
         if escapes:
             slashes = np.flatnonzero(data == ord("\\"))
-            at = _documents_at(slashes, offsets)
+            at = documents_at(slashes, offsets)
             marked[at[strings.in_names(slashes, at)]] = True
         return marked
 
@@ -391,12 +391,6 @@ def _found(data: npt.NDArray[np.uint8], mark: bytes) -> Iterator[Int64s]:
         yield places
 
 
-def _documents_at(places: Int64s, offsets: npt.NDArray[np.int32]) -> Int64s:
-    """Return the documents that have the bytes at `places`."""
-    found: Int64s = np.searchsorted(offsets, places, "right") - 1
-    return found
-
-
 def _long_numbers(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -> Flags:
     """Flag documents that may hold a number of more than `MOST_DIGITS` digits: it meets two samples in a row."""
     step = MOST_DIGITS // 3
@@ -404,5 +398,5 @@ def _long_numbers(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -
     digit = (sampled >= ord("+")) & (sampled <= ord("9")) | (sampled == ord("e")) | (sampled == ord("E"))
     places = np.flatnonzero(digit[1:] & digit[:-1]) * step
     found = np.zeros(len(offsets) - 1, np.bool_)
-    found[_documents_at(places, offsets)] = True
+    found[documents_at(places, offsets)] = True
     return found

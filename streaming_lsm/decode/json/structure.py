@@ -141,7 +141,7 @@ def deepest(data: Bytes) -> int:
 def unclosed(data: Bytes, offsets: npt.NDArray[np.int32]) -> Flags:
     """Flag documents of which the brackets do not close, or close before the last byte; they need not be JSON."""
     places, steps = _brackets(data)
-    documents = np.searchsorted(offsets, places, "right") - 1
+    documents = documents_at(places, offsets)
     outside = Strings(data, offsets).outside(places, documents)
     places, documents = places[outside], documents[outside]
     levels = np.append(0, np.cumsum(steps[outside], dtype=np.int64))
@@ -149,6 +149,12 @@ def unclosed(data: Bytes, offsets: npt.NDArray[np.int32]) -> Flags:
     found: Flags = before[1:] != before[:-1]
     closed = levels[1:] <= before[documents]
     found[documents[closed & (places < offsets[documents + 1] - 1)]] = True
+    return found
+
+
+def documents_at(places: Int64s, offsets: npt.NDArray[np.int32]) -> Int64s:
+    """Return the documents that have the bytes at `places`."""
+    found: Int64s = np.searchsorted(offsets, places, "right") - 1
     return found
 
 
