@@ -26,6 +26,8 @@ DEFAULTS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
+    # Threads of a concurrent collector compete with the tasks, and a heap of 1 GiB is collected in milliseconds.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",

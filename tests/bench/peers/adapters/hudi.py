@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tests.bench.peers.adapters.base import Place
-from tests.bench.peers.adapters.spark_session import SparkSystem, parsed, start_session
+from tests.bench.peers.adapters.spark_session import JAVA_OPTIONS, SparkSystem, parsed, start_session
 from tests.bench.peers.columns import DELETED, Columns
 from tests.bench.peers.sizes import BUCKETS, CORES
 from tests.bench.workload import KEY
@@ -20,7 +20,7 @@ SETTINGS = {
     "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
     # Hudi measures objects with a library that otherwise tries for seconds to attach to its own process.
-    "spark.driver.extraJavaOptions": "-Djol.skipHotspotSAAttach=true -Djdk.attach.allowAttachSelf=true",
+    "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Djol.skipHotspotSAAttach=true -Djdk.attach.allowAttachSelf=true",
 }
 OPTIONS = {
     "hoodie.datasource.write.table.type": "MERGE_ON_READ",

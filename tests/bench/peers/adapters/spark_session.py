@@ -14,11 +14,15 @@ from tests.bench.peers.columns import DELETED, DOCUMENT_COLUMNS, LSN, Columns
 from tests.bench.peers.sizes import CORES, HEAP
 from tests.bench.workload import KEY
 
+JAVA_OPTIONS = "-XX:+UseSerialGC"
+"""As `local_session` has them: on two cores the threads of a concurrent collector compete with the tasks."""
+
 # One task a core, as the sink under test has: more of them cost each peer time at these sizes.
 SETTINGS = {
     "spark.master": f"local[{CORES}]",
     "spark.sql.shuffle.partitions": str(CORES),
     "spark.driver.memory": HEAP,
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
