@@ -107,10 +107,9 @@ class CheckpointIds:
         try:
             yield
         except (Py4JError, PySparkException) as error:
-            reason = str(error).partition("\n\tat ")[0]
             raise StorageError(
                 f"{config.CHECKPOINT.key}={self._checkpoint!r}: its folder {_FOLDER} cannot be read or written: "
-                f"{reason}; let this process read and write there"
+                f"{_reason(error)}; let this process read and write there"
             ) from None
 
 
@@ -261,5 +260,11 @@ def _selects(java: Any, pattern: str | None, topic: str) -> bool:
     try:
         return pattern is None or bool(java.java.util.regex.Pattern.matches(pattern, topic))
     except (Py4JError, PySparkException) as error:
-        reason = str(error).partition("\n\tat ")[0]
-        raise ConfigError(f"{config.KAFKA_PATTERN.key}={pattern!r} cannot be compared with topics: {reason}") from None
+        raise ConfigError(
+            f"{config.KAFKA_PATTERN.key}={pattern!r} cannot be compared with topics: {_reason(error)}"
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    """Return the message of an error of Java, without its stack."""
+    return str(error).partition("\n\tat ")[0]
