@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
@@ -11,7 +13,7 @@ import pyarrow as pa
 
 from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
-from streaming_lsm.errors import ConfigError, UnsupportedTable
+from streaming_lsm.errors import ConfigError, LsmError, UnsupportedTable
 from streaming_lsm.file_group.lost_files import recorded_files
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.format.table.properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY
@@ -33,6 +35,7 @@ from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import BatchIdentity
+from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.intake.control_columns import check_columns
@@ -145,8 +148,12 @@ class LsmTable(ReadableTable):
         """
         return self._write(DELETE, keys, batch_id)
 
-    def transaction(self, identity: BatchIdentity | None = None) -> Transaction:
-        """Create a transaction, which holds the lock, loads the timeline, and begins and completes one write.
+    def transaction(self, identity: BatchIdentity | None = None, beside: Beside = Beside.SERVICES) -> Transaction:
+        """Create a transaction, which loads the timeline, and begins and completes one action.
+
+        Args:
+            identity: the batch of a write; None for a write that cannot be a replay, and for services.
+            beside: actions of other writers beside which this one may be made; by default those of a write.
 
         Raises:
             UnsupportedTable: the table is read-only in this release.
@@ -159,6 +166,7 @@ class LsmTable(ReadableTable):
             identity=identity,
             timelines=self._timelines,
             metadata=MetadataTable,
+            beside=beside,
         )
 
     def upgrade_if_asked(self, batch: pa.Schema, operation: str) -> None:
@@ -176,6 +184,13 @@ class LsmTable(ReadableTable):
         self.check_batch(batch, timeline, operation)
         self.config = self.change_version(self.options[config.TABLE_VERSION]).config
         self.__dict__.pop("services", None)
+
+    def list_file_groups(self) -> None:
+        """List the live file groups, once, so that it is not done while the table's lock is held; see `plan`."""
+        if not self._groups.are_listed:
+            # What fails here fails again under the lock, unless a dead writer's action was the cause.
+            with suppress(LsmError, OSError):
+                self._groups.refresh(self._context.view(self._context.load_timeline()))
 
     def plan(
         self,
@@ -238,21 +253,23 @@ class LsmTable(ReadableTable):
         still_open = open_deletes(plan.open_deletes, written.last_events)
         schema = to_avro(plan.schema, self.config.name)
         numbers = BatchNumbers.of(written.numbers, written.stats, self._groups.most_logs_with(written.stats))
-        extra = {
-            NUMBERS_KEY: numbers.encode(),
-            **recorded_files(tx.timeline, self._groups.state_with(written.stats)),
-        }
         outcome = Outcome(
             written.stats, plan.operation.upper(), schema,
-            extra=extra, open_deletes=still_open, topics=topics_of(written.last_events),
+            extra={NUMBERS_KEY: numbers.encode()}, open_deletes=still_open, topics=topics_of(written.last_events),
         )  # fmt: skip
         tx.reconcile(outcome)
-        completed = tx.complete(outcome)
+        completed = tx.complete(outcome, lambda timeline: self._files_after(timeline, written))
         self._committed = tx.timeline.with_completed(completed)
         self.last_numbers = replace(numbers, commit_ms=round(1000 * (perf_counter() - begun)))
         _LOG.info("%s of %s: %s", completed.requested, self.config.name, self.last_numbers.line())
         warn_of_large_base_files(written.stats, self.config, self.options, self.path)
         return completed
+
+    def _files_after(self, timeline: Timeline, written: WriteResult) -> Mapping[str, str]:
+        """Record the files of all latest slices after a write; `timeline` is the one just before it."""
+        # A compaction may have been completed since the write began.
+        self._groups.refresh(self._context.view(timeline))
+        return recorded_files(timeline, self._groups.state_with(written.stats))
 
     # --- services ---------------------------------------------------------------------------------------------
 
@@ -268,7 +285,7 @@ class LsmTable(ReadableTable):
             config=self.config,
             options=self.options,
             rule=self.rule,
-            new_transaction=self.transaction,
+            new_transaction=lambda beside: self.transaction(beside=beside),
             timelines=self._timelines,
         )
 
@@ -325,13 +342,15 @@ class LsmTable(ReadableTable):
     def _write(self, operation: str, rows: Rows, batch_id: int | None) -> Instant | None:
         data = rows if isinstance(rows, pa.RecordBatchReader) else pa.table(rows)
         self.upgrade_if_asked(data.schema, operation)
+        self.list_file_groups()
         with self.transaction(BatchIdentity.of_batch(self.options, batch_id)) as tx:
             if tx.already_committed:
                 return None
             self.check_batch(data.schema, tx.timeline, operation)
             plan = self.plan(tx, operation)
-            tasks = self._collect(plan, data)  # finds bad rows before anything begins
+            # From here on other writers may change the table.
             plan = plan.at(tx.begin(plan.action))
+            tasks = self._collect(plan, data)
             written = WriteResult.joined(self._engine.map(lambda task: write_collected(plan, *task), tasks))
             completed = self.commit(tx, plan, written)
         self.run_services()

@@ -8,7 +8,7 @@ commit that is read names them; that some are missing shows in the newest commit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError
@@ -125,6 +125,37 @@ def recorded_files(timeline: Timeline, state: FileState) -> dict[str, str]:
     """
     before = newest_write(timeline)
     return {FILES_KEY: RecordedFiles(state, "" if before is None else before.file_name).encode()}
+
+
+@dataclass(frozen=True)
+class FilesChange:
+    """Describe how an action changes the files of the latest slices, beside which others may be completed.
+
+    Attributes:
+        before: the timeline with which the action began.
+        state: files of all latest slices then.
+        removed: paths that are in the latest slices before the action only.
+        added: paths that are in them after it only.
+    """
+
+    before: Timeline
+    state: FileState
+    removed: Sequence[str]
+    added: Sequence[str]
+
+    def recorded(self, timeline: Timeline) -> dict[str, str]:
+        """Build the extra metadata of the action, see `recorded_files`; none after a commit of another program.
+
+        Args:
+            timeline: the timeline just before the action is completed.
+        """
+        state, newest = self.state, newest_write(timeline)
+        if newest is not None and newest != newest_write(self.before):
+            recorded = RecordedFiles.of(timeline.read_commit(newest).extra, newest.path)
+            if recorded is None:
+                return {}
+            state = recorded.state
+        return recorded_files(timeline, state.changed(self.removed, self.added))
 
 
 def lost_files(

@@ -82,6 +82,11 @@ class LiveFileGroups:
         self._groups_by_logs: Counter[int] = Counter()
 
     @property
+    def are_listed(self) -> bool:
+        """Whether `refresh` has listed the groups, so that the next one reads only new commits."""
+        return self._seen is not None
+
+    @property
     def file_ids(self) -> Mapping[BucketId, str]:
         """File id of each bucket that has a file group."""
         return self._file_ids.copy()

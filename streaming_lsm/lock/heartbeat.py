@@ -2,25 +2,32 @@
 
 The *heartbeat* of an instant is a file whose modification time shows that its writer is alive. Here it is also the
 permission for tasks to write files of the instant: before the files of an instant are determined, by its driver at the
-commit or by another driver in a rollback, the heartbeat is deleted, and a task that is still running is fenced.
+commit or by another driver in a rollback, the heartbeat is sealed or deleted, and a task that is still running is
+fenced. Its first line names the owner as the lock does; a sealed one has a second line.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
-import threading
 from contextlib import suppress
 
 from streaming_lsm.errors import Fenced, TableNotFound
-from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.lock.background import Background, BackgroundThread, NewBackground
+from streaming_lsm.lock.lock import Held, TableLock
 from streaming_lsm.lock.owner import Owner
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
 
 HEARTBEAT_FOLDER = ".hoodie/.heartbeat"
+_SEAL = b"\nsealed"
 
 _LOG = logging.getLogger(__name__)
+
+
+def waiting_path(instant: str) -> str:
+    """Return the path of the file by which others tell the writer of an instant that they wait for it."""
+    return heartbeat_path(instant) + ".waiting"
 
 
 def heartbeat_path(instant: str) -> str:
@@ -28,41 +35,80 @@ def heartbeat_path(instant: str) -> str:
     return f"{HEARTBEAT_FOLDER}/{instant}"
 
 
-def create_heartbeat(storage: Storage, instant: str, owner: Owner) -> None:
-    """Create the heartbeat of an instant, which permits tasks to write files of it.
+class Claim:
+    """The heartbeat of an instant that this transaction writes: created, renewed, sealed and deleted by it alone.
 
-    Raises:
-        Fenced: another writer has created the heartbeat, for a run of its own.
+    While it is open, tasks may write files of the instant. Sealed, it still shows that the writer is alive.
     """
-    try:
-        storage.put_if_absent(heartbeat_path(instant), owner.encode())
-    except FileExistsError:
-        raise Fenced(f"{heartbeat_path(instant)} in {storage.uri} is another writer's: stop") from None
+
+    def __init__(self, storage: Storage, instant: str, owner: Owner) -> None:
+        """Claim an instant, which permits tasks to write files of it.
+
+        Raises:
+            Fenced: another writer has claimed the instant, for a run of its own.
+        """
+        self._storage = storage
+        self._path = heartbeat_path(instant)
+        self._open = owner.encode()
+        self._sealed = self._open + _SEAL
+        try:
+            storage.put_if_absent(self._path, self._open)
+        except FileExistsError:
+            raise Fenced(f"{self._path} in {storage.uri} is another writer's: stop") from None
+
+    def verify(self) -> None:
+        """Verify that the instant is still this writer's.
+
+        Raises:
+            Fenced: another writer took this one for dead, and has undone its instant or will.
+        """
+        try:
+            content = self._storage.read(self._path)
+        except FileNotFoundError:
+            content = b""
+        if content not in (self._open, self._sealed):
+            raise Fenced(
+                f"{self._path} in {self._storage.uri} was taken by another writer, as it was not renewed for longer "
+                "than its lease: stop"
+            )
+
+    def renew(self) -> None:
+        """Renew the lease; raises `Fenced` as `verify`."""
+        self.verify()
+        with suppress(FileNotFoundError):
+            self._storage.touch(self._path)
+
+    def seal(self) -> None:
+        """Fence the tasks: those that have not passed `check_still_inflight` yet discard their files.
+
+        Raises:
+            Fenced: as in `verify`.
+        """
+        if not self._storage.replace_if_unchanged(self._path, self._sealed, self._open):
+            self.verify()
+
+    def delete(self) -> None:
+        """Delete the heartbeat, if it is still this writer's."""
+        for content in (self._sealed, self._open):
+            if self._storage.delete_if_unchanged(self._path, content):
+                return
 
 
-def delete_heartbeat(storage: Storage, instant: str, owner: Owner) -> None:
-    """Delete the heartbeat of an instant if it is this owner's.
-
-    Tasks that have not passed `check_still_inflight` yet discard their files.
-    """
-    storage.delete_if_unchanged(heartbeat_path(instant), owner.encode())
-
-
-def revoke_heartbeat(storage: Storage, lock: TableLock, instant: str) -> None:
-    """Delete the heartbeat of an instant, of any owner, as `delete_heartbeat` does.
+def revoke_heartbeat(storage: Storage, held: Held, instant: str) -> None:
+    """Delete the heartbeat of an instant, of any owner: its tasks and its writer are fenced.
 
     The heartbeat is read before the lock is verified, and deleted only if it is unchanged: a later holder of the lock
     may create a heartbeat of its own for another run of the instant.
 
     Raises:
-        Fenced: another writer took the lock.
+        Fenced: the lock is not held any more.
     """
     path = heartbeat_path(instant)
     try:
         content = storage.read(path)
     except FileNotFoundError:
         content = None
-    lock.verify()
+    held.verify()
     if content is not None:
         storage.delete_if_unchanged(path, content)
 
@@ -74,54 +120,61 @@ def check_still_inflight(storage: Storage, instant: str) -> None:
         Fenced: the instant accepts no more files; the caller deletes the file that it wrote.
         TableNotFound: this process does not see the driver's table, or it was removed.
     """
-    if storage.exists(heartbeat_path(instant)):
-        return
-    if not storage.exists(PROPERTIES_PATH):
-        raise TableNotFound(
-            f"{storage.uri} on host {socket.gethostname()} is not the table that the driver writes: it has no "
-            f"{PROPERTIES_PATH}. Driver and executors need the same files under this path, as on a network file system"
-        )
+    try:
+        if not storage.read(heartbeat_path(instant)).endswith(_SEAL):
+            return
+    except FileNotFoundError:
+        if not storage.exists(PROPERTIES_PATH):
+            raise TableNotFound(
+                f"{storage.uri} on host {socket.gethostname()} is not the table that the driver writes: it has no "
+                f"{PROPERTIES_PATH}. Driver and executors need the same files under this path, as on a network file "
+                "system"
+            ) from None
     raise Fenced(f"instant {instant} in {storage.uri} is committed or rolled back: this task's files are discarded")
 
 
 class Heartbeat:
-    """Touch the lock and the heartbeat of the running instant at a fixed interval, in a thread."""
+    """Renew the lock, while it is held, and the claim of the running instant, at a fixed interval, in a thread."""
 
-    def __init__(self, storage: Storage, lock: TableLock, interval_ms: int) -> None:
+    def __init__(
+        self, storage: Storage, lock: TableLock, interval_ms: int, background: NewBackground = BackgroundThread
+    ) -> None:
         self._storage = storage
         self._lock = lock
         self._interval_s = interval_ms / 1000
-        self._instant: str | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lsm-heartbeat", daemon=True)
+        self._claim: Claim | None = None
+        self._background = background("lsm-heartbeat", self._run)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._background.start()
 
-    def follow(self, instant: str) -> None:
-        """Touch the heartbeat of this instant, too, from now on."""
-        self._instant = instant
+    def follow(self, claim: Claim) -> None:
+        """Renew this claim, too, from now on."""
+        self._claim = claim
 
     def stop(self) -> None:
         """Stop the thread, and wait for a beat in progress."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._background.stop()
 
     def beat(self) -> None:
-        """Touch the files once.
+        """Renew once.
 
         Raises:
-            Fenced: the lock was taken by another writer.
+            Fenced: another writer took the lock, or the instant.
         """
-        self._lock.touch()
-        if self._instant is not None:
-            with suppress(FileNotFoundError):
-                self._storage.touch(heartbeat_path(self._instant))
+        if self._claim is not None:
+            self._claim.renew()
+        held = self._lock.acquisitions
+        if self._lock.is_held:
+            try:
+                self._lock.touch()
+            except Fenced:
+                if self._lock.is_held and self._lock.acquisitions == held:  # else it was released meanwhile
+                    raise
 
-    def _run(self) -> None:
-        while not self._stop.wait(self._interval_s):
+    def _run(self, background: Background) -> None:
+        while not background.wait(self._interval_s):
             try:
                 self.beat()
             except Fenced as error:

@@ -1,8 +1,9 @@
-"""Acquire, verify, renew and release the table lock, which admits one writer at a time.
+"""Acquire, verify, renew and release the table lock, which admits one change of the timeline at a time.
 
-The *lock* is the file ``.hoodie/lock``, created if absent; its content names the *owner*. The *lease* is the time after
-the last heartbeat during which the owner counts as alive on other machines. A *take-over* replaces the lock of a dead
-owner by compare-and-swap (docs/layout.md, "The lock").
+The *lock* is the file ``.hoodie/lock``, created if absent; its content names the *owner*. A transaction holds it while
+it begins and while it completes, not while its data is written. The *lease* is the time without a renewal after which
+the owner counts as dead (see `streaming_lsm.lock.lease`). A *take-over* replaces the lock of a dead owner by
+compare-and-swap (docs/layout.md, "The lock").
 
 A writer that is stopped for longer than its lease loses the lock while it holds it, and may resume later. So it
 verifies the lock before each change. A pause between verification and change is made safe by a decision record (see
@@ -11,68 +12,167 @@ verifies the lock before each change. A pause between verification and change is
 
 from __future__ import annotations
 
+import json
 import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
 
+from streaming_lsm.config import LOCK_LONGEST_PAUSE_MS, LOCK_PAUSE_MS, LOCK_RETRIES, LOCK_WAIT_MS, Options
 from streaming_lsm.errors import CommitConflict, Fenced
+from streaming_lsm.lock.lease import Renewal
 from streaming_lsm.lock.owner import Owner
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
 
 LOCK_FILE = ".hoodie/lock"
 _ATTEMPTS = 16
+_RELEASES = 2
+"""Attempts to release the lock, before the last one. Who takes over a lock that is left undoes its owner's instant."""
 _MAX_BYTES = 1 << 20
 
 _LOG = logging.getLogger(__name__)
 
 
+class Held(Protocol):
+    """Something that this transaction holds: the lock, or the heartbeat of its instant."""
+
+    def verify(self) -> None:
+        """Raise `Fenced` if it is not held any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LockWait:
+    """State how long to wait for a lock that another writer holds.
+
+    Attributes:
+        wait_ms: milliseconds to wait at most; with 0 the lock is looked at once. A lock that nobody renews is waited
+            for until its lease is over, which may be later.
+        pause_ms: milliseconds between the first two looks; each further pause is up to twice as long.
+        longest_ms: limit of a pause.
+        retries: limit of looks after the first; 0 for none.
+    """
+
+    wait_ms: int = 0
+    pause_ms: int = 5
+    longest_ms: int = 200
+    retries: int = 0
+
+    @classmethod
+    def of(cls, options: Options) -> LockWait:
+        """Return what the options say."""
+        return cls(options[LOCK_WAIT_MS], options[LOCK_PAUSE_MS], options[LOCK_LONGEST_PAUSE_MS], options[LOCK_RETRIES])
+
+
+class Pauses:
+    """Wait between attempts, at random and longer each time, so that many writers do not meet again."""
+
+    def __init__(self, wait: LockWait, runtime: Runtime, waited_s: float = 0.0) -> None:
+        """Begin to wait; `waited_s` seconds of the time have passed."""
+        self._wait = wait
+        self._runtime = runtime
+        self._next_s = wait.pause_ms / 1000
+        self._count = 0
+        self._seen: object = None
+        self.waited_s = waited_s
+
+    def are_used_up(self, seen: object) -> bool:
+        """Return whether the retries, or the time to wait, are used up; called at each look.
+
+        What was not renewed since the last look is waited for beyond that, until its lease is over.
+
+        Args:
+            seen: what is waited for, and when it was renewed; None for what has no lease.
+        """
+        is_renewed, self._seen = seen is None or seen != self._seen, seen
+        if self.waited_s * 1000 < self._wait.wait_ms and not 0 < self._wait.retries <= self._count:
+            return False
+        return not self._wait.wait_ms or is_renewed
+
+    def pause(self) -> None:
+        """Wait for a while."""
+        self._count += 1
+        seconds = self._next_s * (1 + self._runtime.random()) / 2
+        self._next_s = min(2 * self._next_s, self._wait.longest_ms / 1000)
+        begun = self._runtime.elapsed()
+        self._runtime.sleep(seconds)
+        self.waited_s += max(seconds, self._runtime.elapsed() - begun)
+
+
 class TableLock:
-    """Lock one table for one transaction.
+    """Lock one table, for one transaction; it is acquired and released for each change of the timeline.
 
     Attributes:
         owner: this transaction, as the lock file names it.
-        taken_over: whether the lock was taken from an owner that counts as dead, but may only have been stopped.
+        formers: tokens of the owners from which the lock was taken when it was last acquired. They count as dead, but
+            may only have been stopped. Several, if one was a taker itself and died with the lock.
+        is_held: whether the lock was acquired and not released.
+        acquisitions: how often it was acquired.
     """
 
-    def __init__(self, storage: Storage, writer_id: str, lease_ms: int, runtime: Runtime) -> None:
+    def __init__(
+        self, storage: Storage, writer_id: str, lease_ms: int, runtime: Runtime, wait: LockWait | None = None
+    ) -> None:
         """Prepare the lock without acquiring it.
 
         Args:
             writer_id: identity of the writer, kept in the lock file.
-            lease_ms: milliseconds after the last heartbeat until writers on other machines may take the lock.
+            lease_ms: milliseconds without a renewal after which other writers may take the lock.
+            wait: how long to wait for another writer; by default not at all.
         """
         self._storage = storage
         self._runtime = runtime
+        self._wait = wait or LockWait()
         self.owner = Owner(runtime.process(), writer_id, runtime.new_token(), runtime.clock(), lease_ms)
-        self.taken_over = False
+        self.formers: frozenset[str] = frozenset()
+        self.is_held = False
+        self.acquisitions = 0
         self._content = self.owner.encode()
         self._former = b""
         self._given_back = False
 
-    def acquire(self) -> None:
-        """Acquire the lock without waiting.
+    def acquire(self, wait: LockWait | None = None) -> None:
+        """Acquire the lock; wait for another writer.
+
+        Args:
+            wait: how long to wait; by default as the lock was prepared.
 
         Raises:
-            CommitConflict: a living writer holds the lock; the message names the writer and when it began.
+            CommitConflict: another writer held the lock for all of that time; the message names it.
         """
-        self._runtime.process_locks.acquire(self._storage.uri, self.owner)
+        wait = wait or self._wait
+        self.formers, self._content, self._given_back = frozenset(), self.owner.encode(), False
+        waited_s = self._runtime.process_locks.acquire(self._storage.uri, self.owner, wait.wait_ms / 1000)
         try:
-            self._acquire_file()
+            self._acquire_file(wait, waited_s)
         except BaseException:
             self.release()
             raise
+        self.acquisitions += 1
+        self.is_held = True
 
     def release(self) -> None:
         """Release the lock if it is still this writer's.
 
         A failure is logged, not raised: a lock file that remains is taken over by the next writer.
         """
+        self.is_held = False
         try:
             if not self._given_back:
-                self._storage.delete_if_unchanged(LOCK_FILE, self._content)
+                self._delete()
         except Exception:
             _LOG.warning("%s in %s could not be removed", LOCK_FILE, self._storage.uri, exc_info=True)
         finally:
             self._runtime.process_locks.release(self._storage.uri, self.owner)
+
+    def _delete(self) -> None:
+        for _ in range(_RELEASES):
+            with suppress(OSError):
+                self._storage.delete_if_unchanged(LOCK_FILE, self._content)
+                return
+            self._runtime.sleep(self._wait.longest_ms / 1000)
+        self._storage.delete_if_unchanged(LOCK_FILE, self._content)
 
     def give_back(self) -> None:
         """Undo a take-over: put the former owner's lock back, so that the next writer takes it over in its turn.
@@ -121,41 +221,69 @@ class TableLock:
         self.verify()
         self._storage.touch(LOCK_FILE)
 
-    def _acquire_file(self) -> None:
-        for _ in range(_ATTEMPTS):
+    def _acquire_file(self, wait: LockWait, waited_s: float) -> None:
+        pauses, changes = Pauses(wait, self._runtime, waited_s), 0
+        while changes < _ATTEMPTS:
             try:
                 self._storage.put_if_absent(LOCK_FILE, self._content)
                 return
             except FileExistsError:
-                if self._take_over():
+                seen = self._look()
+            if seen is None:
+                changes += 1
+                continue
+            owner = Owner.decode(seen.content)
+            if owner is not None and not self._runtime.holds_lock(owner, self._file, seen):
+                if self._take_over(owner, seen.content):
                     return
+                changes += 1
+                continue
+            changes = 0
+            if pauses.are_used_up(None if owner is None else seen):
+                raise CommitConflict(self._refusal(owner, pauses.waited_s))
+            pauses.pause()
         raise CommitConflict(f"{LOCK_FILE} in {self._storage.uri} changes its owner all the time; retry")
 
-    def _take_over(self) -> bool:
-        """Take the lock over from a dead owner; return False if it changed in the meantime, and is to be read again.
+    @property
+    def _file(self) -> str:
+        return f"{self._storage.uri}/{LOCK_FILE}"
 
-        Raises:
-            CommitConflict: the owner is alive, or is another program, whose state is unknown.
-        """
+    def _look(self) -> Renewal | None:
+        """Return the lock as it is now; None if it was released meanwhile."""
         try:
+            # The time is read first: a lock that is renewed in between counts as renewed at the next look.
+            modified_ms = {entry.path: entry.modified_ms for entry in self._storage.list(".hoodie")}.get(LOCK_FILE)
             content = self._storage.read(LOCK_FILE, _MAX_BYTES)
         except FileNotFoundError:
-            return False
-        dead = self._dead_owner(content)
-        if not self._storage.replace_if_unchanged(LOCK_FILE, self._content, content):
+            return None
+        return None if modified_ms is None else Renewal(content, modified_ms)
+
+    def _take_over(self, dead: Owner, content: bytes) -> bool:
+        """Take the lock over from a dead owner; return False if it changed in the meantime.
+
+        The lock names the former owners, for the case that this one dies, too, before it has settled their actions.
+        """
+        formers = _formers(content) | {dead.token}
+        taken = self.owner.encode() + b"\n" + json.dumps(sorted(formers)).encode()
+        if not self._storage.replace_if_unchanged(LOCK_FILE, taken, content):
             return False
         _LOG.warning("took %s in %s over from %s, which is dead", LOCK_FILE, self._storage.uri, dead)
-        self.taken_over, self._former = True, content
+        self.formers, self._content, self._former = formers, taken, content
         return True
 
-    def _dead_owner(self, content: bytes) -> Owner:
-        modified_ms = {entry.path: entry.modified_ms for entry in self._storage.list(".hoodie")}.get(LOCK_FILE)
-        owner = Owner.decode(content)
+    def _refusal(self, owner: Owner | None, waited_s: float) -> str:
+        waited = f"for all of {waited_s:.1f} s ({LOCK_WAIT_MS.key})" if self._wait.wait_ms else "now"
         if owner is None:
-            raise CommitConflict(
-                f"{LOCK_FILE} in {self._storage.uri} was made by another program, which may be writing; "
-                "if it is not, delete the file and retry"
+            return (
+                f"{LOCK_FILE} in {self._storage.uri} was made by another program, which may be writing, and was there "
+                f"{waited}; if that program is not running, delete the file and retry"
             )
-        if modified_ms is not None and self._runtime.is_alive(owner, modified_ms):
-            raise CommitConflict(f"{self._storage.uri} is being written by {owner}; retry when it is done")
-        return owner
+        return f"{LOCK_FILE} in {self._storage.uri} was held {waited} by {owner}; retry when it is done"
+
+
+def _formers(content: bytes) -> frozenset[str]:
+    """Return the tokens of the former owners that a lock names in its second line."""
+    try:
+        return frozenset(map(str, json.loads(content.partition(b"\n")[2])))
+    except (ValueError, TypeError, RecursionError):
+        return frozenset()

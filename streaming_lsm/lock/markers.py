@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from streaming_lsm.errors import CorruptFileError, Fenced
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
 from streaming_lsm.lock.heartbeat import check_still_inflight
-from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.lock.lock import Held
 from streaming_lsm.storage.base import FileEntry, Storage
 
 TEMP_FOLDER = ".hoodie/.temp"
@@ -66,20 +66,20 @@ def is_file_of(path: str, instant: str) -> bool:
     return name is not None and name.instant == instant
 
 
-def delete_files(storage: Storage, lock: TableLock, paths: Iterable[str]) -> None:
+def delete_files(storage: Storage, held: Held, paths: Iterable[str]) -> None:
     """Delete data files, log files before base files, and temporary files of failed attempts in their folders.
 
     Without its base file a slice does not exist: log files that remained after a crash would count to the slice before.
 
     Args:
-        lock: the table's; verified before each deletion.
+        held: the lock, or the heartbeat of the instant; verified before each deletion.
 
     Raises:
-        Fenced: another writer took the lock; the remaining files were not deleted.
+        Fenced: it is not held any more; the remaining files were not deleted.
     """
     ordered = sorted(paths, key=lambda path: (_is_base(path), path))
     for path in ordered:
-        lock.verify()
+        held.verify()
         storage.delete(path)
     for partition in sorted({path.rpartition("/")[0] for path in ordered}):
         storage.sweep(partition)

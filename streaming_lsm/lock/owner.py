@@ -61,9 +61,9 @@ class Owner:
 
     @classmethod
     def decode(cls, data: bytes) -> Owner | None:
-        """Decode the owner from a file's content; return None if another program wrote the file."""
+        """Decode the owner from the first line of a file; return None if another program wrote the file."""
         try:
-            fields = json.loads(data)
+            fields = json.loads(data.partition(b"\n")[0])
             owner = cls(**{**fields, "process": Process(**fields["process"])})
         except (ValueError, KeyError, TypeError, RecursionError):
             return None

@@ -1,7 +1,8 @@
 """Compact and clean the metadata table, that is the one file group of its partition ``files``.
 
-Both run while no action of the data table is pending, so that every delta commit is valid or erased. An interrupted
-compaction or clean is undone by the next transaction, and run again when it is due.
+Both run while the lock is held and no delta commit belongs to a pending action of the data table, so that every delta
+commit is valid or erased. An interrupted compaction or clean is undone by the next transaction, and run again when it
+is due.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ rows. The whole metadata table is dropped if ``files`` cannot be kept; readers t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
 from streaming_lsm.config import METADATA_COMPACT_COMMITS, METADATA_ENABLE, Options
@@ -82,6 +82,8 @@ class MetadataTable:
         self._wanted = options[METADATA_ENABLE] if options.is_set(METADATA_ENABLE) else None
         self._delta_commits = options[METADATA_COMPACT_COMMITS]
         self._native = False
+        # Whether a delta commit belongs to a pending action of a living writer.
+        self._is_unsettled = False
         # Timeline of the metadata table after `open`; None if no metadata table is kept up to date.
         self._timeline: Timeline | None = None
         # Timeline of the data table after its recovery, see `run_services`.
@@ -92,15 +94,17 @@ class MetadataTable:
         """The largest time of the metadata table's timeline; ``""`` without a metadata table."""
         return self._timeline.last_time if self._timeline else ""
 
-    def open(self, data: Timeline) -> None:
+    def open(self, data: Timeline, living: Collection[Instant] = ()) -> None:
         """Check the metadata table, undo delta commits without an action of the table, or drop what cannot be kept.
 
         Args:
             data: timeline of the data table, before its pending actions are undone.
+            living: its pending actions of other living writers; their delta commits are kept.
 
         Raises:
             CorruptFileError: the table's timeline has lost a write, see `check_metadata_commits`.
         """
+        self._timeline, self._data = None, data
         properties = load_properties(self._storage)
         if not _partitions(properties):
             if self._wanted is not None:
@@ -110,7 +114,7 @@ class MetadataTable:
             self.drop(f"{METADATA_ENABLE.key}=false")
             return
         try:
-            self._timeline = self._kept_timeline(properties, data)
+            self._timeline = self._kept_timeline(properties, data, living)
         except _DAMAGE as error:
             self._check_known(data)
             self.drop(str(error))
@@ -124,7 +128,9 @@ class MetadataTable:
             data: timeline of the data table after its recovery.
             times: instant times of the data table, later than `last_time`.
         """
-        if self._timeline is not None and compaction_is_due(self._timeline, self._delta_commits):
+        # A base file must not leave out the delta commit of an action that may yet be completed.
+        due = self._timeline is not None and compaction_is_due(self._timeline, self._delta_commits)
+        if self._timeline is not None and due and not self._is_unsettled:
             try:
                 compact(self._metadata, self._timeline, counted_instants(data), times, self._lock)
             except _DAMAGE as error:
@@ -160,11 +166,14 @@ class MetadataTable:
         if self._timeline is not None:
             erase(self._metadata, action.requested, self._lock)
 
-    def _kept_timeline(self, properties: Mapping[str, str], data: Timeline) -> Timeline:
+    def _kept_timeline(self, properties: Mapping[str, str], data: Timeline, living: Collection[Instant]) -> Timeline:
         """Return the timeline of the metadata table, after actions and partitions that cannot be kept are removed."""
         if PARTITION not in listed(properties.get(PARTITIONS_KEY, "")):
             raise UnsupportedTable(f"it has no partition {PARTITION}")
         timeline, doomed = check_state(self._metadata, properties["hoodie.table.version"], data, self._timelines)
+        others = {pending.requested for pending in living}
+        self._is_unsettled = any(found.requested in others for found in doomed)
+        doomed = [found for found in doomed if found.requested not in others]
         self._drop_others(properties)
         for instant in doomed:
             _LOG.warning("undoing %s of the metadata table of %s", instant.file_name, self._storage.uri)

@@ -20,6 +20,7 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.transaction import Transaction
 
 T = TypeVar("T")
@@ -46,7 +47,8 @@ class ServiceContext:
         config: the table's config, from `hoodie.properties`.
         options: the options given when the table was opened.
         rule: how records of one key merge.
-        new_transaction: creates a transaction without a batch; services change the table in transactions only.
+        new_transaction: creates a transaction without a batch, by the actions of others beside which it may be made;
+            services change the table in transactions only.
         timelines: cache of the table's timeline.
     """
 
@@ -54,11 +56,24 @@ class ServiceContext:
     config: TableConfig
     options: Options
     rule: MergeRule
-    new_transaction: Callable[[], Transaction]
+    new_transaction: Callable[[Beside], Transaction]
     timelines: TimelineCache = field(default_factory=TimelineCache)
 
+    def transaction(self) -> Transaction:
+        """Create a transaction of a service, which shares no file with writes and other services.
+
+        Logs of a write that is pending belong to the slice that is the newest when it is completed, as their completion
+        times say (docs/format/10-rules.md, "Rule 8").
+        """
+        return self.new_transaction(Beside.ALL)
+
     def load_timeline(self) -> Timeline:
-        """Load the table's current timeline."""
+        """Load the table's current timeline.
+
+        Raises:
+            UnsupportedTable: the table is read-only in this release; its timeline may have another layout.
+        """
+        self.config.check_changeable(self.storage.uri)
         return self.timelines.load(self.storage)
 
     def view(self, timeline: Timeline) -> FileSystemView:

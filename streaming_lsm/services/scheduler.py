@@ -48,7 +48,7 @@ class TableServices:
 
     def preview_compaction(self) -> CompactionSelection:
         """Select the file slices that a compaction would merge now."""
-        return preview_compaction(self._context, self._context.load_timeline())
+        return preview_compaction(self._context)
 
     def clean(self) -> Instant | None:
         """Run pending cleans, then plan and run one; see `Cleaner.clean`."""

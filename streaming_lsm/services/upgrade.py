@@ -35,6 +35,7 @@ from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.planned_actions import pending_compactions
 
 _LOG = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ def change_version(context: ServiceContext, change: VersionChange, engine: Engin
         UnsupportedTable: a savepoint or a pending service keeps files that cannot be read in the new version.
     """
     for _ in range(_ATTEMPTS):
-        with context.new_transaction() as tx:
+        with context.new_transaction(Beside.NOTHING) as tx:
             _check_unchanged(context)
             plan = _plan(context, change, tx.timeline)
             if plan.is_ready:

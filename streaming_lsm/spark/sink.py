@@ -96,6 +96,7 @@ class LsmSink:
         table = self._open(rows.schema)
         identity = self._identity(batch, batch_id)
         table.upgrade_if_asked(rows.schema, self._operation)
+        table.list_file_groups()
         with table.transaction(identity) as tx:
             # 2. Skip a committed batch: Spark replays it when the driver died before the checkpoint was written.
             if tx.already_committed:

@@ -11,9 +11,13 @@ class TimelineCache:
 
     Every load lists the folder, and parses only names that the previous load has not parsed. Each open table has a
     cache of its own.
+
+    Attributes:
+        is_recovered: whether a transaction has recovered the table since it was opened.
     """
 
     def __init__(self) -> None:
+        self.is_recovered = False
         self._last: dict[tuple[str, int], Timeline] = {}
 
     def load(self, storage: Storage, layout: int = 2) -> Timeline:
@@ -22,7 +26,3 @@ class TimelineCache:
         timeline = Timeline.load(storage, layout, self._last.get(key))
         self._last[key] = timeline
         return timeline
-
-    def has(self, storage: Storage, layout: int = 2) -> bool:
-        """Return whether the timeline was loaded before."""
-        return (storage.uri, layout) in self._last

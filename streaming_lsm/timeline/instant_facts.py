@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.timeline.instant import Instant
 
 T = TypeVar("T")
@@ -23,10 +24,26 @@ class InstantFacts:
     Attributes:
         undone: requested time of the action that a rollback undid.
         replaced: file groups that a replacecommit replaced.
+        last_commit: content and metadata of the commit that was decoded last, nearly always the newest one. A commit of
+            thousands of files takes long to decode, and each transaction needs the newest one.
     """
 
     undone: dict[Instant, str] = field(default_factory=dict)
     replaced: dict[Instant, ReplacedGroups] = field(default_factory=dict)
+    last_commit: dict[bytes, CommitMetadata] = field(default_factory=dict)
+
+    def decoded(self, data: bytes, decode: Callable[[], CommitMetadata]) -> CommitMetadata:
+        """Return the metadata of a commit, decoded if `data` is not that of the last one."""
+        found = self.last_commit.get(data)
+        if found is None:
+            found = decode()
+            self.keep(data, found)
+        return found
+
+    def keep(self, data: bytes, commit: CommitMetadata) -> None:
+        """Keep a commit as the last one."""
+        self.last_commit.clear()
+        self.last_commit[data] = commit
 
     def of_timeline(self, instants: Collection[Instant]) -> InstantFacts:
         """Return the cache for a newer timeline; facts of other instants are dropped once they are the majority."""
@@ -35,6 +52,7 @@ class InstantFacts:
         return InstantFacts(
             {instant: self.undone[instant] for instant in instants if instant in self.undone},
             {instant: self.replaced[instant] for instant in instants if instant in self.replaced},
+            self.last_commit,
         )
 
 

@@ -6,7 +6,7 @@ completion time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
@@ -115,6 +115,14 @@ class Timeline:
         """Completed commits, delta commits and replace commits, by requested time."""
         return tuple([i for i in self.instants if i.completed is not None and i.action in WRITING_ACTIONS])
 
+    def newest_first(self) -> Iterator[Instant]:
+        """Yield the completed writes, the one that took effect last first: it may be requested before another one."""
+        newest = max(self.completed_writes, key=_completed, default=None)
+        if newest is not None:
+            yield newest
+            # Nearly always the first is all that is asked for.
+            yield from sorted((w for w in self.completed_writes if w != newest), key=_completed, reverse=True)
+
     @cached_property
     def pending(self) -> tuple[Instant, ...]:
         """Requested and inflight actions of every kind, by requested time."""
@@ -167,7 +175,7 @@ class Timeline:
             ) from None
         if self.layout == FLAT:
             return decode_json(data, instant.path)
-        return CommitMetadata.decode(data, instant.path)
+        return self.facts.decoded(data, lambda: CommitMetadata.decode(data, instant.path))
 
     def as_of(self, value: str | date, zone: str = "UTC") -> Timeline:
         """Restrict the timeline to the writes visible at a point in time (docs/format/10-rules.md, "Rule 7").
@@ -311,7 +319,7 @@ class Timeline:
 
     def table_schema(self) -> str | None:
         """Return the table's schema as Avro JSON without meta columns, from the newest completed write that has one."""
-        for write in reversed(self.completed_writes):
+        for write in self.newest_first():
             schema = self.read_commit(write).extra.get("schema")
             if schema:
                 return _checked_json(schema, write.path)

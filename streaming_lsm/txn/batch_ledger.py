@@ -104,7 +104,7 @@ class WriterLedger:
         Raises:
             CorruptFileError: the ledger cannot be read.
         """
-        for write in reversed(timeline.completed_writes):
+        for write in timeline.newest_first():
             text = timeline.read_commit(write).extra.get(LEDGER_KEY)
             if text is not None:
                 return cls.decode(text, write.path)

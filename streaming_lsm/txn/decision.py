@@ -116,7 +116,12 @@ def list_decisions(storage: Storage) -> frozenset[str]:
 
 
 def settle(
-    storage: Storage, pending: Instant, decisions: frozenset[str], is_reverted: IsReverted | None = None
+    storage: Storage,
+    pending: Instant,
+    decisions: frozenset[str],
+    is_reverted: IsReverted | None = None,
+    *,
+    is_living: bool = False,
 ) -> bool:
     """Decide an action that another writer left pending: complete it if so decided, else decide that it is undone.
 
@@ -126,14 +131,18 @@ def settle(
         decisions: as listed before the timeline was loaded on which the action is pending. A run that was completed
             between the two would have no record any more.
         is_reverted: see `undo`.
+        is_living: whether its writer lives. Then only what is decided is carried out: the writer has failed to.
 
     Returns:
         Whether the action is completed.
     """
     if kind_of(pending.action).has_runs:
         runs = [name for name in sorted(decisions) if name.endswith(_RUN) and _run_number(name, pending) is not None]
-        paths = [f"{DECISION_FOLDER}/{name.removesuffix(_RUN)}" for name in runs]
-        return not all([undo_run(storage, pending, path, is_reverted) for path in paths])
+        # The record of a run that was undone stays, and says nothing about the run of the living writer.
+        records = [name for run in runs if (name := run.removesuffix(_RUN)) in decisions or not is_living]
+        return not all([undo_run(storage, pending, f"{DECISION_FOLDER}/{name}", is_reverted) for name in records])
+    if is_living and pending.requested not in decisions:
+        return False
     return not undo(storage, pending, decision_path(pending.requested), is_reverted)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from streaming_lsm.config import Options
@@ -21,8 +22,11 @@ class MetadataHook(Protocol):
         """The largest time of the metadata table's timeline; ``""`` without a metadata table."""
         ...
 
-    def open(self, data: Timeline) -> None:
-        """Check the metadata table, undo delta commits without an action of the table, or drop what cannot be kept."""
+    def open(self, data: Timeline, living: Collection[Instant] = ()) -> None:
+        """Check the metadata table, undo delta commits without an action of the table, or drop what cannot be kept.
+
+        Called whenever the lock was acquired: others may have changed the metadata table meanwhile.
+        """
         ...
 
     def run_services(self, data: Timeline, times: InstantSource) -> None:

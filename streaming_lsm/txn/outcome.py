@@ -36,12 +36,12 @@ class Outcome:
         """Paths of all files that were written, change files included."""
         return paths_of(self.stats)
 
-    def metadata(self, ledger: Mapping[str, str], *, compacted: bool) -> CommitMetadata:
+    def metadata(self, entries: Mapping[str, str], *, compacted: bool) -> CommitMetadata:
         """Build the metadata of the commit.
 
         Args:
-            ledger: the keys of the writer ledger, which are added to `extra`.
+            entries: added to `extra`, such as the writer ledger.
             compacted: whether the action is a compaction.
         """
-        extra = {**self.extra, "schema": self.schema_json, **ledger}
+        extra = {**self.extra, "schema": self.schema_json, **entries}
         return CommitMetadata(self.stats, self.operation, extra, compacted=compacted, replaced=self.replaced)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from streaming_lsm.lock.heartbeat import revoke_heartbeat
-from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.lock.lock import Held, TableLock
 from streaming_lsm.lock.markers import delete_files, list_marked_files
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION
@@ -48,21 +48,24 @@ def revert_to_requested(storage: Storage, lock: TableLock, compaction: Instant) 
     storage.delete(compaction.at(State.INFLIGHT).path)
 
 
-def delete_uncommitted_files(storage: Storage, lock: TableLock, instant: Instant, kept: Set[str] = frozenset()) -> None:
+def delete_uncommitted_files(storage: Storage, held: Held, instant: Instant, kept: Set[str] = frozenset()) -> None:
     """Delete every file that a marker of the instant names, except the files in `kept` and those of a completed write.
 
     Another action may have the same requested time: a writer whose clock is behind draws the time again that a stopped
     writer has drawn. That write's markers may remain, when its files are committed.
 
-    The lock is verified after the markers are listed: a later holder of the lock may run the same instant, and the
-    markers of that run are not in the list.
+    What is held is verified after the markers are listed: a later writer may run the same instant, and the markers of
+    that run are not in the list.
+
+    Args:
+        held: the lock, or the claim of the instant.
 
     Raises:
-        Fenced: the lock is not held any more.
+        Fenced: it is not held any more.
     """
     marked = set(list_marked_files(storage, instant.requested)) - kept
     if marked:
-        delete_files(storage, lock, marked - _committed_files(storage, instant.requested))
+        delete_files(storage, held, marked - _committed_files(storage, instant.requested))
 
 
 def _committed_files(storage: Storage, requested: str) -> Set[str]:

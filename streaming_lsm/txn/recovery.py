@@ -7,16 +7,18 @@ temporary files.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import dataclass
 
-from streaming_lsm.errors import CommitConflict, UnsupportedTable
+from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.actions.rollback import RollbackPlan
-from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, heartbeat_path, revoke_heartbeat
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, heartbeat_path, revoke_heartbeat, waiting_path
+from streaming_lsm.lock.lease import Renewal
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import TEMP_FOLDER, delete_files, delete_markers, list_marked_files
 from streaming_lsm.lock.owner import Owner
 from streaming_lsm.lock.runtime import Runtime
-from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.base import Listing, Storage
 from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION, ROLLBACK
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
@@ -32,17 +34,78 @@ from streaming_lsm.txn.rollback import clear_rolled_back, read_plan, resume_roll
 _LOG = logging.getLogger(__name__)
 
 
-def settle_pending(storage: Storage, timeline: Timeline, decisions: frozenset[str]) -> Timeline:
-    """Decide every action that other writers left pending, before any of its files is changed (see `settle`).
+@dataclass(frozen=True, slots=True)
+class Living:
+    """Another living writer, whose action is pending.
+
+    Attributes:
+        owner: the writer; None for one that does not name itself.
+        renewed_ms: when its heartbeat was renewed, milliseconds since the epoch.
+    """
+
+    owner: Owner | None
+    renewed_ms: int
+
+
+def find_living(
+    storage: Storage,
+    timeline: Timeline,
+    heartbeats: Listing,
+    runtime: Runtime,
+    lease_ms: int,
+    own: Owner,
+    formers: Set[str] = frozenset(),
+) -> Mapping[Instant, Living]:
+    """Find the pending actions of other living writers, which are theirs to complete; nothing is changed.
+
+    Args:
+        heartbeats: listing of the heartbeats' folder, made after the timeline was loaded.
+        lease_ms: milliseconds without a renewal after which a heartbeat without an owner, as Hudi's, is nobody's.
+        own: this transaction.
+        formers: tokens of the owners from which the lock was just taken. They count as dead, so their instants do, too.
+
+    Returns:
+        The actions with their writers.
+    """
+    beats = {entry.path: entry.modified_ms for entry in heartbeats}
+    living: dict[Instant, Living] = {}
+    for pending in timeline.pending:
+        path = heartbeat_path(pending.requested)
+        if path not in beats:
+            continue
+        try:
+            seen = Renewal(storage.read(path), beats[path])
+        except FileNotFoundError:
+            continue
+        owner, file = Owner.decode(seen.content), f"{storage.uri}/{path}"
+        if owner is None:
+            lives = runtime.is_fresh(file, seen, lease_ms)
+        else:
+            lives = owner != own and owner.token not in formers and runtime.is_writing(owner, file, seen)
+        if lives:
+            living[pending] = Living(owner, seen.modified_ms)
+    return living
+
+
+def settle_pending(
+    storage: Storage,
+    timeline: Timeline,
+    decisions: frozenset[str],
+    living: Collection[Instant] = (),
+    own: Collection[Instant] = (),
+) -> Timeline:
+    """Decide every action that dead writers left pending, before any of its files is changed (see `settle`).
 
     Their writers may be stopped, not dead, and about to publish. Actions that they decided to complete are completed
     here, unless another program undoes them; the others they cannot publish any more.
 
     Args:
         decisions: as listed before `timeline` was loaded, see `settle`.
+        living: actions of living writers, which are settled only if they are decided.
+        own: this writer's own, which are not settled.
 
     Returns:
-        The timeline afterwards; writes that are still pending are to be rolled back.
+        The timeline afterwards; writes that are still pending, and not living, are to be rolled back.
 
     Raises:
         CommitUnknown: the storage failed, and a decision record could not be read.
@@ -53,18 +116,30 @@ def settle_pending(storage: Storage, timeline: Timeline, decisions: frozenset[st
     cancelled = [path for path in plans if finish_cancellation(storage, path)]
     if cancelled:
         timeline = Timeline.load(storage, previous=timeline)
-    ours = [pending for pending in timeline.pending if pending.action in (*WRITE_ACTIONS, COMPACTION, CLEAN, ROLLBACK)]
-    if not ours:
+    known = (*WRITE_ACTIONS, COMPACTION, CLEAN, ROLLBACK)
+    left = {pending.requested for pending in own}
+    found = [pending for pending in timeline.pending if pending.action in known and pending.requested not in left]
+    if not found:
         return timeline
-    reverted = RevertedActions(storage)
-    completed = [pending for pending in ours if settle(storage, pending, decisions, reverted.has)]
+    reverted, lives = RevertedActions(storage), {pending.requested for pending in living}
+    completed = [
+        pending
+        for pending in found
+        if settle(storage, pending, decisions, reverted.has, is_living=pending.requested in lives)
+    ]
     for pending in completed:
         _LOG.warning("completed %s in %s, as its writer had decided", pending.path, storage.uri)
     return Timeline.load(storage, previous=timeline) if completed or reverted.found else timeline
 
 
 def recover(
-    storage: Storage, lock: TableLock, timeline: Timeline, times: InstantSource, *, sweep: bool = True
+    storage: Storage,
+    lock: TableLock,
+    timeline: Timeline,
+    times: InstantSource,
+    living: Collection[Instant] = (),
+    *,
+    sweep: bool = True,
 ) -> Timeline:
     """Finish pending rollbacks, roll back writes of dead writers, and delete files that their late tasks left.
 
@@ -72,8 +147,9 @@ def recover(
     are not changed: without such a heartbeat they may be another program's (docs/format/02-timeline.md, "Rollback").
 
     Args:
-        lock: the table's, held by the caller, after `refuse_concurrent_writers`.
+        lock: the table's, held by the caller.
         timeline: as returned by `settle_pending`.
+        living: actions of living writers, which are left to them.
         sweep: whether temporary files are deleted from the timeline's folder even if nothing was undone. That lists
             the folder once more, so callers request it once for each opened table.
 
@@ -84,10 +160,11 @@ def recover(
         Fenced: another writer took the lock; it finishes the recovery.
     """
     resumed = _resume_rollbacks(storage, lock, timeline, times)
-    dead = [write for write in _pending_writes(timeline) if write.requested not in resumed]
+    left = {pending.requested for pending in living}
+    dead = [write for write in _pending_writes(timeline) if write.requested not in resumed | left]
     if dead:
         _roll_back_writes(storage, lock, timeline, times, dead)
-    reverted = _revert_compactions(storage, lock, timeline)
+    reverted = _revert_compactions(storage, lock, timeline, left)
     if resumed or dead or reverted:
         timeline = Timeline.load(storage, previous=timeline)
     _reap_markers(storage, lock, timeline)
@@ -97,32 +174,6 @@ def recover(
     if sweep or resumed or dead or reverted:
         storage.sweep(TIMELINE_FOLDER)
     return timeline
-
-
-def refuse_concurrent_writers(storage: Storage, timeline: Timeline, runtime: Runtime, lease_ms: int) -> None:
-    """Refuse a table with a pending write of a living writer that does not hold the lock; nothing is changed.
-
-    Args:
-        lease_ms: milliseconds for which a heartbeat without an owner, as Hudi's, counts as alive.
-
-    Raises:
-        CommitConflict: a pending write belongs to a living writer.
-    """
-    beats = {entry.path: entry.modified_ms for entry in storage.list(HEARTBEAT_FOLDER)}
-    for write in (*_pending_writes(timeline), *pending_compactions(timeline)):
-        path = heartbeat_path(write.requested)
-        if path not in beats:
-            continue
-        try:
-            owner = Owner.decode(storage.read(path))
-        except FileNotFoundError:
-            continue
-        fresh = runtime.clock() - beats[path] <= lease_ms
-        if fresh if owner is None else runtime.is_alive(owner, beats[path]):
-            raise CommitConflict(
-                f"{write.path} in {storage.uri} is being written by {owner or 'a writer that does not name itself'}; "
-                "retry when it is done"
-            )
 
 
 def _resume_rollbacks(storage: Storage, lock: TableLock, timeline: Timeline, times: InstantSource) -> set[str]:
@@ -150,11 +201,11 @@ def _roll_back_writes(
             roll_back(storage, lock, write, times)
 
 
-def _revert_compactions(storage: Storage, lock: TableLock, timeline: Timeline) -> bool:
-    """Revert compactions of dead writers to requested, and return whether there were any."""
+def _revert_compactions(storage: Storage, lock: TableLock, timeline: Timeline, left: Set[str]) -> bool:
+    """Revert compactions of dead writers, not those `left` to living ones, and return whether there were any."""
     found = False
     for compaction in pending_compactions(timeline):
-        if _names_owner(storage, heartbeat_path(compaction.requested)):
+        if compaction.requested not in left and _names_owner(storage, heartbeat_path(compaction.requested)):
             _LOG.warning("putting %s in %s back to requested, as its writer is dead", compaction.path, storage.uri)
             revert_to_requested(storage, lock, compaction)
             found = True
@@ -197,9 +248,12 @@ def _reap(storage: Storage, lock: TableLock, timeline: Timeline, instant: str) -
 
 def _reap_heartbeats(storage: Storage, lock: TableLock, timeline: Timeline) -> None:
     pending = {instant.requested for instant in timeline.pending}
-    over = [name for name in storage.names(HEARTBEAT_FOLDER) if name.isdigit() and name not in pending]
-    for instant in over:
-        revoke_heartbeat(storage, lock, instant)
+    names = [name for name in storage.names(HEARTBEAT_FOLDER) if name.partition(".")[0] not in pending]
+    for name in names:
+        if name.isdigit():
+            revoke_heartbeat(storage, lock, name)
+        elif name == waiting_path(name.partition(".")[0]).rpartition("/")[2]:
+            storage.delete(f"{HEARTBEAT_FOLDER}/{name}")
 
 
 def _pending_writes(timeline: Timeline) -> tuple[Instant, ...]:

@@ -7,46 +7,39 @@ is to decide that it is completed, and to create its completed file (see `stream
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import TracebackType
 
-from streaming_lsm.config import (
-    CLOCK_SKEW_MS,
-    HEARTBEAT_MISSES,
-    HEARTBEAT_MS,
-    WRITER_ID,
-    WRITER_IDLE_DAYS,
-    WRITER_MAX,
-    Options,
-)
+from streaming_lsm.config import HEARTBEAT_MS, WRITER_ID, WRITER_IDLE_DAYS, WRITER_MAX, Options
 from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError, Fenced, StorageError
 from streaming_lsm.format.avro.container import check_readable
 from streaming_lsm.format.table.config import TableConfig
-from streaming_lsm.lock.heartbeat import Heartbeat, create_heartbeat, delete_heartbeat
-from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.lock.heartbeat import Claim, Heartbeat, revoke_heartbeat
 from streaming_lsm.lock.markers import delete_files, delete_markers, marker_folder
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import COMPACTION, ActionKind, OnFailure, kind_of, planned_kind
 from streaming_lsm.timeline.cache import TimelineCache
-from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
-from streaming_lsm.timeline.properties_file import fence_properties, update_properties
+from streaming_lsm.timeline.properties_file import update_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedger
-from streaming_lsm.txn.decision import delete_decisions, list_decisions, open_run, publish, undo, undo_run
+from streaming_lsm.txn.decision import delete_decisions, open_run, publish, undo, undo_run
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, decision_path
+from streaming_lsm.txn.locked_table import Beside, LockedTable
 from streaming_lsm.txn.metadata_hook import OpenMetadata
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.plan_record import accept_plan, cancel_plan, plan_record_path
 from streaming_lsm.txn.planned_actions import delete_uncommitted_files, other_action, revert_to_requested
-from streaming_lsm.txn.recovery import recover, refuse_concurrent_writers, settle_pending
 from streaming_lsm.txn.rollback import roll_back
 
 # Errors about files, raised here or in a task: another writer that took the lock may have deleted the files.
 _OF_FILES = (OSError, CorruptFileError, StorageError)
 _LOG = logging.getLogger(__name__)
+
+Extra = Callable[[Timeline], Mapping[str, str]]
+"""Entries of the extra metadata of a commit, by the timeline just before it."""
 
 
 class Transaction:
@@ -64,7 +57,9 @@ class Transaction:
             transaction.complete(outcome)
 
     Entering acquires the lock and recovers the table: actions that dead writers decided to complete are completed,
-    their other writes are rolled back. Leaving without `complete` rolls the write back.
+    their other writes are rolled back. `begin` releases the lock: until `complete` acquires it again, for as long as
+    it takes to publish the action, other writers may change the table. Meanwhile the instant belongs to this
+    transaction by its heartbeat. Leaving without `complete` rolls the write back.
 
     Compactions and cleans are scheduled in one transaction, and run in the same or a later one::
 
@@ -82,6 +77,7 @@ class Transaction:
         identity: BatchIdentity | None = None,
         *,
         metadata: OpenMetadata,
+        beside: Beside = Beside.SERVICES,
         runtime: Runtime | None = None,
         timelines: TimelineCache | None = None,
     ) -> None:
@@ -92,21 +88,23 @@ class Transaction:
             options: heartbeat, clock skew, ledger and metadata table options are used.
             identity: identity of the batch; None for a write that cannot be a replay.
             metadata: factory of the hook that keeps the metadata table up to date, such as `MetadataTable`.
+            beside: actions of other writers beside which this one may be made.
             runtime: clock, sleep, ids and process checks; the system's by default.
             timelines: timeline cache of the open table; a new one by default.
         """
         self._storage = storage
-        self._config = config
         self._options = options
         self._identity = identity
+        self._beside = beside
         self._runtime = runtime or Runtime()
         writer_id = identity.writer_id if identity else options[WRITER_ID] or "unnamed"
-        self._lease_ms = options[HEARTBEAT_MS] * options[HEARTBEAT_MISSES]
-        self._lock = TableLock(storage, writer_id, self._lease_ms, self._runtime)
-        self._heartbeat = Heartbeat(storage, self._lock, options[HEARTBEAT_MS])
-        self._timelines = timelines or TimelineCache()
-        self._metadata = metadata(storage, options, self._lock, self._timelines)
+        self._table = LockedTable(
+            storage, config, options, writer_id, metadata, self._runtime, timelines or TimelineCache()
+        )
+        self._lock, self._metadata = self._table.lock, self._table.metadata
+        self._heartbeat = Heartbeat(storage, self._lock, options[HEARTBEAT_MS], self._runtime.background)
         self._begun: Instant | None = None
+        self._claim: Claim | None = None
         self._decision_path = ""
         self._reconciled: frozenset[str] | None = None
         # Set once the action may be decided: from then on this transaction does not undo it.
@@ -118,28 +116,21 @@ class Transaction:
         From here on the metadata table is kept up to date, or it is dropped.
 
         Raises:
-            CommitConflict: a living writer writes to the table; the message names it.
+            CommitConflict: other living writers held the lock, or had an action pending beside which this one may not
+                be made, for longer than the options say to wait; the message names one.
             CommitUnknown: the storage failed, and the decision of an earlier writer could not be read.
             Fenced: another writer took the lock in the meantime.
         """
-        self._lock.acquire()
+        self._runtime.process_locks.begin(self._lock.owner)
         try:
             self._heartbeat.start()
-            if self._lock.taken_over:
-                self._fence_former_owner()
-            decisions = list_decisions(self._storage)  # before the timeline, see `settle`
-            first = not self._timelines.has(self._storage)
-            found = self._timelines.load(self._storage)
-            refuse_concurrent_writers(self._storage, found, self._runtime, self._lease_ms)
-            found = settle_pending(self._storage, found, decisions)
-            # Before the recovery, which makes it final: delta commits of writes to be rolled back are undone first.
-            self._metadata.open(found)
-            self._times = self._instant_source(found)
-            self.timeline = recover(self._storage, self._lock, found, self._times, sweep=first)
-            self._metadata.run_services(self.timeline, self._times)
+            self._table.acquire(self._beside)
             self._ledger = WriterLedger.of(self.timeline)
         except BaseException as error:
-            self._let_go(error)
+            fenced = self._loss() if isinstance(error, _OF_FILES) else None
+            self._let_go()
+            if fenced is not None:
+                raise fenced from error
             raise
         return self
 
@@ -151,11 +142,19 @@ class Transaction:
         Raises:
             Fenced: in place of an error about a file, if another writer took the lock and deleted the file.
         """
+        fenced = self._loss() if isinstance(error, _OF_FILES) and not self._published else None
         try:
             if self._begun is not None and not self._published:
                 self._give_up(self._begun)
         finally:
-            self._let_go(error)
+            self._let_go()
+        if fenced is not None:
+            raise fenced from error
+
+    @property
+    def timeline(self) -> Timeline:
+        """The timeline as it was when the lock was last acquired."""
+        return self._table.timeline
 
     @property
     def already_committed(self) -> bool:
@@ -184,17 +183,36 @@ class Transaction:
         if action not in WRITE_ACTIONS:
             raise ValueError(f"{action!r} is no write: expected one of {', '.join(sorted(WRITE_ACTIONS))}")
         self._lock.verify()
-        instant = Instant(self._times.next(), action, State.REQUESTED)
+        instant = Instant(self._table.times.next(), action, State.REQUESTED)
         self._begun, self._decision_path = instant, decision_path(instant.requested)
         # The heartbeat is created first, so that the instant is never without a living writer.
-        create_heartbeat(self._storage, instant.requested, self._lock.owner)
-        self._heartbeat.follow(instant.requested)
-        self._storage.put_if_absent(instant.path, b"")
-        self._storage.put_if_absent(instant.at(State.INFLIGHT).path, b"")
+        self._make_claim(instant)
+        # Before the instant: one with files and without markers counts as completed before (see `check_pending`).
         self._storage.make_folder(marker_folder(instant.requested))
+        self._create_pending(instant)
+        self._create_pending(instant.at(State.INFLIGHT))
         # Verified before tasks start: a writer that took the lock meanwhile may not have seen the instant.
         self._lock.verify()
+        self._lock.release()
         return instant.requested
+
+    def _create_pending(self, instant: Instant, plan: bytes = b"") -> None:
+        """Create a file of a new pending action.
+
+        Raises:
+            CommitConflict: a writer that was stopped and has lost the lock created it; it had drawn the same time.
+        """
+        try:
+            self._storage.put_if_absent(instant.path, plan)
+        except FileExistsError:
+            raise CommitConflict(
+                f"{instant.path} in {self._storage.uri} was made by a writer that lost the lock, and had drawn the "
+                "same time: nothing was committed; retry"
+            ) from None
+
+    def _make_claim(self, instant: Instant) -> None:
+        self._claim = Claim(self._storage, instant.requested, self._lock.owner)
+        self._heartbeat.follow(self._claim)
 
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
         """Change keys of hoodie.properties; None removes a key. Raises `Fenced` if another writer took the lock."""
@@ -206,11 +224,11 @@ class Transaction:
 
     def new_time(self) -> str:
         """Return a requested time for an action to be scheduled, greater than all times before."""
-        return self._times.next()
+        return self._table.times.next()
 
     def now_ms(self) -> int:
         """Return the clock's time in milliseconds since the epoch; for durations, never for instants."""
-        return self._times.now_ms()
+        return self._table.times.now_ms()
 
     def schedule(self, action: str, requested: str, plan: bytes) -> Instant:
         """Schedule a compaction or clean: create its requested file, for this or a later transaction to run.
@@ -227,7 +245,7 @@ class Transaction:
         self._lock.verify()
         instant = Instant(requested, planned_kind(action).action, State.REQUESTED)
         check_readable(plan, f"{self._storage.uri}/{instant.path}")
-        self._storage.put_if_absent(instant.path, plan)
+        self._create_pending(instant, plan)
         try:
             self._lock.verify()
         except Fenced:
@@ -235,32 +253,40 @@ class Transaction:
             raise
         return instant
 
+    def is_run_elsewhere(self, planned: Instant) -> bool:
+        """Return whether another living writer runs a planned action."""
+        return planned.requested in self._table.living
+
     def start(self, planned: Instant) -> None:
         """Start a run of a planned action; tasks may create files of a compaction from now on.
 
         Raises:
-            CommitConflict: the writer that scheduled the action lost the lock: the plan was cancelled by it, or here,
-                as another writer has used the requested time meanwhile.
+            CommitConflict: another writer runs the action. Or the writer that scheduled the action lost the lock: the
+                plan was cancelled by it, or here, as another writer has used the requested time meanwhile.
             Fenced: another writer took the lock.
         """
         if self._begun is not None:
             raise RuntimeError("a transaction runs one instant: begin or start was called before")
         kind = planned_kind(planned.action)
+        if self.is_run_elsewhere(planned):
+            raise CommitConflict(f"{planned.path} in {self._storage.uri} is being run by another writer")
         self._lock.verify()
         self._refuse_reused_time(planned)
         accept_plan(self._storage, plan_record_path(DECISION_FOLDER, planned), planned)
         if kind.on_failure is OnFailure.PUT_BACK:
             # Deletes files that a failed run left, of this or of another program.
             revert_to_requested(self._storage, self._lock, planned)
+        else:
+            revoke_heartbeat(self._storage, self._lock, planned.requested)
         self._begun, self._decision_path = planned, open_run(self._storage, planned)
+        self._make_claim(planned)
         if kind.on_failure is OnFailure.PUT_BACK:
-            create_heartbeat(self._storage, planned.requested, self._lock.owner)
-            self._heartbeat.follow(planned.requested)
             self._storage.make_folder(marker_folder(planned.requested))
         # An interrupted clean is inflight already; deleting its files again is harmless.
         with suppress(FileExistsError):
             self._storage.put_if_absent(planned.at(State.INFLIGHT).path, b"")
         self._lock.verify()
+        self._lock.release()
 
     def _refuse_reused_time(self, planned: Instant) -> None:
         """Cancel a plan if another action has its requested time.
@@ -283,9 +309,10 @@ class Transaction:
         """Delete the files of a clean's plan.
 
         Raises:
-            Fenced: another writer took the lock; it deletes the remaining files.
+            Fenced: another writer took the clean over; it deletes the remaining files.
         """
-        delete_files(self._storage, self._lock, paths)
+        self._running()
+        delete_files(self._storage, self._held(), paths)
 
     def reconcile(self, outcome: Outcome) -> None:
         """Reconcile the instant's files with `outcome`: fence running tasks, and delete all other marked files.
@@ -293,48 +320,81 @@ class Transaction:
         These are files of failed, repeated or speculative task attempts.
 
         Raises:
-            Fenced: another writer took the lock, and may run the same compaction; none of its files was deleted.
+            Fenced: another writer took this one for dead, and may run the same compaction; none of its files was
+                deleted.
         """
-        instant = self._running()
+        instant, claim = self._running(), self._held()
         listed = outcome.paths
-        self._lock.verify()
-        delete_heartbeat(self._storage, instant.requested, self._lock.owner)
-        delete_uncommitted_files(self._storage, self._lock, instant, listed)
+        claim.seal()
+        delete_uncommitted_files(self._storage, claim, instant, listed)
         self._reconciled = listed
 
-    def complete(self, outcome: Outcome) -> Instant:
+    def complete(self, outcome: Outcome, extra: Extra | None = None) -> Instant:
         """Publish the write: its completed file, created if absent, makes all its data files visible.
 
         Args:
             outcome: with the files given to `reconcile`.
+            extra: makes further entries of the extra metadata, when the lock is held.
 
         Raises:
             ConfigError, StorageError: readers would refuse the commit's ledger or metadata; nothing was published.
             CorruptFileError: a file of `outcome` is missing; nothing was published.
-            Fenced: another writer took the lock, and decided that the write is undone; nothing was published.
+            CommitConflict: other writers held the lock for all the time to wait for it; nothing was published.
+            Fenced: another writer took this one for dead, and decided that the write is undone; or a writer with the
+                same id has committed this batch or a later one; nothing was published.
             CommitUnknown: the storage failed while the write was being decided or published. The next transaction
                 completes the write if it is decided, else rolls it back; its `already_committed` tells which.
         """
         running = self._running()
         if self._reconciled != outcome.paths:
             raise RuntimeError("complete needs the outcome that was given to reconcile")
-        ledger = {LEDGER_KEY: self._next_ledger(outcome).encode()}
-        metadata = outcome.metadata(ledger, compacted=running.action == COMPACTION)
-        completed = self._finish(running, metadata.encode())
+        self._check_files()
+        with self._locked():
+            self._refuse_replay()
+            entries = {**(extra(self.timeline) if extra else {}), LEDGER_KEY: self._next_ledger(outcome).encode()}
+            metadata = outcome.metadata(entries, compacted=running.action == COMPACTION)
+            data = metadata.encode()
+            completed = self._finish(running, data)
+            # The next transaction reads it.
+            self.timeline.facts.keep(data, metadata)
         self._clean_up(completed)
         return completed
 
     def complete_clean(self, metadata: bytes) -> Instant:
         """Complete a clean, after the files of its plan were deleted; raises as `complete`."""
-        completed = self._finish(self._running(), metadata)
+        running = self._running()
+        with self._locked():
+            completed = self._finish(running, metadata)
         self._clean_up(completed)
         return completed
 
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock again, with the timeline as it is now; the instant is still this transaction's.
+
+        After an error the lock stays held, so that the action is undone before another writer looks at it.
+        """
+        running = self._running()
+        self._table.acquire_again(running)
+        if not any(pending.requested == running.requested for pending in self.timeline.pending):
+            raise Fenced(f"{running.path} in {self._storage.uri} was undone by another writer: stop")
+        self._held().verify()
+        yield
+        self._lock.release()
+
+    def _refuse_replay(self) -> None:
+        """Refuse the batch if another transaction of the same writer has committed it since this one began."""
+        self._ledger = WriterLedger.of(self.timeline)
+        if self._identity is not None and self._ledger.has(self._identity):
+            raise Fenced(
+                f"batch {self._identity.batch_id} of writer {self._identity.writer_id!r} was committed to "
+                f"{self._storage.uri} by another process with the same {WRITER_ID.key}: stop one of the two"
+            )
+
     def _finish(self, running: Instant, data: bytes) -> Instant:
         check_readable(data, f"the completed file of {self._storage.uri}/{running.path}")
-        self._check_files()
-        self._metadata.record(running, data, self._times)
-        completed = running.completed_at(self._times.next())
+        self._metadata.record(running, data, self._table.times)
+        completed = running.completed_at(self._table.times.next())
         # A writer that takes the lock later undoes pending actions, unless the decision record exists.
         self._lock.verify()
         self._published = True
@@ -351,16 +411,20 @@ class Transaction:
         """Check just before the commit that the reconciled files exist: until then a lost file can be written again."""
         missing = [path for path in sorted(self._reconciled or ()) if not self._storage.exists(path)]
         if missing:
-            self._lock.verify()  # a writer that took it deletes them
+            self._held().verify()  # a writer that took this one for dead deletes them
             raise CorruptFileError(f"{missing[0]} in {self._storage.uri} is gone since it was written: write it again")
 
     def _clean_up(self, completed: Instant) -> None:
         """Delete markers and decision records; after a failure the next transaction does, and the commit is valid."""
         try:
             # A task that was fenced after the reconciliation may have died before it deleted its file.
-            delete_uncommitted_files(self._storage, self._lock, completed, self._reconciled or frozenset())
+            delete_uncommitted_files(self._storage, self._held(), completed, self._reconciled or frozenset())
             delete_markers(self._storage, completed.requested)
             delete_decisions(self._storage, completed.requested)
+            self._heartbeat.stop()  # what is deleted is not renewed any more
+            self._held().delete()
+        except Fenced:
+            _LOG.debug("another writer cleans up after %s", completed.path)
         except Exception:
             _LOG.warning("%s is committed, but its markers remain for now", completed.path, exc_info=True)
 
@@ -390,27 +454,31 @@ class Transaction:
             raise RuntimeError("no instant is open: call begin first, and complete once")
         return self._begun
 
+    def _held(self) -> Claim:
+        if self._claim is None:
+            raise RuntimeError("no instant is claimed: call begin first")
+        return self._claim
+
     def _give_up(self, begun: Instant) -> None:
         """Roll back the write, or revert the planned action; after a failure the next transaction does."""
         kind = kind_of(begun.action)
         try:
+            if self._claim is not None:
+                self._claim.verify()
+            if not self._lock.is_held:
+                self._table.acquire_again(begun)
             self._lock.verify()
-            timeline = self._timelines.load(self._storage)
+            timeline = Timeline.load(self._storage, previous=self.timeline)
             pending = next((instant for instant in timeline.pending if instant.requested == begun.requested), None)
             if pending is None:
-                delete_heartbeat(self._storage, begun.requested, self._lock.owner)
+                pass
             elif kind.has_runs:
                 self._leave_run(kind, pending)
             elif undo(self._storage, pending, self._decision_path):
                 self._metadata.roll_back(pending)
-                roll_back(self._storage, self._lock, pending, self._instant_source(timeline))
+                roll_back(self._storage, self._lock, pending, self._table.times)
         except Fenced as error:
             _LOG.warning("%s is left to the writer that took over: %s", begun.path, error)
-            # This process is alive: with its heartbeat the instant would count as being written.
-            try:
-                delete_heartbeat(self._storage, begun.requested, self._lock.owner)
-            except Exception:
-                _LOG.warning("the heartbeat of %s could not be deleted", begun.path, exc_info=True)
         except Exception:
             uri = self._storage.uri
             _LOG.warning("%s in %s could not be rolled back; the next write does it", begun.path, uri, exc_info=True)
@@ -421,23 +489,29 @@ class Transaction:
             if kind.on_failure is OnFailure.PUT_BACK:
                 revert_to_requested(self._storage, self._lock, pending)
 
-    def _let_go(self, error: BaseException | None) -> None:
-        """Stop the heartbeat and release the lock; raise `Fenced` in place of `error` as in `__exit__`."""
-        self._heartbeat.stop()
-        fenced = self._lock.loss() if isinstance(error, _OF_FILES) else None
-        self._lock.release()
-        if fenced is not None and not self._published:
-            raise fenced from error
-
-    def _fence_former_owner(self) -> None:
-        """Fence the changes of properties of the writer from which the lock was taken, or give the lock back."""
+    def _let_go(self) -> None:
+        """Stop the heartbeat, delete the claim, and release the lock."""
         try:
-            fence_properties(self._storage, self._lock.owner.token, self._runtime.clock)
-        except BaseException:
-            self._lock.give_back()
-            raise
+            self._heartbeat.stop()
+            # This process is alive: with its heartbeat the instant would count as being written.
+            if self._claim is not None:
+                self._claim.delete()
+        except Exception:
+            _LOG.warning("a heartbeat in %s could not be deleted", self._storage.uri, exc_info=True)
+        finally:
+            self._runtime.process_locks.end(self._lock.owner)
+            if self._lock.is_held:
+                self._lock.release()
 
-    def _instant_source(self, timeline: Timeline) -> InstantSource:
-        zone, skew_ms = self._config.timeline_zone, self._options[CLOCK_SKEW_MS]
-        last = max(timeline.last_time, self._metadata.last_time)
-        return InstantSource(self._runtime.clock, self._runtime.sleep, zone, skew_ms, last)
+    def _loss(self) -> Fenced | None:
+        """Return the error of the lock or the claim if another writer took it; None if it is held or cannot be read."""
+        if self._lock.is_held:
+            return self._lock.loss()
+        try:
+            if self._claim is not None:
+                self._claim.verify()
+        except Fenced as fenced:
+            return fenced
+        except Exception:
+            _LOG.warning("the heartbeat of an instant in %s cannot be read", self._storage.uri, exc_info=True)
+        return None

@@ -100,7 +100,7 @@ class CollectedRows:
 
 
 def collect(plan: WritePlan, batches: Iterable[pa.RecordBatch], token: WriteToken) -> CollectedRows:
-    """Collect and check rows: the first half of `write_partition`. Nothing is written; the plan needs no instant."""
+    """Collect and check rows: the first half of `write_partition`. Nothing is written."""
     buffer, letters, received = RecordBuffer(plan), DeadLetterBox(plan, token), Timed(batches)
     try:
         begun = perf_counter()

@@ -20,6 +20,7 @@ from tests.oracle.validator import validate
 from tests.support.lake import OrdersLake
 from tests.support.orders import OPTIONS, final_rows, make_orders, rows_of, to_arrow, write_source
 from tests.support.spark_frames import arrow_of, read_by_spark
+from tests.support.writers import NO_WAIT
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_a_second_writer_is_refused_and_leaves_the_inflight_commit_alone(lake: O
     with table.transaction() as first:
         instant = first.begin()
         with pytest.raises(CommitConflict, match="unnamed"):
-            LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "second"})(batch_of(lake), 0)
+            LsmSink(lake.path, {**OPTIONS, **NO_WAIT, "lsm.writer.id": "second"})(batch_of(lake), 0)
         assert [pending.requested for pending in table.timeline.pending] == [instant]
     LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "second"})(batch_of(lake), 0)
     assert validate(lake.path) == []

@@ -19,6 +19,7 @@ from streaming_lsm.errors import LsmError
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat
 from tests.support.peak_memory import peak
 from tests.support.small_tables import create, rows
+from tests.support.writers import NO_WAIT
 
 DEEP = b"[" * 1_000_000
 ZEROS = 300 << 20
@@ -128,7 +129,7 @@ def measure(root: Path, shape: str) -> None:
         if name in (MANIFEST, VERSION):
             LsmTable(root).incremental("000").to_arrow()
         else:
-            LsmTable(root, {"lsm.writer.id": "w"}).upsert(rows(("b", "DE", 1, 10)), batch_id=1)
+            LsmTable(root, {**NO_WAIT, "lsm.writer.id": "w"}).upsert(rows(("b", "DE", 1, 10)), batch_id=1)
     except LsmError as error:
         said = f"{type(error).__name__}: {error}"
     found = {"shape": shape, "said": said[:300], "seconds": perf_counter() - begun, "rise": peak() - baseline}

@@ -19,10 +19,11 @@ from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.txn.batch_ledger import BatchIdentity
+from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.transaction import Transaction
 from tests.support.faulty_storage import Fault, FaultyStorage
 from tests.support.service_tables import OPTIONS_OF_SERVICES
-from tests.support.writers import NOON_MS, new_process
+from tests.support.writers import NO_WAIT, NOON_MS, new_process
 
 T = TypeVar("T")
 PATIENCE_S = 60
@@ -30,15 +31,26 @@ _clock = itertools.count(NOON_MS)
 Work = Callable[[LsmTable], object]
 
 
+def one_clock() -> int:
+    """Milliseconds of one clock for all drivers, so that no two of them draw the same time."""
+    return next(_clock)
+
+
 class DrivenTable(LsmTable):
     """A table as one driver has it: its own process, its own way to the storage."""
 
     runtime: Runtime
 
-    def transaction(self, identity: BatchIdentity | None = None) -> Transaction:
+    def transaction(self, identity: BatchIdentity | None = None, beside: Beside = Beside.SERVICES) -> Transaction:
         self.config.check_changeable(self.path)
         return Transaction(
-            self.storage, self.config, self.options, identity=identity, runtime=self.runtime, metadata=MetadataTable
+            self.storage,
+            self.config,
+            self.options,
+            identity=identity,
+            runtime=self.runtime,
+            metadata=MetadataTable,
+            beside=beside,
         )
 
 
@@ -86,9 +98,8 @@ class Driver:
 
     def _run(self, root: Path, work: Work, options: dict[str, object]) -> None:
         try:
-            table = DrivenTable(root, {**OPTIONS_OF_SERVICES, **options})
-            # One clock for all, so that no two drivers draw the same time.
-            table.runtime = new_process(clock=lambda: next(_clock))
+            table = DrivenTable(root, {**OPTIONS_OF_SERVICES, **NO_WAIT, **options})
+            table.runtime = new_process(clock=one_clock)
             table.storage = self._storage
             self.result = work(table)
         except BaseException as error:

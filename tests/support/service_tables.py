@@ -10,17 +10,20 @@ from pathlib import Path
 import pyarrow as pa
 
 from streaming_lsm import LsmTable
+from streaming_lsm.format.avro.container import encode_record
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.small_tables import OPTIONS, Row, create, rows, shown
+from tests.support.writers import NO_WAIT
 
 OPTIONS_OF_SERVICES: dict[str, object] = {
     **OPTIONS,
     "lsm.read.threads": 1,
     "hoodie.clean.automatic": False,
+    **NO_WAIT,
 }
 Model = dict[str, Row]
 
@@ -91,3 +94,12 @@ def storage_of(table: LsmTable, storage: Storage) -> Iterator[LsmTable]:
 def most_logs(table: LsmTable) -> int:
     """Log files of the slice that has most of them."""
     return max(len(found.logs) for found in table.file_slices())
+
+
+def put_savepoint(table: LsmTable, time: str, files: list[str]) -> None:
+    """A savepoint of a write that keeps files of the partition nl."""
+    kept = {"partitionPath": "nl", "savepointDataFile": files}
+    fields = {"savepointedBy": "", "savepointedAt": 1, "comments": "", "partitionMetadata": {"nl": kept}, "version": 1}
+    data = encode_record("HoodieSavepointMetadata", fields)
+    table.storage.put_if_absent(f".hoodie/timeline/{time}.savepoint.inflight", b"")
+    table.storage.put_if_absent(f".hoodie/timeline/{time}_20991231000000000.savepoint", data)

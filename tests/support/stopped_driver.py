@@ -22,6 +22,7 @@ from streaming_lsm.lock.owner import this_process
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.txn.batch_ledger import BatchIdentity
+from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.transaction import Transaction
 from tests.support.interleaving import DrivenTable
 from tests.support.small_tables import Row, rows
@@ -39,9 +40,10 @@ _PATIENCE_S = 60
 class StreamTable(DrivenTable):
     """A table that keeps what it loaded from batch to batch, as a stream's does."""
 
-    def transaction(self, identity: BatchIdentity | None = None) -> Transaction:
+    def transaction(self, identity: BatchIdentity | None = None, beside: Beside = Beside.SERVICES) -> Transaction:
         return Transaction(
             *(self.storage, self.config, self.options, identity),
+            beside=beside,
             runtime=self.runtime,
             timelines=self._timelines,
             metadata=MetadataTable,

@@ -13,6 +13,7 @@ from streaming_lsm.format.actions.commit import WriteStat, log_file_stat
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import LogFileName, LogKind, WriteToken, bucket_file_id
 from streaming_lsm.lock.heartbeat import check_still_inflight
+from streaming_lsm.lock.lease import LeaseWatch
 from streaming_lsm.lock.markers import create_marker
 from streaming_lsm.lock.owner import Process
 from streaming_lsm.lock.runtime import ProcessLocks, Runtime
@@ -30,6 +31,9 @@ CONFIG = TableConfig(name="orders", record_key_fields=("id",), num_buckets=4)
 SCHEMA = '{"type":"record","name":"orders","fields":[{"name":"id","type":"string"}]}'
 NOON_MS = 1_795_262_400_000
 """2026-11-21 12:00 UTC."""
+
+NO_WAIT: Mapping[str, object] = {"hoodie.write.lock.wait_time_ms": 0, "lsm.write.single.writer.wait.ms": 0}
+"""Options with which another writer is not waited for."""
 
 _pids = itertools.count(1000)
 
@@ -49,11 +53,14 @@ def new_process(
     tokens = itertools.count()
     return Runtime(
         clock=clock,
+        elapsed=lambda: 0.0,
         sleep=lambda seconds: None,
+        random=lambda: 0.5,
         new_token=lambda: f"{pid}x{next(tokens)}",
         process=lambda: Process("host", "machine", pid, 1),
         process_lives=alive,
         process_locks=ProcessLocks(),
+        leases=LeaseWatch(),
     )
 
 
@@ -66,7 +73,8 @@ def transaction(
 ) -> Transaction:
     """A transaction of a batch, or without identity when no batch is given."""
     identity = None if batch_id is None else BatchIdentity(writer_id, batch_id)
-    return Transaction(storage, CONFIG, Options(options), identity, runtime=runtime, metadata=MetadataTable)
+    chosen = Options({**NO_WAIT, **(options or {})})
+    return Transaction(storage, CONFIG, chosen, identity, runtime=runtime, metadata=MetadataTable)
 
 
 @dataclass(frozen=True)

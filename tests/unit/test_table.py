@@ -19,7 +19,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.errors import CommitConflict, ConfigError, SchemaError
 from streaming_lsm.timeline.instant import Instant
 from tests.support.small_tables import SCHEMA, create, data_files, rows, shown
-from tests.support.writers import outcome
+from tests.support.writers import NO_WAIT, outcome
 
 FIRST = rows(("a", "DE", 1, 10), ("b", "DE", 1, 20), ("c", "FR", 1, 30))
 SECOND = rows(("a", "DE", 2, 11), ("d", "FR", 1, 40))
@@ -189,7 +189,7 @@ def test_a_second_writer_is_refused_and_does_not_disturb_the_first(tmp_path: Pat
     with table.transaction() as running:
         instant = running.begin()
         with pytest.raises(CommitConflict):
-            LsmTable(tmp_path).upsert(FIRST)
+            LsmTable(tmp_path, NO_WAIT).upsert(FIRST)
         assert [pending.requested for pending in table.timeline.pending] == [instant]
         running.reconcile(outcome())
         done(running.complete(outcome(schema=table.config.create_schema or "")))

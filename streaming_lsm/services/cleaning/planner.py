@@ -6,7 +6,7 @@ savepoints, which are kept in addition.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from streaming_lsm import config
@@ -100,7 +100,11 @@ class CleanTargets:
 
 
 def select_clean_targets(
-    groups: Iterable[FileGroup], retention: Retention, earliest: str, kept: RetainedFiles
+    groups: Iterable[FileGroup],
+    retention: Retention,
+    earliest: str,
+    kept: RetainedFiles,
+    completion_time: Callable[[str], str | None],
 ) -> CleanTargets:
     """Select the files to delete, always of whole slices.
 
@@ -109,11 +113,18 @@ def select_clean_targets(
         retention: the cleaning policy.
         earliest: requested time of the earliest retained write; "" deletes nothing by commits.
         kept: the files to keep at any age.
+        completion_time: returns the completion time of the write at a requested time.
     """
+
+    def is_older(requested: str) -> bool:
+        # A compaction may be requested before the earliest retained write, and completed after it: readers of the
+        # states in between need the slice that it superseded. Hudi compares requested times.
+        return (completion_time(requested) or requested) < earliest
+
     deleted: dict[str, list[str]] = {}
     newest = ""
     for group in groups:
-        for old in _replaced(group, retention, earliest) or _superseded(group, retention, earliest, kept):
+        for old in _replaced(group, retention, is_older) or _superseded(group, retention, is_older, kept):
             if not kept.holds(group, old):
                 deleted.setdefault(group.partition_path, []).extend(old.files)
                 newest = max(newest, _successor(group, old))
@@ -131,19 +142,20 @@ def deletable_files(groups: Iterable[FileGroup], kept: RetainedFiles) -> Iterato
             yield from ((group.partition_path, name) for name in old.files if not kept.needs(group, name))
 
 
-def _replaced(group: FileGroup, retention: Retention, earliest: str) -> Sequence[SliceFiles]:
-    if group.replaced is None or (retention.by_commits and group.replaced >= earliest):
+def _replaced(group: FileGroup, retention: Retention, is_older: Callable[[str], bool]) -> Sequence[SliceFiles]:
+    if group.replaced is None or (retention.by_commits and not is_older(group.replaced)):
         return ()
     return group.slices
 
 
-def _superseded(group: FileGroup, retention: Retention, earliest: str, kept: RetainedFiles) -> Sequence[SliceFiles]:
+def _superseded(
+    group: FileGroup, retention: Retention, is_older: Callable[[str], bool], kept: RetainedFiles
+) -> Sequence[SliceFiles]:
     """Select the old slices of a group; by commits, those before the newest slice that is older than `earliest`."""
     if retention.by_commits:
-        older = [found for found in group.slices[:-1] if found.key < earliest]
         # Hudi keeps the newest slice before the earliest write too, even if that write made a base file itself.
-        newest = max((found.key for found in group.slices if found.key < earliest), default="")
-        return [found for found in older if found.key != newest]
+        newest = max((found.key for found in group.slices if is_older(found.key)), default="")
+        return [found for found in group.slices if found.key < newest]
     waits = (group.partition_path, group.file_id) in kept.pending
     # The slice that a pending compaction will create is counted already.
     stay = max(1, retention.versions - waits)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from streaming_lsm.errors import CommitConflict, CorruptFileError, LsmError
 from streaming_lsm.file_group.file_group import file_groups_in
 from streaming_lsm.file_group.lost_files import check_files
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan, RetainedInstant, decode_savepoint
@@ -17,6 +18,7 @@ from streaming_lsm.format.actions.commit import file_path
 from streaming_lsm.services.cleaning.plan_check import checked_files
 from streaming_lsm.services.cleaning.planner import RetainedFiles, Retention, select_clean_targets
 from streaming_lsm.services.context import ServiceContext, planned_slices, read_plan_file
+from streaming_lsm.services.survey import is_continued, savepoints
 from streaming_lsm.timeline.action_kind import CLEAN
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
@@ -24,6 +26,8 @@ from streaming_lsm.txn.planned_actions import pending_cleans
 from streaming_lsm.txn.transaction import Transaction
 
 _LOG = logging.getLogger(__name__)
+
+_EVER = "~"
 
 Files = Mapping[str, tuple[str, ...]]
 """Names by partition path."""
@@ -63,8 +67,8 @@ class _CleanScope:
     """The writes whose superseded slices an earlier clean has examined.
 
     Attributes:
-        limit: writes requested before it were examined.
-        time: instant of that clean; writes completed after it were not examined.
+        limit: writes completed before it were examined.
+        time: last time of the timeline that was examined.
     """
 
     limit: str = ""
@@ -78,7 +82,7 @@ class _CleanScope:
 
     def covers(self, write: Instant) -> bool:
         """Return whether a write was examined; one completed since, such as a long compaction, was not."""
-        return write.requested < self.limit and (write.completed or "") <= self.time
+        return (write.completed or "") < self.limit and (write.completed or "") <= self.time
 
 
 class Cleaner:
@@ -99,7 +103,8 @@ class Cleaner:
         if pending_cleans(timeline):
             return True
         limit = self._limit(timeline)
-        old = [w for w in timeline.completed_writes if w.action in ("commit", "replacecommit") and w.requested < limit]
+        bases = [write for write in timeline.completed_writes if write.action in ("commit", "replacecommit")]
+        old = [write for write in bases if (write.completed or "") < limit]
         new = [write for write in old if not self._own.covers(write) and not self._others.covers(write)]
         if not new:
             return False
@@ -118,44 +123,77 @@ class Cleaner:
         listings = sorted(view.listings().items())
         check_files(view, (found for partition, entries in listings for found in view.slices_in(partition, entries)))
         groups = (group for partition, entries in listings for group in file_groups_in(view, partition, entries))
-        targets = select_clean_targets(groups, self._retention, earliest.requested if earliest else "", kept)
+        since = earliest.requested if earliest else ""
+        targets = select_clean_targets(groups, self._retention, since, kept, timeline.completion_time)
         if not self._retention.by_commits and targets.files:
             earliest = _retained(timeline, targets.superseded_by)
         return CleanSelection(targets.files, earliest, self._retention)
 
     def clean(self) -> Instant | None:
-        """Execute pending cleans, then plan and execute one; returns None if there was nothing to delete.
+        """Execute pending cleans, then plan and execute one; one that another living writer executes is left to it.
+
+        Returns:
+            The last completed clean; None if there was nothing to delete, or another writer is cleaning.
 
         Raises:
-            CommitConflict: another writer holds the lock, or cancelled the plan.
+            CommitConflict: others held the lock for longer than the options say to wait, or the plan was cancelled.
             CorruptFileError: a pending plan names files that must not be deleted; nothing was deleted.
         """
         resumed = self._resume()
-        with self._context.new_transaction() as tx:
-            requested = tx.new_time()
-            cleaning = self.preview(tx.timeline)
-            limit = self._limit(tx.timeline)
-            if not cleaning.count:
-                self._own = _CleanScope(limit, requested)
+        timeline = self._context.load_timeline()
+        if pending_cleans(timeline):
+            return resumed
+        cleaning = self._look(timeline)
+        with self._context.transaction() as tx:
+            if pending_cleans(tx.timeline):
                 return resumed
-            plan = self._plan(tx.timeline, cleaning)
+            requested = tx.new_time()
+            if cleaning is None or not is_continued(timeline, tx.timeline):
+                timeline = tx.timeline
+                cleaning = self.preview(timeline)
+            scope = _CleanScope(self._limit(timeline), timeline.last_time)
+            if not cleaning.count:
+                self._own = scope
+                return resumed
+            plan = self._plan(timeline, cleaning)
             planned = tx.schedule(CLEAN, requested, plan.encode())
             completed = self._carry_out(tx, planned, plan, cleaning.files)
-        self._own = _CleanScope(limit, requested)
+        self._own = scope
         _LOG.info("%s in %s: %s", completed.path, self._context.storage.uri, cleaning)
         return completed
 
+    def _look(self, timeline: Timeline) -> CleanSelection | None:
+        """Select the files before the lock is acquired; None if others change the table meanwhile, or it is damaged."""
+        try:
+            return self.preview(timeline)
+        except (LsmError, OSError) as error:
+            _LOG.debug("%s is listed again with its lock: %s", self._context.storage.uri, error)
+            return None
+
     def _resume(self) -> Instant | None:
-        completed = None
-        for pending in pending_cleans(self._context.load_timeline()):
-            with self._context.new_transaction() as tx:
+        completed, before = None, self._context.load_timeline()
+        for pending in pending_cleans(before):
+            checked = self._checked(before, pending)
+            with self._context.transaction() as tx:
                 planned = next((i for i in pending_cleans(tx.timeline) if i.requested == pending.requested), None)
-                if planned is not None:
-                    plan = _read_plan(self._context, planned)
-                    view, kept = self._context.view(tx.timeline), retained_files(self._context, tx.timeline)
-                    files = checked_files(view, plan, kept, planned.at(State.REQUESTED).path)
-                    completed = self._carry_out(tx, planned, plan, files)
+                if planned is None or tx.is_run_elsewhere(planned):
+                    continue
+                if not is_continued(before, tx.timeline):
+                    checked = self._checked(tx.timeline, planned)
+                if checked is not None:
+                    completed = self._carry_out(tx, planned, *checked)
         return completed
+
+    def _checked(self, timeline: Timeline, planned: Instant) -> tuple[CleanPlan, Files] | None:
+        """Read and check a plan; None if the clean was completed meanwhile, by another process."""
+        context, source = self._context, planned.at(State.REQUESTED).path
+        try:
+            plan = CleanPlan.decode(read_plan_file(context.storage, planned), source)
+        except (CommitConflict, CorruptFileError):
+            if planned.requested in {pending.requested for pending in pending_cleans(context.load_timeline())}:
+                raise
+            return None
+        return plan, checked_files(context.view(timeline), plan, retained_files(context, timeline), source)
 
     def _carry_out(self, tx: Transaction, planned: Instant, plan: CleanPlan, files: Files) -> Instant:
         started_ms = tx.now_ms()
@@ -185,13 +223,13 @@ class Cleaner:
                 partition: tuple(f"{root}/{file_path(partition, name)}" for name in names)
                 for partition, names in cleaning.files.items()
             },
-            savepoints=tuple(savepoint.requested for savepoint in _savepoints(timeline)),
+            savepoints=tuple(savepoint.requested for savepoint in savepoints(timeline)),
         )
 
     def _limit(self, timeline: Timeline) -> str:
-        """Return the time before which a requested write may have superseded slices that can be deleted."""
+        """Return the time before which a completed write may have superseded slices that can be deleted."""
         if not self._retention.by_commits:
-            return timeline.last_time
+            return _EVER
         earliest = self._retention.earliest(timeline)
         return earliest.requested if earliest else ""
 
@@ -203,18 +241,10 @@ def retained_files(context: ServiceContext, timeline: Timeline) -> RetainedFiles
         CorruptFileError: a plan or savepoint cannot be read, so that nothing may be deleted.
     """
     saved: dict[str, set[str]] = {}
-    for savepoint in _savepoints(timeline):
+    for savepoint in savepoints(timeline):
         for partition, names in decode_savepoint(context.storage.read(savepoint.path), savepoint.path).items():
             saved.setdefault(partition, set()).update(names)
     return RetainedFiles(planned_slices(context.storage, timeline), saved)
-
-
-def _savepoints(timeline: Timeline) -> list[Instant]:
-    return [instant for instant in timeline.instants if instant.action == "savepoint" and instant.is_completed]
-
-
-def _read_plan(context: ServiceContext, planned: Instant) -> CleanPlan:
-    return CleanPlan.decode(read_plan_file(context.storage, planned), planned.at(State.REQUESTED).path)
 
 
 def _retained(timeline: Timeline, time: str) -> RetainedInstant:

@@ -6,11 +6,14 @@ See docs/format/06-services.md, "Compaction".
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from streaming_lsm import config
-from streaming_lsm.errors import CorruptFileError, UnsupportedTable
-from streaming_lsm.file_group.lost_files import checked_slices, recorded_files
+from streaming_lsm.errors import CorruptFileError, LsmError, UnsupportedTable
+from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.file_group.lost_files import FilesChange
+from streaming_lsm.format.actions.commit import WriteStat
 from streaming_lsm.format.actions.compaction_plan import PLAN_VERSION
 from streaming_lsm.format.actions.file_state import FileState
 from streaming_lsm.read.log_parts import visible_blocks
@@ -19,6 +22,7 @@ from streaming_lsm.services.compaction.plan_check import planned_file_slices
 from streaming_lsm.services.compaction.planner import UNBOUNDED, CompactionSelection, CompactionStrategy, select_slices
 from streaming_lsm.services.compaction.task import CompactionTask
 from streaming_lsm.services.context import Engine, FileGroupId, ServiceContext, planned_slices, read_compaction_plan
+from streaming_lsm.services.survey import Survey
 from streaming_lsm.timeline.action_kind import COMPACTION
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -31,23 +35,18 @@ _LOG = logging.getLogger(__name__)
 _LATEST = "9" * 17
 
 
-def preview_compaction(context: ServiceContext, timeline: Timeline, instant: str = _LATEST) -> CompactionSelection:
-    """Select the file slices that a compaction scheduled now would merge.
+def preview_compaction(context: ServiceContext) -> CompactionSelection:
+    """Select the file slices that a compaction scheduled now would merge; raises as `schedule_compaction`."""
+    survey = Survey.of(context)
+    return _select(context, survey.timeline, survey.slices, _LATEST)
 
-    Args:
-        instant: requested time of the compaction; by default a time after all instants, for a dry run.
 
-    Raises:
-        UnsupportedTable: a clustering is pending, whose file groups must not be compacted.
-    """
+def _select(
+    context: ServiceContext, timeline: Timeline, slices: Sequence[FileSlice], requested: str
+) -> CompactionSelection:
     _check_free(context, timeline)
-    return select_slices(
-        checked_slices(context.view(timeline)),
-        planned_slices(context.storage, timeline),
-        timeline.completion_time,
-        instant,
-        CompactionStrategy.of(context.options),
-    )
+    busy, strategy = planned_slices(context.storage, timeline), CompactionStrategy.of(context.options)
+    return select_slices(slices, busy, timeline.completion_time, requested, strategy)
 
 
 def _check_free(context: ServiceContext, timeline: Timeline) -> None:
@@ -64,11 +63,14 @@ def schedule_compaction(context: ServiceContext) -> tuple[Instant | None, Compac
         The pending compaction (None if nothing was selected), and the selection.
 
     Raises:
-        CommitConflict: another writer holds the lock.
+        CommitConflict: others held the lock for longer than the options say to wait.
+        CorruptFileError: a committed file is missing.
+        UnsupportedTable: a clustering is pending, whose file groups must not be compacted.
     """
-    with context.new_transaction() as tx:
+    survey = Survey.of(context)
+    with context.transaction() as tx:
         requested = tx.new_time()
-        selection = preview_compaction(context, tx.timeline, requested)
+        selection = _select(context, tx.timeline, survey.at(context, tx.timeline), requested)
         if not selection.operations:
             return None, selection
         planned = tx.schedule(COMPACTION, requested, selection.plan.encode())
@@ -82,11 +84,12 @@ def compact_slices(context: ServiceContext, groups: Collection[FileGroupId], eng
     Returns:
         The completed commit; None if all of them are in pending plans.
     """
-    with context.new_transaction() as tx:
+    survey = Survey.of(context)
+    with context.transaction() as tx:
         _check_free(context, tx.timeline)
         requested = tx.new_time()
-        view, busy = context.view(tx.timeline), planned_slices(context.storage, tx.timeline)
-        wanted = [found for found in checked_slices(view) if (found.partition_path, found.file_id) in groups]
+        slices, busy = survey.at(context, tx.timeline), planned_slices(context.storage, tx.timeline)
+        wanted = [found for found in slices if (found.partition_path, found.file_id) in groups]
         selection = select_slices(
             wanted, busy, tx.timeline.completion_time, requested, CompactionStrategy(UNBOUNDED), with_logs_only=False
         )
@@ -94,6 +97,51 @@ def compact_slices(context: ServiceContext, groups: Collection[FileGroupId], eng
             return None
         planned = tx.schedule(COMPACTION, requested, selection.plan.encode())
     return run_compaction(context, planned.requested, engine)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What a run of a planned compaction does; determined by its plan, whatever is completed after its instant.
+
+    Attributes:
+        task: merges one slice.
+        slices: the file slices to merge.
+        survey: the latest slices before the run.
+    """
+
+    task: CompactionTask
+    slices: Sequence[FileSlice]
+    survey: Survey
+
+    @classmethod
+    def of(cls, context: ServiceContext, timeline: Timeline, planned: Instant) -> _Run:
+        """Check the plan and find its slices; raises as `run_compaction`."""
+        context.config.check_compactable(context.storage.uri)
+        plan = read_compaction_plan(context.storage, planned)
+        if plan.version != PLAN_VERSION:
+            raise UnsupportedTable(
+                f"{planned.path}: plan version {plan.version} is not supported: finish it with its own program"
+            )
+        # First of all, as its errors name the plan.
+        slices = planned_file_slices(context.view(timeline), plan, planned)
+        task = CompactionTask(
+            storage=context.storage,
+            instant=planned.requested,
+            table_name=context.config.name,
+            schema=from_avro(_schema_before(timeline, planned, context), planned.path),
+            rule=context.rule,
+            files=FileOptions.of(context.options),
+            spill_folder=context.options[config.SPILL_FOLDER],
+            sorted_files=context.config.is_lsm_tree,
+            visible=visible_blocks(context.config, timeline),
+        )
+        return cls(task, slices, Survey.of(context))
+
+    def changed(self, stats: Sequence[WriteStat]) -> FilesChange:
+        """Describe how the run changes the files of the latest slices."""
+        before = FileState.of(path for found in self.survey.slices for path in found.paths)
+        removed = [path for found in self.slices for path in found.paths]
+        return FilesChange(self.survey.timeline, before, removed, [stat.path for stat in stats])
 
 
 def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> Instant | None:
@@ -104,52 +152,47 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
         engine: runs the operations independently.
 
     Returns:
-        The completed commit; None if the compaction is not pending any more.
+        The completed commit; None if the compaction is not pending any more, or another living writer runs it.
 
     Raises:
-        CommitConflict: another writer holds the lock, or cancelled the plan.
+        CommitConflict: others held the lock for longer than the options say to wait, or the plan was cancelled.
         CorruptFileError: a file that the plan names is missing or damaged, or the plan does not fit the table.
         UnsupportedTable: the plan has a version that this release cannot execute.
     """
-    with context.new_transaction() as tx:
-        planned = next((found for found in pending_compactions(tx.timeline) if found.requested == requested), None)
+    run = _prepare(context, requested)
+    if run is None:
+        return None
+    with context.transaction() as tx:
+        planned = _pending(tx.timeline, requested)
         if planned is None:
             return None
-        context.config.check_compactable(context.storage.uri)
-        plan = read_compaction_plan(context.storage, planned)
-        if plan.version != PLAN_VERSION:
-            raise UnsupportedTable(
-                f"{planned.path}: plan version {plan.version} is not supported: finish it with its own program"
-            )
-        view = context.view(tx.timeline)
-        slices = planned_file_slices(view, plan, planned)
-        # A plan of another program may leave out a file that was lost before it was scheduled.
-        state = FileState.of(path for found in checked_slices(view) for path in found.paths)
-        schema = from_avro(_schema_before(tx.timeline, planned, context), planned.path)
-        name = context.config.name
-        files, spill_folder = FileOptions.of(context.options), context.options[config.SPILL_FOLDER]
-        sorted_files = context.config.is_lsm_tree
-        visible = visible_blocks(context.config, tx.timeline)
-        task = CompactionTask(
-            storage=context.storage,
-            instant=requested,
-            table_name=name,
-            schema=schema,
-            rule=context.rule,
-            files=files,
-            spill_folder=spill_folder,
-            sorted_files=sorted_files,
-            visible=visible,
-        )
+        if tx.is_run_elsewhere(planned):
+            _LOG.info("%s in %s is being run by another writer", planned.path, context.storage.uri)
+            return None
         tx.start(planned)
-        stats = tuple(engine.map(task, enumerate(slices)))
-        merged = (path for found in slices for path in found.paths)
-        files_after = recorded_files(tx.timeline, state.changed(merged, (stat.path for stat in stats)))
-        outcome = Outcome(stats, "COMPACT", to_avro(schema, name), extra=files_after)
+        stats = tuple(engine.map(run.task, enumerate(run.slices)))
+        outcome = Outcome(stats, "COMPACT", to_avro(run.task.schema, context.config.name))
         tx.reconcile(outcome)
-        completed = tx.complete(outcome)
+        completed = tx.complete(outcome, run.changed(stats).recorded)
     warn_of_large_base_files(stats, context.config, context.options, context.storage.uri)
     return completed
+
+
+def _prepare(context: ServiceContext, requested: str) -> _Run | None:
+    """Prepare a run before the lock is acquired; None if the compaction is not pending any more."""
+    try:
+        timeline = context.load_timeline()
+        planned = _pending(timeline, requested)
+        return None if planned is None else _Run.of(context, timeline, planned)
+    except (LsmError, OSError):
+        # Another process may have completed it meanwhile, and a clean deleted its files.
+        if _pending(context.load_timeline(), requested) is None:
+            return None
+        raise
+
+
+def _pending(timeline: Timeline, requested: str) -> Instant | None:
+    return next((found for found in pending_compactions(timeline) if found.requested == requested), None)
 
 
 def compact(context: ServiceContext, engine: Engine) -> tuple[Instant | None, CompactionSelection | None]:
@@ -187,7 +230,7 @@ def run_all(context: ServiceContext, planned: Iterable[Instant], engine: Engine)
 
 def _schema_before(timeline: Timeline, planned: Instant, context: ServiceContext) -> str:
     """Return the table's schema as of the compaction's instant, which has every column of the plan's files."""
-    for write in reversed(timeline.completed_writes):
+    for write in timeline.newest_first():
         if (write.completed or "") < planned.requested:
             schema = timeline.read_commit(write).schema
             if schema is not None:

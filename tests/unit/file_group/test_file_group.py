@@ -47,7 +47,8 @@ def test_a_log_belongs_to_the_base_file_that_its_write_was_completed_after() -> 
     newest = SliceFiles("40", tuple(sorted((log("20"), base("40"), log("50"), log("50", LogKind.CDC)))))
     assert late.slices == (SliceFiles("10", (log("10"),)), newest)
     assert list(deletable_files([late], NOTHING)) == [("p", log("10"))]
-    assert select_clean_targets([late], Retention(), "50", NOTHING).files == {"p": (log("10"),)}
+    completed = {"10": "11", "40": "41", "50": "51"}.get
+    assert select_clean_targets([late], Retention(), "50", NOTHING, completed).files == {"p": (log("10"),)}
 
 
 def test_a_log_that_the_base_file_holds_is_of_the_slice_before() -> None:

@@ -11,10 +11,9 @@ import pytest
 
 from streaming_lsm.errors import Fenced, TableNotFound
 from streaming_lsm.lock.heartbeat import (
+    Claim,
     Heartbeat,
     check_still_inflight,
-    create_heartbeat,
-    delete_heartbeat,
     heartbeat_path,
     revoke_heartbeat,
 )
@@ -40,9 +39,8 @@ def lock(storage: LocalStorage) -> TableLock:
 def test_a_beat_touches_the_lock_and_the_running_instant(
     storage: LocalStorage, lock: TableLock, tmp_path: Path
 ) -> None:
-    create_heartbeat(storage, INSTANT, lock.owner)
     heartbeat = Heartbeat(storage, lock, 60_000)
-    heartbeat.follow(INSTANT)
+    heartbeat.follow(Claim(storage, INSTANT, lock.owner))
     paths = [tmp_path / LOCK_FILE, tmp_path / heartbeat_path(INSTANT)]
     for path in paths:
         os.utime(path, (1, 1))
@@ -51,12 +49,13 @@ def test_a_beat_touches_the_lock_and_the_running_instant(
 
 
 def test_a_beat_never_brings_a_closed_instant_back(storage: LocalStorage, lock: TableLock) -> None:
-    create_heartbeat(storage, INSTANT, lock.owner)
+    claim = Claim(storage, INSTANT, lock.owner)
     check_still_inflight(storage, INSTANT)
     heartbeat = Heartbeat(storage, lock, 60_000)
-    heartbeat.follow(INSTANT)
-    delete_heartbeat(storage, INSTANT, lock.owner)
-    heartbeat.beat()
+    heartbeat.follow(claim)
+    claim.delete()
+    with pytest.raises(Fenced, match=INSTANT):
+        heartbeat.beat()
     with pytest.raises(Fenced, match=INSTANT):
         check_still_inflight(storage, INSTANT)
 
@@ -69,16 +68,16 @@ def test_a_task_that_does_not_see_the_drivers_table_says_so_with_path_and_host(t
 
 def test_the_heartbeat_of_another_writer_is_not_replaced(storage: LocalStorage, lock: TableLock) -> None:
     taker = TableLock(storage, "taker", 1000, new_process())
-    create_heartbeat(storage, INSTANT, taker.owner)
+    Claim(storage, INSTANT, taker.owner)
     with pytest.raises(Fenced, match="another writer's"):
-        create_heartbeat(storage, INSTANT, lock.owner)
+        Claim(storage, INSTANT, lock.owner)
     assert storage.read(heartbeat_path(INSTANT)) == taker.owner.encode()
 
 
 def test_a_heartbeat_that_another_run_created_after_the_look_at_the_lock_stays(
     storage: LocalStorage, lock: TableLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create_heartbeat(storage, INSTANT, lock.owner)
+    Claim(storage, INSTANT, lock.owner)
     taker = TableLock(storage, "taker", 1000, new_process())
     verify = lock.verify
 
@@ -86,7 +85,7 @@ def test_a_heartbeat_that_another_run_created_after_the_look_at_the_lock_stays(
         verify()
         taker.acquire()
         revoke_heartbeat(storage, taker, INSTANT)
-        create_heartbeat(storage, INSTANT, taker.owner)
+        Claim(storage, INSTANT, taker.owner)
 
     monkeypatch.setattr(lock, "verify", then_taken)
     revoke_heartbeat(storage, lock, INSTANT)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm.errors import CommitConflict, Fenced
-from streaming_lsm.lock.lock import LOCK_FILE, TableLock
+from streaming_lsm.lock.lock import LOCK_FILE, LockWait, TableLock
 from streaming_lsm.lock.owner import Owner, Process, process_lives, this_process
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
@@ -99,7 +101,7 @@ def test_the_lock_of_a_dead_process_is_taken_over(storage: LocalStorage, tmp_pat
 
 def test_a_lock_left_by_an_earlier_transaction_of_this_process_is_taken_over(storage: LocalStorage) -> None:
     runtime = everyone_lives()
-    faulty = FaultyStorage(storage, {0: Fault.FAIL_AFTER, 1: Fault.FAIL_BEFORE})
+    faulty = FaultyStorage(storage, {0: Fault.FAIL_AFTER, **dict.fromkeys(range(1, 4), Fault.FAIL_BEFORE)})
     with pytest.raises(OSError, match="injected"):
         lock(faulty, runtime).acquire()
     assert storage.exists(LOCK_FILE)
@@ -107,11 +109,88 @@ def test_a_lock_left_by_an_earlier_transaction_of_this_process_is_taken_over(sto
 
 
 def test_a_lock_from_another_machine_is_respected_until_its_lease_ends(storage: LocalStorage, tmp_path: Path) -> None:
-    lock(storage, elsewhere(NOON_MS)).acquire()
+    far = lock(storage, elsewhere(NOON_MS))
+    far.acquire()
     os.utime(tmp_path / LOCK_FILE, (NOON_MS / 1000, NOON_MS / 1000))
-    with pytest.raises(CommitConflict, match="host far"):
-        lock(storage, new_process(clock=lambda: NOON_MS + LEASE_MS)).acquire()
-    lock(storage, new_process(clock=lambda: NOON_MS + LEASE_MS + 1)).acquire()
+    passed = 0.0
+    watching = replace(new_process(), elapsed=lambda: passed)
+    for seconds in (0, LEASE_MS / 1000):
+        passed += seconds
+        with pytest.raises(CommitConflict, match="host far"):
+            lock(storage, watching).acquire()
+    passed += 0.001
+    lock(storage, watching).acquire()
+    with pytest.raises(Fenced, match="was taken from"):
+        far.verify()
+
+
+def test_a_lock_that_nobody_renews_is_waited_for_until_its_lease_is_over(storage: LocalStorage) -> None:
+    stopped = lock(storage, everyone_lives())
+    stopped.acquire()
+    runtime, passed = waiting_process()
+    taker = TableLock(storage, "taker", LEASE_MS, runtime, LockWait(1000))
+    taker.acquire()
+    assert LEASE_MS < passed() * 1000 < LEASE_MS + 1000
+    assert taker.formers == {stopped.owner.token}
+
+
+def test_a_lock_that_changes_hands_is_waited_for_until_the_lease_of_the_last_owner_is_over(
+    storage: LocalStorage, tmp_path: Path
+) -> None:
+    first = lock(storage, everyone_lives())
+    first.acquire()
+    last = replace(first.owner, token="last")
+    looks = itertools.count(1)
+    # The first one releases, another one acquires, and its host dies.
+    runtime, passed = waiting_process(
+        lambda: (tmp_path / LOCK_FILE).write_bytes(last.encode()) if next(looks) == 9 else None
+    )
+    taker = TableLock(storage, "taker", LEASE_MS, runtime, LockWait(LEASE_MS // 2))
+    taker.acquire()
+    assert LEASE_MS < passed() * 1000 < 2 * LEASE_MS
+    assert taker.formers == {"last"}
+
+
+def test_a_lock_that_is_renewed_is_waited_for_as_long_as_the_options_say(storage: LocalStorage, tmp_path: Path) -> None:
+    renewals = itertools.count(1)
+    lock(storage, everyone_lives(), "holder").acquire()
+    runtime, passed = waiting_process(lambda: os.utime(tmp_path / LOCK_FILE, (0, next(renewals))))
+    with pytest.raises(
+        CommitConflict, match=r"was held for all of 1\.0 s \(hoodie.write.lock.wait_time_ms\) by writer 'holder'"
+    ):
+        TableLock(storage, "taker", LEASE_MS, runtime, LockWait(1000, longest_ms=100)).acquire()
+    assert 1 <= passed() <= 1.1
+
+
+def test_a_lock_that_is_released_is_taken_at_the_next_look(storage: LocalStorage) -> None:
+    holder = lock(storage, everyone_lives())
+    holder.acquire()
+    looks = itertools.count(1)
+    runtime, passed = waiting_process(lambda: holder.release() if next(looks) == 3 else None)
+    taker = TableLock(storage, "taker", LEASE_MS, runtime, LockWait(1000))
+    taker.acquire()
+    assert passed() < 0.035
+    assert taker.formers == frozenset()
+
+
+def test_retries_limit_the_looks_at_a_lock_that_is_renewed(storage: LocalStorage, tmp_path: Path) -> None:
+    renewals = itertools.count(1)
+    lock(storage, everyone_lives()).acquire()
+    runtime, passed = waiting_process(lambda: os.utime(tmp_path / LOCK_FILE, (0, next(renewals))))
+    with pytest.raises(CommitConflict):
+        TableLock(storage, "taker", LEASE_MS, runtime, LockWait(60_000, retries=2)).acquire()
+    assert passed() <= 0.015
+
+
+def waiting_process(pausing: Callable[[], object] = lambda: None) -> tuple[Runtime, Callable[[], float]]:
+    """A process that does something while it waits for others, which all live; and the seconds that it has waited."""
+    passed = [0.0]
+
+    def sleep(seconds: float) -> None:
+        passed[0] += seconds
+        pausing()
+
+    return replace(everyone_lives(), sleep=sleep, elapsed=lambda: passed[0]), lambda: passed[0]
 
 
 def test_a_lock_of_another_program_is_never_taken(storage: LocalStorage) -> None:
@@ -153,7 +232,7 @@ def test_a_writer_that_is_stopped_before_it_releases_leaves_the_takers_lock_alon
     stopped.acquire()
     stopped.release()
     taker.verify()
-    assert taker.taken_over
+    assert taker.formers == {stopped.owner.token}
 
 
 def test_takers_that_die_one_after_the_other_leave_the_lock_takeable(storage: LocalStorage, tmp_path: Path) -> None:
@@ -165,6 +244,7 @@ def test_takers_that_die_one_after_the_other_leave_the_lock_takeable(storage: Lo
                     lock(FaultyStorage(storage, {call + depth: fault}), new_process()).acquire()
     last = lock(storage, new_process())
     last.acquire()
+    assert 2 < len(last.formers) <= 121  # every taker names those before
     assert {path for path in files_below(tmp_path) if "lock" in path} == {LOCK_FILE}
     last.release()
 

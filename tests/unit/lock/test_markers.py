@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streaming_lsm.errors import CorruptFileError, Fenced
 from streaming_lsm.keys.partition_path import path_fault
-from streaming_lsm.lock.heartbeat import create_heartbeat, heartbeat_path
+from streaming_lsm.lock.heartbeat import Claim, heartbeat_path
 from streaming_lsm.lock.lock import LOCK_FILE, TableLock
 from streaming_lsm.lock.markers import (
     create_marker,
@@ -36,7 +36,7 @@ NAME = str(DataFile("nl", 0).name(INSTANT))
 def storage(tmp_path: Path) -> LocalStorage:
     storage = make_table(tmp_path)
     storage.make_folder(marker_folder(INSTANT))
-    create_heartbeat(storage, INSTANT, OWNER)
+    Claim(storage, INSTANT, OWNER)
     return storage
 
 

@@ -110,7 +110,7 @@ def test_without_a_metadata_table_nothing_but_the_properties_is_looked_at(tmp_pa
     storage = FaultyStorage(make(tmp_path))
     write(storage, 0, {})
     assert [path for _, path in storage.calls if path.startswith(METADATA)] == []
-    assert [path for _, path in storage.calls].count(".hoodie/hoodie.properties") == 1
+    assert [path for _, path in storage.calls].count(".hoodie/hoodie.properties") == 2  # when the lock was acquired
 
 
 def test_it_is_kept_when_nobody_says_anything_and_dropped_when_somebody_says_no(tmp_path: Path) -> None:
@@ -318,7 +318,9 @@ def test_what_a_driver_that_was_replaced_adds_late_is_replaced(tmp_path: Path) -
         instant = running.begin()
         stats = [write_file(storage, instant, file) for file in KEPT]
         running.reconcile(outcome(stats))
-        storage.put_if_absent(completed(f"{instant}_20261121120000777.deltacommit"), b"")
+        before = delta_commits(metadata_timeline(tmp_path))[-1]
+        late = storage.read(f"{METADATA}/{before.path}")
+        storage.put_if_absent(completed(f"{instant}_20261121120000777.deltacommit"), late)
         running.complete(outcome(stats, batch="2"))
     assert len([write for write in delta_commits(metadata_timeline(tmp_path)) if write.requested == instant]) == 1
     assert_settled(tmp_path)

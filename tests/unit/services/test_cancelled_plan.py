@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,26 +46,30 @@ def schedule_compaction_of(table: LsmTable) -> Instant:
     return planned
 
 
-@pytest.mark.parametrize(
-    ("plan", "run"),
-    [
-        (schedule_compaction_of, lambda context, planned: run_compaction(context, planned.requested, LocalEngine())),
-        (schedule_compaction_of, lambda context, planned: schedule_compaction(context)),
-        (schedule_clean, lambda context, planned: Cleaner(context).clean()),
-    ],
-    ids=["compact", "schedule", "clean"],
-)
-def test_a_plan_that_was_cancelled_before_it_is_read_is_a_conflict(
-    tmp_path: Path,
-    plan: Callable[[LsmTable], Instant],
-    run: Callable[[ServiceContext, Instant], object],
-) -> None:
-    table, model = grown(tmp_path)
-    planned = plan(table)
+def beside_a_cancelling_writer(table: LsmTable, planned: Instant) -> ServiceContext:
     storage = CancelledBeforeRead(table.storage, planned)
-    context = ServiceContext(storage, table.config, table.options, table.rule, table.transaction)
+    return ServiceContext(
+        storage, table.config, table.options, table.rule, lambda beside: table.transaction(beside=beside)
+    )
+
+
+def test_a_plan_that_is_cancelled_while_another_is_made_is_a_conflict(tmp_path: Path) -> None:
+    table, model = grown(tmp_path)
+    planned = schedule_compaction_of(table)
     with pytest.raises(CommitConflict, match=r"was cancelled.*try again"):
-        run(context, planned)
+        schedule_compaction(beside_a_cancelling_writer(table, planned))
+    grow(table, model, 3)
+    assert table.compact() is not None
+    assert_sound(table, model)
+
+
+def test_a_plan_that_is_cancelled_before_it_is_read_is_not_run(tmp_path: Path) -> None:
+    table, model = grown(tmp_path)
+    planned = schedule_compaction_of(table)
+    context = beside_a_cancelling_writer(table, planned)
+    assert run_compaction(context, planned.requested, LocalEngine()) is None
+    cleaning = schedule_clean(table)
+    assert Cleaner(beside_a_cancelling_writer(table, cleaning)).clean() is None
     grow(table, model, 3)
     assert table.compact() is not None
     assert_sound(table, model)

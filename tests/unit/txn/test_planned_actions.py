@@ -12,7 +12,7 @@ import pytest
 from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced
 from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
 from streaming_lsm.format.table.file_names import BaseFileName
-from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, check_still_inflight, create_heartbeat, heartbeat_path
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, Claim, check_still_inflight, heartbeat_path
 from streaming_lsm.lock.markers import create_marker, list_marked_files, marker_folder
 from streaming_lsm.lock.owner import Owner
 from streaming_lsm.lock.runtime import Runtime
@@ -124,7 +124,7 @@ def test_the_next_writer_puts_a_dead_run_back(storage: LocalStorage, caplog: pyt
 def test_a_run_that_died_before_it_was_inflight_can_be_started_again(storage: LocalStorage) -> None:
     waiting = schedule(storage)
     process = new_process()
-    create_heartbeat(storage, waiting.requested, Owner(process.process(), "dead", "t", NOON_MS, 1000))
+    Claim(storage, waiting.requested, Owner(process.process(), "dead", "t", NOON_MS, 1000))
     with transaction(storage, new_process()) as tx:
         tx.start(waiting)
         tx.reconcile(outcome())
@@ -163,8 +163,13 @@ def test_a_run_of_a_living_writer_is_left_alone(storage: LocalStorage) -> None:
     waiting = schedule(storage)
     stat = die_running(storage, waiting)
     storage.delete(".hoodie/lock")
-    with pytest.raises(CommitConflict, match=waiting.requested):
-        write_batch(storage, new_process(alive=lambda process: True), 1)
+    write_batch(storage, new_process(alive=lambda process: True), 1)
+    assert storage.exists(stat.path)
+    with (
+        transaction(storage, new_process(alive=lambda process: True)) as tx,
+        pytest.raises(CommitConflict, match=rf"{waiting.requested}.* is being run by another writer"),
+    ):
+        tx.start(waiting)
     assert storage.exists(stat.path)
 
 
@@ -202,13 +207,13 @@ def test_an_attempt_cannot_take_the_name_of_one_of_a_dead_run(storage: LocalStor
             write_base(storage, waiting.requested, attempt=0)
 
 
-def test_a_run_whose_lock_was_taken_publishes_nothing(storage: LocalStorage) -> None:
+def test_a_run_that_another_writer_took_publishes_nothing(storage: LocalStorage) -> None:
     waiting = schedule(storage)
     with transaction(storage, new_process()) as tx:
         tx.start(waiting)
         tx.reconcile(outcome())
-        storage.delete(".hoodie/lock")
-        with pytest.raises(Fenced, match="removed"):
+        storage.delete(heartbeat_path(waiting.requested))
+        with pytest.raises(Fenced, match="taken by another writer"):
             tx.complete(outcome(operation="COMPACT"))
     assert [instant.action for instant in pending(storage)] == ["compaction"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +14,10 @@ from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError
 from streaming_lsm.format.actions.commit import base_file_stat, log_file_stat
 from streaming_lsm.format.actions.rollback import RollbackMetadata, RollbackPlan, RollbackRequest
 from streaming_lsm.format.table.file_names import BaseFileName, LogKind
-from streaming_lsm.lock.heartbeat import create_heartbeat, heartbeat_path
+from streaming_lsm.lock.heartbeat import Claim, heartbeat_path
 from streaming_lsm.lock.markers import create_marker, marker_folder, marker_path
 from streaming_lsm.lock.owner import Owner
+from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
@@ -140,7 +143,7 @@ def test_beside_a_plan_that_waits_no_rollback_is_read_and_the_timeline_only_once
 def test_a_write_with_a_living_heartbeat_is_named_and_nothing_is_touched(storage: LocalStorage, tmp_path: Path) -> None:
     put_dead_write(storage)
     runtime = new_process(alive=lambda process: True)
-    create_heartbeat(storage, DEAD, Owner(runtime.process(), "other query", "t", NOON_MS, 1000))
+    Claim(storage, DEAD, Owner(runtime.process(), "other query", "t", NOON_MS, 1000))
     before = files_below(tmp_path)
     with pytest.raises(
         CommitConflict, match=rf"{DEAD}.*'other query' \(process {runtime.process().pid} on host host\)"
@@ -152,23 +155,62 @@ def test_a_write_with_a_living_heartbeat_is_named_and_nothing_is_touched(storage
 def test_a_heartbeat_without_owner_counts_while_it_is_fresh(storage: LocalStorage) -> None:
     put_dead_write(storage)
     storage.put_if_absent(heartbeat_path(DEAD), b"")
-    beat_ms = storage.list(".hoodie/.heartbeat")[0].modified_ms
-    with pytest.raises(CommitConflict, match="does not name itself"):
-        transaction(storage, new_process(clock=lambda: beat_ms + 120_000)).__enter__()
-    with transaction(storage, new_process(clock=lambda: beat_ms + 120_001)) as entered:
+    watching, advance = watching_process()
+    for seconds in (0, 120):
+        advance(seconds)
+        with pytest.raises(CommitConflict, match="does not name itself"):
+            transaction(storage, watching).__enter__()
+    advance(0.001)
+    with transaction(storage, watching) as entered:
         assert entered.timeline.pending == ()
     assert not storage.exists(heartbeat_path(DEAD))
 
 
-def test_a_heartbeat_from_another_machine_counts_until_its_lease_ends(storage: LocalStorage) -> None:
+def test_a_heartbeat_from_another_machine_counts_until_its_lease_ends(storage: LocalStorage, tmp_path: Path) -> None:
     put_dead_write(storage)
     far = replace(new_process().process(), machine="far")
-    create_heartbeat(storage, DEAD, Owner(far, "far query", "t", NOON_MS, 5000))
+    Claim(storage, DEAD, Owner(far, "far query", "t", NOON_MS, 5000))
+    watching, advance = watching_process()
+    for seconds in (0, 5):
+        advance(seconds)
+        with pytest.raises(CommitConflict, match="'far query'"):
+            transaction(storage, watching).__enter__()
+    os.utime(tmp_path / heartbeat_path(DEAD), (1, 1))  # a renewal is another time, whatever it is
+    advance(1)
+    with pytest.raises(CommitConflict, match="'far query'"):
+        transaction(storage, watching).__enter__()
+    advance(5.001)
+    with transaction(storage, watching) as entered:
+        assert entered.timeline.pending == ()
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_an_hour_off_takes_no_living_writer_for_dead(storage: LocalStorage, hours: int) -> None:
+    put_dead_write(storage)
+    far = replace(new_process().process(), machine="far")
+    Claim(storage, DEAD, Owner(far, "far query", "t", NOON_MS, 5000))
     beat_ms = storage.list(".hoodie/.heartbeat")[0].modified_ms
     with pytest.raises(CommitConflict, match="'far query'"):
-        transaction(storage, new_process(clock=lambda: beat_ms + 5000)).__enter__()
-    with transaction(storage, new_process(clock=lambda: beat_ms + 5001)) as entered:
+        transaction(storage, new_process(clock=lambda: beat_ms + hours * 3_600_000)).__enter__()
+
+
+def test_a_heartbeat_of_days_ago_needs_no_watching(storage: LocalStorage) -> None:
+    put_dead_write(storage)
+    far = replace(new_process().process(), machine="far")
+    Claim(storage, DEAD, Owner(far, "far query", "t", NOON_MS, 5000))
+    beat_ms = storage.list(".hoodie/.heartbeat")[0].modified_ms
+    with transaction(storage, new_process(clock=lambda: beat_ms + 2 * 86_400_000)) as entered:
         assert entered.timeline.pending == ()
+
+
+def watching_process() -> tuple[Runtime, Callable[[float], None]]:
+    """A process that watches heartbeats, and what lets seconds pass for it; its clock does not tell anything."""
+    passed = [0.0]
+
+    def advance(seconds: float) -> None:
+        passed[0] += seconds
+
+    return replace(new_process(clock=lambda: 0), elapsed=lambda: passed[0]), advance
 
 
 def test_a_rollback_that_was_only_planned_is_carried_out_not_repeated(storage: LocalStorage) -> None:
@@ -196,7 +238,7 @@ def test_a_resumed_rollback_deletes_and_records_what_the_plan_or_a_marker_names(
 def test_a_resumed_rollback_shuts_tasks_out_before_it_deletes(storage: LocalStorage) -> None:
     put_dead_write(storage)
     put_plan(storage, PATH)
-    create_heartbeat(storage, DEAD, Owner(new_process().process(), "dead", "t", NOON_MS, 1000))
+    Claim(storage, DEAD, Owner(new_process().process(), "dead", "t", NOON_MS, 1000))
     watched = FaultyStorage(storage)
     with transaction(watched, new_process()):
         pass

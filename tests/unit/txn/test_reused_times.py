@@ -134,3 +134,23 @@ def test_a_compaction_put_back_deletes_no_file_of_a_commit_with_its_time(tmp_pat
     assert [path for path in files if not storage.exists(path)] == []
     assert not storage.exists(stray)
     assert not storage.exists(planned.at(State.INFLIGHT).path)
+
+
+class Overtaken(FaultyStorage):
+    """A driver that lost the lock goes on, and creates the file with the same time first."""
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        if path.endswith((".deltacommit.requested", ".compaction.requested")):
+            self._inner.put_if_absent(path, data)
+        super().put_if_absent(path, data)
+
+
+@pytest.mark.parametrize("begin", [lambda storage: write_batch(storage, behind(1), 1), schedule])
+def test_a_time_that_a_fenced_writer_has_drawn_too_is_a_conflict(
+    tmp_path: Path, begin: Callable[[Storage], object]
+) -> None:
+    storage = new_table(tmp_path)
+    with pytest.raises(CommitConflict, match=r"requested in .* had drawn the same time"):
+        begin(Overtaken(storage))
+    write_batch(storage, behind(4), 1)
+    assert len(Timeline.load(storage).completed_writes) == 2

@@ -12,7 +12,7 @@ import pytest
 
 from streaming_lsm.config import CLOCK_SKEW_MS
 from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError, Fenced, StorageError
-from streaming_lsm.lock.heartbeat import heartbeat_path
+from streaming_lsm.lock.heartbeat import check_still_inflight, heartbeat_path
 from streaming_lsm.lock.lock import LOCK_FILE, TableLock
 from streaming_lsm.lock.markers import marker_folder, marker_path
 from streaming_lsm.storage.local import LocalStorage
@@ -54,12 +54,15 @@ def test_the_steps_leave_what_the_format_says(storage: LocalStorage, tmp_path: P
         for state in (State.REQUESTED, State.INFLIGHT):
             assert storage.read(Instant(instant, "deltacommit", state).path) == b""
         assert storage.exists(marker_folder(instant))
-        assert storage.exists(heartbeat_path(instant))
+        check_still_inflight(storage, instant)
+        assert not storage.exists(LOCK_FILE)
         stats = [write_file(storage, instant, file) for file in KEPT]
         failed = write_file(storage, instant, FAILED[0])
         running.reconcile(outcome(stats))
         assert not storage.exists(failed.path)
-        assert not storage.exists(heartbeat_path(instant))
+        with pytest.raises(Fenced, match=instant):
+            check_still_inflight(storage, instant)
+        assert not storage.exists(LOCK_FILE)
         completed = running.complete(outcome(stats, batch="0"))
     assert completed == Instant(instant, "deltacommit", State.COMPLETED, "20261121120000001")
     commit = Timeline.load(storage).read_commit(completed)
@@ -198,17 +201,24 @@ def test_a_writer_that_lost_its_lock_publishes_nothing_and_undoes_nothing(
         stats = [write_file(storage, instant, file) for file in KEPT]
         zombie.reconcile(outcome(stats))
         write_batch(storage, new_process(), 0)
-        with pytest.raises(Fenced, match="was removed"):
+        with pytest.raises(Fenced, match="was taken by another writer"):
             zombie.complete(outcome(stats))
     assert_clean(tmp_path, [0])
 
 
-def test_a_writer_that_lost_its_lock_leaves_its_files_to_the_taker(storage: LocalStorage) -> None:
-    with transaction(storage, new_process(), 0) as zombie:
-        stat = write_file(storage, zombie.begin(), KEPT[0])
-        TableLock(storage, "taker", 1000, new_process()).acquire()
+def test_a_writer_that_fails_while_another_holds_the_lock_leaves_its_files_to_the_next(storage: LocalStorage) -> None:
+    holder = TableLock(storage, "holder", 1000, new_process())
+    with transaction(storage, new_process(alive=lambda process: True), 0) as failed:
+        instant = failed.begin()
+        stat = write_file(storage, instant, KEPT[0])
+        holder.acquire()
     assert storage.exists(stat.path)
     assert len(Timeline.load(storage).pending) == 1
+    assert not storage.exists(heartbeat_path(instant))
+    holder.release()
+    with transaction(storage, new_process(alive=lambda process: True)) as later:
+        assert later.timeline.pending == ()
+    assert not storage.exists(stat.path)
 
 
 @pytest.mark.parametrize("error", [StorageError("x: No such file"), FileNotFoundError("x"), CorruptFileError("x")])
@@ -218,10 +228,11 @@ def test_an_error_about_a_file_that_the_taker_deleted_is_fenced(storage: LocalSt
     def write() -> None:
         with transaction(storage, new_process(), 0) as zombie:
             zombie.begin()
-            TableLock(storage, "taker", 1000, new_process()).acquire()
+            with transaction(storage, new_process(), 0):
+                pass
             raise error
 
-    with pytest.raises(Fenced, match="was taken from") as raised:
+    with pytest.raises(Fenced, match="was taken by another writer") as raised:
         write()
     assert raised.value.__cause__ is error
 
@@ -382,10 +393,10 @@ def test_markers_that_cannot_be_removed_do_not_fail_the_commit(tmp_path: Path) -
 
 
 def test_a_damaged_decision_stops_the_next_writer_and_names_the_file(storage: LocalStorage) -> None:
-    with suppress(Killed), transaction(FaultyStorage(storage), new_process(), 0) as running:
+    faulty = FaultyStorage(storage)
+    with suppress(Killed), transaction(faulty, new_process(), 0) as running:
         instant = running.begin()
-        storage.delete(LOCK_FILE)
-        raise Killed
+        faulty.kill()
     for content in (b"", b"{", b"[]", b'{"completed": "20200101000000000_20200101000000001.deltacommit"}\n'):
         storage.replace(decision_path(instant), content)
         with pytest.raises(CorruptFileError, match=decision_path(instant)):

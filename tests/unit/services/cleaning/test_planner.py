@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,10 +28,18 @@ def group(*keys: str, file_id: str = "g", replaced: str | None = None) -> FileGr
     return FileGroup("p", file_id, slices, replaced)
 
 
+def at_once(requested: str) -> str:
+    return requested
+
+
 def doomed(
-    *groups: FileGroup, earliest: str, kept: RetainedFiles = NOTHING, retention: Retention | None = None
+    *groups: FileGroup,
+    earliest: str,
+    kept: RetainedFiles = NOTHING,
+    retention: Retention | None = None,
+    completion_time: Callable[[str], str | None] = at_once,
 ) -> set[str]:
-    found = select_clean_targets(groups, retention or Retention(), earliest, kept)
+    found = select_clean_targets(groups, retention or Retention(), earliest, kept, completion_time)
     return {name for name in found.files.get("p", ()) if name.endswith("base")}
 
 
@@ -55,8 +63,16 @@ def test_the_newest_slice_before_the_earliest_write_and_all_later_ones_stay(
 
 
 def test_a_slice_goes_with_all_its_files() -> None:
-    found = select_clean_targets([group("1", "3")], Retention(), "8", NOTHING)
+    found = select_clean_targets([group("1", "3")], Retention(), "8", NOTHING, at_once)
     assert found == CleanTargets({"p": ("g-1-base", "g-1-log")}, "3")
+
+
+def test_a_slice_stays_while_the_one_after_it_was_completed_after_the_earliest_retained_write() -> None:
+    completed = {"5": "9"}.get
+    assert doomed(group("1", "3", "5"), earliest="8") == {"g-1-base", "g-3-base"}
+    assert doomed(group("1", "3", "5"), earliest="8", completion_time=lambda key: completed(key, key)) == {"g-1-base"}
+    gone = group("1", replaced="5")
+    assert doomed(gone, earliest="8", completion_time=lambda key: completed(key, key)) == set()
 
 
 def test_slices_of_a_pending_compaction_stay() -> None:
@@ -77,7 +93,7 @@ def test_a_replaced_group_goes_whole_once_its_replacement_is_older_than_the_earl
     gone = group("1", "3", replaced="5")
     assert doomed(gone, earliest="6") == {"g-1-base", "g-3-base"}
     assert doomed(gone, earliest="5") == {"g-1-base"}
-    assert select_clean_targets([gone], Retention(), "6", NOTHING).superseded_by == "5"
+    assert select_clean_targets([gone], Retention(), "6", NOTHING, at_once).superseded_by == "5"
 
 
 @pytest.mark.parametrize(("versions", "expected"), [(1, ["1", "3", "5"]), (2, ["1", "3"]), (4, [])])

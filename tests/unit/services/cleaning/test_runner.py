@@ -15,7 +15,6 @@ from streaming_lsm.file_group.file_group import file_groups_in
 from streaming_lsm.file_group.file_system_view import FileSystemView
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation, CompactionPlan
-from streaming_lsm.format.avro.container import encode_record
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.txn.planned_actions import pending_cleans
@@ -30,6 +29,7 @@ from tests.support.service_tables import (
     compactions,
     grow,
     grown,
+    put_savepoint,
     reopened,
 )
 from tests.support.small_tables import create, data_files, rows, shown
@@ -157,14 +157,6 @@ def test_old_base_files_of_a_copy_on_write_table_go_as_it_is_written(tmp_path: P
     assert_sound(table, model)
 
 
-def put_savepoint(table: LsmTable, time: str, files: list[str]) -> None:
-    kept = {"partitionPath": "nl", "savepointDataFile": files}
-    fields = {"savepointedBy": "", "savepointedAt": 1, "comments": "", "partitionMetadata": {"nl": kept}, "version": 1}
-    data = encode_record("HoodieSavepointMetadata", fields)
-    table.storage.put_if_absent(f".hoodie/timeline/{time}.savepoint.inflight", b"")
-    table.storage.put_if_absent(f".hoodie/timeline/{time}_20991231000000000.savepoint", data)
-
-
 def test_savepointed_slices_stay_and_can_be_read(tmp_path: Path) -> None:
     table, model = grown(tmp_path, batches=2, **{RETAINED: 1})
     saved = sorted(model.values())
@@ -197,7 +189,7 @@ def test_by_versions_the_last_slices_of_each_group_stay(tmp_path: Path) -> None:
 
 def test_another_writer_at_work_is_named(tmp_path: Path) -> None:
     table, _ = layered(tmp_path, **{RETAINED: 1})
-    with table.transaction(), pytest.raises(CommitConflict, match="being written"):
+    with table.transaction(), pytest.raises(CommitConflict, match="being changed by this process"):
         table.clean()
 
 

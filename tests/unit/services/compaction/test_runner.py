@@ -15,7 +15,7 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.engine import LocalEngine
-from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced, StorageError, UnsupportedTable
+from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced, UnsupportedTable
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation, CompactionPlan
 from streaming_lsm.lock.heartbeat import heartbeat_path
 from streaming_lsm.schema import to_avro
@@ -34,7 +34,9 @@ R = TypeVar("R")
 
 
 def context(table: LsmTable) -> ServiceContext:
-    return ServiceContext(table.storage, table.config, table.options, table.rule, table.transaction)
+    return ServiceContext(
+        table.storage, table.config, table.options, table.rule, lambda beside: table.transaction(beside=beside)
+    )
 
 
 def scheduled(table: LsmTable) -> Instant:
@@ -213,7 +215,7 @@ def test_a_clock_that_was_set_back_does_not_confuse_a_compaction(
 
 def test_another_writer_at_work_is_named(tmp_path: Path) -> None:
     table, _ = grown(tmp_path)
-    with table.transaction(), pytest.raises(CommitConflict, match="being written"):
+    with table.transaction(), pytest.raises(CommitConflict, match="being changed by this process"):
         table.compact()
 
 
@@ -346,8 +348,9 @@ def test_a_task_that_ends_after_its_run_was_put_back_removes_its_file(
             yield
 
     monkeypatch.setattr(BaseFileWriter, "finish", finish_late)
-    with pytest.raises(StorageError, match="seen"):
+    with pytest.raises(Fenced, match="taken by another writer") as raised:
         table.compact(Alone())
+    assert str(raised.value.__cause__) == "seen"
     assert_sound(table, model)
 
 

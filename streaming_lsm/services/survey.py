@@ -1,0 +1,71 @@
+"""List the file slices of a table before its lock is acquired, and bring the list up to date while it is held.
+
+A table may have many partitions: while the lock is held only those are listed that were written in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streaming_lsm.file_group.consistent_listing import list_file_slices
+from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.file_group.lost_files import checked_slices
+from streaming_lsm.services.context import ServiceContext
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The latest slice of every file group as of a timeline.
+
+    Attributes:
+        timeline: the timeline.
+        slices: the slices, ordered by partition and file id; no committed file is missing.
+    """
+
+    timeline: Timeline
+    slices: Sequence[FileSlice]
+
+    @classmethod
+    def of(cls, context: ServiceContext) -> Survey:
+        """List the table as it is now; raises as `list_file_slices`."""
+        return cls(*list_file_slices(lambda: context.view(context.load_timeline())))
+
+    def at(self, context: ServiceContext, timeline: Timeline) -> Sequence[FileSlice]:
+        """Return the slices as of a later timeline."""
+        if not is_continued(self.timeline, timeline):
+            return checked_slices(context.view(timeline))
+        known = frozenset(self.timeline.completed_writes)
+        written = _partitions(timeline, [write for write in timeline.completed_writes if write not in known])
+        if not written:
+            return self.slices
+        view = context.view(timeline)
+        kept = [found for found in self.slices if found.partition_path not in written]
+        new = [found for path in written for found in view.slices_in(path, context.storage.list(path))]
+        return sorted([*kept, *new], key=lambda found: (found.partition_path, found.file_id))
+
+
+def is_continued(before: Timeline, now: Timeline) -> bool:
+    """Return whether all writes and savepoints of an earlier timeline are on a later one, which has no new savepoint.
+
+    Then each file slice that was superseded before is so now.
+    """
+    kept = frozenset(before.completed_writes) <= frozenset(now.completed_writes)
+    return kept and savepoints(before) == savepoints(now)
+
+
+def savepoints(timeline: Timeline) -> list[Instant]:
+    """Return the completed savepoints of a timeline, by requested time."""
+    return [instant for instant in timeline.instants if instant.action == "savepoint" and instant.is_completed]
+
+
+def _partitions(timeline: Timeline, writes: Sequence[Instant]) -> set[str]:
+    """Return the paths of the partitions that some writes have changed."""
+    found: set[str] = set()
+    for write in writes:
+        commit = timeline.read_commit(write)
+        found.update(stat.partition_path for stat in commit.stats)
+        found.update(commit.replaced or {})
+    return found

@@ -1,0 +1,225 @@
+"""Acquire a table's lock for a transaction, and settle what dead writers left while it is held.
+
+The lock is acquired when an action begins, and again when it completes. Each time the timeline and the metadata table
+are read anew: others may have changed them in between.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from streaming_lsm.config import CLOCK_SKEW_MS, HEARTBEAT_MISSES, HEARTBEAT_MS, SINGLE_WRITER_WAIT_MS, Options
+from streaming_lsm.errors import CommitConflict
+from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, revoke_heartbeat, waiting_path
+from streaming_lsm.lock.lock import LockWait, Pauses, TableLock
+from streaming_lsm.lock.runtime import Runtime
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.cache import TimelineCache
+from streaming_lsm.timeline.clock import InstantSource
+from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
+from streaming_lsm.timeline.properties_file import fence_properties
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.decision import list_decisions
+from streaming_lsm.txn.metadata_hook import OpenMetadata
+from streaming_lsm.txn.recovery import Living, find_living, recover, settle_pending
+
+_LOG = logging.getLogger(__name__)
+
+
+class Beside(Enum):
+    """State which actions of other living writers may be pending when a transaction begins."""
+
+    SERVICES = auto()
+    """Compactions and cleans, but no write: a write of a table that one writer at a time writes."""
+    ALL = auto()
+    """Any: a service, which shares no file with a write or another service."""
+    NOTHING = auto()
+    """None: a change of the table's properties."""
+
+    def excludes(self, pending: Instant, living: Living) -> bool:
+        """Return whether a pending action of another living writer excludes the transaction.
+
+        One without an owner is of another program, which does not hold this package's lock when it completes.
+        """
+        if living.owner is None or self is Beside.NOTHING:
+            return True
+        return self is Beside.SERVICES and pending.action in WRITE_ACTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is seen of a table when its lock was acquired.
+
+    Attributes:
+        decisions: names of the decision records, listed before the timeline.
+        timeline: the timeline.
+        living: the pending actions of other living writers.
+    """
+
+    decisions: frozenset[str]
+    timeline: Timeline
+    living: Mapping[Instant, Living]
+
+
+class LockedTable:
+    """The table of one transaction, while that holds the lock.
+
+    Attributes:
+        lock: the table's lock.
+        metadata: the hook that keeps the metadata table up to date.
+        timeline: the timeline as it was when the lock was last acquired, after dead writers' actions were settled.
+        times: times for new instants, later than all on the timelines.
+        living: requested times of the pending actions of other living writers.
+    """
+
+    timeline: Timeline
+    times: InstantSource
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: TableConfig,
+        options: Options,
+        writer_id: str,
+        metadata: OpenMetadata,
+        runtime: Runtime,
+        timelines: TimelineCache,
+    ) -> None:
+        """Prepare; the table is neither read nor changed."""
+        self._storage = storage
+        self._config = config
+        self._options = options
+        self._runtime = runtime
+        self._timelines = timelines
+        self._lease_ms = options[HEARTBEAT_MS] * options[HEARTBEAT_MISSES]
+        self.lock = TableLock(storage, writer_id, self._lease_ms, runtime, LockWait.of(options))
+        self.metadata = metadata(storage, options, self.lock, timelines)
+        self.living: Collection[str] = ()
+        self._is_waited_for = False
+
+    def acquire(self, beside: Beside) -> None:
+        """Acquire the lock at a moment when no other writer excludes this one, and recover the table.
+
+        Raises:
+            CommitConflict: others held the lock, or excluded this one, for longer than the options say to wait.
+            CommitUnknown: the storage failed, and the decision of an earlier writer could not be read.
+            Fenced: another writer took the lock in the meantime.
+        """
+        wait = replace(LockWait.of(self._options), wait_ms=self._options[SINGLE_WRITER_WAIT_MS], retries=0)
+        pauses = Pauses(wait, self._runtime)
+        if beside is not Beside.ALL:
+            runtime = self._runtime
+            runtime.process_locks.let_others_go_first(self._storage.uri, runtime.elapsed, runtime.sleep)
+        while True:
+            self.lock.acquire()
+            seen = self._look()
+            excluding = next((found for found, lives in seen.living.items() if beside.excludes(found, lives)), None)
+            if excluding is None:
+                break
+            self.lock.release()
+            lives = seen.living[excluding]
+            if pauses.are_used_up((excluding, lives.renewed_ms)):
+                owner = lives.owner or "a writer that does not name itself"
+                waited = f"{pauses.waited_s:.1f} s ({SINGLE_WRITER_WAIT_MS.key})"
+                raise CommitConflict(
+                    f"{excluding.path} in {self._storage.uri} is being written by {owner}; waited for {waited}, retry "
+                    "when it is done"
+                )
+            if pauses.waited_s == 0 and lives.owner is not None:
+                self._ask_for_turn(excluding)
+            pauses.pause()
+        found = self._settle(seen)
+        sweep = not self._timelines.is_recovered
+        self.timeline = recover(self._storage, self.lock, found, self.times, seen.living, sweep=sweep)
+        self._timelines.is_recovered = True
+        self.metadata.run_services(self.timeline, self.times)
+
+    def _ask_for_turn(self, excluding: Instant) -> None:
+        """Ask the writer of a pending action to let others go first when it is completed."""
+        try:
+            self._storage.put_if_absent(waiting_path(excluding.requested), b"")
+        except FileExistsError:
+            return  # others wait, too
+        except Exception:
+            _LOG.debug("%s in %s cannot be asked", excluding.path, self._storage.uri, exc_info=True)
+
+    def acquire_again(self, own: Instant) -> None:
+        """Acquire the lock for the pending action of this transaction; dead writers' files are left to the next one.
+
+        The data is written, so that this waits as long as for another write.
+
+        Raises:
+            CommitConflict: others held the lock for longer than the options say to wait.
+            CommitUnknown, Fenced: as `acquire`.
+        """
+        wait = LockWait.of(self._options)
+        longest_ms = max(wait.wait_ms, self._options[SINGLE_WRITER_WAIT_MS])
+        self.lock.acquire(replace(wait, wait_ms=longest_ms, retries=0) if wait.wait_ms else wait)
+        try:
+            self.timeline = self._settle(self._look(own), own)
+            if self._is_waited_for:
+                until_s = self._runtime.elapsed() + 2 * wait.longest_ms / 1000
+                self._runtime.process_locks.give_way(self._storage.uri, until_s)
+            if self.lock.formers:
+                self._revoke_dead(own)
+        except BaseException:
+            self.lock.release()
+            raise
+
+    def _revoke_dead(self, own: Instant) -> None:
+        """Delete the heartbeats of dead writers, for which the next one, which rolls their writes back, need not wait.
+
+        Their leases were waited for when the lock was taken over.
+        """
+        left = {own.requested, *self.living}
+        for write in self.timeline.pending:
+            if write.action in WRITE_ACTIONS and write.requested not in left:
+                revoke_heartbeat(self._storage, self.lock, write.requested)
+
+    def _look(self, own: Instant | None = None) -> _Seen:
+        """Load the timeline; nothing is changed but what former owners of the lock may still change.
+
+        They may have been stopped while they held the lock, just before they decided an action. The next lock does not
+        name them any more, so their actions are settled before this one is released.
+        """
+        if not self.lock.formers:
+            return self._see(own)
+        try:
+            fence_properties(self._storage, self.lock.owner.token, self._runtime.clock)
+            seen = self._see(own)
+            return replace(seen, timeline=self._decide(seen, own))
+        except BaseException:
+            # The next writer takes the lock over from the former owners in its turn.
+            self.lock.give_back()
+            raise
+
+    def _see(self, own: Instant | None) -> _Seen:
+        decisions = list_decisions(self._storage)  # before the timeline, see `settle`
+        found = self._timelines.load(self._storage)
+        beats = self._storage.list(HEARTBEAT_FOLDER)
+        living = find_living(
+            self._storage, found, beats, self._runtime, self._lease_ms, self.lock.owner, self.lock.formers
+        )
+        waited_for = waiting_path(own.requested) if own else ""
+        self._is_waited_for = any(entry.path == waited_for for entry in beats)
+        return _Seen(decisions, found, living)
+
+    def _decide(self, seen: _Seen, own: Instant | None) -> Timeline:
+        """Decide what dead writers left pending, and return the timeline."""
+        mine = [pending for pending in seen.timeline.pending if own and pending.requested == own.requested]
+        return settle_pending(self._storage, seen.timeline, seen.decisions, seen.living, mine)
+
+    def _settle(self, seen: _Seen, own: Instant | None = None) -> Timeline:
+        """Settle what dead writers left, and return the timeline."""
+        found = self._decide(seen, own)
+        # Before the recovery, which makes it final: delta commits of writes to be rolled back are undone first.
+        self.metadata.open(found, tuple(seen.living))
+        last = max(found.last_time, self.metadata.last_time)
+        zone, skew_ms = self._config.timeline_zone, self._options[CLOCK_SKEW_MS]
+        self.times = InstantSource(self._runtime.clock, self._runtime.sleep, zone, skew_ms, last)
+        self.living = frozenset(pending.requested for pending in seen.living)
+        return found
