@@ -29,7 +29,7 @@ from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.services.scheduler import TableServices
 from streaming_lsm.services.upgrade import ChangePlan, VersionChange, change_version, plan_change
 from streaming_lsm.storage.failures import names_failures
-from streaming_lsm.storage.local import open_storage
+from streaming_lsm.storage.uris import open_storage
 from streaming_lsm.table_options import ambiguous_keys, create_table, key_generator
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties

@@ -87,18 +87,25 @@ class Claim:
         if not self._storage.replace_if_unchanged(self._path, self._sealed, self._open):
             self.verify()
 
-    def delete(self) -> None:
-        """Delete the heartbeat, if it is still this writer's."""
+    def delete(self, *, runs_again: bool = False) -> None:
+        """Delete the heartbeat, if it is still this writer's.
+
+        Args:
+            runs_again: whether another run of the instant may claim it.
+        """
         for content in (self._sealed, self._open):
-            if self._storage.delete_if_unchanged(self._path, content):
+            if self._storage.delete_if_unchanged(self._path, content, reused=runs_again):
                 return
 
 
-def revoke_heartbeat(storage: Storage, held: Held, instant: str) -> None:
+def revoke_heartbeat(storage: Storage, held: Held, instant: str, *, runs_again: bool = False) -> None:
     """Delete the heartbeat of an instant, of any owner: its tasks and its writer are fenced.
 
     The heartbeat is read before the lock is verified, and deleted only if it is unchanged: a later holder of the lock
     may create a heartbeat of its own for another run of the instant.
+
+    Args:
+        runs_again: whether another run of the instant may claim it.
 
     Raises:
         Fenced: the lock is not held any more.
@@ -110,7 +117,7 @@ def revoke_heartbeat(storage: Storage, held: Held, instant: str) -> None:
         content = None
     held.verify()
     if content is not None:
-        storage.delete_if_unchanged(path, content)
+        storage.delete_if_unchanged(path, content, reused=runs_again)
 
 
 def check_still_inflight(storage: Storage, instant: str) -> None:

@@ -169,10 +169,10 @@ class TableLock:
     def _delete(self) -> None:
         for _ in range(_RELEASES):
             with suppress(OSError):
-                self._storage.delete_if_unchanged(LOCK_FILE, self._content)
+                self._storage.delete_if_unchanged(LOCK_FILE, self._content, reused=True)
                 return
             self._runtime.sleep(self._wait.longest_ms / 1000)
-        self._storage.delete_if_unchanged(LOCK_FILE, self._content)
+        self._storage.delete_if_unchanged(LOCK_FILE, self._content, reused=True)
 
     def give_back(self) -> None:
         """Undo a take-over: put the former owner's lock back, so that the next writer takes it over in its turn.

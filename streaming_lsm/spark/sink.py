@@ -27,7 +27,7 @@ from streaming_lsm.spark.engine import SparkEngine
 from streaming_lsm.spark.exchange_choice import check_exchange
 from streaming_lsm.spark.versions import arrow_schema
 from streaming_lsm.storage.failures import names_failures
-from streaming_lsm.storage.local import open_storage
+from streaming_lsm.storage.uris import open_storage
 from streaming_lsm.table import LsmTable
 from streaming_lsm.txn.batch_ledger import BatchIdentity, WriterLedger
 from streaming_lsm.write.intake.control_columns import CONTROL_COLUMNS, OFFSET, ROW, TOPIC_PARTITION

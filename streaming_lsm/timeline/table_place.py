@@ -14,8 +14,8 @@ from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME
 from streaming_lsm.storage.base import Names, Storage
-from streaming_lsm.storage.local import open_storage
 from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.storage.uris import open_storage, parent_uris
 from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, Place, place_of
 
@@ -39,7 +39,7 @@ def check_place(storage: Storage, *, over_files: bool) -> None:
     if place_of(storage) is Place.TABLE:
         return  # the creation refuses it
     _refuse_old_timeline(storage)
-    for uri in _parents(storage.uri):
+    for uri in parent_uris(storage.uri):
         _refuse(storage.uri, uri, place_of(open_storage(uri)))
     for folder, names in _folders(storage, limited=over_files):
         if folder and FLAT_FOLDER in names:
@@ -93,13 +93,6 @@ def _is_instant(name: str, layout: int) -> bool:
         return Instant.parse(name, layout) is not None
     except UnsupportedTable:
         return True
-
-
-def _parents(uri: str) -> Iterator[str]:
-    """Yield the URIs of the folders above, the nearest first."""
-    while uri.count("/") > 3:
-        uri = uri.rpartition("/")[0]
-        yield uri
 
 
 def _is_data(name: str) -> bool:

@@ -42,7 +42,7 @@ def revert_to_requested(storage: Storage, lock: TableLock, compaction: Instant) 
     Raises:
         Fenced: the lock is not held any more.
     """
-    revoke_heartbeat(storage, lock, compaction.requested)
+    revoke_heartbeat(storage, lock, compaction.requested, runs_again=True)
     delete_uncommitted_files(storage, lock, compaction)
     lock.verify()
     storage.delete(compaction.at(State.INFLIGHT).path)

@@ -277,7 +277,7 @@ class Transaction:
             # Deletes files that a failed run left, of this or of another program.
             revert_to_requested(self._storage, self._lock, planned)
         else:
-            revoke_heartbeat(self._storage, self._lock, planned.requested)
+            revoke_heartbeat(self._storage, self._lock, planned.requested, runs_again=True)
         self._begun, self._decision_path = planned, open_run(self._storage, planned)
         self._make_claim(planned)
         if kind.on_failure is OnFailure.PUT_BACK:
@@ -494,8 +494,8 @@ class Transaction:
         try:
             self._heartbeat.stop()
             # This process is alive: with its heartbeat the instant would count as being written.
-            if self._claim is not None:
-                self._claim.delete()
+            if self._claim is not None and self._begun is not None:
+                self._claim.delete(runs_again=kind_of(self._begun.action).has_runs)
         except Exception:
             _LOG.warning("a heartbeat in %s could not be deleted", self._storage.uri, exc_info=True)
         finally:

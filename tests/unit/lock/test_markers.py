@@ -154,9 +154,9 @@ def test_files_are_deleted_only_while_the_lock_is_held(storage: LocalStorage, tm
     class Stopped(LocalStorage):
         """Another writer takes the lock after the first deletion."""
 
-        def delete(self, path: str) -> bool:
+        def delete(self, path: str) -> None:
             storage.replace(LOCK_FILE, b"another")
-            return super().delete(path)
+            super().delete(path)
 
     paths = [f"{partition}/{NAME}" for partition in ("de", "nl")]
     for path in paths:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm.errors import ConfigError, UnsupportedTable
-from streaming_lsm.storage.local import LocalStorage, open_storage
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.storage.uris import open_storage
 
 LEFTOVER = ".0123456789abcdef0123456789abcdef.lsm-tmp"
 
@@ -171,11 +172,11 @@ def test_walk_yields_files_at_every_depth(storage: LocalStorage) -> None:
     assert list(storage.walk("missing")) == []
 
 
-def test_delete_says_whether_there_was_a_file(storage: LocalStorage) -> None:
+def test_delete_bears_the_absence_of_the_file(storage: LocalStorage) -> None:
     storage.put_if_absent("f", b"")
-    assert storage.delete("f") is True
-    assert storage.delete("f") is False
-    assert storage.delete("no/folder/f") is False
+    for path in ("f", "f", "no/folder/f"):
+        storage.delete(path)
+    assert not storage.exists("f")
 
 
 def test_an_empty_folder_is_deleted_and_one_with_content_is_kept(storage: LocalStorage) -> None:
