@@ -71,7 +71,7 @@ def failure(uri: str, error: BaseException) -> Exception:
         return FileNotFoundError(errno.ENOENT, "no such object", uri)
     if isinstance(error, CONFLICTS):
         return FileExistsError(errno.EEXIST, "the object exists or was changed", uri)
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or "<Code>AccessDenied</Code>" in text:
         return PermissionError(errno.EACCES, f"the credentials do not permit this ({_short(text)})", uri)
     if any(phrase in text.partition("\n")[0] for phrase in _UNREACHABLE):
         unreached = "the store cannot be reached, check the endpoint (AWS_ENDPOINT_URL of S3)"

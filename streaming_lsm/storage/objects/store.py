@@ -7,6 +7,7 @@ is not needed: a put is visible as a whole.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -64,9 +65,8 @@ class ObjectStorage:
         return f"ObjectStorage({self.uri!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        if self._scheme == MEMORY:
-            raise TypeError(f"{self.uri} is the memory of one process: use another storage for executors")
-        return ObjectStorage, (self._scheme, self._container, self._prefix)
+        arguments = (self._scheme, self._container, self._prefix)
+        return (_in_process, (os.getpid(), *arguments)) if self._scheme == MEMORY else (ObjectStorage, arguments)
 
     @property
     def uri(self) -> str:
@@ -214,3 +214,9 @@ class ObjectStorage:
 
     def _uri_of(self, key: str) -> str:
         return f"{self._scheme}://{self._container}/{key}"
+
+
+def _in_process(process: int, scheme: str, container: str, prefix: str) -> ObjectStorage:
+    if process != os.getpid():
+        raise ConfigError(f"{scheme}://{container} is the memory of another process: executors need another storage")
+    return ObjectStorage(scheme, container, prefix)

@@ -55,6 +55,8 @@ class Upload(io.RawIOBase):
         return len(view)
 
     def _send(self, view: memoryview) -> None:
+        if self._parts is None:
+            self._refuse_existing()
         try:
             if self._parts is None:
                 self._parts = self._start()
@@ -64,11 +66,13 @@ class Upload(io.RawIOBase):
         except STORE_ERRORS as error:
             raise failure(self._uri, error) from None
 
-    def _start(self) -> WritableFile:
+    def _refuse_existing(self) -> None:
         # A multipart upload has no condition. The names of data files contain the attempt, and each has a marker that
         # was created if absent, so that no other task makes the same file.
         if self._objects.find_size(self._key) is not None:
             raise FileExistsError(errno.EEXIST, "the object exists", self._uri)
+
+    def _start(self) -> WritableFile:
         parts = obstore.open_writer(self._store, self._key, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
         self._ends.enter_context(parts)
         return parts
