@@ -51,6 +51,7 @@ class Claim:
         self._path = heartbeat_path(instant)
         self._open = owner.encode()
         self._sealed = self._open + _SEAL
+        self._is_deleted = False
         try:
             storage.put_if_absent(self._path, self._open)
         except FileExistsError:
@@ -93,9 +94,10 @@ class Claim:
         Args:
             runs_again: whether another run of the instant may claim it.
         """
-        for content in (self._sealed, self._open):
-            if self._storage.delete_if_unchanged(self._path, content, reused=runs_again):
-                return
+        contents = () if self._is_deleted else (self._sealed, self._open)
+        self._is_deleted = any(
+            self._storage.delete_if_unchanged(self._path, content, reused=runs_again) for content in contents
+        )
 
 
 def revoke_heartbeat(storage: Storage, held: Held, instant: str, *, runs_again: bool = False) -> None:

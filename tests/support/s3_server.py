@@ -187,7 +187,7 @@ class _Rules:
 def _serve() -> None:
     import logging
 
-    from moto.server import create_backend_app
+    from moto.moto_server.werkzeug_app import create_backend_app
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)

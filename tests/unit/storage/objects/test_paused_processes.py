@@ -10,7 +10,6 @@ import threading
 import time
 from pathlib import Path
 
-import obstore
 import pytest
 
 from streaming_lsm.errors import Fenced
@@ -18,9 +17,9 @@ from streaming_lsm.lock.heartbeat import Claim, heartbeat_path
 from streaming_lsm.lock.lock import LOCK_FILE, LockWait, TableLock
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.storage.objects.connection import connect
 from streaming_lsm.storage.objects.tombstone import Tombstone
 from streaming_lsm.storage.uris import open_storage
+from tests.support.raw_objects import raw_object
 from tests.support.s3_server import S3Server
 
 LEASE_MS = 300
@@ -56,11 +55,6 @@ def s3(s3_uri: str, server: S3Server) -> Storage:
     storage = open_storage(s3_uri)
     storage.replace("first", b"")
     return storage
-
-
-def raw(bucket: str, key: str) -> bytes:
-    """The object itself, as another program reads it."""
-    return bytes(obstore.get(connect("s3", bucket).store, key).bytes())
 
 
 def table_lock(storage: Storage) -> TableLock:
@@ -121,16 +115,16 @@ def test_a_deletion_that_arrives_late_finds_what_it_is_to_delete(s3: Storage, se
 
 def test_a_tombstone_of_a_dead_process_stays_absent_and_is_never_written_over(s3: Storage, server: S3Server) -> None:
     s3.put_if_absent("plan", b"old")
-    bucket, _, prefix = s3.uri.removeprefix("s3://").partition("/")
+    bucket = s3.uri.removeprefix("s3://").partition("/")[0]
     server.rule("drop", "POST", f"/{bucket}?delete")
     assert s3.delete_if_unchanged("plan", b"old")
-    left = raw(bucket, f"{prefix}/plan")
+    left = raw_object(s3.uri, "plan")
     assert Tombstone.decode(left) is Tombstone.DELETED
     for storage in (s3, open_storage(s3.uri)):
         assert (storage.exists("plan"), storage.names("")) == (False, ["first"])
         with pytest.raises(FileExistsError):
             storage.put_if_absent("plan", b"new")
-    assert raw(bucket, f"{prefix}/plan") == left
+    assert raw_object(s3.uri, "plan") == left
 
 
 def test_a_vacated_path_can_be_used_though_its_process_died(s3: Storage, server: S3Server) -> None:
