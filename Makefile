@@ -57,7 +57,7 @@ install: $(INSTALLED)  ## Create .venv with the pinned versions of conf/constrai
 
 $(INSTALLED): setup.cfg pyproject.toml conf/constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
-	@$(call alive,$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --constraint conf/constraints.txt --editable '.[spark$(comma)kafka$(comma)cli$(comma)bench$(comma)dev]')
+	@$(call alive,$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --constraint conf/constraints.txt --editable '.[spark$(comma)kafka$(comma)cli$(comma)object-store$(comma)bench$(comma)dev]')
 	@touch $@
 
 run-kafka-demo: install  ## Stream events from a Kafka broker of its own to a table and compare; DEMO_EVENTS, DEMO_FORMAT, DEMO_KILL; 1 min

@@ -97,7 +97,7 @@ def delete_markers(storage: Storage, instant: str) -> None:
 def _check_open(storage: Storage, instant: str) -> None:
     check_still_inflight(storage, instant)
     # Another program that rolls the write back deletes the folder, and not the heartbeat.
-    if storage.has_folders and not storage.exists(marker_folder(instant)):
+    if storage.is_file_system and not storage.exists(marker_folder(instant)):
         raise _fenced(storage, instant)
 
 

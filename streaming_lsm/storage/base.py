@@ -66,8 +66,11 @@ class Storage(Protocol):
         ...
 
     @property
-    def has_folders(self) -> bool:
-        """Whether a folder exists of its own, as on a disk; on an object store it does while a file is below it."""
+    def is_file_system(self) -> bool:
+        """Whether this is a file system: folders exist of their own, and a file is visible while it is written.
+
+        In an object store a folder exists while a file is below it, and a file is visible when it is complete.
+        """
         ...
 
     def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:

@@ -52,7 +52,7 @@ class LocalStorage:
         return Path(self._root).as_uri()
 
     @property
-    def has_folders(self) -> bool:
+    def is_file_system(self) -> bool:
         return True
 
     def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:

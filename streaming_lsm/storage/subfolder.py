@@ -25,8 +25,8 @@ class Subfolder:
         return f"{self.storage.uri}/{quote(self.folder)}"
 
     @property
-    def has_folders(self) -> bool:
-        return self.storage.has_folders
+    def is_file_system(self) -> bool:
+        return self.storage.is_file_system
 
     def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
         return self.storage.read(self._path(path), most)

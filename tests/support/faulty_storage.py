@@ -63,8 +63,8 @@ class FaultyStorage:
         return self._inner.uri
 
     @property
-    def has_folders(self) -> bool:
-        return self._inner.has_folders
+    def is_file_system(self) -> bool:
+        return self._inner.is_file_system
 
     def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
         return self._call("read", path, lambda: self._inner.read(path, most))

@@ -74,7 +74,7 @@ class ObjectStorage:
         return f"{container}/{quote(self._prefix)}" if self._prefix else container
 
     @property
-    def has_folders(self) -> bool:
+    def is_file_system(self) -> bool:
         return False
 
     def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
@@ -86,7 +86,8 @@ class ObjectStorage:
     def exists(self, path: str) -> bool:
         if path and self._objects.find_size(self._key(path)) is not None:
             return True
-        return bool(self.list(path))
+        below = self._below(path)
+        return any(self._entry(meta, below) is not None for meta in self._all(below))
 
     def list(self, folder: str) -> Listing:
         below = self._below(folder)
