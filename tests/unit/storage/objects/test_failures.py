@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import subprocess
+import sys
 import traceback
 
 import pytest
@@ -111,6 +113,20 @@ def test_a_uri_that_names_no_store_is_refused(monkeypatch: pytest.MonkeyPatch, u
 )
 def test_a_uri_has_one_form(server: S3Server, uri: str, same: str) -> None:
     assert open_storage(uri).uri == open_storage(same).uri == same
+
+
+def test_a_missing_client_is_named_with_the_command_that_installs_it() -> None:
+    program = (
+        "import sys\n"
+        "sys.modules['obstore'] = None\n"
+        "from streaming_lsm.storage.uris import open_storage\n"
+        "open_storage('/lake/orders')\n"
+        "open_storage('s3://bucket/table')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    said = ended.stderr.splitlines()[-1]
+    assert "MissingPackage: a table at s3:// needs the package obstore" in said, ended.stderr
+    assert "[object-store]" in said
 
 
 def test_credentials_in_a_uri_are_refused_and_not_repeated() -> None:
