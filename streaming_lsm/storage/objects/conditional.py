@@ -68,6 +68,7 @@ class ConditionalObjects:
         self._connection = connection
         self._uri_of = uri_of
         self._kept: OrderedDict[str, Found] = OrderedDict()
+        self._tombstones: OrderedDict[str, str | None] = OrderedDict()
         self._guard = threading.Lock()
 
     def find(self, key: str, most: int | None = None) -> Found | None:
@@ -108,11 +109,24 @@ class ConditionalObjects:
             raise found from None
         return None if self.is_absent(key, size) else size
 
-    def is_absent(self, key: str, size: int) -> bool:
-        """Return whether an object of a size is a tombstone, or was deleted."""
+    def is_absent(self, key: str, size: int, e_tag: str | None = None) -> bool:
+        """Return whether an object of a size is a tombstone, or was deleted.
+
+        Args:
+            key: its key.
+            size: its size in bytes.
+            e_tag: its version, by which it is remembered that it is a tombstone; listings would read it each time.
+        """
         if size != TOMBSTONE_BYTES:
             return False
+        if e_tag is not None and self._tombstones.get(key) == e_tag:
+            return True
         found = self.find(key)
+        if found is not None and found.is_absent:
+            with self._guard:
+                self._tombstones[key] = found.version.get("e_tag")
+                if len(self._tombstones) > _KEPT:
+                    self._tombstones.popitem(last=False)
         return found is None or found.is_absent
 
     def create(self, key: str, data: bytes) -> None:

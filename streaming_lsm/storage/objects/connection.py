@@ -7,7 +7,7 @@ neither printed nor pickled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import os
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from obstore.store import MemoryStore, from_url
 
+from streaming_lsm.errors import StorageError
 from streaming_lsm.storage.objects.failures import opening_failure
 
 if TYPE_CHECKING:
@@ -26,22 +27,53 @@ _CLIENT: ClientConfig = {"allow_http": True, "connect_timeout": timedelta(second
 """Plain HTTP is used only with an endpoint that the user gives with ``http://``."""
 
 
-@dataclass(frozen=True)
 class Connection:
     """Clients of one container, shared by all threads of a process.
 
+    A forked child must not use the clients of its parent: their threads are not there, and what the child does with the
+    files that both have open ends the parent with a segmentation fault.
+
     Attributes:
-        store: retries throttled and failed requests, with back-off.
-        once: sends each request a single time.
         checked: keys of the probes by which this process has checked that conditional puts are honoured.
     """
 
-    store: ObjectStore
-    once: ObjectStore
-    checked: set[str] = field(default_factory=set)
+    def __init__(self, store: ObjectStore, once: ObjectStore) -> None:
+        """Use clients that this process has made; they are the same, but `once` sends each request a single time."""
+        self._store, self._once = store, once
+        self._process = os.getpid()
+        self.checked: set[str] = set()
+
+    @property
+    def store(self) -> ObjectStore:
+        """The client that repeats throttled and failed requests, with back-off.
+
+        Raises:
+            StorageError: this process is a child of the one that connected.
+        """
+        _refuse_child_of(self._process)
+        return self._store
+
+    @property
+    def once(self) -> ObjectStore:
+        """The client that sends each request a single time; raises as `store`."""
+        _refuse_child_of(self._process)
+        return self._once
 
 
-@lru_cache(maxsize=64)
+def _refuse_child_of(process: int) -> None:
+    if process != os.getpid():
+        raise StorageError(
+            f"process {process} used an object store, and this one ({os.getpid()}) was forked from it: start processes "
+            "with the method 'spawn' or 'forkserver' (multiprocessing.set_start_method)"
+        )
+
+
+@lru_cache(maxsize=1)
+def _first_process() -> int:
+    """Return the process that was the first to connect: its children cannot, though to other containers."""
+    return os.getpid()
+
+
 def connect(scheme: str, container: str) -> Connection:
     """Connect to a container; nothing is sent yet.
 
@@ -51,7 +83,14 @@ def connect(scheme: str, container: str) -> Connection:
 
     Raises:
         ConfigError: the environment lacks a setting, or has one that is not valid.
+        StorageError: this process was forked from one that has connected.
     """
+    _refuse_child_of(_first_process())
+    return _connect(scheme, container)
+
+
+@lru_cache(maxsize=64)
+def _connect(scheme: str, container: str) -> Connection:
     if scheme == MEMORY:
         memory = MemoryStore()
         return Connection(memory, memory)

@@ -8,29 +8,34 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
 import obstore
+from obstore.exceptions import NotSupportedError
 
 from streaming_lsm.errors import StorageError
+from streaming_lsm.storage.objects.connection import Connection
 from streaming_lsm.storage.objects.failures import STORE_ERRORS, failure
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
 
 TAIL_BYTES = 256 << 10
 BLOCK_BYTES = 1 << 20
+ALONE_BYTES = 128 << 10
+"""Longer ranges are fetched as they are: Arrow reads each column of a large file in pieces that it buffers itself."""
 _BLOCKS = 8
+
+
+def _has_no_suffix(error: BaseException) -> bool:
+    """Return whether a store refuses to read the last bytes of an object: Azure of any, S3 of an empty one."""
+    return isinstance(error, NotSupportedError) or "range" in str(error).partition("\n")[0].lower()
 
 
 class RangedFile(io.RawIOBase):
     """Read an object at any position; an object that was replaced since it was opened is an error."""
 
-    def __init__(self, store: ObjectStore, key: str, uri: str) -> None:
+    def __init__(self, connection: Connection, key: str, uri: str) -> None:
         """Open an object.
 
         Args:
-            store: its container.
+            connection: clients of its container.
             key: its key.
             uri: its URI, for errors.
 
@@ -38,7 +43,7 @@ class RangedFile(io.RawIOBase):
             FileNotFoundError: there is no such object.
         """
         super().__init__()
-        self._store, self._key, self._uri = store, key, uri
+        self._connection, self._key, self._uri = connection, key, uri
         self._position = 0
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         try:
@@ -48,15 +53,15 @@ class RangedFile(io.RawIOBase):
 
     def _open(self) -> tuple[bytes, int, str | None]:
         try:
-            answer = obstore.get(self._store, self._key, options={"range": {"suffix": TAIL_BYTES}})
-        except FileNotFoundError:
-            raise
-        except STORE_ERRORS:
-            # No range of an empty object can be asked for.
-            answer = obstore.get(self._store, self._key)
-            if answer.meta["size"]:
+            answer = obstore.get(self._connection.store, self._key, options={"range": {"suffix": TAIL_BYTES}})
+            return bytes(answer.bytes()), answer.meta["size"], answer.meta["e_tag"]
+        except STORE_ERRORS as error:
+            if not _has_no_suffix(error):
                 raise
-        return bytes(answer.bytes()), answer.meta["size"], answer.meta["e_tag"]
+        meta = obstore.head(self._connection.store, self._key)
+        self._size, self._e_tag = meta["size"], meta["e_tag"]
+        count = min(self._size, TAIL_BYTES)
+        return self._fetch(self._size - count, count) if count else b"", self._size, self._e_tag
 
     @property
     def whole(self) -> bytes | None:
@@ -97,7 +102,7 @@ class RangedFile(io.RawIOBase):
         tail = self._size - len(self._tail)
         if start >= tail:
             return self._tail[start - tail : start - tail + count]
-        if count > BLOCK_BYTES // 2:
+        if count > ALONE_BYTES:
             return self._fetch(start, count)
         first, last = start // BLOCK_BYTES, (start + count - 1) // BLOCK_BYTES
         data = b"".join(self._block(number) for number in range(first, last + 1))
@@ -116,7 +121,7 @@ class RangedFile(io.RawIOBase):
 
     def _fetch(self, start: int, count: int) -> bytes:
         try:
-            answer = obstore.get(self._store, self._key, options={"range": (start, start + count)})
+            answer = obstore.get(self._connection.store, self._key, options={"range": (start, start + count)})
             data, e_tag = bytes(answer.bytes()), answer.meta["e_tag"]
         except STORE_ERRORS as error:
             raise failure(self._uri, error) from None

@@ -58,7 +58,6 @@ class ObjectStorage:
             raise ConfigError(f"{prefix!r} in {container}: write the path without empty parts, '.' and '..'") from None
         self._scheme, self._container = scheme, container
         self._connection = connect(scheme, container)
-        self._store = self._connection.store
         self._objects = ConditionalObjects(self._connection, self._uri_of)
 
     def __repr__(self) -> str:
@@ -92,7 +91,7 @@ class ObjectStorage:
     def list(self, folder: str) -> Listing:
         below = self._below(folder)
         try:
-            found = obstore.list_with_delimiter(self._store, below or None)
+            found = obstore.list_with_delimiter(self._connection.store, below or None)
         except STORE_ERRORS as error:
             raise failure(f"{self.uri}/{folder}", error) from None
         entries = [entry for meta in found["objects"] if (entry := self._entry(meta, below)) is not None]
@@ -154,7 +153,7 @@ class ObjectStorage:
     @contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
         key = self._changed_key(path)
-        upload = Upload(self._store, self._objects, key, f"{self.uri}/{path}")
+        upload = Upload(self._connection, self._objects, key, f"{self.uri}/{path}")
         try:
             yield cast(BinaryIO, upload)
             upload.finish()
@@ -164,7 +163,7 @@ class ObjectStorage:
 
     def open_input(self, path: str) -> pa.NativeFile:
         uri = f"{self.uri}/{path}"
-        file = RangedFile(self._store, self._key(path), uri)
+        file = RangedFile(self._connection, self._key(path), uri)
         if file.whole is not None and Tombstone.decode(file.whole) is not None:
             raise FileNotFoundError(errno.ENOENT, "no such object", uri)
         return pa.PythonFile(file, mode="r")
@@ -176,7 +175,7 @@ class ObjectStorage:
     def _all(self, below: str) -> Iterator[ObjectMeta]:
         """Yield all objects below a key, at any depth."""
         try:
-            for chunk in obstore.list(self._store, below or None):
+            for chunk in obstore.list(self._connection.store, below or None):
                 yield from chunk
         except STORE_ERRORS as error:
             raise failure(self._uri_of(below), error) from None
@@ -184,7 +183,7 @@ class ObjectStorage:
     def _entry(self, meta: ObjectMeta, below: str) -> FileEntry | None:
         """Return the entry of a listed object; None for a tombstone, the probe, and a folder's own marker of Hadoop."""
         key, size = meta["path"], meta["size"]
-        if key == below or key.rpartition("/")[2] == PROBE_NAME or self._objects.is_absent(key, size):
+        if key == below or key.rpartition("/")[2] == PROBE_NAME or self._objects.is_absent(key, size, meta["e_tag"]):
             return None
         modified_ms = int(meta["last_modified"].timestamp() * 1000)
         return FileEntry(self._path(key), size, is_dir=False, modified_ms=modified_ms)

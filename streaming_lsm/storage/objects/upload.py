@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import obstore
 
 from streaming_lsm.storage.objects.conditional import ConditionalObjects
+from streaming_lsm.storage.objects.connection import Connection
 from streaming_lsm.storage.objects.failures import STORE_ERRORS, failure
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
     from obstore import WritableFile
-    from obstore.store import ObjectStore
 
 PART_BYTES = 8 << 20
 _PARTS_AT_ONCE = 4
@@ -31,9 +31,9 @@ _PARTS_AT_ONCE = 4
 class Upload(io.RawIOBase):
     """Receive the content of one object; `finish` or `abort` ends it. A close by the caller ends nothing."""
 
-    def __init__(self, store: ObjectStore, objects: ConditionalObjects, key: str, uri: str) -> None:
+    def __init__(self, connection: Connection, objects: ConditionalObjects, key: str, uri: str) -> None:
         super().__init__()
-        self._store, self._objects, self._key, self._uri = store, objects, key, uri
+        self._connection, self._objects, self._key, self._uri = connection, objects, key, uri
         self._first = bytearray()
         self._count = 0
         self._ends = ExitStack()
@@ -73,7 +73,8 @@ class Upload(io.RawIOBase):
             raise FileExistsError(errno.EEXIST, "the object exists", self._uri)
 
     def _start(self) -> WritableFile:
-        parts = obstore.open_writer(self._store, self._key, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+        store = self._connection.store
+        parts = obstore.open_writer(store, self._key, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
         self._ends.enter_context(parts)
         return parts
 

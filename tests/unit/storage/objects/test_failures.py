@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import traceback
+from pathlib import Path
 
 import pytest
 
@@ -127,6 +128,32 @@ def test_a_missing_client_is_named_with_the_command_that_installs_it() -> None:
     said = ended.stderr.splitlines()[-1]
     assert "MissingPackage: a table at s3:// needs the package obstore" in said, ended.stderr
     assert "[object-store]" in said
+
+
+def test_a_forked_child_is_refused_and_its_parent_goes_on(server: S3Server, s3_uri: str) -> None:
+    program = (
+        "import os, sys\n"
+        "from streaming_lsm.errors import StorageError\n"
+        "from streaming_lsm.storage.uris import open_storage\n"
+        "storage = open_storage(sys.argv[1])\n"
+        "storage.put_if_absent('f', b'x')\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    for call in (lambda: storage.read('f'), lambda: open_storage('s3://other/table')):\n"
+        "        try:\n"
+        "            call()\n"
+        "        except StorageError as error:\n"
+        "            print(error, flush=True)\n"
+        "    os._exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "print(storage.read('f'))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
+    command = [sys.executable, "-c", program, s3_uri]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    *refused, last = ended.stdout.splitlines()
+    assert (ended.returncode, last) == (0, "b'x'"), ended.stderr
+    assert len([line for line in refused if "'spawn' or 'forkserver'" in line]) == 2
 
 
 def test_credentials_in_a_uri_are_refused_and_not_repeated() -> None:

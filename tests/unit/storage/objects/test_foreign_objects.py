@@ -48,6 +48,21 @@ def test_a_folder_of_tombstones_is_absent(s3_uri: str) -> None:
     assert raw_keys(s3_uri) == [PROBE_NAME]
 
 
+def test_a_tombstone_is_read_once_for_all_listings(server: S3Server, s3_uri: str) -> None:
+    storage, other = open_storage(s3_uri), open_storage(s3_uri)
+    storage.put_if_absent("a/lock", b"x")
+    storage.put_if_absent("a/f", b"x")
+    storage.delete_if_unchanged("a/lock", b"x", reused=True)
+    assert other.names("a") == ["f"]
+    server.requests()
+    assert other.names("a") == ["f"]
+    assert len(server.requests()) == 1
+    storage.put_if_absent("a/lock", b"again")
+    assert other.names("a") == ["f", "lock"]
+    storage.delete_if_unchanged("a/lock", b"again", reused=True)
+    assert other.names("a") == ["f"]
+
+
 def test_tombstones_differ_from_each_other() -> None:
     assert len({Tombstone.VACANT.encode() for _ in range(10)}) == 10
     assert {Tombstone.decode(kind.encode()) for kind in Tombstone} == set(Tombstone)

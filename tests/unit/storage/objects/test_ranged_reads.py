@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import random
+from typing import Any
 
 import numpy as np
+import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from obstore.exceptions import NotSupportedError
 
 from streaming_lsm.errors import StorageError
 from streaming_lsm.storage.base import Storage
@@ -94,9 +97,52 @@ def test_a_position_before_the_file_is_refused(objects: Storage) -> None:
     objects.replace("f", b"123")
     scheme, _, rest = objects.uri.partition("://")
     container, _, prefix = rest.partition("/")
-    file = RangedFile(connect(scheme, container).store, f"{prefix}/f", "f")
+    file = RangedFile(connect(scheme, container), f"{prefix}/f", "f")
     with pytest.raises(ValueError, match="before the first byte"):
         file.seek(-1)
     assert file.seek(-1, io.SEEK_END) == 2
     assert file.read() == b"3"
     assert file.read() == b""
+
+
+@pytest.mark.parametrize("size", [0, 10, TAIL_BYTES + 10])
+def test_a_store_without_suffix_ranges_is_read_by_its_size(
+    memory_uri: str, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    storage = open_storage(memory_uri)
+    data = random.Random(size).randbytes(size)
+    storage.replace("f", data)
+    get = obstore.get
+
+    def as_azure(store: Any, key: str, *, options: Any = None) -> Any:
+        if options and "suffix" in options["range"]:
+            raise NotSupportedError("Operation not supported: Azure does not support suffix ranges")
+        return get(store, key, options=options)
+
+    monkeypatch.setattr(obstore, "get", as_azure)
+    with storage.open_input("f") as file:
+        assert file.size() == size
+        assert file.read() == data
+
+
+def test_interleaved_reads_of_many_columns_fetch_each_byte_once(
+    memory_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(memory_uri)
+    storage.replace("f", bytes(24 * BLOCK_BYTES))
+    fetched = 0
+    whole = RangedFile._fetch
+
+    def counted(self: RangedFile, start: int, count: int) -> bytes:
+        nonlocal fetched
+        fetched += count
+        return whole(self, start, count)
+
+    monkeypatch.setattr(RangedFile, "_fetch", counted)
+    piece = 256 << 10
+    with storage.open_input("f") as file:
+        for turn in range(4):
+            for column in range(20):
+                file.seek(column * BLOCK_BYTES + turn * piece)
+                assert len(file.read(piece)) == piece
+    assert fetched == 20 * BLOCK_BYTES
