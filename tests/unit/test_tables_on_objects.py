@@ -65,7 +65,7 @@ def test_a_table_lives_in_an_object_store_as_on_a_disk(uri: str, metadata: str, 
     assert shown(opened) == latest
     assert shown(opened, as_of=opened.timeline.completed_writes[-1].requested) == latest
     changed = opened.incremental(third.completed or "").to_arrow()
-    assert sorted(changed.column("id").to_pylist()) == ["x", "z"]
+    assert set(changed.column("id").to_pylist()) == {"x", "z"}
     if "://" in uri:
         copy = download(uri, tmp_path / "copy")
         assert [said for said in validate(copy) if not _is_of_objects(said)] == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from streaming_lsm.storage.base import Storage
@@ -90,7 +92,7 @@ def test_a_store_that_fails_all_the_time_is_an_error_that_names_the_object(s3: S
 
 
 def test_a_small_change_is_one_request_if_nobody_interferes(s3: Storage, server: S3Server) -> None:
-    steps = [
+    steps: list[tuple[Callable[[], object], list[str]]] = [
         (lambda: s3.put_if_absent("lock", b"mine"), ["PUT"]),
         (lambda: s3.touch("lock"), ["PUT"]),
         (lambda: s3.replace_if_unchanged("lock", b"sealed", b"mine"), ["PUT"]),
