@@ -52,7 +52,8 @@ class S3Server:
 
         Args:
             do: ``fail``: answer with an error, without the effect. ``drop``: close the connection, without the effect.
-                ``lose``: close it after the effect. ``hold``: keep the request until `release`, then do it.
+                ``lose``: close it after the effect. ``half``: as ``lose``, with half of the answer. ``hold``: keep the
+                request until `release`, then do it.
             method: of the requests.
             end: end of their path, followed by ``?`` and the query if there is one.
             times: number of requests.
@@ -142,7 +143,14 @@ class _Rules:
             return self._hang_up(environ)
         with self._one_at_a_time:
             answer = list(self._inner(environ, (lambda *_: lambda _: None) if do == "lose" else start))
+        if do == "half":
+            body = b"".join(answer)
+            return self._halved(environ, body[: len(body) // 2])
         return self._hang_up(environ) if do == "lose" else answer
+
+    def _halved(self, environ: dict[str, Any], body: bytes) -> Iterator[bytes]:
+        yield body
+        self._hang_up(environ)
 
     def _hang_up(self, environ: dict[str, Any]) -> Iterable[bytes]:
         environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)

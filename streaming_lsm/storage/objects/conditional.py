@@ -165,7 +165,7 @@ class ConditionalObjects:
 
     def replace(self, key: str, data: bytes, expected: bytes) -> bool:
         """Replace an object if its content is `expected`; return False if it differs or there is none."""
-        return self._change(key, lambda found: data if found.data == expected else None, expected)
+        return self._change(key, lambda found: data if found.data == expected else None)
 
     def renew(self, key: str) -> bool:
         """Write an object again with the content that it has; return False if there is none."""
@@ -206,12 +206,12 @@ class ConditionalObjects:
             if not isinstance(found, FileNotFoundError):
                 raise found from None
 
-    def _change(self, key: str, new_of: Callable[[Found], bytes | None], expected: bytes | None = None) -> bool:
+    def _change(self, key: str, new_of: Callable[[Found], bytes | None]) -> bool:
         """Replace an object by what a function makes of it; return False if that is None, or there is no object."""
         put_id = uuid.uuid4().hex
         found = self._kept_of(key)
-        if found is None or (expected is not None and found.data != expected):
-            found = self.find(key)
+        if found is None or new_of(found) is None:
+            found = self.find(key)  # others may have changed what is kept
         for _ in range(_ATTEMPTS):
             new = None if found is None else new_of(found)
             if found is None or new is None:

@@ -135,6 +135,14 @@ def test_a_path_is_locked_and_released_many_times(storage: Storage) -> None:
         assert other.delete_if_unchanged("lock", b"other", reused=True)
 
 
+def test_a_lock_that_another_one_took_after_its_release_can_be_renewed_by_any(storage: Storage) -> None:
+    storage.put_if_absent("lock", b"mine")
+    assert storage.delete_if_unchanged("lock", b"mine", reused=True)
+    open_storage(storage.uri).put_if_absent("lock", b"other")
+    storage.touch("lock")
+    assert storage.read("lock") == b"other"
+
+
 def test_an_empty_file_is_deleted_if_it_is_empty(storage: Storage) -> None:
     storage.put_if_absent("empty", b"")
     storage.put_if_absent("full", b"x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -81,6 +82,21 @@ def test_reads_and_listings_are_repeated(s3: Storage, server: S3Server, do: str)
     bucket, _, prefix = s3.uri.removeprefix("s3://").partition("/")
     server.rule(do, "GET", f"/{bucket}?delimiter=%2F&list-type=2&prefix={prefix}%2Ffolder%2F", times=2)
     assert s3.names("folder") == ["f"]
+    server.clear_rules()
+
+
+@pytest.mark.parametrize("size", [100, 3 << 20])
+def test_an_answer_that_breaks_off_is_asked_for_again(s3: Storage, server: S3Server, size: int) -> None:
+    content = random.Random(size).randbytes(size)
+    s3.replace("f", content)
+    server.requests()
+    server.rule("half", "GET", "/f", times=1)
+    assert s3.read("f") == content
+    assert len(server.requests()) == 2
+    server.rule("half", "GET", "/f", times=1)
+    with s3.open_input("f") as file:
+        server.rule("half", "GET", "/f", times=1)
+        assert file.read() == content
     server.clear_rules()
 
 

@@ -64,6 +64,8 @@ def test_an_upload_that_cannot_be_completed_fails_and_shows_nothing(server: S3Se
         upload()
     server.clear_rules()
     assert storage.names("") == ["first"]
+    left = server.raw("GET", f"{s3_uri.removeprefix('s3://').partition('/')[0]}?uploads")
+    assert s3_uri.rpartition("/")[2].encode() not in left
 
 
 @pytest.mark.parametrize("size", [0, 10, PART_BYTES + 1])
