@@ -42,7 +42,7 @@ def check_place(storage: Storage, *, over_files: bool) -> None:
     for uri in parent_uris(storage.uri):
         _refuse(storage.uri, uri, place_of(open_storage(uri)))
     for folder, names in _folders(storage, limited=over_files):
-        if folder and FLAT_FOLDER in names:
+        if folder and FLAT_FOLDER in names and _has_table_folder(storage, folder):
             state = place_of(Subfolder(storage, folder))
             _refuse(storage.uri, f"{storage.uri}/{folder}", Place.CLAIMED if state is Place.FREE else state)
         old = next((name for name in names if _is_data(name)), None)
@@ -52,6 +52,11 @@ def check_place(storage: Storage, *, over_files: bool) -> None:
                 f"{storage.uri} is no table and has data files of one ({path}): remove them; restore its "
                 f"{FLAT_FOLDER}; or set {CREATE_OVER_FILES.key}=true, to have their rows in the new table"
             )
+
+
+def _has_table_folder(storage: Storage, folder: str) -> bool:
+    """Return whether a listed folder of a table is there: in an object store it may hold only a given up claim."""
+    return storage.is_file_system or storage.exists(f"{folder}/{FLAT_FOLDER}")
 
 
 def _refuse(new: str, other: str, state: Place) -> None:

@@ -13,6 +13,8 @@ from streaming_lsm import LsmTable
 from streaming_lsm.errors import ConfigError, TableNotFound
 from streaming_lsm.lock.lock import LOCK_FILE
 from streaming_lsm.storage.objects.probe import PROBE_NAME
+from streaming_lsm.storage.uris import open_storage
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
 from tests.oracle.validator import validate
 from tests.support.raw_objects import download, raw_keys
 from tests.support.s3_server import S3Server
@@ -97,6 +99,21 @@ def test_a_table_is_created_once_and_none_inside_another(uri: str) -> None:
         new_table(uri)
     with pytest.raises(ConfigError, match="lies in the table"):
         new_table(f"{uri}/country=de/below")
+
+
+@pytest.mark.parametrize("kind", ["memory", "s3"])
+def test_a_creation_that_failed_is_in_no_ones_way(request: pytest.FixtureRequest, kind: str) -> None:
+    root = str(request.getfixturevalue(f"{kind}_uri"))
+    new_table(f"{root}/below/first")
+    with pytest.raises(ConfigError, match=r"there is a table at .*below/first"):
+        new_table(f"{root}/below")
+    storage = open_storage(f"{root}/below")
+    storage.delete_folder("first")
+    storage.put_if_absent(f"second/{PROPERTIES_PATH}", b"#lsm.create=1\n")
+    with pytest.raises(ConfigError, match=r"being created at .*below/second"):
+        new_table(f"{root}/below")
+    assert storage.delete_if_unchanged(f"second/{PROPERTIES_PATH}", b"#lsm.create=1\n", reused=True)
+    new_table(f"{root}/below").upsert(rows(row("a", 1)))
 
 
 def test_nothing_but_the_lock_is_left_beside_the_table(s3_uri: str) -> None:

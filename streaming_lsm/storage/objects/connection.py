@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -68,7 +68,7 @@ def _refuse_child_of(process: int) -> None:
         )
 
 
-@lru_cache(maxsize=1)
+@cache
 def _first_process() -> int:
     """Return the process that was the first to connect: its children cannot, though to other containers."""
     return os.getpid()
@@ -89,7 +89,7 @@ def connect(scheme: str, container: str) -> Connection:
     return _connect(scheme, container)
 
 
-@lru_cache(maxsize=64)
+@cache
 def _connect(scheme: str, container: str) -> Connection:
     if scheme == MEMORY:
         memory = MemoryStore()
