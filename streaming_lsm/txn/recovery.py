@@ -150,8 +150,8 @@ def recover(
         lock: the table's, held by the caller.
         timeline: as returned by `settle_pending`.
         living: actions of living writers, which are left to them.
-        sweep: whether temporary files are deleted from the timeline's folder even if nothing was undone. That lists
-            the folder once more, so callers request it once for each opened table.
+        sweep: whether temporary files are deleted from the folders of timeline, heartbeats and decisions even if
+            nothing was undone. That lists them once more, so callers request it once for each opened table.
 
     Returns:
         The timeline afterwards.
@@ -172,7 +172,8 @@ def recover(
     reap_decisions(storage, lock, frozenset(instant.requested for instant in timeline.pending))
     storage.sweep(".hoodie")
     if sweep or resumed or dead or reverted:
-        storage.sweep(TIMELINE_FOLDER)
+        for folder in (TIMELINE_FOLDER, HEARTBEAT_FOLDER, DECISION_FOLDER):
+            storage.sweep(folder)
     return timeline
 
 
