@@ -26,6 +26,8 @@ SAMPLED_CASES := tests/golden/test_damaged_logs.py tests/golden/test_table_copie
 	tests/property/test_services_against_a_model.py tests/property/test_tombstones_against_a_model.py \
 	tests/unit/read/test_slice_merge.py \
 	tests/unit/timeline/test_properties_file.py
+# Some of what a power loss may leave here, all of it in faults-calls.
+POWER_LOSS := tests/faults/power_loss
 # The tests that write tables take as long as all other unit tests.
 WRITING := tests/unit/metadata tests/unit/services tests/unit/txn tests/unit/write
 # Integration waits for processes and disks half of its time: it is started first, and two cores run three groups.
@@ -74,7 +76,7 @@ lint: install  ## Check style, types and the import contracts
 unit: unit-writing unit-others  ## Test one module at a time
 
 unit-writing: install
-	$(call group,unit-writing,$(FAST) $(PYTEST) $(WRITING))
+	$(call group,unit-writing,$(FAST) $(PYTEST) $(WRITING) $(POWER_LOSS))
 
 unit-others: install
 	$(call group,unit-others,$(FAST) $(SHORT_LIVED_JAVA) $(PYTEST) tests/unit $(addprefix --ignore=,$(WRITING)))
@@ -108,14 +110,14 @@ bench-check: install  ## Compare micro-benchmarks with tests/bench/baseline.json
 bench-peers: install  ## Measure other table formats beside this package and write docs/peers.md; goes on where it was stopped; 4 h, with QUICK=1 60 min
 	$(BIN)/python -m tests.bench.peers $(if $(QUICK),--form quick) --page docs/peers.md
 
-faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a kill or stop at every storage call, and more random cases; 45 min
+faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a kill or stop at every storage call, every power loss, and more random cases; 45 min
 	@$(call group,faults,$(SIDE_BY_SIDE) faults-processes faults-calls faults-cases)
 
 faults-processes: install
-	$(call group,faults-processes,$(PYTEST) tests/faults)
+	$(call group,faults-processes,$(PYTEST) tests/faults --ignore=$(POWER_LOSS))
 
 faults-calls: install
-	$(call group,faults-calls,LSM_ALL_FAULTS=1 $(FAST) $(PYTEST) $(SAMPLED_CALLS))
+	$(call group,faults-calls,LSM_ALL_FAULTS=1 $(FAST) $(PYTEST) $(SAMPLED_CALLS) $(POWER_LOSS))
 
 faults-cases: install
 	$(call group,faults-cases,LSM_ALL_FAULTS=1 $(FAST) $(PYTEST) $(SAMPLED_CASES))
