@@ -52,8 +52,9 @@ class Storage(Protocol):
 
     Paths are relative to the root, with ``/`` between the parts; ``""`` is the root itself. Every method raises
     `ValueError` for a path that is not of this form, and `UnsupportedTable` for a path that a symbolic link leads out
-    of the root. A change is durable when the method returns: it survives a power failure. Implementations can be
-    pickled, so that executors use the same storage as the driver.
+    of the root. A change is durable when the method returns: it survives a power failure; `delete_folder` and `touch`
+    excepted, whose effect may be lost. Implementations can be pickled, so that executors use the same storage as the
+    driver.
     """
 
     @property
@@ -99,7 +100,7 @@ class Storage(Protocol):
         """Create a file atomically if it is absent; missing parent folders are created.
 
         Raises:
-            FileExistsError: the file exists already; it was not changed.
+            FileExistsError: the file exists already; it was not changed, and is durable.
             NotADirectoryError: a parent is a file. The other methods that create folders raise it, too.
         """
         ...
@@ -170,6 +171,7 @@ class Storage(Protocol):
     def sweep(self, folder: str) -> int:
         """Delete temporary files that `put_if_absent` or `replace` of killed processes left directly in `folder`.
 
-        Listings omit temporary files; those of running processes are kept. Returns the number of deleted files.
+        Listings omit temporary files; those of running processes are kept. What killed processes created or deleted
+        directly in `folder` is durable afterwards. Returns the number of deleted files.
         """
         ...

@@ -23,8 +23,8 @@ from streaming_lsm.storage.failures import naming
 from streaming_lsm.storage.local_files import (
     NamedFile,
     check_regular,
-    create_folders,
     drop_checksum,
+    durable_folders,
     exclusive,
     has_content,
     open_at_once,
@@ -46,6 +46,10 @@ class LocalStorage:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         """Use the folder `root`, which need not exist yet; a symbolic link to the root itself is followed."""
         self._root = os.path.realpath(os.fspath(root))
+        self._folders = durable_folders(self._root)
+
+    def __reduce__(self) -> tuple[type[LocalStorage], tuple[str]]:
+        return LocalStorage, (self._root,)
 
     def __repr__(self) -> str:
         return f"LocalStorage({self._root!r})"
@@ -110,17 +114,23 @@ class LocalStorage:
                 yield from self.walk(entry.path)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        if not data:
-            self._create_empty(path)
-            return
-        with self._temporary(path, data) as (temporary, final):
-            os.link(temporary, final)
+        try:
+            if data:
+                with self._temporary(path, data) as (temporary, final):
+                    os.link(temporary, final)
+            else:
+                self._create_empty(path)
+        except FileExistsError:
+            # The process that created it may have been killed before it was durable, and the caller relies on it.
+            with suppress(FileNotFoundError):
+                sync(os.path.dirname(self._inside_parent(path)))
+            raise
 
     def _create_empty(self, path: str) -> None:
         """Create a file without content: all of it is its name, which is durable with its folder."""
         final = self._inside_parent(path)
         folder = os.path.dirname(final)
-        create_folders(folder)
+        self._folders.create(folder)
         with naming(final):
             os.close(os.open(final, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         sync(folder)
@@ -207,13 +217,13 @@ class LocalStorage:
                 raise
 
     def make_folder(self, path: str) -> None:
-        create_folders(self._inside(path))
+        self._folders.create(self._inside(path))
 
     @contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
         full = self._inside(path)
         folder = os.path.dirname(full)
-        create_folders(folder)
+        self._folders.create(folder)
         file = BufferedWriter(NamedFile(full, "xb"))
         try:
             yield file
@@ -234,7 +244,11 @@ class LocalStorage:
 
     def sweep(self, folder: str) -> int:
         full = self._inside(folder)
-        return delete_abandoned(full) if os.path.isdir(full) else 0
+        if not os.path.isdir(full):
+            return 0
+        deleted = delete_abandoned(full)
+        sync(full)
+        return deleted
 
     @contextmanager
     def _temporary(self, path: str, data: bytes) -> Iterator[tuple[str, str]]:
@@ -245,7 +259,7 @@ class LocalStorage:
             )
         final = self._inside_parent(path)
         folder = os.path.dirname(final)
-        create_folders(folder)
+        self._folders.create(folder)
         with temporary_file(folder, data, final) as temporary:
             yield temporary, final
         sync(folder)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streaming_lsm.storage import local
-from streaming_lsm.storage.local_files import NamedFile
+from streaming_lsm.storage.local_files import NamedFile, durable_folders
 from tests.faults.power_loss.disk import ROOT, Disk, read_tree
 from tests.faults.power_loss.operations import Enter, Leave, Move, Operation, Returned, SyncFile, SyncFolder, Write
 from tests.support.faulty_storage import Killed
@@ -91,6 +91,7 @@ class Recorder:
                 raises `Killed`, as do all that follow, none with an effect.
         """
         self._kill_at, self._dead = kill_at, False
+        durable_folders.cache_clear()  # as of a process that was just started
         with pytest.MonkeyPatch.context() as patch:
             self._replace_calls(patch)
             yield

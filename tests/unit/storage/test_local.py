@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import pickle
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -373,3 +375,56 @@ def test_a_checksum_that_hadoop_keeps_beside_a_file_goes_with_the_content_it_is_
     storage.replace("folder/replaced", b"new")
     storage.delete("folder/deleted")
     assert sorted(path.name for path in (tmp_path / "folder").iterdir()) == [".kept.crc", "kept", "replaced"]
+
+
+def test_a_found_folder_is_written_to_disk_by_the_first_call_of_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    (tmp_path / "table" / "nl").mkdir(parents=True)
+    monkeypatch.setattr(os, "fsync", fsync)
+    storage = LocalStorage(tmp_path / "table")
+    storage.put_if_absent("nl/one", b"")
+    assert synced == [str(tmp_path), str(tmp_path / "table"), str(tmp_path / "table" / "nl")]
+    synced.clear()
+    pickle.loads(pickle.dumps(storage)).put_if_absent("nl/two", b"")
+    assert synced == [str(tmp_path / "table" / "nl")], "known to the process by now"
+
+
+def test_a_known_folder_that_was_deleted_is_created_again(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.put_if_absent("nl/one", b"1")
+    storage.delete_folder("nl")
+    storage.put_if_absent("nl/one", b"2")
+    assert storage.read("nl/one") == b"2"
+
+
+def test_the_folder_above_the_root_need_not_be_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "table").mkdir()
+    opened = os.open
+
+    def open_or_refuse(path: str, *how: Any, **options: Any) -> int:
+        if path == str(tmp_path):
+            raise PermissionError(errno.EACCES, "closed", path)
+        return opened(path, *how, **options)
+
+    monkeypatch.setattr(os, "open", open_or_refuse)
+    LocalStorage(tmp_path / "table").put_if_absent("nl/one", b"1")
+    assert (tmp_path / "table/nl/one").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("data", [b"", b"bytes"])
+def test_a_name_that_another_process_created_is_durable_when_it_is_reported(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    storage.make_folder("folder")
+    (tmp_path / "table" / "folder" / "name").write_bytes(data)  # by a process that was killed before its fsync
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    with pytest.raises(FileExistsError):
+        storage.put_if_absent("folder/name", data)
+    assert synced[-1].endswith("/folder")
