@@ -150,8 +150,9 @@ def recover(
         lock: the table's, held by the caller.
         timeline: as returned by `settle_pending`.
         living: actions of living writers, which are left to them.
-        sweep: whether temporary files are deleted from the folders of timeline, heartbeats and decisions even if
-            nothing was undone. That lists them once more, so callers request it once for each opened table.
+        sweep: whether temporary files are deleted from the folders of lock, timeline, heartbeats and decisions even
+            if nothing was undone and the lock was not taken over. That lists them once more, so callers request it
+            once for each opened table.
 
     Returns:
         The timeline afterwards.
@@ -170,9 +171,8 @@ def recover(
     _reap_markers(storage, lock, timeline)
     _reap_heartbeats(storage, lock, timeline)
     reap_decisions(storage, lock, frozenset(instant.requested for instant in timeline.pending))
-    storage.sweep(".hoodie")
-    if sweep or resumed or dead or reverted:
-        for folder in (TIMELINE_FOLDER, HEARTBEAT_FOLDER, DECISION_FOLDER):
+    if sweep or resumed or dead or reverted or lock.formers:
+        for folder in (".hoodie", TIMELINE_FOLDER, HEARTBEAT_FOLDER, DECISION_FOLDER):
             storage.sweep(folder)
     return timeline
 
