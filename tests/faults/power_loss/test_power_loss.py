@@ -24,4 +24,4 @@ def test_what_is_acknowledged_is_there_and_the_rest_is_whole_or_absent(name: str
     for loss, replayed_first in tried(recording, list(SCENARIOS).index(name)):
         judge.judge(loss, tmp_path / "lake", replayed_first=replayed_first)
         count += 1
-    assert count > (80 if EVERY_CALL else 1)
+    assert count > (40 if EVERY_CALL else 1)
