@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
-from streaming_lsm.errors import Fenced
 from streaming_lsm.lock import lock as lock_module
 from streaming_lsm.lock.heartbeat import Claim
 from streaming_lsm.lock.lease import Renewal
@@ -16,7 +15,6 @@ from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.txn import decision, locked_table, recovery
-from streaming_lsm.txn.decision import list_decisions
 from streaming_lsm.txn.decision_record import Decision
 from streaming_lsm.txn.locked_table import LockedTable
 from streaming_lsm.txn.transaction import Transaction
@@ -47,21 +45,6 @@ def _fresh_by_clock(runtime: Runtime, file: str, seen: Renewal, lease_ms: int) -
     return runtime.clock() - seen.modified_ms <= lease_ms
 
 
-def _seen_late(table: LockedTable) -> object:
-    """The timeline is loaded before the decisions are listed."""
-    found = table._timelines.load(table._storage)
-    decisions = list_decisions(table._storage)
-    living = recovery.find_living(
-        table._storage, found, table._runtime, table._lease_ms, table.lock.owner, table.lock.formers
-    )
-    return locked_table._Seen(decisions, found, living)
-
-
-def _undone_at_once(storage: Storage, running: Instant, made: Decision) -> None:
-    """A void record is the end of the action, even if it was completed before."""
-    raise Fenced(f"{running.path} was undone by another writer")
-
-
 def _nobody(*given: object, **named: object) -> Mapping[Instant, None]:
     """A pending action is nobody's once its lock is free."""
     return {}
@@ -75,18 +58,6 @@ def _decided_by_time(storage: Storage, pending: Instant, decisions: frozenset[st
     return decision.settle(storage, pending, decisions, *rest, **how)
 
 
-@contextmanager
-def _late_tasks() -> Iterator[None]:
-    """Tasks do not look whether their instant is still open."""
-    with (
-        mock.patch("streaming_lsm.lock.markers.check_still_inflight", _nothing),
-        mock.patch("streaming_lsm.lock.markers._check_open", _nothing),
-        mock.patch("streaming_lsm.write.partition_writer.check_still_inflight", _nothing),
-        mock.patch("streaming_lsm.services.compaction.task.check_still_inflight", _nothing),
-    ):
-        yield
-
-
 FIXES: dict[str, Revert] = {
     "the lock is verified before each change": _replace(TableLock, "verify", _nothing),
     "what is decided is recorded": _replace(decision, "_decide", _undecided),
@@ -97,10 +68,6 @@ FIXES: dict[str, Revert] = {
     "a take-over that fails is given back": _replace(TableLock, "give_back", _nothing),
     "leases do not compare clocks": _replace(Runtime, "is_fresh", _fresh_by_clock),
     "pending actions belong to living writers": _replace(locked_table, "find_living", _nobody),
-    "decisions are listed before the timeline": _replace(LockedTable, "_see", _seen_late),
-    "a void record is no end of a completed action": _replace(decision, "_check_completed", _undone_at_once),
     "a record of one run says nothing of another": _replace(recovery, "settle", _decided_by_time),
-    "late tasks are fenced": _late_tasks,
     "a claim is verified": _replace(Claim, "verify", _nothing),
-    "a lost answer is unknown": _replace(decision, "_decide_running", lambda storage, made, running: decision._decide(storage, made)),
 }

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from streaming_lsm.errors import CommitConflict, CommitUnknown, Fenced, LsmError, StorageError
+from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError, Fenced, LsmError, StorageError
 from streaming_lsm.storage.failures import named_failures
+from streaming_lsm.timeline.instant import Instant
 from tests.support.faulty_storage import Killed
 from tests.support.simulation.history import Attempt, Rows, Violation
 from tests.support.simulation.scheduler import Life, Task
@@ -147,7 +148,8 @@ class Actor:
         except CommitUnknown:
             raise
         except LsmError as error:
-            self._checked(lambda: history.refuse(attempt, f"{type(error).__name__}: {error}"))
+            told = f"{type(error).__name__}: {error}"
+            self._checked(lambda: history.refuse(attempt, told))
             raise
         finally:
             self.world.attempts[me] = None
@@ -175,7 +177,7 @@ def open_table(process: SimulatedProcess, **options: object) -> SimulatedTable:
     return SimulatedTable(process, {**process.world.workload.options, **options})
 
 
-def write(table: SimulatedTable, batch: Batch) -> object:
+def write(table: SimulatedTable, batch: Batch) -> Instant | None:
     """Write a batch; returns the completed instant, None if it was committed before."""
     if batch.deletes:
         keys = pa.table({"id": [key for key, _ in batch.deletes], "country": [where for _, where in batch.deletes]})
@@ -184,10 +186,16 @@ def write(table: SimulatedTable, batch: Batch) -> object:
 
 
 def read(world: World, table: SimulatedTable) -> None:
-    """Read a snapshot, which is that of a moment between now and then."""
+    """Read a snapshot, which is that of a moment between now and then; files may be cleaned meanwhile."""
     history = world.history
-    since, cleaned = len(history.published), history.cleaned
-    found = rows_of(table)
+    since, deleted = len(history.published), history.deleted
+    try:
+        found = rows_of(table)
+    except (StorageError, CorruptFileError) as error:
+        if history.deleted == deleted:
+            raise
+        world.tell(f"was overtaken by a clean: {error}")
+        return
     if found not in history.states(since):
         world.fail(Violation("snapshot of no moment", f"{sorted(found.values())}"))
     world.tell(f"reads {len(found)} rows")

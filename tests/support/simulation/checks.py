@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from streaming_lsm.errors import ConfigError
@@ -46,7 +47,7 @@ def check(world: World) -> None:
     table, history = open_table(process), world.history
     _check_batches(world.workload, history)
     _check_timeline(table, history)
-    _check_rows("snapshot", rows_of(table), history.rows_after(len(history.published)))
+    _check_rows("snapshot", history.rows_after(len(history.published)), rows_of(table))
     _check_time_travel(table, history)
     _check_incremental(table, history)
     _check_files(world, table)
@@ -71,7 +72,7 @@ def _check_timeline(table: SimulatedTable, history: History) -> None:
         raise Violation("left pending", str([pending.path for pending in table.timeline.pending]))
 
 
-def _check_rows(what: str, found: Rows, expected: Rows) -> None:
+def _check_rows(what: str, expected: Rows, found: Rows) -> None:
     if found != expected:
         missing = sorted(set(expected.values()) - set(found.values()))
         extra = sorted(set(found.values()) - set(expected.values()))
@@ -85,8 +86,8 @@ def _check_time_travel(table: SimulatedTable, history: History) -> None:
     since = max((one.completed for one in history.published if [one.requested] <= retained), default="")
     for one in history.published:
         _read_retained(
-            lambda time=one.completed: rows_of(table, as_of=time),
-            lambda found, one=one: _check_rows(f"as of {one.completed}", found, one.rows),
+            partial(rows_of, table, as_of=one.completed),
+            partial(_check_rows, f"as of {one.completed}", one.rows),
             must=one.completed >= since,
         )
 
@@ -108,12 +109,12 @@ def _check_incremental(table: SimulatedTable, history: History) -> None:
         if one.attempt is None:
             continue
         _read_retained(
-            lambda since=since, until=one.completed: _incremental(table, since, until),
-            lambda found, one=one: _check_written(one, found),
+            partial(_incremental, table, since, one.completed),
+            partial(_check_written, one),
             must=False,
         )
         since = one.completed
-    _check_rows("incremental", _incremental(table, "000", None), history.rows_after(len(history.published)))
+    _check_rows("incremental", history.rows_after(len(history.published)), _incremental(table, "000", None))
 
 
 def _check_written(one: Published, found: Rows) -> None:
@@ -154,7 +155,7 @@ def _check_oracle(world: World) -> None:
             raise Violation("not valid", "; ".join(broken))
         if world.history.published:
             found = {row["id"]: tuple(row.values()) for row in read_snapshot(folder).to_pylist()}
-            _check_rows("the oracle's snapshot", found, world.history.rows_after(len(world.history.published)))
+            _check_rows("the oracle's snapshot", world.history.rows_after(len(world.history.published)), found)
 
 
 def _check_replays(process: SimulatedProcess, workload: Workload) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
-from tests.support.small_tables import Row
 from tests.support.simulation.workload import Batch
+from tests.support.small_tables import Row
 
 
 class Violation(Exception):
@@ -62,12 +62,12 @@ class History:
     Attributes:
         published: the completed writes and compactions.
         began: attempts by the requested time of their instants.
-        cleaned: how many cleans were completed.
+        deleted: how many data files were deleted.
     """
 
     published: list[Published] = field(default_factory=list)
     began: dict[str, Attempt] = field(default_factory=dict)
-    cleaned: int = 0
+    deleted: int = 0
 
     def states(self, since: int = 0) -> Iterator[Rows]:
         """The rows at each moment since a number of writes were completed."""
@@ -101,7 +101,6 @@ class History:
 
     def _on_completed(self, found: Instant, completed: str) -> None:
         if not found.is_write:
-            self.cleaned += found.action == "clean"
             return
         last = self.published[-1].completed if self.published else ""
         if completed <= last:
@@ -119,7 +118,9 @@ class History:
         """Its writer was told that nothing of an attempt is committed."""
         attempt.refused = error
         if any(one.attempt is attempt for one in self.published):
-            raise Violation("refused and committed", f"{attempt.batch} at {attempt.instant}, of {attempt.track}: {error}")
+            raise Violation(
+                "refused and committed", f"{attempt.batch} at {attempt.instant}, of {attempt.track}: {error}"
+            )
 
     def acknowledge(self, batch: Batch, how: str) -> None:
         """A writer was told that its batch is committed."""

@@ -6,17 +6,20 @@ import dataclasses
 import re
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from tests.support.simulation.schedule import Event
 from tests.support.simulation.simulate import Result, simulate
-from tests.support.simulation.workload import ActorWork, Workload
+from tests.support.simulation.workload import ActorWork, Step, Workload
 
 T = TypeVar("T")
 Run = Callable[..., Result]
 _AROUND = 4
 """Lines of a track before and after an event that are shown."""
-_TELLING = re.compile(r"(?!\w+ [^ ]*(/|\.parquet))|put_if_absent \.hoodie/(timeline|\.decisions|lock)|\w+ \.hoodie/lock True")
+_TELLING = re.compile(
+    r"(?!\w+ [^ ]*(/|\.parquet))|put_if_absent \.hoodie/(timeline|\.decisions|lock)|\w+ \.hoodie/lock True"
+)
 """What is shown of all tracks: what actors say, instants, decisions and the lock."""
 
 
@@ -44,6 +47,9 @@ def shrink(result: Result, *, seconds: float = 120, run: Run = simulate) -> Resu
             best = found
         return is_same
 
+    def breaks_with(actor: ActorWork, steps: Sequence[Step]) -> bool:
+        return breaks(best.events, _with_steps(best, actor, steps))
+
     if not breaks(result.events, result.workload):
         return result
     size = 0
@@ -52,7 +58,7 @@ def shrink(result: Result, *, seconds: float = 120, run: Run = simulate) -> Resu
         _without(best.workload.actors, lambda actors: breaks(best.events, _of(best.workload, actors)))
         _without(best.events, lambda events: breaks(events, best.workload))
         for actor in best.workload.actors:
-            _without(actor.steps, lambda steps, actor=actor: breaks(best.events, _with_steps(best, actor, steps)))
+            _without(actor.steps, partial(breaks_with, actor))
     return run(result.seed, workload=best.workload, events=best.events, details=True)
 
 
@@ -115,9 +121,9 @@ def _of(workload: Workload, actors: Sequence[ActorWork]) -> Workload:
     return dataclasses.replace(workload, actors=tuple(actors))
 
 
-def _with_steps(result: Result, changed: ActorWork, steps: Sequence[object]) -> Workload:
+def _with_steps(result: Result, changed: ActorWork, steps: Sequence[Step]) -> Workload:
     actors = [
-        dataclasses.replace(actor, steps=tuple(steps)) if actor.name == changed.name else actor  # type: ignore[arg-type]
+        dataclasses.replace(actor, steps=tuple(steps)) if actor.name == changed.name else actor
         for actor in result.workload.actors
     ]
     return _of(result.workload, actors)

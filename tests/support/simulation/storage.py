@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import BinaryIO, Protocol, TypeVar
 
 import pyarrow as pa
@@ -88,7 +89,7 @@ class SimulatedStorage:
     def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes]) -> None:
         for name, data in expected.items():
             path = f"{folder}/{name}"
-            self._call("delete_all_if_unchanged", path, lambda p=path, d=data: self._inner.delete_if_unchanged(p, d))
+            self._call("delete_all_if_unchanged", path, partial(self._inner.delete_if_unchanged, path, data))
 
     def touch(self, path: str) -> None:
         self._call("touch", path, lambda: self._inner.touch(path))
@@ -100,7 +101,7 @@ class SimulatedStorage:
         # One step for each file, as on a disk: others see a half of it, or create files in between.
         while True:
             for entry in self._inner.walk(path):
-                self._call("delete_folder", entry.path, lambda p=entry.path: self._inner.delete(p))
+                self._call("delete_folder", entry.path, partial(self._inner.delete, entry.path))
             if self._call("delete_folder", path, lambda: self._delete_folders(path)):
                 return
 

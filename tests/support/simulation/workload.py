@@ -87,8 +87,8 @@ class ActorWork:
     @property
     def identity(self) -> dict[str, object]:
         """The option with the writer id, if it writes."""
-        writers = {step.does.writer_id for step in self.steps if isinstance(step.does, Batch)}
-        return {WRITER_ID.key: writer for writer in writers}
+        batches = [step.does for step in self.steps if isinstance(step.does, Batch)]
+        return {WRITER_ID.key: batches[0].writer_id} if batches else {}
 
 
 @dataclass(frozen=True)

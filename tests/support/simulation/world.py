@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from unittest import mock
 
 import pyarrow as pa
@@ -220,6 +220,8 @@ class SimulatedProcess:
                 world.history.on_put(path, world.attempts.get(world.scheduler.current))
             except Violation as violation:
                 world.fail(violation)
+        if method == "delete" and kind_of_path(path) in ("base", "log", "delete log"):
+            world.history.deleted += 1
         if (method, path, answer) == ("replace_if_unchanged", LOCK_FILE, True):
             self._on_take_over()
 
@@ -302,6 +304,10 @@ class _SimulatedLocks(ProcessLocks):
         self._freed = _SimulatedCondition(scheduler)  # type: ignore[assignment]
 
 
+def _compact_on(task: CompactionTask, item: object, storage: Storage) -> object:
+    return replace(task, storage=storage)(item)  # type: ignore[arg-type]
+
+
 class _Tasks:
     """Runs the tasks of an action one after the other, where they are asked for; of some a second attempt elsewhere.
 
@@ -317,7 +323,7 @@ class _Tasks:
     def map(self, task: Callable[..., object], items: Iterable[object]) -> Iterator[object]:
         for item in items:
             if isinstance(task, CompactionTask):
-                self.repeat(lambda storage, item=item: replace(task, storage=storage)(item))
+                self.repeat(partial(_compact_on, task, item))
             yield task(item)
 
     def repeat(self, run: Callable[[Storage], object]) -> None:
@@ -369,7 +375,7 @@ class SimulatedTable(LsmTable):
 
         def attempt(storage: Storage) -> None:
             other = replace(plan, storage=storage)
-            rows = (fit_known(batch, plan.schema) for batch in data.to_batches())
+            rows = (fit_known(batch, plan.schema) for batch in pa.table(data).to_batches())
             write_collected(other, collect(other, rows, token), token)
 
         self._tasks.repeat(attempt)
@@ -379,7 +385,11 @@ class SimulatedTable(LsmTable):
 @contextmanager
 def simulated_storages() -> Iterator[None]:
     """Let tables be opened on the storages of processes."""
-    with mock.patch.object(streaming_lsm.readable_table, "open_storage", lambda path: _opening.pop()):
+
+    def opened(path: object) -> Storage:
+        return _opening.pop()
+
+    with mock.patch.object(streaming_lsm.readable_table, "open_storage", opened):
         yield
 
 
