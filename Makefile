@@ -39,8 +39,9 @@ define alive
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help install constraints run-kafka-demo docs lint format test unit unit-writing unit-others property golden oracle \
-	integration bench bench-check bench-peers faults faults-processes faults-calls faults-cases conformance matrix matrix-speed \
+.PHONY: help install constraints run-kafka-demo docs lint format test unit unit-writing unit-others property golden oracle simulation \
+	integration bench bench-check bench-peers faults faults-processes faults-calls faults-cases \
+	faults-schedules conformance matrix matrix-speed \
 	test-size clean
 
 define group
@@ -66,7 +67,7 @@ run-kafka-demo: install  ## Stream events from a Kafka broker of its own to a ta
 ##@ Develop
 
 test: install  ## Run all that CI runs, three groups at a time; each prints its output and time when it ends
-	@$(call group,test,$(SIDE_BY_SIDE) integration unit-writing unit-others golden property oracle lint)
+	@$(call group,test,$(SIDE_BY_SIDE) integration unit-writing unit-others simulation golden property oracle lint)
 
 lint: install  ## Check style, types and the import contracts
 	$(call group,lint,$(BIN)/ruff check --quiet --config conf/ruff.toml . && $(BIN)/ruff format --check --quiet --config conf/ruff.toml . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache)
@@ -88,6 +89,9 @@ golden: install  ## Compare with files and rows that Hudi wrote
 oracle: install  ## Test the independent reader, and compare it with the package's
 	$(call group,oracle,$(FAST) $(PYTEST) tests/oracle)
 
+simulation: install  ## Run seeded schedules of writers, services and failures; LSM_SCHEDULES (100), LSM_SEED for one
+	$(call group,simulation,$(FAST) $(PYTEST) tests/faults/simulation)
+
 $(CLASSES): $(INSTALLED)
 	@mkdir -p $(@D)
 	@# Java writes the archive when it ends: then the pipe closes. One that cannot write it leaves an empty file, which is ignored.
@@ -108,11 +112,14 @@ bench-check: install  ## Compare micro-benchmarks with tests/bench/baseline.json
 bench-peers: install  ## Measure other table formats beside this package and write docs/peers.md; goes on where it was stopped; 4 h, with QUICK=1 60 min
 	$(BIN)/python -m tests.bench.peers $(if $(QUICK),--form quick) --page docs/peers.md
 
-faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a kill or stop at every storage call, and more random cases; 45 min
-	@$(call group,faults,$(SIDE_BY_SIDE) faults-processes faults-calls faults-cases)
+faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a kill or stop at every storage call, 1,000 schedules, and more random cases; 60 min
+	@$(call group,faults,$(SIDE_BY_SIDE) faults-processes faults-calls faults-cases faults-schedules)
 
 faults-processes: install
-	$(call group,faults-processes,$(PYTEST) tests/faults)
+	$(call group,faults-processes,$(PYTEST) tests/faults --ignore=tests/faults/simulation)
+
+faults-schedules: install
+	$(call group,faults-schedules,LSM_ALL_FAULTS=1 LSM_SCHEDULES=$${LSM_SCHEDULES:-1000} $(FAST) $(PYTEST) tests/faults/simulation)
 
 faults-calls: install
 	$(call group,faults-calls,LSM_ALL_FAULTS=1 $(FAST) $(PYTEST) $(SAMPLED_CALLS))
