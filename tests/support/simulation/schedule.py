@@ -130,6 +130,10 @@ class Schedule:
         """The lock was taken over; returns after how many microseconds a stopped process goes on, if earlier."""
         return None
 
+    def on_publish(self) -> int | None:
+        """An action was completed; returns as `on_take_over`."""
+        return None
+
     def _event(self, track: str, call: int, method: str, path: str) -> Event | None:
         return self._events.get((track, call))
 
@@ -175,7 +179,7 @@ class RandomSchedule(Schedule):
 
     Each seed has some families of events, at some rate, and strikes a few kinds of calls far more often: so that rare
     combinations of rare events come up in some seeds, and others show what one family alone does. What follows a
-    take-over of the lock is struck more often, too, and stopped processes go on then.
+    take-over of the lock is struck more often, too, and stopped processes go on then, or when others have published.
     """
 
     def __init__(self, seed: int, lease_ms: int) -> None:
@@ -195,12 +199,17 @@ class RandomSchedule(Schedule):
         chance, relay = self._random, self._relay
         self._hot[track] = _HOT_CALLS
         if relay is None:
-            goes_on = chance.random() < 0.6
-        else:
-            relay.takers_left -= 1
-            goes_on = relay.takers_left <= 0 and chance.random() < 0.6
-            self._hot[track] = _RELAY_CALLS
-        return int(1000 * chance.uniform(0, chance.choice((10, 100, 300, 900)))) if goes_on else None
+            return self._soon() if chance.random() < 0.6 else None
+        relay.takers_left -= 1
+        self._hot[track] = _RELAY_CALLS
+        return self._soon() if relay.takers_left <= 0 and chance.random() < 0.2 else None
+
+    def on_publish(self) -> int | None:
+        likely = 0.3 if self._relay is None else 0.6
+        return self._soon() if self._random.random() < likely else None
+
+    def _soon(self) -> int:
+        return int(1000 * self._random.uniform(0, self._random.choice((10, 100, 300))))
 
     def _event(self, track: str, call: int, method: str, path: str) -> Event | None:
         chance = self._random

@@ -223,13 +223,13 @@ class SimulatedProcess:
         if method == "delete" and kind_of_path(path) in ("base", "log", "delete log"):
             world.history.deleted += 1
         if (method, path, answer) == ("replace_if_unchanged", LOCK_FILE, True):
-            self._on_take_over()
+            self._let_go_on(world.schedule.on_take_over(world.scheduler.current.name))
+        elif (method, kind_of_path(path), answer) == ("put_if_absent", "completed", None):
+            self._let_go_on(world.schedule.on_publish())
 
-    def _on_take_over(self) -> None:
-        world = self.world
-        after_us = world.schedule.on_take_over(world.scheduler.current.name)
+    def _let_go_on(self, after_us: int | None) -> None:
         if after_us is not None:
-            for process, task in world.stopped.items():
+            for process, task in self.world.stopped.items():
                 process.go_on(task, after_us)
 
     def tear(self) -> float:
