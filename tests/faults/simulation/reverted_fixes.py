@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -35,9 +36,15 @@ def _undecided(storage: Storage, made: Decision) -> Decision:
     return made
 
 
+_acquire_again = LockedTable.acquire_again
+
+
 def _kept_timeline(table: LockedTable, own: Instant) -> None:
-    """The lock is acquired for the completion, and the timeline is as it was at the beginning."""
-    table.lock.acquire()
+    """A write is completed on the timeline as it was at the beginning."""
+    before = table.timeline
+    _acquire_again(table, own)
+    if any(pending.requested == own.requested for pending in table.timeline.pending):
+        table.timeline = replace(before, instants=(*before.instants, own))
 
 
 def _fresh_by_clock(runtime: Runtime, file: str, seen: Renewal, lease_ms: int) -> bool:

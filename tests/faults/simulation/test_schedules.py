@@ -11,8 +11,7 @@ import time
 
 import pytest
 
-from tests.support.simulation.coverage import Coverage, commit_calls
-from tests.support.simulation.many import run_many
+from tests.support.simulation.many import Coverage, commit_calls, run_many
 from tests.support.simulation.shrinking import shrink, story
 from tests.support.simulation.simulate import simulate
 

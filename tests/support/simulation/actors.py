@@ -13,8 +13,9 @@ from tests.support.faulty_storage import Killed
 from tests.support.simulation.history import Attempt, Rows, Violation
 from tests.support.simulation.scheduler import Life, Task
 from tests.support.simulation.storage import INJECTED
+from tests.support.simulation.table import SimulatedTable
 from tests.support.simulation.workload import HOSTS, ActorWork, Batch, Service
-from tests.support.simulation.world import SimulatedProcess, SimulatedTable, World
+from tests.support.simulation.world import SimulatedProcess, World
 from tests.support.small_tables import rows as table_of
 
 _ATTEMPTS = 60
@@ -47,7 +48,11 @@ class Seat:
 
 
 class Actor:
-    """Does its steps, one after the other, in one process after the other."""
+    """Does its steps, one after the other, in one process after the other.
+
+    Attributes:
+        is_alone: whether the process has no other actor.
+    """
 
     def __init__(self, world: World, work: ActorWork, seat: Seat) -> None:
         self.world, self.work, self.seat = world, work, seat
@@ -66,11 +71,6 @@ class Actor:
         if self.seat.process is process and self.is_alone:
             self.seat.replace()
             self.start()
-
-    @property
-    def task(self) -> Task | None:
-        """The newest task."""
-        return self._task
 
     def _name(self) -> str:
         self._begun += 1

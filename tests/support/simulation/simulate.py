@@ -15,8 +15,9 @@ from tests.support.simulation.checks import check, settle
 from tests.support.simulation.history import Violation
 from tests.support.simulation.schedule import Event, Kind, RandomSchedule, Schedule
 from tests.support.simulation.scheduler import Life, Stuck
+from tests.support.simulation.table import simulated_storages
 from tests.support.simulation.workload import LEASE_MS, Mode, Workload, draw_workload
-from tests.support.simulation.world import Line, SimulatedProcess, World, simulated_storages
+from tests.support.simulation.world import Line, SimulatedProcess, World
 from tests.support.small_tables import SCHEMA
 
 
@@ -99,6 +100,8 @@ def _run(world: World, at_last: Iterable[Callable[[World], None]]) -> Violation 
         return violation
     except Stuck as stuck:
         return Violation("stuck", str(stuck))
+    except Exception as error:
+        return Violation("unexpected error", f"{type(error).__name__}: {error}")
     return None
 
 

@@ -6,39 +6,22 @@ import itertools
 import random
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
-from unittest import mock
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
 
-import pyarrow as pa
-
-import streaming_lsm.readable_table
-from streaming_lsm import LsmTable
-from streaming_lsm.errors import LsmError
-from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.lock.background import Background
 from streaming_lsm.lock.lease import LeaseWatch
 from streaming_lsm.lock.lock import LOCK_FILE
 from streaming_lsm.lock.owner import Process
 from streaming_lsm.lock.runtime import ProcessLocks, Runtime
-from streaming_lsm.metadata.table import MetadataTable
-from streaming_lsm.schema import fit_known
-from streaming_lsm.services.compaction.task import CompactionTask
-from streaming_lsm.storage.base import Storage
-from streaming_lsm.txn.batch_ledger import BatchIdentity
-from streaming_lsm.txn.locked_table import Beside
-from streaming_lsm.txn.transaction import Transaction
-from streaming_lsm.write.partition_writer import CollectedRows, collect, write_collected
-from streaming_lsm.write.plan import WritePlan
 from tests.support.faulty_storage import Killed
 from tests.support.memory_storage import MemoryStorage
 from tests.support.simulation.history import Attempt, History, Violation
-from tests.support.simulation.schedule import LATE, Event, Kind, Schedule, path_kind
+from tests.support.simulation.schedule import Event, Kind, Schedule, path_kind
 from tests.support.simulation.scheduler import Life, Scheduler, Task
 from tests.support.simulation.storage import SimulatedStorage, failure
-from tests.support.simulation.workload import HOSTS, SEEDS, Workload
+from tests.support.simulation.workload import SEEDS, Workload
 from tests.support.writers import NOON_MS
 
 URI = "file:///simulated/orders"
@@ -302,95 +285,6 @@ class _SimulatedLocks(ProcessLocks):
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__()
         self._freed = _SimulatedCondition(scheduler)  # type: ignore[assignment]
-
-
-def _compact_on(task: CompactionTask, item: object, storage: Storage) -> object:
-    return replace(task, storage=storage)(item)  # type: ignore[arg-type]
-
-
-class _Tasks:
-    """Runs the tasks of an action one after the other, where they are asked for; of some a second attempt elsewhere.
-
-    As executors do that are slow, or speculate: the second attempt may end long after the action.
-    """
-
-    width = 1
-
-    def __init__(self, process: SimulatedProcess) -> None:
-        self._process = process
-        self._world = process.world
-
-    def map(self, task: Callable[..., object], items: Iterable[object]) -> Iterator[object]:
-        for item in items:
-            if isinstance(task, CompactionTask):
-                self.repeat(partial(_compact_on, task, item))
-            yield task(item)
-
-    def repeat(self, run: Callable[[Storage], object]) -> None:
-        """Run another attempt at a task, now and then, in a process of its own."""
-        world = self._world
-        track = world.scheduler.current.name
-        number = world.count(f"{track} tasks")
-        chance = world.chance(f"task {number} of {track}")
-        if chance.random() >= world.workload.late_tasks:
-            return
-        executor = SimulatedProcess(world, f"{track}{LATE}{number}", chance.choice(HOSTS))
-
-        def attempt() -> None:
-            with suppress(LsmError, OSError):
-                run(executor.storage)
-
-        world.scheduler.spawn(f"{track}{LATE}{number}", attempt, executor.life, chance.randint(0, 50_000))
-
-
-_opening: list[Storage] = []
-
-
-class SimulatedTable(LsmTable):
-    """The table as a simulated process has it."""
-
-    def __init__(self, process: SimulatedProcess, options: dict[str, object]) -> None:
-        self._runtime = process.runtime
-        _opening.append(process.storage)
-        super().__init__(URI, options)
-        self._engine = self._tasks = _Tasks(process)  # type: ignore[assignment]
-
-    def transaction(self, identity: BatchIdentity | None = None, beside: Beside = Beside.SERVICES) -> Transaction:
-        self.config.check_changeable(self.path)
-        return Transaction(
-            self.storage,
-            self.config,
-            self.options,
-            identity=identity,
-            timelines=self._timelines,
-            metadata=MetadataTable,
-            beside=beside,
-            runtime=self._runtime,
-        )
-
-    def _collect(
-        self, plan: WritePlan, data: pa.Table | pa.RecordBatchReader
-    ) -> list[tuple[CollectedRows, WriteToken]]:
-        token = WriteToken(0, 0, 1)
-
-        def attempt(storage: Storage) -> None:
-            other = replace(plan, storage=storage)
-            rows = (fit_known(batch, plan.schema) for batch in pa.table(data).to_batches())
-            write_collected(other, collect(other, rows, token), token)
-
-        self._tasks.repeat(attempt)
-        return super()._collect(plan, data)
-
-
-@contextmanager
-def simulated_storages() -> Iterator[None]:
-    """Let tables be opened on the storages of processes."""
-
-    def opened(path: object) -> Storage:
-        return _opening.pop()
-
-    with mock.patch.object(streaming_lsm.readable_table, "open_storage", opened):
-        yield
 
 
 def _shown(path: str, answer: object, data: bytes | None) -> str:
