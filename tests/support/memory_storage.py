@@ -76,6 +76,7 @@ class MemoryStorage:
         self._put(path, _File(data, self.clock()))
 
     def replace_if_unchanged(self, path: str, data: bytes, expected: bytes) -> bool:
+        self.make_folder(path.rpartition("/")[0])
         found = self._found(path)
         if found is None or found.data != expected:
             return False
@@ -97,8 +98,10 @@ class MemoryStorage:
         folder, _, name = path.rpartition("/")
         if path in self._folders:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if self._entries(folder).pop(name, None) is None:
+            return False
         self._drop_checksum(path)
-        return self._entries(folder).pop(name, None) is not None
+        return True
 
     def delete_folder(self, path: str) -> None:
         for entry in self.list(path):
