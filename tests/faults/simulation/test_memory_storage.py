@@ -1,4 +1,4 @@
-"""The storage in memory answers as the local one does, whatever the calls; files and folders have names of their own."""
+"""The storage in memory answers as the local one does, whatever the calls."""
 
 from __future__ import annotations
 
