@@ -161,17 +161,21 @@ class _Relay:
     """A process is stopped just before it decides; those that take its lock over fail or die in their turn.
 
     Attributes:
-        decisions_left: how many decisions are made until then.
+        kind: of the file that it is about to create: the decision, or what carries it out.
+        files_left: how many such files are created until then.
         takers_left: how many processes take the lock over until it may go on.
     """
 
-    decisions_left: int
+    kind: str
+    files_left: int
     takers_left: int
 
     @classmethod
     def drawn(cls, chance: random.Random) -> _Relay | None:
         """One seed in three has it."""
-        return cls(chance.randint(1, 6), chance.randint(1, 3)) if chance.random() < 0.33 else None
+        if chance.random() >= 0.33:
+            return None
+        return cls(chance.choice(("decision", "decision", "completed")), chance.randint(1, 6), chance.randint(1, 3))
 
 
 class RandomSchedule(Schedule):
@@ -230,9 +234,9 @@ class RandomSchedule(Schedule):
 
     def _of_relay(self, relay: _Relay, track: str, call: int, method: str, path: str) -> Event | None:
         chance = self._random
-        if method == "put_if_absent" and path_kind(path) == "decision":
-            relay.decisions_left -= 1
-            if relay.decisions_left == 0:
+        if method == "put_if_absent" and path_kind(path) == relay.kind:
+            relay.files_left -= 1
+            if relay.files_left == 0:
                 kind = chance.choice((Kind.STOP_BEFORE, Kind.STOP_BEFORE, Kind.REPLACE_BEFORE))
                 return Event(track, call, kind, 1000 * 6 * self._lease_ms)
         if relay.takers_left > 0 and self._hot.get(track, 0) > 0:
