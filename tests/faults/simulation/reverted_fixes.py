@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
 from unittest import mock
 
 from streaming_lsm.lock import lock as lock_module
@@ -15,7 +14,7 @@ from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import Instant
-from streaming_lsm.txn import decision, locked_table, recovery
+from streaming_lsm.txn import decision, locked_table
 from streaming_lsm.txn.decision_record import Decision
 from streaming_lsm.txn.locked_table import LockedTable
 from streaming_lsm.txn.transaction import Transaction
@@ -57,14 +56,6 @@ def _nobody(*given: object, **named: object) -> Mapping[Instant, None]:
     return {}
 
 
-def _decided_by_time(storage: Storage, pending: Instant, decisions: frozenset[str], *rest: Any, **how: Any) -> bool:
-    """A run is over when any run of its action is decided."""
-    is_decided = any(name.partition(".")[0] == pending.requested for name in decisions if not name.endswith(".run"))
-    if how.pop("is_living", False) and not is_decided:
-        return False
-    return decision.settle(storage, pending, decisions, *rest, **how)
-
-
 FIXES: dict[str, Revert] = {
     "the lock is verified before each change": _replace(TableLock, "verify", _nothing),
     "what is decided is recorded": _replace(decision, "_decide", _undecided),
@@ -75,6 +66,5 @@ FIXES: dict[str, Revert] = {
     "a take-over that fails is given back": _replace(TableLock, "give_back", _nothing),
     "leases do not compare clocks": _replace(Runtime, "is_fresh", _fresh_by_clock),
     "pending actions belong to living writers": _replace(locked_table, "find_living", _nobody),
-    "a record of one run says nothing of another": _replace(recovery, "settle", _decided_by_time),
     "a claim is verified": _replace(Claim, "verify", _nothing),
 }

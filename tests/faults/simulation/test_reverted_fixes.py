@@ -1,6 +1,6 @@
 """The simulator finds the bugs that were mended, when what mended them is taken out.
 
-``make test`` brings back three that some seed in ten finds, ``make faults`` all of them.
+``make test`` brings back three that an early seed finds, ``make faults`` all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SEEDS = 400
 _SOON = (
     "the ledger is read again when the lock is held",
     "the timeline is read again when the lock is held",
-    "a record of one run says nothing of another",
+    "leases do not compare clocks",
 )
 
 
