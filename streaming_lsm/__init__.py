@@ -10,11 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from streaming_lsm.errors import (
+    ClusteringConflict,
     CommitConflict,
     CommitUnknown,
     ConfigError,
     CorruptFileError,
+    EarlyConflict,
     Fenced,
+    LockTimeout,
     LsmError,
     MissingPackage,
     RecordError,
@@ -24,6 +27,8 @@ from streaming_lsm.errors import (
     TableNotFound,
     TopicRecreated,
     UnsupportedTable,
+    WriteConflict,
+    WriterTimeout,
 )
 from streaming_lsm.extras import missing_package
 
@@ -75,6 +80,11 @@ __all__ = [
     "StorageError",
     "MissingPackage",
     "CommitConflict",
+    "ClusteringConflict",
+    "EarlyConflict",
+    "LockTimeout",
+    "WriteConflict",
+    "WriterTimeout",
     "CommitUnknown",
     "Fenced",
 ]

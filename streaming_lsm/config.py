@@ -195,13 +195,16 @@ NUM_BUCKETS = integer("hoodie.bucket.index.num.buckets", 8, _TABLE, "Buckets per
 HASH_FIELDS = fields("hoodie.bucket.index.hash.field", _TABLE, "Record key columns that are hashed to the bucket; not set: all of them. Stored in hoodie.properties as `lsm.bucket.index.hash.field`.")
 
 _WRITE = "Write"
+SINGLE_WRITER, OPTIMISTIC, NON_BLOCKING = "SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL", "NON_BLOCKING_CONCURRENCY_CONTROL"
 OPERATION = choice("hoodie.datasource.write.operation", "upsert", ("upsert", "insert", "bulk_insert", "delete"), _WRITE, "Write operation of each batch.")
 AMBIGUOUS_KEYS = choice("lsm.keys.ambiguous", None, ("refuse", "warn", "allow"), _WRITE, "Handling of ambiguous composite record keys, which different column values produce, such as `a:x,b:y,b:z`: refuse the row, warn, or allow it. Not set: the value at the table's creation (default: refuse); warn for tables that Hudi created.")
 CREATE_OVER_FILES = boolean("lsm.create.over.files", False, _WRITE, "Create a table in a folder that has data files or partition metadata of an earlier table, whose rows become rows of the new table. false: refuse such a folder.")
 COMBINE_UPSERT = boolean("hoodie.combine.before.upsert", True, _WRITE, "Deduplicate the records of a batch by key before an upsert.")
 COMBINE_INSERT = boolean("hoodie.combine.before.insert", False, _WRITE, "Deduplicate the records of a batch by key before an insert or bulk_insert.")
 COMBINE_DELETE = boolean("hoodie.combine.before.delete", True, _WRITE, "Deduplicate the keys of a batch before a delete.")
-CONCURRENCY_MODE = choice("hoodie.write.concurrency.mode", "SINGLE_WRITER", ("SINGLE_WRITER",), _WRITE, "Concurrency mode of writers. SINGLE_WRITER: one writer at a time.")
+CONCURRENCY_MODE = choice("hoodie.write.concurrency.mode", SINGLE_WRITER, (SINGLE_WRITER, OPTIMISTIC, NON_BLOCKING), _WRITE, "Concurrency mode of writes. SINGLE_WRITER: one write at a time. OPTIMISTIC_CONCURRENCY_CONTROL: several at a time; one that changed a file group which another has changed meanwhile is written again. NON_BLOCKING_CONCURRENCY_CONTROL: several append to the same file groups of a merge-on-read table. All writers of a table need the same mode.")
+CONFLICT_RETRIES = integer("hoodie.write.num.retries.on.conflict.failures", 3, _WRITE, "Times that a batch is written again after a conflict with another write; from the second time on other writes wait for it. Hudi's default is 0.")
+EARLY_CONFLICTS = boolean("hoodie.write.concurrency.early.conflict.detection.enable", False, _WRITE, "Detect conflicts between writes by their markers, before files are written, for one more listing per file.")
 CLOCK_SKEW_MS = integer("hoodie.time.generator.max_expected_clock_skew_ms", 0, _WRITE, "Milliseconds to hold the lock after generating an instant time, for writers on machines with skewed clocks. Hudi's default is 200; a single writer needs no wait.")
 HEARTBEAT_MS = integer("hoodie.client.heartbeat.interval_in_ms", 60000, _WRITE, "Milliseconds between heartbeats of a running write.", minimum=100)
 LOCK_WAIT_MS = integer("hoodie.write.lock.wait_time_ms", 60000, _WRITE, "Milliseconds to wait for the table's lock, which other writers hold for milliseconds; a lock that nobody renews is waited for until its lease is over. 0: do not wait.")
@@ -253,6 +256,7 @@ COMPACTION_LOG_FILES = integer("hoodie.compaction.logfile.num.threshold", 0, _SE
 COMPACTION_IO_MB = integer("hoodie.compaction.target.io", 512000, _SERVICES, "Target in MiB read and written by one compaction: it takes no further file groups beyond it. UnBounded ignores it.", minimum=1)
 CLEAN_AUTOMATIC = boolean("hoodie.clean.automatic", True, _SERVICES, "After a write, delete file slices that no retained commit needs.")
 CLEAN_POLICY = choice("hoodie.clean.policy", "KEEP_LATEST_COMMITS", ("KEEP_LATEST_COMMITS", "KEEP_LATEST_FILE_VERSIONS"), _SERVICES, "Cleaning policy: retain the file slices that the last commits need, or the last file slices of each file group.")
+FAILED_WRITES = choice("hoodie.clean.failed.writes.policy", "EAGER", ("EAGER", "LAZY"), _SERVICES, "Roll the writes of dead writers back when the next write begins (EAGER), or in the next compaction or clean (LAZY). Those of living writers are never rolled back, in either.")
 CLEAN_COMMITS = integer("hoodie.clean.commits.retained", 10, _SERVICES, "KEEP_LATEST_COMMITS: number of commits whose snapshots stay readable.", minimum=1)
 CLEAN_VERSIONS = integer("hoodie.clean.fileversions.retained", 3, _SERVICES, "KEEP_LATEST_FILE_VERSIONS: number of file slices to retain per file group.", minimum=1)
 

@@ -52,6 +52,26 @@ class CommitConflict(LsmError):
     """Another writer locks the table or has changed it: retry when that writer is done."""
 
 
+class LockTimeout(CommitConflict):
+    """Others held the table's lock for longer than the options say to wait: retry, or wait longer."""
+
+
+class WriterTimeout(CommitConflict):
+    """Another writer had a write pending for longer than the options say to wait: retry, or wait longer."""
+
+
+class WriteConflict(CommitConflict):
+    """Another write changed a file group that this one changes, after this one began: write the batch again."""
+
+
+class ClusteringConflict(WriteConflict):
+    """A clustering or another replace action replaces a file group that this write changes: write the batch again."""
+
+
+class EarlyConflict(WriteConflict):
+    """A write that began earlier is changing a file group that this one changes: write the batch again."""
+
+
 class CommitUnknown(LsmError):
     """The storage failed while a write was decided or published: it is committed or undone by the next transaction.
 

@@ -22,6 +22,7 @@ from streaming_lsm.index.bucket import index_of
 from streaming_lsm.index.bucket_check import check_buckets
 from streaming_lsm.index.live_file_groups import LiveFileGroups
 from streaming_lsm.keys.generator import ALLOW, KeyGenerator
+from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.readable_table import OptionValues, Path, ReadableTable
 from streaming_lsm.schema import fit_known, table_schema, to_avro
@@ -37,6 +38,7 @@ from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import BatchIdentity
 from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.outcome import Outcome
+from streaming_lsm.txn.retries import Attempt, write_with_retries
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.intake.control_columns import check_columns
 from streaming_lsm.write.intake.tombstones import has_sources, open_deletes, topics_of
@@ -148,12 +150,16 @@ class LsmTable(ReadableTable):
         """
         return self._write(DELETE, keys, batch_id)
 
-    def transaction(self, identity: BatchIdentity | None = None, beside: Beside = Beside.SERVICES) -> Transaction:
+    def transaction(
+        self, identity: BatchIdentity | None = None, beside: Beside | None = None, *, alone: bool = False
+    ) -> Transaction:
         """Create a transaction, which loads the timeline, and begins and completes one action.
 
         Args:
             identity: the batch of a write; None for a write that cannot be a replay, and for services.
-            beside: actions of other writers beside which this one may be made; by default those of a write.
+            beside: actions of other writers beside which this one may be made; by default those of a write, as the
+                concurrency mode says.
+            alone: whether other writes wait for this one, see `Transaction`.
 
         Raises:
             UnsupportedTable: the table is read-only in this release.
@@ -166,8 +172,18 @@ class LsmTable(ReadableTable):
             identity=identity,
             timelines=self._timelines,
             metadata=MetadataTable,
-            beside=beside,
+            beside=beside or self._beside_write,
+            alone=alone,
         )
+
+    @property
+    def _is_non_blocking(self) -> bool:
+        return self.options[config.CONCURRENCY_MODE] == config.NON_BLOCKING
+
+    @property
+    def _beside_write(self) -> Beside:
+        single = self.options[config.CONCURRENCY_MODE] == config.SINGLE_WRITER
+        return Beside.SERVICES if single else Beside.WRITES
 
     def upgrade_if_asked(self, batch: pa.Schema, operation: str) -> None:
         """Upgrade the table to ``hoodie.write.table.version``, if ``hoodie.write.auto.upgrade`` is set.
@@ -227,6 +243,9 @@ class LsmTable(ReadableTable):
             open_deletes=tx.open_deletes,
             buffer_bytes=self.options[config.BUFFER_BYTES],
             spill_folder=self.options[config.SPILL_FOLDER],
+            fixed_ids=self._is_non_blocking,
+            replaced=tx.timeline.replaced_groups,
+            detect_early=self.options[config.EARLY_CONFLICTS] and not self._is_non_blocking,
         )
 
     def new_index(self) -> Index:
@@ -247,8 +266,15 @@ class LsmTable(ReadableTable):
         schema = self._queries.schema_at(timeline)
         check_columns(batch, schema, self.options[config.ARRIVAL_FIELDS], keys_only=operation == DELETE)
 
-    def commit(self, tx: Transaction, plan: WritePlan, written: WriteResult) -> Instant:
-        """Remove the files of failed attempts and complete the write, which makes the batch visible to readers."""
+    def commit(self, tx: Transaction, plan: WritePlan, written: WriteResult, conflicts: int = 0) -> Instant:
+        """Remove the files of failed attempts and complete the write, which makes the batch visible to readers.
+
+        Args:
+            conflicts: attempts at the batch before this one, for its numbers.
+
+        Raises:
+            LsmError: see `Transaction.complete`.
+        """
         begun = perf_counter()
         still_open = open_deletes(plan.open_deletes, written.last_events)
         schema = to_avro(plan.schema, self.config.name)
@@ -260,7 +286,13 @@ class LsmTable(ReadableTable):
         tx.reconcile(outcome)
         completed = tx.complete(outcome, lambda timeline: self._files_after(timeline, written))
         self._committed = tx.timeline.with_completed(completed)
-        self.last_numbers = replace(numbers, commit_ms=round(1000 * (perf_counter() - begun)))
+        self.last_numbers = replace(
+            numbers,
+            commit_ms=round(1000 * (perf_counter() - begun)),
+            wait_ms=tx.waited_ms,
+            lock_ms=tx.held_ms,
+            conflicts=conflicts,
+        )
         _LOG.info("%s of %s: %s", completed.requested, self.config.name, self.last_numbers.line())
         warn_of_large_base_files(written.stats, self.config, self.options, self.path)
         return completed
@@ -343,17 +375,25 @@ class LsmTable(ReadableTable):
         data = rows if isinstance(rows, pa.RecordBatchReader) else pa.table(rows)
         self.upgrade_if_asked(data.schema, operation)
         self.list_file_groups()
-        with self.transaction(BatchIdentity.of_batch(self.options, batch_id)) as tx:
-            if tx.already_committed:
-                return None
-            self.check_batch(data.schema, tx.timeline, operation)
-            plan = self.plan(tx, operation)
-            # From here on other writers may change the table.
-            plan = plan.at(tx.begin(plan.action))
-            tasks = self._collect(plan, data)
-            written = WriteResult.joined(self._engine.map(lambda task: write_collected(plan, *task), tasks))
-            completed = self.commit(tx, plan, written)
-        self.run_services()
+        identity = BatchIdentity.of_batch(self.options, batch_id)
+
+        def write(attempt: Attempt) -> Instant | None:
+            with self.transaction(identity, alone=attempt.alone) as tx:
+                if tx.already_committed:
+                    return None
+                self.check_batch(data.schema, tx.timeline, operation)
+                plan = self.plan(tx, operation)
+                # From here on other writers may change the table.
+                plan = plan.at(tx.begin(plan.action))
+                tasks = self._collect(plan, data)
+                written = WriteResult.joined(self._engine.map(lambda task: write_collected(plan, *task), tasks))
+                return self.commit(tx, plan, written, attempt.number)
+
+        # A reader gives its rows once.
+        is_reader = isinstance(data, pa.RecordBatchReader)
+        completed = write(Attempt()) if is_reader else write_with_retries(self.options, Runtime(), write)
+        if completed is not None:
+            self.run_services()
         return completed
 
     def _collect(
@@ -379,6 +419,11 @@ class LsmTable(ReadableTable):
     def _check_takes_rows(self, timeline: Timeline, groups: LiveFileGroups) -> None:
         """Check that the table accepts writes, see `plan`; `groups` is refreshed with the table's file groups."""
         self.config.check_writable(self.path)
+        if self._is_non_blocking and self.config.is_copy_on_write:
+            raise ConfigError(
+                f"{config.CONCURRENCY_MODE.key}={config.NON_BLOCKING} needs a MERGE_ON_READ table, and {self.path} is "
+                f"COPY_ON_WRITE: two writes of one file group would each replace its base file; use {config.OPTIMISTIC}"
+            )
         self._check_unchanged()
         view = self._context.view(timeline)
         groups.refresh(view)

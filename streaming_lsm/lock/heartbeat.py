@@ -3,7 +3,8 @@
 The *heartbeat* of an instant is a file whose modification time shows that its writer is alive. Here it is also the
 permission for tasks to write files of the instant: before the files of an instant are determined, by its driver at the
 commit or by another driver in a rollback, the heartbeat is sealed or deleted, and a task that is still running is
-fenced. Its first line names the owner as the lock does; a sealed one has a second line.
+fenced. Its first line names the owner as the lock does; a line ``alone`` asks other
+writes to wait, and a line ``sealed`` ends a sealed one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
 
 HEARTBEAT_FOLDER = ".hoodie/.heartbeat"
+_ALONE = b"\nalone"
 _SEAL = b"\nsealed"
 
 _LOG = logging.getLogger(__name__)
@@ -41,15 +43,18 @@ class Claim:
     While it is open, tasks may write files of the instant. Sealed, it still shows that the writer is alive.
     """
 
-    def __init__(self, storage: Storage, instant: str, owner: Owner) -> None:
+    def __init__(self, storage: Storage, instant: str, owner: Owner, *, alone: bool = False) -> None:
         """Claim an instant, which permits tasks to write files of it.
+
+        Args:
+            alone: whether other writes that have not begun are to wait until this one is completed.
 
         Raises:
             Fenced: another writer has claimed the instant, for a run of its own.
         """
         self._storage = storage
         self._path = heartbeat_path(instant)
-        self._open = owner.encode()
+        self._open = owner.encode() + (_ALONE if alone else b"")
         self._sealed = self._open + _SEAL
         try:
             storage.put_if_absent(self._path, self._open)
@@ -92,6 +97,11 @@ class Claim:
         for content in (self._sealed, self._open):
             if self._storage.delete_if_unchanged(self._path, content):
                 return
+
+
+def is_alone(content: bytes) -> bool:
+    """Return whether the heartbeat with this content asks other writes to wait."""
+    return _ALONE in content
 
 
 def revoke_heartbeat(storage: Storage, held: Held, instant: str) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from streaming_lsm.config import LOCK_LONGEST_PAUSE_MS, LOCK_PAUSE_MS, LOCK_RETRIES, LOCK_WAIT_MS, Options
-from streaming_lsm.errors import CommitConflict, Fenced
+from streaming_lsm.errors import Fenced, LockTimeout
 from streaming_lsm.lock.lease import Renewal
 from streaming_lsm.lock.owner import Owner
 from streaming_lsm.lock.runtime import Runtime
@@ -109,6 +109,8 @@ class TableLock:
             may only have been stopped. Several, if one was a taker itself and died with the lock.
         is_held: whether the lock was acquired and not released.
         acquisitions: how often it was acquired.
+        waited_s: seconds spent to acquire it, in all.
+        held_s: seconds for which it was held, in all.
     """
 
     def __init__(
@@ -128,6 +130,8 @@ class TableLock:
         self.formers: frozenset[str] = frozenset()
         self.is_held = False
         self.acquisitions = 0
+        self.waited_s = self.held_s = 0.0
+        self._acquired_s = 0.0
         self._content = self.owner.encode()
         self._former = b""
         self._given_back = False
@@ -139,9 +143,9 @@ class TableLock:
             wait: how long to wait; by default as the lock was prepared.
 
         Raises:
-            CommitConflict: another writer held the lock for all of that time; the message names it.
+            LockTimeout: another writer held the lock for all of that time; the message names it.
         """
-        wait = wait or self._wait
+        wait, begun = wait or self._wait, self._runtime.elapsed()
         self.formers, self._content, self._given_back = frozenset(), self.owner.encode(), False
         waited_s = self._runtime.process_locks.acquire(self._storage.uri, self.owner, wait.wait_ms / 1000)
         try:
@@ -150,6 +154,8 @@ class TableLock:
             self.release()
             raise
         self.acquisitions += 1
+        self._acquired_s = self._runtime.elapsed()
+        self.waited_s += self._acquired_s - begun
         self.is_held = True
 
     def release(self) -> None:
@@ -157,6 +163,8 @@ class TableLock:
 
         A failure is logged, not raised: a lock file that remains is taken over by the next writer.
         """
+        if self.is_held:
+            self.held_s += self._runtime.elapsed() - self._acquired_s
         self.is_held = False
         try:
             if not self._given_back:
@@ -240,9 +248,9 @@ class TableLock:
                 continue
             changes = 0
             if pauses.are_used_up(None if owner is None else seen):
-                raise CommitConflict(self._refusal(owner, pauses.waited_s))
+                raise LockTimeout(self._refusal(owner, pauses.waited_s))
             pauses.pause()
-        raise CommitConflict(f"{LOCK_FILE} in {self._storage.uri} changes its owner all the time; retry")
+        raise LockTimeout(f"{LOCK_FILE} in {self._storage.uri} changes its owner all the time; retry")
 
     @property
     def _file(self) -> str:

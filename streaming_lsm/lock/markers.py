@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from streaming_lsm.errors import CorruptFileError, Fenced
-from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
-from streaming_lsm.lock.heartbeat import check_still_inflight
+from streaming_lsm.errors import CorruptFileError, EarlyConflict, Fenced
+from streaming_lsm.format.table.file_names import BaseFileName, bucket_of, parse_file_name
+from streaming_lsm.lock.heartbeat import check_still_inflight, heartbeat_path
 from streaming_lsm.lock.lock import Held
 from streaming_lsm.storage.base import FileEntry, Storage
+from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 
 TEMP_FOLDER = ".hoodie/.temp"
 
@@ -44,6 +45,39 @@ def create_marker(storage: Storage, instant: str, partition: str, file_name: str
         raise _fenced(storage, instant) from None
     # A rollback may have listed the folder between check and marker; it deleted the heartbeat before that.
     _check_open(storage, instant)
+
+
+def check_no_earlier_write(storage: Storage, instant: str, partition: str, file_name: str) -> None:
+    """Check by the markers that no write that began earlier, and is pending, changes the file group of a data file.
+
+    Called by a task after `create_marker`, so that of two writes at once the later one finds the marker of the other.
+
+    Raises:
+        EarlyConflict: there is one.
+    """
+    bucket = _bucket(file_name)
+    for other in storage.folders(TEMP_FOLDER):
+        if not other.isdigit() or other >= instant:
+            continue
+        names = (
+            name.partition(_MARKER)[0] for name in storage.names(f"{marker_folder(other)}/{partition}".rstrip("/"))
+        )
+        if any(_bucket(name) == bucket for name in names) and _is_pending(storage, other):
+            raise EarlyConflict(
+                f"the write {other} in {storage.uri} began earlier and is changing bucket {bucket} of partition "
+                f"{partition!r}, which the write {instant} changes: write the batch again"
+            )
+
+
+def _bucket(file_name: str) -> int | None:
+    name = parse_file_name(file_name, rfc103_names=True)
+    return None if name is None else bucket_of(name.file_id)
+
+
+def _is_pending(storage: Storage, instant: str) -> bool:
+    """Return whether a write is pending, and its writer has not given it up."""
+    written = (Instant(instant, action, State.INFLIGHT).path for action in WRITE_ACTIONS)
+    return storage.exists(heartbeat_path(instant)) and any(storage.exists(path) for path in written)
 
 
 def list_marked_files(storage: Storage, instant: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from streaming_lsm.errors import CommitConflict
+from streaming_lsm.errors import LockTimeout
 from streaming_lsm.lock.background import BackgroundThread, NewBackground
 from streaming_lsm.lock.lease import LeaseWatch, Renewal, is_certainly_over
 from streaming_lsm.lock.owner import Owner, Process, process_lives, this_process
@@ -43,7 +43,7 @@ class ProcessLocks:
             The seconds waited.
 
         Raises:
-            CommitConflict: another transaction of this process held it for all of that time.
+            LockTimeout: another transaction of this process held it for all of that time.
         """
         ticket, begun = object(), time.monotonic()
         with self._freed:
@@ -52,7 +52,7 @@ class ProcessLocks:
             try:
                 if not self._freed.wait_for(lambda: waiting[0] is ticket and not self._holder(table), wait_s):
                     holder = self._holder(table) or "transactions that came before"
-                    raise CommitConflict(f"{table} is being changed by this process: {holder}; retry when it is done")
+                    raise LockTimeout(f"{table} is being changed by this process: {holder}; retry when it is done")
                 # A forked child inherits the entries, but not the transactions.
                 self._held[table] = (os.getpid(), owner)
                 return time.monotonic() - begun

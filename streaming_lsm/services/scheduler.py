@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from streaming_lsm import config
 from streaming_lsm.errors import LsmError
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.services.cleaning.runner import Cleaner, CleanSelection
 from streaming_lsm.services.compaction.planner import CompactionSelection
 from streaming_lsm.services.compaction.runner import compact, preview_compaction, run_compaction, schedule_compaction
 from streaming_lsm.services.compaction.trigger import CompactionTrigger
 from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.timeline.clock import Clock, system_clock
-from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_compactions
 
@@ -115,10 +116,21 @@ class TableServices:
 
     def _clean_inline(self, timeline: Timeline, *, reload: bool) -> bool:
         current = self._context.load_timeline() if reload else timeline
-        if not self._cleaner.is_due(current):
+        if not self._cleaner.is_due(current) and not self._has_dead_writes(current):
             return False
         self._cleaner.clean()
         return True
+
+    def _has_dead_writes(self, timeline: Timeline) -> bool:
+        """Return whether writes seem to wait for the next clean to be rolled back, by the age of their heartbeats."""
+        options = self._context.options
+        writes = [pending for pending in timeline.pending if pending.action in WRITE_ACTIONS]
+        if not writes or options[config.FAILED_WRITES] != "LAZY":
+            return False
+        alive_since = self._clock() - options[config.HEARTBEAT_MS] * options[config.HEARTBEAT_MISSES]
+        entries = self._context.storage.list(HEARTBEAT_FOLDER)
+        living = {entry.name for entry in entries if entry.modified_ms > alive_since}
+        return any(write.requested not in living for write in writes)
 
 
 _LONGEST = 64

@@ -19,6 +19,7 @@ from streaming_lsm.config import Options, resolve
 from streaming_lsm.decode.envelope import Envelope
 from streaming_lsm.decode.unknown_fields import UnknownFieldWarnings
 from streaming_lsm.errors import ConfigError, StorageError, TableNotFound
+from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSizeHistory
 from streaming_lsm.spark.batch_writer import write_batch
@@ -30,6 +31,7 @@ from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.local import open_storage
 from streaming_lsm.table import LsmTable
 from streaming_lsm.txn.batch_ledger import BatchIdentity, WriterLedger
+from streaming_lsm.txn.retries import Attempt, write_with_retries
 from streaming_lsm.write.intake.control_columns import CONTROL_COLUMNS, OFFSET, ROW, TOPIC_PARTITION
 from streaming_lsm.write.intake.dead_letters import batch_folder, count_letters
 from streaming_lsm.write.intake.tombstones import topics_of
@@ -97,7 +99,13 @@ class LsmSink:
         identity = self._identity(batch, batch_id)
         table.upgrade_if_asked(rows.schema, self._operation)
         table.list_file_groups()
-        with table.transaction(identity) as tx:
+        # A batch that conflicts with another write is written again as a whole.
+        write_with_retries(self._options, Runtime(), lambda attempt: self._write(table, rows, identity, attempt))
+        # 6. Run table services that are due; their failures are logged and do not fail the batch.
+        table.run_services(SparkEngine(batch.sparkSession))
+
+    def _write(self, table: LsmTable, rows: BatchRows, identity: BatchIdentity, attempt: Attempt) -> None:
+        with table.transaction(identity, alone=attempt.alone) as tx:
             # 2. Skip a committed batch: Spark replays it when the driver died before the checkpoint was written.
             if tx.already_committed:
                 _report_replay(tx.ledger, identity)
@@ -115,10 +123,8 @@ class LsmSink:
             self._check_topics(tx.ledger, topics_of(done.written.last_events))
             self._warnings.warn_of(done.written.numbers.unknown_fields)
             # 5. Delete files of failed and speculative task attempts, decide to commit, and complete the deltacommit.
-            table.commit(tx, plan, done.written)
-            self._remember(batch_id, table)
-        # 6. Run table services that are due; their failures are logged and do not fail the batch.
-        table.run_services(SparkEngine(batch.sparkSession))
+            table.commit(tx, plan, done.written, attempt.number)
+            self._remember(identity.batch_id, table)
 
     def numbers(self, batch_id: int) -> BatchNumbers | None:
         """Return the counts and times of one of the last 100 batches; None when it was not written by this sink."""

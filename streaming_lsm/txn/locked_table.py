@@ -11,8 +11,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from streaming_lsm.config import CLOCK_SKEW_MS, HEARTBEAT_MISSES, HEARTBEAT_MS, SINGLE_WRITER_WAIT_MS, Options
-from streaming_lsm.errors import CommitConflict
+from streaming_lsm.config import (
+    CLOCK_SKEW_MS,
+    FAILED_WRITES,
+    HEARTBEAT_MISSES,
+    HEARTBEAT_MS,
+    SINGLE_WRITER_WAIT_MS,
+    Options,
+)
+from streaming_lsm.errors import WriterTimeout
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, revoke_heartbeat, waiting_path
 from streaming_lsm.lock.lock import LockWait, Pauses, TableLock
@@ -35,10 +42,17 @@ class Beside(Enum):
 
     SERVICES = auto()
     """Compactions and cleans, but no write: a write of a table that one writer at a time writes."""
+    WRITES = auto()
+    """Any but a write that is made alone: a write of a table that several writers write."""
     ALL = auto()
     """Any: a service, which shares no file with a write or another service."""
     NOTHING = auto()
     """None: a change of the table's properties."""
+
+    @property
+    def is_of_write(self) -> bool:
+        """Whether the transaction is a write."""
+        return self in (Beside.SERVICES, Beside.WRITES)
 
     def excludes(self, pending: Instant, living: Living) -> bool:
         """Return whether a pending action of another living writer excludes the transaction.
@@ -47,7 +61,9 @@ class Beside(Enum):
         """
         if living.owner is None or self is Beside.NOTHING:
             return True
-        return self is Beside.SERVICES and pending.action in WRITE_ACTIONS
+        if pending.action not in WRITE_ACTIONS:
+            return False
+        return self is Beside.SERVICES or (self is Beside.WRITES and living.alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +90,7 @@ class LockedTable:
         timeline: the timeline as it was when the lock was last acquired, after dead writers' actions were settled.
         times: times for new instants, later than all on the timelines.
         living: requested times of the pending actions of other living writers.
+        waited_s: seconds spent waiting for other writers that excluded this one.
     """
 
     timeline: Timeline
@@ -100,23 +117,28 @@ class LockedTable:
         self.metadata = metadata(storage, options, self.lock, timelines)
         self.living: Collection[str] = ()
         self._is_waited_for = False
+        self.waited_s = 0.0
 
-    def acquire(self, beside: Beside) -> None:
+    def acquire(self, beside: Beside, own: Instant | None = None) -> None:
         """Acquire the lock at a moment when no other writer excludes this one, and recover the table.
 
+        Args:
+            own: the pending action of this transaction, if it has begun.
+
         Raises:
-            CommitConflict: others held the lock, or excluded this one, for longer than the options say to wait.
+            LockTimeout, WriterTimeout: others held the lock, or excluded this one, for longer than the options say to
+                wait.
             CommitUnknown: the storage failed, and the decision of an earlier writer could not be read.
             Fenced: another writer took the lock in the meantime.
         """
         wait = replace(LockWait.of(self._options), wait_ms=self._options[SINGLE_WRITER_WAIT_MS], retries=0)
-        pauses = Pauses(wait, self._runtime)
+        pauses, asked = Pauses(wait, self._runtime), None
         if beside is not Beside.ALL:
             runtime = self._runtime
             runtime.process_locks.let_others_go_first(self._storage.uri, runtime.elapsed, runtime.sleep)
         while True:
             self.lock.acquire()
-            seen = self._look()
+            seen = self._look(own)
             excluding = next((found for found, lives in seen.living.items() if beside.excludes(found, lives)), None)
             if excluding is None:
                 break
@@ -125,16 +147,20 @@ class LockedTable:
             if pauses.are_used_up((excluding, lives.renewed_ms)):
                 owner = lives.owner or "a writer that does not name itself"
                 waited = f"{pauses.waited_s:.1f} s ({SINGLE_WRITER_WAIT_MS.key})"
-                raise CommitConflict(
+                raise WriterTimeout(
                     f"{excluding.path} in {self._storage.uri} is being written by {owner}; waited for {waited}, retry "
                     "when it is done"
                 )
-            if pauses.waited_s == 0 and lives.owner is not None:
+            if excluding != asked and lives.owner is not None:
                 self._ask_for_turn(excluding)
+                asked = excluding
             pauses.pause()
-        found = self._settle(seen)
+        self.waited_s += pauses.waited_s
+        found = self._settle(seen, own)
+        left = (*seen.living, *self._own(found, own))
         sweep = not self._timelines.is_recovered
-        self.timeline = recover(self._storage, self.lock, found, self.times, seen.living, sweep=sweep)
+        lazy = beside.is_of_write and self._options[FAILED_WRITES] == "LAZY"
+        self.timeline = recover(self._storage, self.lock, found, self.times, left, sweep=sweep, lazy=lazy)
         self._timelines.is_recovered = True
         self.metadata.run_services(self.timeline, self.times)
 
@@ -210,8 +236,12 @@ class LockedTable:
 
     def _decide(self, seen: _Seen, own: Instant | None) -> Timeline:
         """Decide what dead writers left pending, and return the timeline."""
-        mine = [pending for pending in seen.timeline.pending if own and pending.requested == own.requested]
-        return settle_pending(self._storage, seen.timeline, seen.decisions, seen.living, mine)
+        mine = self._own(seen.timeline, own)
+        return settle_pending(self._storage, seen.timeline, seen.decisions, tuple(seen.living), mine)
+
+    @staticmethod
+    def _own(timeline: Timeline, own: Instant | None) -> list[Instant]:
+        return [pending for pending in timeline.pending if own and pending.requested == own.requested]
 
     def _settle(self, seen: _Seen, own: Instant | None = None) -> Timeline:
         """Settle what dead writers left, and return the timeline."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.actions.rollback import RollbackPlan
-from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, heartbeat_path, revoke_heartbeat, waiting_path
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, heartbeat_path, is_alone, revoke_heartbeat, waiting_path
 from streaming_lsm.lock.lease import Renewal
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import TEMP_FOLDER, delete_files, delete_markers, list_marked_files
@@ -41,10 +41,12 @@ class Living:
     Attributes:
         owner: the writer; None for one that does not name itself.
         renewed_ms: when its heartbeat was renewed, milliseconds since the epoch.
+        alone: whether other writes are to wait for its action.
     """
 
     owner: Owner | None
     renewed_ms: int
+    alone: bool = False
 
 
 def find_living(
@@ -83,7 +85,7 @@ def find_living(
         else:
             lives = owner != own and owner.token not in formers and runtime.is_writing(owner, file, seen)
         if lives:
-            living[pending] = Living(owner, seen.modified_ms)
+            living[pending] = Living(owner, seen.modified_ms, is_alone(seen.content))
     return living
 
 
@@ -140,6 +142,7 @@ def recover(
     living: Collection[Instant] = (),
     *,
     sweep: bool = True,
+    lazy: bool = False,
 ) -> Timeline:
     """Finish pending rollbacks, roll back writes of dead writers, and delete files that their late tasks left.
 
@@ -152,6 +155,7 @@ def recover(
         living: actions of living writers, which are left to them.
         sweep: whether temporary files are deleted from the timeline's folder even if nothing was undone. That lists
             the folder once more, so callers request it once for each opened table.
+        lazy: whether writes of dead writers are left for a later recovery.
 
     Returns:
         The timeline afterwards.
@@ -161,7 +165,7 @@ def recover(
     """
     resumed = _resume_rollbacks(storage, lock, timeline, times)
     left = {pending.requested for pending in living}
-    dead = [write for write in _pending_writes(timeline) if write.requested not in resumed | left]
+    dead = [write for write in _pending_writes(timeline) if write.requested not in resumed | left and not lazy]
     if dead:
         _roll_back_writes(storage, lock, timeline, times, dead)
     reverted = _revert_compactions(storage, lock, timeline, left)

@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import TracebackType
 
-from streaming_lsm.config import HEARTBEAT_MS, WRITER_ID, WRITER_IDLE_DAYS, WRITER_MAX, Options
+from streaming_lsm.config import (
+    CONCURRENCY_MODE,
+    HEARTBEAT_MS,
+    NON_BLOCKING,
+    WRITER_ID,
+    WRITER_IDLE_DAYS,
+    WRITER_MAX,
+    Options,
+)
 from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError, Fenced, StorageError
 from streaming_lsm.format.avro.container import check_readable
 from streaming_lsm.format.table.config import TableConfig
@@ -25,6 +33,7 @@ from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.properties_file import update_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedger
+from streaming_lsm.txn.conflict import check_conflicts
 from streaming_lsm.txn.decision import delete_decisions, open_run, publish, undo, undo_run
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, decision_path
 from streaming_lsm.txn.locked_table import Beside, LockedTable
@@ -78,6 +87,7 @@ class Transaction:
         *,
         metadata: OpenMetadata,
         beside: Beside = Beside.SERVICES,
+        alone: bool = False,
         runtime: Runtime | None = None,
         timelines: TimelineCache | None = None,
     ) -> None:
@@ -89,6 +99,8 @@ class Transaction:
             identity: identity of the batch; None for a write that cannot be a replay.
             metadata: factory of the hook that keeps the metadata table up to date, such as `MetadataTable`.
             beside: actions of other writers beside which this one may be made.
+            alone: for a write: wait until the other writes that are pending are completed; those that have not begun
+                wait for this one.
             runtime: clock, sleep, ids and process checks; the system's by default.
             timelines: timeline cache of the open table; a new one by default.
         """
@@ -96,6 +108,9 @@ class Transaction:
         self._options = options
         self._identity = identity
         self._beside = beside
+        self._alone = alone
+        self._action = "commit" if config.is_copy_on_write else "deltacommit"
+        self._non_blocking = options[CONCURRENCY_MODE] == NON_BLOCKING
         self._runtime = runtime or Runtime()
         writer_id = identity.writer_id if identity else options[WRITER_ID] or "unnamed"
         self._table = LockedTable(
@@ -104,6 +119,8 @@ class Transaction:
         self._lock, self._metadata = self._table.lock, self._table.metadata
         self._heartbeat = Heartbeat(storage, self._lock, options[HEARTBEAT_MS], self._runtime.background)
         self._begun: Instant | None = None
+        # The timeline with which a write began, see `check_conflicts`.
+        self._before: Timeline | None = None
         self._claim: Claim | None = None
         self._decision_path = ""
         self._reconciled: frozenset[str] | None = None
@@ -116,8 +133,8 @@ class Transaction:
         From here on the metadata table is kept up to date, or it is dropped.
 
         Raises:
-            CommitConflict: other living writers held the lock, or had an action pending beside which this one may not
-                be made, for longer than the options say to wait; the message names one.
+            LockTimeout, WriterTimeout: other living writers held the lock, or had an action pending beside which this
+                one may not be made, for longer than the options say to wait; the message names one.
             CommitUnknown: the storage failed, and the decision of an earlier writer could not be read.
             Fenced: another writer took the lock in the meantime.
         """
@@ -125,9 +142,13 @@ class Transaction:
         try:
             self._heartbeat.start()
             self._table.acquire(self._beside)
+            if self._alone:
+                self._table.acquire(Beside.SERVICES, self._reserve())
             self._ledger = WriterLedger.of(self.timeline)
         except BaseException as error:
             fenced = self._loss() if isinstance(error, _OF_FILES) else None
+            if self._begun is not None:
+                self._give_up(self._begun)
             self._let_go()
             if fenced is not None:
                 raise fenced from error
@@ -157,6 +178,16 @@ class Transaction:
         return self._table.timeline
 
     @property
+    def waited_ms(self) -> int:
+        """Milliseconds spent so far waiting for other writers, and for the table's lock."""
+        return round(1000 * (self._lock.waited_s + self._table.waited_s))
+
+    @property
+    def held_ms(self) -> int:
+        """Milliseconds for which the lock was held so far."""
+        return round(1000 * self._lock.held_s)
+
+    @property
     def already_committed(self) -> bool:
         """Whether this batch, or a later one of the same writer, is committed."""
         return self._identity is not None and self._ledger.has(self._identity)
@@ -178,10 +209,22 @@ class Transaction:
         Returns:
             The requested time, which names the instant and is part of its files' names.
         """
-        if self._begun is not None:
+        if self._before is not None:
             raise RuntimeError("a transaction makes one instant: begin was called before")
         if action not in WRITE_ACTIONS:
             raise ValueError(f"{action!r} is no write: expected one of {', '.join(sorted(WRITE_ACTIONS))}")
+        self._before = self.timeline
+        if self._begun is not None:  # it was reserved
+            self._lock.verify()
+            self._lock.release()
+            return self._begun.requested
+        return self._create(action).requested
+
+    def _reserve(self) -> Instant:
+        """Begin the write, so that others wait for it, before those that are pending are completed."""
+        return self._create(self._action)
+
+    def _create(self, action: str) -> Instant:
         self._lock.verify()
         instant = Instant(self._table.times.next(), action, State.REQUESTED)
         self._begun, self._decision_path = instant, decision_path(instant.requested)
@@ -194,7 +237,7 @@ class Transaction:
         # Verified before tasks start: a writer that took the lock meanwhile may not have seen the instant.
         self._lock.verify()
         self._lock.release()
-        return instant.requested
+        return instant
 
     def _create_pending(self, instant: Instant, plan: bytes = b"") -> None:
         """Create a file of a new pending action.
@@ -211,7 +254,7 @@ class Transaction:
             ) from None
 
     def _make_claim(self, instant: Instant) -> None:
-        self._claim = Claim(self._storage, instant.requested, self._lock.owner)
+        self._claim = Claim(self._storage, instant.requested, self._lock.owner, alone=self._alone)
         self._heartbeat.follow(self._claim)
 
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
@@ -339,7 +382,8 @@ class Transaction:
         Raises:
             ConfigError, StorageError: readers would refuse the commit's ledger or metadata; nothing was published.
             CorruptFileError: a file of `outcome` is missing; nothing was published.
-            CommitConflict: other writers held the lock for all the time to wait for it; nothing was published.
+            LockTimeout: other writers held the lock for all the time to wait for it; nothing was published.
+            WriteConflict, ClusteringConflict: see `check_conflicts`; nothing was published.
             Fenced: another writer took this one for dead, and decided that the write is undone; or a writer with the
                 same id has committed this batch or a later one; nothing was published.
             CommitUnknown: the storage failed while the write was being decided or published. The next transaction
@@ -351,6 +395,8 @@ class Transaction:
         self._check_files()
         with self._locked():
             self._refuse_replay()
+            if self._before is not None:
+                check_conflicts(outcome.stats, self._before, self.timeline, non_blocking=self._non_blocking)
             entries = {**(extra(self.timeline) if extra else {}), LEDGER_KEY: self._next_ledger(outcome).encode()}
             metadata = outcome.metadata(entries, compacted=running.action == COMPACTION)
             data = metadata.encode()

@@ -110,6 +110,10 @@ class BatchNumbers:
             frequent first, and `OTHER_FIELDS`.
         commit_ms: from the last task's end to the completed instant; None in the commit's own metadata.
         log_files: of the file slice that has most of them, this batch's included.
+        wait_ms: waiting for other writers, and for the table's lock; None in the commit's own metadata, as the others
+            that follow.
+        lock_ms: for which the lock was held.
+        conflicts: attempts at the batch that were in conflict with other writes.
     """
 
     rows_in: int
@@ -126,6 +130,9 @@ class BatchNumbers:
     dead_letters: int = 0
     unknown_fields: Counts = field(default_factory=dict)
     commit_ms: int | None = None
+    wait_ms: int | None = None
+    lock_ms: int | None = None
+    conflicts: int | None = None
 
     @staticmethod
     def of(tasks: TaskNumbers, stats: Sequence[WriteStat], log_files: int) -> BatchNumbers:

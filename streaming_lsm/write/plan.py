@@ -13,7 +13,7 @@ from streaming_lsm.config import Options
 from streaming_lsm.file_group.file_system_view import BaseFile
 from streaming_lsm.format.bloom import bits_per_row
 from streaming_lsm.format.table.config import TableConfig
-from streaming_lsm.format.table.file_names import BucketId, bucket_file_id
+from streaming_lsm.format.table.file_names import BucketId, bucket_file_id, fixed_file_id
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import delete_log_schema
@@ -142,6 +142,9 @@ class WritePlan:
         spill_folder: where sorted runs go beyond that; None means the system's folder for temporary files.
         groups_follow: whether each task that writes receives its `TaskFileGroups` together with its rows, as the plan
             has none.
+        fixed_ids: whether new file groups have ids on which several writers agree.
+        replaced: requested times of the writes that replaced file groups, by partition path and file id.
+        detect_early: whether tasks look for other writes of their file groups.
     """
 
     storage: Storage
@@ -161,6 +164,9 @@ class WritePlan:
     buffer_bytes: int = 256 << 20
     spill_folder: str | None = None
     groups_follow: bool = False
+    fixed_ids: bool = False
+    replaced: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    detect_early: bool = False
 
     def at(self, instant: str) -> WritePlan:
         """Set the instant, once the action has begun."""
@@ -185,12 +191,23 @@ class WritePlan:
         return delete_log_schema(self.schema, self.rule.ordering_fields)
 
     def file_id(self, group: BucketId) -> str:
-        """Return the id of the live file group, or make one that is the same in every attempt at this batch."""
+        """Return the id of the live file group, or make one that is the same in every attempt at this batch.
+
+        With `fixed_ids` other writers that begin now make the same one (docs/format/01-table.md, "File ids").
+        """
         known = self.file_ids.get(group)
         if known is not None:
             return known
         partition, bucket = group
-        unique = uuid.uuid5(uuid.NAMESPACE_URL, f"{self.config.name}/{self.instant}/{partition}/{bucket}")
+        origin = self.instant
+        if self.fixed_ids:
+            fixed = fixed_file_id(bucket)
+            replaced = self.replaced.get(partition, {}).get(fixed)
+            if replaced is None:
+                return fixed
+            # The id of a replaced group cannot be used again.
+            origin = replaced
+        unique = uuid.uuid5(uuid.NAMESPACE_URL, f"{self.config.name}/{origin}/{partition}/{bucket}")
         return bucket_file_id(bucket, unique)
 
     def starts_group(self, group: BucketId) -> bool:

@@ -14,6 +14,9 @@ from streaming_lsm import LsmListener, LsmSink, LsmTable
 from streaming_lsm.spark.listener import BatchProgress
 from tests.support.orders import OPTIONS, SPARK_SCHEMA, make_orders, write_source
 
+LATER = ("commit_ms", "wait_ms", "lock_ms", "conflicts")
+"""What is known when the commit is written."""
+
 
 def test_each_batch_is_counted_in_the_log_in_its_commit_and_for_a_listener(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -53,8 +56,11 @@ def test_each_batch_is_counted_in_the_log_in_its_commit_and_for_a_listener(
         assert numbers.rows_deduplicated == count - stored - numbers.rows_deleted
         assert (numbers.files, numbers.bytes) == (len(commit.stats), sum(stat.total_bytes for stat in commit.stats))
         assert numbers.commit_ms is not None
+        assert numbers.lock_ms is not None
+        assert numbers.lock_ms > 0
+        assert numbers.conflicts == 0
         kept = json.loads(commit.extra["lsm.numbers"])
-        assert kept == {name: value for name, value in vars_of(numbers).items() if name != "commit_ms"}
+        assert kept == {name: value for name, value in vars_of(numbers).items() if name not in LATER}
         assert write.requested in line
         assert f"rows_in={count}, " in line
         assert batch.trigger_ms > 0

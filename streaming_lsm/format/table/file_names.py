@@ -223,6 +223,11 @@ def bucket_of(file_id: str) -> int:
     return int(file_id[:8])
 
 
+def fixed_file_id(bucket: int) -> str:
+    """Create the file id of a new file group on which all writers agree: zeros but for the bucket number."""
+    return bucket_file_id(bucket, uuid.UUID(int=0))
+
+
 def bucket_file_id(bucket: int, unique: uuid.UUID) -> str:
     """Create the file id of a new file group: the bucket number, the rest of a random UUID, ``-0``.
 

@@ -33,18 +33,22 @@ class BaseFileWriter:
         name: BaseFileName,
         avro_schema: str,
         options: FileOptions,
+        *,
+        detect_early: bool = False,
     ) -> None:
         """Create the marker and the file.
 
         Args:
             instant: requested time of the action that writes the file.
             avro_schema: Avro JSON of the file's schema with meta columns.
+            detect_early: whether to look for other writes of the file group.
 
         Raises:
+            EarlyConflict: see `check_no_earlier_write`.
             Fenced: the instant takes no more files.
         """
         self.name = name
-        self.path = prepare_data_file(storage, instant, partition, str(name))
+        self.path = prepare_data_file(storage, instant, partition, str(name), detect_early=detect_early)
         self._avro_schema = avro_schema
         self._bloom = None if options.bloom is None else SizedBloomBuilder(options.bloom)
         self._first: str | None = None

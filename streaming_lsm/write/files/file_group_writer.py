@@ -14,6 +14,7 @@ from streaming_lsm.format.log.native_footer import LogHeader
 from streaming_lsm.format.table.file_names import (
     BaseFileName,
     BucketId,
+    DataFileName,
     InlineLogName,
     LogFileName,
     LogKind,
@@ -99,6 +100,7 @@ class FileGroupWriter:
             name=name,
             avro_schema=self._file_schema,
             options=plan.files,
+            detect_early=plan.detect_early,
         )
         self._paths.append(base.path)
         return base
@@ -120,19 +122,23 @@ class FileGroupWriter:
     def _open_log(self, group: BucketId, version: int, kind: LogKind) -> OpenNativeLog:
         plan, partition = self._plan, group[0]
         name = LogFileName(plan.file_id(group), self._token, plan.instant, version, kind)
-        self._paths.append(prepare_data_file(plan.storage, plan.instant, partition, str(name)))
+        self._paths.append(self._prepare(partition, name))
         file = SortedParquetFile(plan.storage, self._paths[-1], plan.files, instant=plan.instant)
         schema = self._file_schema if kind is LogKind.DATA else self._delete_schema
         header = LogHeader(plan.instant, self._file_schema).to_footer()
         footer = {key.decode(): value.decode() for key, value in header.items()}
         return OpenNativeLog(partition, name, file, {**footer, AVRO_SCHEMA_KEY: schema}, plan.operation == UPSERT)
 
+    def _prepare(self, partition: str, name: DataFileName) -> str:
+        plan = self._plan
+        return prepare_data_file(plan.storage, plan.instant, partition, str(name), detect_early=plan.detect_early)
+
     def _inline_source(self, group: BucketId) -> InlineLogTarget:
         plan, partition = self._plan, group[0]
 
         def create(version: int) -> tuple[str, InlineLogName]:
             name = InlineLogName(plan.file_id(group), plan.instant, version, self._token)
-            self._paths.append(prepare_data_file(plan.storage, plan.instant, partition, str(name)))
+            self._paths.append(self._prepare(partition, name))
             return self._paths[-1], name
 
         files = plan.files

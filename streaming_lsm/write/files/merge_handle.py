@@ -81,6 +81,7 @@ class MergeHandle:
             name=name,
             avro_schema=self._avro_schema,
             options=plan.files,
+            detect_early=plan.detect_early,
         )
         self._paths.append(base.path)
         files.enter_context(base)

@@ -10,15 +10,21 @@ from contextlib import suppress
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.format.actions.commit import file_path
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
-from streaming_lsm.lock.markers import create_marker
+from streaming_lsm.lock.markers import check_no_earlier_write, create_marker
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.partition_folders import table_around
 
 
-def prepare_data_file(storage: Storage, instant: str, partition: str, file_name: str) -> str:
+def prepare_data_file(
+    storage: Storage, instant: str, partition: str, file_name: str, *, detect_early: bool = False
+) -> str:
     """Create the marker and the partition metadata of a new data file; returns its path relative to the table.
 
+    Args:
+        detect_early: whether to look for other writes of the file group.
+
     Raises:
+        EarlyConflict: see `check_no_earlier_write`.
         Fenced: the instant takes no more files.
         ConfigError: the partition path leads into another table; its folders are not read as partitions.
     """
@@ -29,6 +35,8 @@ def prepare_data_file(storage: Storage, instant: str, partition: str, file_name:
             "value, or move that table"
         )
     create_marker(storage, instant, partition, file_name)
+    if detect_early:
+        check_no_earlier_write(storage, instant, partition, file_name)
     path = file_path(partition, PARTITION_METADATA_NAME)
     if not storage.exists(path):
         with suppress(FileExistsError):  # another task was first

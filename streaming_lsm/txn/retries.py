@@ -1,0 +1,55 @@
+"""Write a batch again after a conflict with another write."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from streaming_lsm.config import CONFLICT_RETRIES, Options
+from streaming_lsm.errors import WriteConflict
+from streaming_lsm.lock.runtime import Runtime
+
+T = TypeVar("T")
+
+_SHARED = 2
+"""Attempts beside other writes; the next ones are made alone, so that a large batch is not overtaken for ever."""
+_LONGEST_S = 0.5
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt at a batch.
+
+    Attributes:
+        number: from 0.
+    """
+
+    number: int = 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether other writes are to wait for it."""
+        return self.number >= _SHARED
+
+
+def write_with_retries(options: Options, runtime: Runtime, write: Callable[[Attempt], T]) -> T:
+    """Write a batch, and write it again after each conflict, as often as the options say.
+
+    Args:
+        write: writes the whole batch.
+
+    Raises:
+        WriteConflict: the last attempt had a conflict, too.
+    """
+    retries = options[CONFLICT_RETRIES]
+    for number in range(retries):
+        try:
+            return write(Attempt(number))
+        except WriteConflict as conflict:
+            _LOG.warning("writing the batch again, retry %d of %d: %s", number + 1, retries, conflict)
+            runtime.sleep(_LONGEST_S * runtime.random() * (number + 1) / retries)
+    return write(Attempt(retries))

@@ -1,0 +1,367 @@
+"""Writes beside writes and services, in each concurrency mode: what conflicts, and that nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.config import CONCURRENCY_MODE, NON_BLOCKING, OPTIMISTIC, SINGLE_WRITER
+from streaming_lsm.errors import (
+    ClusteringConflict,
+    CommitConflict,
+    ConfigError,
+    EarlyConflict,
+    WriteConflict,
+    WriterTimeout,
+)
+from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.format.actions.commit import CommitMetadata
+from streaming_lsm.format.table.file_names import WriteToken
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.write.partition_writer import WriteResult, write_partition
+from streaming_lsm.write.plan import WritePlan
+from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, assert_sound, grow, reopened
+from tests.support.small_tables import Row, create, rows, shown
+
+MODES = (SINGLE_WRITER, OPTIMISTIC, NON_BLOCKING)
+ALONE: dict[str, object] = {"lsm.write.single.writer.wait.ms": 0, "hoodie.write.num.retries.on.conflict.failures": 0}
+OWN: Row = ("k1", "nl", 9, 900)
+EARLY = "hoodie.write.concurrency.early.conflict.detection.enable"
+
+
+def table_in(root: Path, mode: str, **options: object) -> tuple[LsmTable, Model]:
+    """A table with rows in two buckets of one partition, and its rows by key."""
+    table = create(root, **{**OPTIONS_OF_SERVICES, CONCURRENCY_MODE.key: mode, **ALONE, **options})
+    model: Model = {}
+    for batch in range(3):
+        grow(table, model, batch)
+    return table, model
+
+
+def other_writer(table: LsmTable, **options: object) -> LsmTable:
+    """The table as another process has it."""
+    return reopened(table, **{CONCURRENCY_MODE.key: table.options[CONCURRENCY_MODE], **ALONE, **options})
+
+
+def reader_of(*found: Row, meanwhile: Callable[[], object]) -> pa.RecordBatchReader:
+    """Rows to write; something happens after the write has begun, and before it is completed."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        meanwhile()
+        yield from rows(*found).to_batches()
+
+    return pa.RecordBatchReader.from_batches(rows().schema, batches())
+
+
+def upsert(table: LsmTable, *found: Row) -> Callable[[Model], None]:
+    table.upsert(rows(*found))
+    return lambda model: model.update({row[0]: row for row in found})
+
+
+def same_bucket(table: LsmTable) -> Callable[[Model], None]:
+    return upsert(table, ("k1", "nl", 8, 800), ("k2", "nl", 8, 801))
+
+
+def other_partition(table: LsmTable) -> Callable[[Model], None]:
+    return upsert(table, ("x1", "fr", 8, 800))
+
+
+def deletes(table: LsmTable) -> Callable[[Model], None]:
+    table.delete(pa.table({"id": ["k1"], "country": ["nl"]}))
+    return lambda model: model.pop("k1", None) and None
+
+
+def compaction(table: LsmTable) -> Callable[[Model], None]:
+    assert table.compact() is not None
+    return lambda model: None
+
+
+def planned(table: LsmTable) -> Callable[[Model], None]:
+    assert table.services.schedule()[0] is not None
+    return lambda model: None
+
+
+def cleaning(table: LsmTable) -> Callable[[Model], None]:
+    other_writer(table, **{"hoodie.clean.commits.retained": 1}).clean()
+    return lambda model: None
+
+
+def abandoned(table: LsmTable) -> Callable[[Model], None]:
+    """A write of the same bucket that fails, and is rolled back."""
+    with pytest.raises(RuntimeError, match="fails"):
+        table.upsert(reader_of(("k1", "nl", 8, 800), meanwhile=_fail))
+    return lambda model: None
+
+
+def _fail() -> None:
+    raise RuntimeError("fails")
+
+
+CONFLICTS = {
+    (same_bucket, SINGLE_WRITER): WriterTimeout,
+    (same_bucket, OPTIMISTIC): WriteConflict,
+    (deletes, SINGLE_WRITER): WriterTimeout,
+    (deletes, OPTIMISTIC): WriteConflict,
+    (other_partition, SINGLE_WRITER): WriterTimeout,
+    (abandoned, SINGLE_WRITER): WriterTimeout,
+}
+"""What goes wrong; in SINGLE_WRITER mode with the other write, which is refused, else with the own one."""
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "other", [same_bucket, other_partition, deletes, compaction, planned, cleaning, abandoned], ids=lambda f: f.__name__
+)
+def test_a_write_beside_another_action(
+    tmp_path: Path, mode: str, other: Callable[[LsmTable], Callable[[Model], None]]
+) -> None:
+    table, model = table_in(tmp_path, mode)
+    expected = CONFLICTS.get((other, mode))
+    changes: list[Callable[[Model], None]] = []
+
+    def meanwhile() -> None:
+        if mode == SINGLE_WRITER and expected is not None:
+            with pytest.raises(expected):
+                other(other_writer(table))
+        else:
+            changes.append(other(other_writer(table)))
+
+    def write() -> None:
+        table.upsert(reader_of(OWN, ("new", "nl", 9, 901), meanwhile=meanwhile))
+
+    if mode != SINGLE_WRITER and expected is not None:
+        with pytest.raises(expected) as raised:
+            write()
+        assert type(raised.value) is expected
+    else:
+        write()
+        changes.append(lambda found: found.update({"k1": OWN, "new": ("new", "nl", 9, 901)}))
+    if mode == NON_BLOCKING and other is deletes:
+        # A delete without ordering value deletes what was requested before it, whatever was completed first.
+        changes.reverse()
+    for change in changes:
+        change(model)
+    assert_sound(other_writer(table), model)
+    # The table goes on: write, compact, clean.
+    later = other_writer(table)
+    grow(later, model, 20)
+    later.compact()
+    assert_sound(other_writer(table), model)
+
+
+@pytest.mark.parametrize("mode", [OPTIMISTIC, NON_BLOCKING])
+def test_two_writes_of_a_new_partition(tmp_path: Path, mode: str) -> None:
+    table, model = table_in(tmp_path, mode)
+
+    def meanwhile() -> None:
+        upsert(other_writer(table), ("a", "fr", 1, 1), ("b", "fr", 1, 1), ("c", "fr", 1, 1))(model)
+
+    own: tuple[Row, ...] = (("a", "fr", 2, 2), ("d", "fr", 2, 2), ("e", "fr", 2, 2))
+    batch = reader_of(*own, meanwhile=meanwhile)
+    if mode == OPTIMISTIC:
+        with pytest.raises(WriteConflict, match=r"bucket [01] of partition 'fr'"):
+            table.upsert(batch)
+    else:
+        table.upsert(batch)
+        model.update({row[0]: row for row in own})
+        assert all(found.file_id[8:] == "-0000-0000-0000-000000000000-0" for found in fr(table))
+    assert_sound(other_writer(table), model)
+    assert len(fr(table)) == 2
+    other_writer(table).compact()
+    assert_sound(other_writer(table), model)
+
+
+def written_by(plan: WritePlan, found: pa.Table) -> WriteResult:
+    """Write rows as one task does."""
+    return WriteResult.joined([write_partition(plan, found.to_batches(), WriteToken(0, 0, 0))])
+
+
+def replace_groups(table: LsmTable, partition: str) -> None:
+    """Replace all file groups of a partition, as another program does."""
+    ids = tuple(found.file_id for found in table.file_slices() if found.partition_path == partition)
+    with table.transaction() as tx:
+        begun, completed = tx.new_time(), tx.new_time()
+    metadata = CommitMetadata((), "DELETE_PARTITION", replaced={partition: ids})
+    name = f".hoodie/timeline/{begun}_{completed}.replacecommit"
+    table.storage.put_if_absent(name, metadata.encode())
+
+
+def fr(table: LsmTable) -> list[FileSlice]:
+    return [found for found in other_writer(table).file_slices() if found.partition_path == "fr"]
+
+
+def test_two_base_files_of_one_bucket_conflict_where_logs_do_not(tmp_path: Path) -> None:
+    table, model = table_in(tmp_path, NON_BLOCKING)
+
+    def meanwhile() -> None:
+        other_writer(table).bulk_insert(rows(("a", "fr", 1, 1), ("b", "fr", 1, 1), ("c", "fr", 1, 1)))
+
+    with pytest.raises(WriteConflict):
+        table.bulk_insert(reader_of(("d", "fr", 2, 2), ("e", "fr", 2, 2), ("f", "fr", 2, 2), meanwhile=meanwhile))
+    model.update({key: (key, "fr", 1, 1) for key in "abc"})
+    assert_sound(other_writer(table), model)
+
+
+def test_a_log_beside_a_base_file_of_its_bucket_is_kept_whichever_is_completed_first(tmp_path: Path) -> None:
+    table, model = table_in(tmp_path, NON_BLOCKING)
+    inner: list[LsmTable] = [other_writer(table)]
+
+    def logs() -> None:
+        upsert(inner[0], ("a", "fr", 1, 1), ("b", "fr", 1, 1))(model)
+
+    table.bulk_insert(reader_of(("c", "fr", 2, 2), ("d", "fr", 2, 2), meanwhile=logs))
+    model.update({key: (key, "fr", 2, 2) for key in "cd"})
+    assert_sound(other_writer(table), model)
+
+    def bases() -> None:
+        other_writer(table).bulk_insert(rows(("e", "be", 1, 1), ("f", "be", 1, 1)))
+
+    table.upsert(reader_of(("e", "be", 2, 2), ("g", "be", 2, 2), meanwhile=bases))
+    model.update({"e": ("e", "be", 2, 2), "f": ("f", "be", 1, 1), "g": ("g", "be", 2, 2)})
+    assert_sound(other_writer(table), model)
+    other_writer(table).compact()
+    assert_sound(other_writer(table), model)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_file_group_that_is_replaced_meanwhile_is_a_conflict(tmp_path: Path, mode: str) -> None:
+    table, _ = table_in(tmp_path, mode)
+
+    def meanwhile() -> None:
+        replace_groups(other_writer(table, **{CONCURRENCY_MODE.key: OPTIMISTIC}), "nl")
+
+    with pytest.raises(ClusteringConflict, match="has replaced bucket"):
+        table.upsert(reader_of(OWN, meanwhile=meanwhile))
+    assert shown(other_writer(table)) == []
+    # New file groups have other ids than the replaced ones.
+    other_writer(table).upsert(rows(OWN))
+    assert shown(other_writer(table)) == [OWN]
+
+
+def test_a_copy_on_write_table_has_no_non_blocking_writes(tmp_path: Path) -> None:
+    table = create(tmp_path, **{"hoodie.table.type": "COPY_ON_WRITE", CONCURRENCY_MODE.key: NON_BLOCKING})
+    with pytest.raises(ConfigError, match="needs a MERGE_ON_READ table"):
+        table.upsert(rows(OWN))
+    assert Timeline.load(table.storage).instants == ()
+
+
+def test_copy_on_write_tables_detect_conflicts_by_bucket(tmp_path: Path) -> None:
+    table, model = table_in(tmp_path, OPTIMISTIC, **{"hoodie.table.type": "COPY_ON_WRITE"})
+    batch = reader_of(OWN, meanwhile=lambda: same_bucket(other_writer(table))(model))
+    with pytest.raises(WriteConflict):
+        table.upsert(batch)
+    table.upsert(reader_of(OWN, meanwhile=lambda: other_partition(other_writer(table))(model)))
+    model["k1"] = OWN
+    assert_sound(other_writer(table), model)
+
+
+def test_an_early_conflict_is_found_before_a_file_is_written(tmp_path: Path) -> None:
+    table, model = table_in(tmp_path, OPTIMISTIC, **{EARLY: True})
+
+    def later() -> None:
+        with pytest.raises(EarlyConflict, match="began earlier and is changing bucket"):
+            other_writer(table, **{EARLY: True}).upsert(rows(*((f"k{n}", "nl", 9, 9) for n in range(8))))
+        # In other buckets both are free.
+        other_writer(table, **{EARLY: True}).upsert(rows(("x1", "fr", 8, 800)))
+        model["x1"] = ("x1", "fr", 8, 800)
+
+    with table.transaction() as tx:
+        own = table.plan(tx, "upsert").at(tx.begin("deltacommit"))
+        written = written_by(own, rows(*model.values()))
+        later()
+        table.commit(tx, own, written)
+    assert_sound(other_writer(table), model)
+    other_writer(table, **{EARLY: True}).upsert(rows(OWN))
+    model["k1"] = OWN
+    assert_sound(other_writer(table), model)
+
+
+def test_a_conflict_is_no_more_than_its_retries(tmp_path: Path) -> None:
+    table, model = table_in(tmp_path, OPTIMISTIC)
+    retrying = other_writer(table, **{"hoodie.write.num.retries.on.conflict.failures": 3})
+    attempts: list[int] = []
+    plan = retrying.plan
+
+    def planned_beside_another(*given: object, **named: object) -> object:
+        found = plan(*given, **named)  # type: ignore[arg-type]
+        attempts.append(len(attempts))
+        return found
+
+    collect = retrying._collect
+
+    def collect_beside_another(*given: object) -> object:
+        if len(attempts) <= 2:
+            same_bucket(other_writer(table))(model)
+        return collect(*given)  # type: ignore[arg-type]
+
+    retrying.plan = planned_beside_another  # type: ignore[assignment]
+    retrying._collect = collect_beside_another  # type: ignore[assignment]
+    assert retrying.upsert(rows(OWN)) is not None
+    assert len(attempts) == 3
+    model["k1"] = OWN
+    assert_sound(other_writer(table), model)
+
+
+def test_a_batch_that_had_conflicts_is_written_alone(tmp_path: Path) -> None:
+    table, model = table_in(tmp_path, OPTIMISTIC)
+    identity = None
+    with table.transaction(identity, alone=True) as tx:
+        plan = table.plan(tx, "upsert")
+        plan = plan.at(tx.begin(plan.action))
+        with pytest.raises(WriterTimeout):
+            other_writer(table).upsert(rows(("x1", "fr", 8, 800)))
+        table.commit(tx, plan, written_by(plan, rows(OWN)))
+    model["k1"] = OWN
+    upsert(other_writer(table), ("x1", "fr", 8, 800))(model)
+    assert_sound(other_writer(table), model)
+
+
+def test_a_write_that_is_to_be_alone_waits_for_those_that_are_pending(tmp_path: Path) -> None:
+    table, model = table_in(tmp_path, OPTIMISTIC)
+
+    def alone() -> None:
+        with pytest.raises(WriterTimeout), other_writer(table).transaction(alone=True):
+            raise AssertionError("another write is pending")
+
+    table.upsert(reader_of(OWN, meanwhile=alone))
+    model["k1"] = OWN
+    assert Timeline.load(table.storage).pending == ()
+    assert_sound(other_writer(table), model)
+
+
+def test_lazily_a_dead_write_is_rolled_back_by_the_next_clean(tmp_path: Path) -> None:
+    lazy: dict[str, object] = {"hoodie.clean.failed.writes.policy": "LAZY"}
+    table, model = table_in(tmp_path, OPTIMISTIC, **lazy)
+    transaction = table.transaction()
+    transaction.__enter__()
+    requested = transaction.begin()
+    # As of a process that was killed: the heartbeat is there, and nobody renews it.
+    transaction._heartbeat.stop()
+    transaction._runtime.process_locks.end(transaction._lock.owner)
+    grow(table, model, 3)
+    assert requested in {pending.requested for pending in Timeline.load(table.storage).pending}
+    assert_sound(other_writer(table, **lazy), model)
+    other_writer(table, **lazy).clean()
+    assert Timeline.load(table.storage).pending == ()
+    assert_sound(other_writer(table, **lazy), model)
+
+
+@pytest.mark.parametrize(("policy", "left"), [("LAZY", 0), ("EAGER", 0)])
+def test_inline_cleaning_rolls_dead_writes_back(tmp_path: Path, policy: str, left: int) -> None:
+    table, model = table_in(tmp_path, OPTIMISTIC, **{"hoodie.clean.failed.writes.policy": policy})
+    requested = table.timeline.last_time[:-3] + "999"
+    table.storage.put_if_absent(f".hoodie/timeline/{requested}.deltacommit.requested", b"")
+    table.storage.put_if_absent(f".hoodie/timeline/{requested}.deltacommit.inflight", b"")
+    options: dict[str, object] = {"hoodie.clean.failed.writes.policy": policy, "hoodie.clean.automatic": True}
+    grow(other_writer(table, **options), model, 3)
+    assert len(Timeline.load(table.storage).pending) == left
+    assert_sound(other_writer(table), model)
+
+
+def test_a_conflict_is_a_commit_conflict(tmp_path: Path) -> None:
+    for kind in (WriteConflict, ClusteringConflict, EarlyConflict, WriterTimeout):
+        assert issubclass(kind, CommitConflict)
