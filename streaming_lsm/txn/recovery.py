@@ -55,7 +55,7 @@ def find_living(
     heartbeats: Listing,
     runtime: Runtime,
     lease_ms: int,
-    own: Owner,
+    own: Owner | None = None,
     formers: Set[str] = frozenset(),
 ) -> Mapping[Instant, Living]:
     """Find the pending actions of other living writers, which are theirs to complete; nothing is changed.
@@ -63,7 +63,7 @@ def find_living(
     Args:
         heartbeats: listing of the heartbeats' folder, made after the timeline was loaded.
         lease_ms: milliseconds without a renewal after which a heartbeat without an owner, as Hudi's, is nobody's.
-        own: this transaction.
+        own: this transaction, if there is one.
         formers: tokens of the owners from which the lock was just taken. They count as dead, so their instants do, too.
 
     Returns:
