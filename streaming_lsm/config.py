@@ -21,7 +21,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 ENVIRONMENT_PREFIX = "LSM_CONF_"
-_FREE_PREFIXES = ("kafka.", "lsm.kafka.topic.")
+FREE_PREFIXES = ("kafka.", "lsm.kafka.topic.")
 _ONLY_IN_FILES = (
     " (keys of the Kafka client and options of single topics are read from the properties file and from arguments, not "
     "from the environment)"
@@ -391,7 +391,7 @@ def _from_environment(variables: Mapping[str, str]) -> dict[str, str]:
         if variable not in names:
             families = {environment_name(prefix): purpose for prefix, purpose in PURPOSES.items()}
             advice = _advice(variable, names, families)
-            if variable.startswith(tuple(map(environment_name, _FREE_PREFIXES))):
+            if variable.startswith(tuple(map(environment_name, FREE_PREFIXES))):
                 advice = f"{_ONLY_IN_FILES}{advice}"
             raise ConfigError(f"environment variable {variable} names no option{advice}")
         found[names[variable]] = variables[variable]

@@ -6,7 +6,7 @@ A table service is compaction, cleaning or a change of the table version. A plan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from streaming_lsm import config
@@ -105,14 +105,17 @@ class ServiceContext:
         return frozenset(pending.requested for pending in living)
 
     def check_unchanged(self) -> None:
-        """Check that version and layout are those with which the table was opened.
+        """Check that the table's settings are those with which it was opened, which may be months ago.
 
         Raises:
             ConfigError: they were changed, by an upgrade for example.
+            TableNotFound: the table was removed.
         """
         source = f"{self.storage.uri}/{PROPERTIES_PATH}"
         found = TableConfig.from_properties(load_properties(self.storage), source)
-        if (found.version, found.storage_layout) != (self.config.version, self.config.storage_layout):
+        if not found.num_buckets:  # the options say how many
+            found = replace(found, num_buckets=self.config.num_buckets, hash_fields=self.config.hash_fields)
+        if found != self.config:
             raise ConfigError(f"{source} was changed since the table was opened; open it again")
 
     def view(self, timeline: Timeline) -> FileSystemView:

@@ -12,6 +12,7 @@ from streaming_lsm.errors import LsmError
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.services.cleaning.runner import Cleaner, CleanSelection
+from streaming_lsm.services.cleaning.worker import CleaningWorker
 from streaming_lsm.services.compaction.planner import CompactionSelection
 from streaming_lsm.services.compaction.runner import (
     compact,
@@ -22,6 +23,7 @@ from streaming_lsm.services.compaction.runner import (
 )
 from streaming_lsm.services.compaction.time_limit import MOST_PENDING, Room, TimeLimit, TimeLimits
 from streaming_lsm.services.compaction.trigger import CompactionTrigger
+from streaming_lsm.services.compaction.worker import CompactionWorker
 from streaming_lsm.services.context import Engine, ServiceContext, read_compaction_plan
 from streaming_lsm.services.plan_backoff import PlanBackoff
 from streaming_lsm.timeline.clock import Clock, system_clock
@@ -61,13 +63,21 @@ class TableServices:
         """Select the file slices that a compaction would merge now."""
         return preview_compaction(self._context)
 
-    def clean(self) -> Instant | None:
+    def clean(self, engine: Engine | None = None) -> Instant | None:
         """Run pending cleans, then plan and run one; see `Cleaner.clean`."""
-        return self._cleaner.clean()
+        return self._cleaner.clean(engine)
 
     def preview_clean(self) -> CleanSelection:
         """Select the files that a clean would delete now."""
         return self._cleaner.preview(self._context.load_timeline())
+
+    def compaction_worker(self, engine: Engine, *, schedules: bool = True) -> CompactionWorker:
+        """Create a worker that compacts in a process of its own."""
+        return CompactionWorker(self._context, engine, schedules=schedules, clock=self._clock)
+
+    def cleaning_worker(self, engine: Engine) -> CleaningWorker:
+        """Create a worker that cleans in a process of its own."""
+        return CleaningWorker(self._context, engine)
 
     def run_inline(self, timeline: Timeline, engine: Engine) -> None:
         """Compact and clean after a write, as the options say, if either is due.

@@ -7,7 +7,7 @@ is to decide that it is completed, and to create its completed file (see `stream
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 
@@ -24,7 +24,14 @@ from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError
 from streaming_lsm.format.avro.container import check_readable
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.lock.heartbeat import Claim, Heartbeat, revoke_heartbeat
-from streaming_lsm.lock.markers import delete_files, delete_markers, marker_folder
+from streaming_lsm.lock.markers import (
+    Deletion,
+    delete_files,
+    delete_markers,
+    in_portions,
+    marker_folder,
+    sweep_partitions,
+)
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import COMPACTION, ActionKind, OnFailure, kind_of, planned_kind
@@ -46,6 +53,10 @@ from streaming_lsm.txn.rollback import roll_back
 # Errors about files, raised here or in a task: another writer that took the lock may have deleted the files.
 _OF_FILES = (OSError, CorruptFileError, StorageError)
 _LOG = logging.getLogger(__name__)
+
+Run = Callable[[Deletion, Iterable[Sequence[str]]], Iterable[int]]
+"""Runs a task for several items, on threads or executors."""
+_PORTION = 64
 
 Extra = Callable[[Timeline], Mapping[str, str]]
 """Entries of the extra metadata of a commit, by the timeline just before it."""
@@ -348,14 +359,23 @@ class Transaction:
             "it scheduled the action: the plan was cancelled; schedule it again if it is due"
         )
 
-    def delete_files(self, paths: Iterable[str]) -> None:
+    def delete_files(self, paths: Iterable[str], run: Run | None = None) -> None:
         """Delete the files of a clean's plan.
+
+        Args:
+            run: runs a task for each of several items, such as `Engine.map`; by default one after the other.
 
         Raises:
             Fenced: another writer took the clean over; it deletes the remaining files.
         """
         self._running()
-        delete_files(self._storage, self._held(), paths)
+        if run is None:
+            delete_files(self._storage, self._held(), paths)
+            return
+        files = tuple(paths)
+        for _ in run(Deletion(self._storage, self._held()), in_portions(files, _PORTION)):
+            pass
+        sweep_partitions(self._storage, files)
 
     def reconcile(self, outcome: Outcome) -> None:
         """Reconcile the instant's files with `outcome`: fence running tasks, and delete all other marked files.

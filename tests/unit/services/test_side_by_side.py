@@ -218,7 +218,7 @@ def test_a_clean_that_another_process_runs_is_left_to_it(tmp_path: Path, monkeyp
     other: list[object] = []
     delete_files = Transaction.delete_files
 
-    def meanwhile(transaction: Transaction, paths: Iterable[str]) -> None:
+    def meanwhile(transaction: Transaction, paths: Iterable[str], _: object) -> None:
         monkeypatch.undo()
         other.append(another(table, **CLEAN).clean())
         delete_files(transaction, paths)
