@@ -52,7 +52,7 @@ class ServiceJob:
 
 def run_job(job: ServiceJob, description: str, open_spark: OpenSpark, arguments: Sequence[str] | None = None) -> int:
     """Run a job; returns its exit status."""
-    given = _parser(job, description).parse_args(arguments)
+    given = _parser(job, description).parse_intermixed_args(arguments)
     try:
         options = load_options(given.properties, key_values(given.options))
         path = _path(options)
@@ -166,7 +166,7 @@ def _engine_name(given: argparse.Namespace) -> str:
         raise ConfigError("--threads is an option of --engine threads: leave it out")
     if name == THREADS and given.cores is not None:
         raise ConfigError("--cores is an option of --engine spark: give --threads")
-    if min(given.threads or 1, given.cores or 1) < 1:
+    if any(number is not None and number < 1 for number in (given.threads, given.cores)):
         raise ConfigError("--threads and --cores are at least 1")
     return name
 

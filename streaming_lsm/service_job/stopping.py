@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -40,27 +40,31 @@ class Stop:
         self._elapsed = elapsed
         self._signals: list[int] = []
         self._over_at = float("inf")
-        self._woken, self._wake = os.pipe()
-        os.set_blocking(self._wake, False)
+        self._pipe: tuple[int, int] | None = None
 
     @contextmanager
     def installed(self) -> Iterator[Stop]:
         """Handle SIGTERM and SIGINT in the meantime."""
+        # A lock, as of an event, would be taken twice if a signal came while this thread holds it.
+        self._pipe = os.pipe()
+        os.set_blocking(self._pipe[1], False)
         before = {number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield self
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+            pipe, self._pipe = self._pipe, None
+            for end in pipe:
+                os.close(end)
 
     def request(self, number: int = signal.SIGTERM) -> None:
         """Record a signal."""
         self._over_at = self._elapsed() if self._signals else self._elapsed() + self.grace_s
         self._signals.append(number)
-        try:
-            os.write(self._wake, b"s")
-        except BlockingIOError:  # the pipe is full of signals
-            return
+        if self._pipe is not None:
+            with suppress(BlockingIOError):  # it is full of signals
+                os.write(self._pipe[1], b"s")
 
     @property
     def is_requested(self) -> bool:
@@ -85,7 +89,7 @@ class Stop:
     def wait(self, seconds: float) -> None:
         """Wait, until a signal comes at most."""
         if not self.is_requested:
-            select.select([self._woken], [], [], seconds)
+            select.select(self._pipe[:1] if self._pipe else (), (), (), seconds)
 
     def _handle(self, number: int, _: object) -> None:
         self.request(number)

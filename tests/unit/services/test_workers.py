@@ -212,11 +212,10 @@ def test_what_an_engine_that_stops_was_running_is_put_back(tmp_path: Path) -> No
     table, model = grown(tmp_path, **MANY)
     planned, _ = table.services.schedule()
     assert planned is not None
-    events: list[Event] = []
+    looking = worker_of(table, Stopping(), **NOT_DUE).look()
+    assert next(looking) == PutBack(planned)
     with pytest.raises(EngineStopped):
-        for event in worker_of(table, Stopping(), **NOT_DUE).look():
-            events.append(event)
-    assert events == [PutBack(planned)]
+        next(looking)
     (left,) = pending_compactions(table.timeline)
     assert left.state is State.REQUESTED
     assert_sound(table, model)
