@@ -15,6 +15,7 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.format.actions.compaction_plan import CompactionPlan
+from streaming_lsm.spark.jvm.java import find_java
 from streaming_lsm.txn.planned_actions import pending_cleans, pending_compactions
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
@@ -79,6 +80,21 @@ def job(name: str, folder: Path, *options: object) -> list[object]:
     return python(ROOT / "jobs" / f"{name}.py", f"lsm.table.path={folder / 'table'}", *options)
 
 
+def slow_job(folder: Path, seconds: float) -> list[object]:
+    path = f"lsm.table.path={folder / 'table'}"
+    return python("-m", "tests.support.slow_compaction", seconds, path, "--threads", "1")
+
+
+def done(command: list[object], **environment: str) -> subprocess.CompletedProcess[str]:
+    """A program that has ended with status 0."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    ended = subprocess.run(
+        [str(part) for part in command], check=False, capture_output=True, text=True, env=variables, timeout=240
+    )
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    return ended
+
+
 def writer(folder: Path, *options: object, batches: int = BATCHES, seconds: float = 0.05) -> list[object]:
     return python("-m", "tests.support.service_writer", folder / "table", batches, seconds, *options)
 
@@ -126,7 +142,7 @@ def test_two_compaction_jobs_and_a_clean_job_work_beside_a_stream_killed_and_sta
     assert len(compacted) >= 3
     # What a killed process left is finished by the next one.
     for name, option in (("compact", "hoodie.compact.inline.max.delta.commits=1"), ("clean", RETAIN)):
-        assert subprocess.run(job(name, tmp_path, option), check=False, capture_output=True).returncode == 0
+        done(job(name, tmp_path, option))
     assert pending_compactions(table.timeline) == ()
     assert pending_cleans(table.timeline) == ()
     assert_rows(tmp_path)
@@ -148,7 +164,7 @@ def test_a_signal_puts_back_what_runs_when_the_grace_is_over_and_the_next_job_ru
     planned, _ = table.services.schedule()
     assert planned is not None
     # Each operation waits, so that the signal comes while the plan runs.
-    slow = python("-m", "tests.support.slow_compaction", f"lsm.table.path={tmp_path / 'table'}", "--threads", "1")
+    slow = slow_job(tmp_path, 2)
     with started(tmp_path / "slow.log", *slow, "--grace", "0.2") as running:
         running.wait_for(lambda: "operation" in running.said)
         assert running.end(number) == (0 if number == signal.SIGTERM else 130)
@@ -168,17 +184,16 @@ def test_two_jobs_share_the_plans_and_one_that_is_killed_leaves_its_plan_to_the_
     operations = table.services.preview_compaction().operations
     with table.transaction() as tx:
         plans = [tx.schedule("compaction", tx.new_time(), CompactionPlan((each,)).encode()) for each in operations]
-    slow = python("-m", "tests.support.slow_compaction", f"lsm.table.path={tmp_path / 'table'}", "--threads", "1")
+    slow = slow_job(tmp_path, 120)
     with started(tmp_path / "slow.log", *slow) as running:
         running.wait_for(lambda: "operation" in running.said)
-        beside = subprocess.run(job("compact", tmp_path, "--no-schedule"), check=False, capture_output=True, text=True)
-        assert beside.returncode == 0, beside.stderr
+        beside = done(job("compact", tmp_path, "--no-schedule"))
         assert beside.stdout.count(" compacted, ") == len(plans) - 1
         assert beside.stderr == ""
-        waiting = subprocess.run(job("compact", tmp_path, "--no-schedule"), check=False, capture_output=True, text=True)
+        waiting = done(job("compact", tmp_path, "--no-schedule"))
         assert waiting.stdout == "nothing to compact: other processes run what is pending (1)\n"
         assert running.end(signal.SIGKILL) == -signal.SIGKILL
-    after = subprocess.run(job("compact", tmp_path, "--no-schedule"), check=False, capture_output=True, text=True)
+    after = done(job("compact", tmp_path, "--no-schedule"))
     assert after.stdout.count(" compacted, ") == 1, after.stderr
     assert pending_compactions(table.timeline) == ()
     assert_rows(tmp_path, 3)
@@ -188,28 +203,24 @@ def test_a_compaction_that_hudi_has_scheduled_is_run_by_the_job(tmp_path: Path) 
     unpacked("v9_mor_compaction_pending", tmp_path).rename(tmp_path / "table")
     before = LsmTable(tmp_path / "table").scan().to_arrow().sort_by("id")
     assert len(pending_compactions(LsmTable(tmp_path / "table").timeline)) == 1
-    done = subprocess.run(job("compact", tmp_path, "--no-schedule"), check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert " file groups compacted, " in done(job("compact", tmp_path, "--no-schedule")).stdout
     table = LsmTable(tmp_path / "table")
     assert pending_compactions(table.timeline) == ()
     assert table.scan().to_arrow().sort_by("id") == before
 
 
-def test_spark_submit_spreads_a_compaction_and_a_clean_over_executors(tmp_path: Path) -> None:
+def test_spark_submit_spreads_a_compaction_over_executors(tmp_path: Path) -> None:
     table = held(tmp_path)
-    submit = [spark_home(tmp_path / "spark") / "bin" / "spark-submit", "--master", "local[2]"]
-    path = f"lsm.table.path={tmp_path / 'table'}"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-    for name, option, said in (
-        ("compact", "hoodie.compact.inline.max.delta.commits=1", "24 file groups compacted"),
-        ("clean", "hoodie.clean.commits.retained=1", "files deleted"),
-    ):
-        command = [*submit, ROOT / "jobs" / f"{name}.py", path, option]
-        done = subprocess.run(
-            [str(part) for part in command], check=False, capture_output=True, text=True, env=environment
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
-        assert said in done.stdout
-        if name == "compact":
-            table.upsert(rows(*batch(3)))
-    assert_rows(tmp_path, 4)
+    home = spark_home(tmp_path / "spark")
+    environment = {
+        "SPARK_HOME": str(home), "JAVA_HOME": str(find_java().home), "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }  # fmt: skip
+    submit: list[object] = [home / "bin" / "spark-submit", "--master", "local[2]"]
+    compacted = done(
+        [*submit, *job("compact", tmp_path, "hoodie.compact.inline.max.delta.commits=1")[1:]], **environment
+    )
+    groups = table.file_slices()
+    assert f": {len(groups)} file groups compacted, " in compacted.stdout
+    assert len({found.base.name.token for found in groups if found.base}) == len(groups), "not spread over tasks"
+    assert_rows(tmp_path, 3)
