@@ -99,9 +99,7 @@ class ServiceContext:
         if not timeline.pending:
             return frozenset()
         lease_ms = self.options[config.HEARTBEAT_MS] * self.options[config.HEARTBEAT_MISSES]
-        living = find_living(
-            self.storage, timeline, self.storage.list(HEARTBEAT_FOLDER), self.runtime, lease_ms
-        )
+        living = find_living(self.storage, timeline, self.storage.list(HEARTBEAT_FOLDER), self.runtime, lease_ms)
         return frozenset(pending.requested for pending in living)
 
     def check_unchanged(self) -> None:

@@ -10,7 +10,6 @@ import pyarrow as pa
 from streaming_lsm import config
 from streaming_lsm.errors import LsmError
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation
-from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.services.cleaning.runner import Cleaner, CleanSelection
 from streaming_lsm.services.cleaning.worker import CleaningWorker
 from streaming_lsm.services.compaction.planner import CompactionSelection
@@ -27,7 +26,7 @@ from streaming_lsm.services.compaction.worker import CompactionWorker
 from streaming_lsm.services.context import Engine, ServiceContext, read_compaction_plan
 from streaming_lsm.services.plan_backoff import PlanBackoff
 from streaming_lsm.timeline.clock import Clock, system_clock
-from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
+from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_compactions
 
@@ -77,7 +76,7 @@ class TableServices:
 
     def cleaning_worker(self, engine: Engine) -> CleaningWorker:
         """Create a worker that cleans in a process of its own."""
-        return CleaningWorker(self._context, engine)
+        return CleaningWorker(self._context, engine, clock=self._clock)
 
     def run_inline(self, timeline: Timeline, engine: Engine) -> None:
         """Compact and clean after a write, as the options say, if either is due.
@@ -171,18 +170,7 @@ class TableServices:
 
     def _clean_inline(self, timeline: Timeline, *, reload: bool) -> bool:
         current = self._context.load_timeline() if reload else timeline
-        if not self._cleaner.is_due(current) and not self._has_dead_writes(current):
+        if not self._cleaner.is_due(current) and not self._cleaner.has_dead_writes(current, self._clock()):
             return False
         self._cleaner.clean()
         return True
-
-    def _has_dead_writes(self, timeline: Timeline) -> bool:
-        """Return whether writes seem to wait for the next clean to be rolled back, by the age of their heartbeats."""
-        options = self._context.options
-        writes = [pending for pending in timeline.pending if pending.action in WRITE_ACTIONS]
-        if not writes or options[config.FAILED_WRITES] != "LAZY":
-            return False
-        alive_since = self._clock() - options[config.HEARTBEAT_MS] * options[config.HEARTBEAT_MISSES]
-        entries = self._context.storage.list(HEARTBEAT_FOLDER)
-        living = {entry.name for entry in entries if entry.modified_ms > alive_since}
-        return any(write.requested not in living for write in writes)

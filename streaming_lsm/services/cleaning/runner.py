@@ -10,17 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from streaming_lsm import config
 from streaming_lsm.errors import CommitConflict, CorruptFileError, LsmError
 from streaming_lsm.file_group.file_group import file_groups_in
 from streaming_lsm.file_group.lost_files import check_files
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan, RetainedInstant, decode_savepoint
 from streaming_lsm.format.actions.commit import file_path
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.services.cleaning.plan_check import checked_files
 from streaming_lsm.services.cleaning.planner import RetainedFiles, Retention, select_clean_targets
 from streaming_lsm.services.context import Engine, ServiceContext, planned_slices, read_plan_file
 from streaming_lsm.services.survey import is_continued, savepoints
 from streaming_lsm.timeline.action_kind import CLEAN
-from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_cleans
 from streaming_lsm.txn.transaction import Transaction
@@ -111,6 +113,21 @@ class Cleaner:
         # Another process may have cleaned and examined these writes.
         self._others = _CleanScope.of_last_clean(timeline)
         return not all(self._others.covers(write) for write in new)
+
+    def has_dead_writes(self, timeline: Timeline, now_ms: int) -> bool:
+        """Return whether writes seem to wait for the next clean to be rolled back, by the age of their heartbeats.
+
+        Args:
+            now_ms: milliseconds since the epoch.
+        """
+        options = self._context.options
+        writes = [pending for pending in timeline.pending if pending.action in WRITE_ACTIONS]
+        if not writes or options[config.FAILED_WRITES] != "LAZY":
+            return False
+        alive_since = now_ms - options[config.HEARTBEAT_MS] * options[config.HEARTBEAT_MISSES]
+        entries = self._context.storage.list(HEARTBEAT_FOLDER)
+        living = {entry.name for entry in entries if entry.modified_ms > alive_since}
+        return any(write.requested not in living for write in writes)
 
     def preview(self, timeline: Timeline) -> CleanSelection:
         """Select the files that a clean would delete; lists every partition.

@@ -9,7 +9,9 @@ from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.services.cleaning.planner import Retention
 from streaming_lsm.services.cleaning.runner import Cleaner
 from streaming_lsm.services.context import Engine, ServiceContext
+from streaming_lsm.timeline.clock import Clock, system_clock
 from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_cleans
 
 
@@ -29,12 +31,14 @@ class Cleaned:
 class CleaningWorker:
     """Runs pending cleans, and plans and runs one when there may be files to delete."""
 
-    def __init__(self, context: ServiceContext, engine: Engine) -> None:
+    def __init__(self, context: ServiceContext, engine: Engine, *, clock: Clock = system_clock) -> None:
         """Create the worker without reading the table.
 
         Args:
             engine: deletes files, several at a time.
+            clock: the current time, for writes that are rolled back lazily.
         """
+        self._clock = clock
         self._context = context
         self._engine = engine
         self._cleaner = Cleaner(context)
@@ -63,9 +67,12 @@ class CleaningWorker:
         pending = pending_cleans(timeline)
         elsewhere = self._context.run_elsewhere(timeline) if pending else frozenset()
         self._is_left = bool(pending) and all(clean.requested in elsewhere for clean in pending)
-        if self._is_left or is_stopping() or not self._cleaner.is_due(timeline):
+        if self._is_left or is_stopping() or not self._is_due(timeline):
             return
         completed = self._cleaner.clean(self._engine)
         if completed is not None:
             metadata = CleanMetadata.decode(self._context.storage.read(completed.path), completed.path)
             yield Cleaned(completed, sum(map(len, metadata.files.values())))
+
+    def _is_due(self, timeline: Timeline) -> bool:
+        return self._cleaner.is_due(timeline) or self._cleaner.has_dead_writes(timeline, self._clock())
