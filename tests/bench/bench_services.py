@@ -92,8 +92,9 @@ def _job(folder: str, prefix: Sequence[str], *, works: bool) -> Iterator[None]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as job:
         try:
             output = _pipe(job.stdout)
-            while "scheduled" not in output.readline() and works:
-                pass
+            awaited = "scheduled" if works else "watching"
+            if not any(awaited in line for line in iter(output.readline, "")):
+                raise AssertionError("the job has ended")
             yield
         finally:
             job.terminate()
