@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from streaming_lsm.services.context import Engine, EngineStopped
 from streaming_lsm.table import LsmTable
 
 THREADS, SPARK = "threads", "spark"
+_NICE = 10
+"""Niceness at which a batch beside a job takes hardly longer, and which costs nothing where there is no other work."""
 
 
 class CancellableEngine(Engine, Protocol):
@@ -60,6 +63,7 @@ def run_job(job: ServiceJob, description: str, open_spark: OpenSpark, arguments:
         # The table is opened before Spark starts, which takes seconds.
         table = LsmTable(path, options)
         stop = Stop(given.grace)
+        os.nice(given.nice)
         with _engine(job.name, engine, given, table, open_spark, stop) as tasks, stop.installed():
             loop = ServiceLoop(job.name, lambda: job.worker(LsmTable(path, options), tasks, given), stop)
             sound = _run(loop, given.watch, table.path)
@@ -141,6 +145,14 @@ def _parser(job: ServiceJob, description: str) -> argparse.ArgumentParser:
         default=GRACE_S,
         metavar="SECONDS",
         help=f"time that a running action has after a signal, before it is put back (default {GRACE_S:g})",
+    )
+    parser.add_argument(
+        "--nice",
+        type=int,
+        choices=range(20),
+        default=_NICE,
+        metavar="0…19",
+        help=f"how far the job, beside a stream on the same cores, stands back (default {_NICE})",
     )
     if job.schedules:
         parser.add_argument("--no-schedule", action="store_true", help="run only what others have scheduled")

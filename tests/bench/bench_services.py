@@ -23,11 +23,10 @@ THREADS = os.cpu_count() or 2
 ROUNDS, BATCHES, WARM_UP = 5, 20, 10
 INTERVAL_S = 0.5
 LOOK_S = 0.05
-NICE = ["nice", "-n", "10"]
 
 
 def run() -> list[Result]:
-    """Percentiles of batches beside a job with half the threads; then beside one of low priority.
+    """Percentiles of batches beside a job with half the threads; then beside one of the stream's own priority.
 
     Blocks of batches take turns: the job works in one, and has nothing to do in the next. Each block has two processes.
     """
@@ -35,14 +34,14 @@ def run() -> list[Result]:
         make_table(folder, KEYS, logs=1, log_rows=10_000)
         with _stream(folder) as stream:
             _batches(stream, WARM_UP)
-            return [*_compared(folder, stream, "", []), *_compared(folder, stream, ", nice 10", NICE)]
+            return [*_compared(folder, stream, "", []), *_compared(folder, stream, ", --nice 0", ["--nice", "0"])]
 
 
-def _compared(folder: str, stream: subprocess.Popen[str], name: str, prefix: Sequence[str]) -> list[Result]:
+def _compared(folder: str, stream: subprocess.Popen[str], name: str, more: Sequence[str]) -> list[Result]:
     taken: dict[bool, list[float]] = {True: [], False: []}
     for turn in range(2 * ROUNDS):
         works = bool(turn % 2)
-        with _job(folder, prefix, works=works):
+        with _job(folder, more, works=works):
             taken[works] += _batches(stream, BATCHES)
     results = []
     for share, target in ((0.95, 1.3), (0.5, 1.3)):
@@ -81,12 +80,12 @@ def _batches(stream: subprocess.Popen[str], count: int) -> list[float]:
 
 
 @contextmanager
-def _job(folder: str, prefix: Sequence[str], *, works: bool) -> Iterator[None]:
+def _job(folder: str, more: Sequence[str], *, works: bool) -> Iterator[None]:
     """A compaction job; one that works finds a compaction due whenever one ends."""
     due = ["hoodie.compact.inline.max.delta.commits=1"] if works else ["--no-schedule"]
     command = [
-        *prefix, sys.executable, str(ROOT / "jobs" / "compact.py"), f"lsm.table.path={folder}",
-        "--threads", str(max(1, THREADS // 2)), *due, "--grace", "600", "--watch", str(LOOK_S),
+        sys.executable, str(ROOT / "jobs" / "compact.py"), f"lsm.table.path={folder}",
+        "--threads", str(max(1, THREADS // 2)), *due, *more, "--grace", "600", "--watch", str(LOOK_S),
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as job:

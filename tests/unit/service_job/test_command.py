@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,14 @@ class FakeSpark(LocalEngine):
 def fake_spark(name: str, cores: int | None) -> Iterator[FakeSpark]:
     FakeSpark.opened.append((name, cores))
     yield FakeSpark(1)
+
+
+@pytest.fixture(autouse=True)
+def nice(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The niceness that jobs asked for; the process of the tests keeps its own."""
+    asked: list[int] = []
+    monkeypatch.setattr(os, "nice", asked.append)
+    return asked
 
 
 def run(*arguments: object) -> int:
@@ -128,3 +137,12 @@ def test_spark_runs_the_operations_where_it_started_the_job_or_was_asked_to(
     assert FakeSpark.opened == [("compact", None)]
     assert run(f"lsm.table.path={tmp_path}", "--engine", "threads") == 0
     assert FakeSpark.opened == []
+
+
+def test_a_job_stands_back_behind_a_stream_unless_it_is_asked_not_to(tmp_path: Path, nice: list[int]) -> None:
+    grown(tmp_path)
+    assert run(f"lsm.table.path={tmp_path}") == 0
+    assert run(f"lsm.table.path={tmp_path}", "--nice", "0") == 0
+    assert nice == [10, 0]
+    with pytest.raises(SystemExit, match="2"):
+        run(f"lsm.table.path={tmp_path}", "--nice", "20")
