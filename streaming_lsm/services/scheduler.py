@@ -127,7 +127,9 @@ class TableServices:
         room = MOST_PENDING - len(pending_compactions(timeline))
         if room <= 0:
             return ()
-        return schedule_plans(self._context, lambda chosen: limit.cut(chosen)[:room], lambda _: True)[0]
+        plans, _ = schedule_plans(self._context, lambda chosen: limit.cut(chosen)[:room], lambda _: True)
+        self._limits.add_cut(plans)
+        return plans
 
     def _run(self, planned: Iterable[Instant], limit: TimeLimit | None, engine: Engine) -> None:
         """Run planned compactions, the oldest first, as long as the time limit has room for the next one."""
@@ -136,12 +138,12 @@ class TableServices:
                 self._attempt(plan, engine)
                 continue
             operations = self._operations(plan)
-            room = limit.room_for(operations)
+            room = limit.room_for(operations, is_cut=self._limits.is_cut(plan))
             if room is Room.NEVER:
                 self._limits.report_too_long(plan, limit, operations)
             elif room is Room.LATER:
                 return
-            elif self._attempt(plan, engine):
+            elif self._attempt(plan, limit.engine):
                 limit.record(operations)
 
     def _operations(self, plan: Instant) -> tuple[CompactionOperation, ...]:

@@ -8,14 +8,18 @@ another process.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
+from typing import TypeVar
 
 from streaming_lsm import config
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation
 from streaming_lsm.services.compaction.pace import CompactionPace
 from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.timeline.instant import Instant
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,41 +39,73 @@ class Room(Enum):
     """It has several operations and takes longer than the whole limit: it is left to another process."""
 
 
-class TimeLimit:
-    """The time that one batch waits for compactions, from its first look at them."""
+class _Timed:
+    """An engine that measures for how long it runs tasks."""
 
-    def __init__(self, limit_s: float, pace: CompactionPace, width: int, elapsed: Callable[[], float]) -> None:
+    def __init__(self, engine: Engine, elapsed: Callable[[], float]) -> None:
+        self._engine = engine
+        self._elapsed = elapsed
+        self.seconds = 0.0
+
+    @property
+    def width(self) -> int:
+        """Number of tasks that run at a time."""
+        return self._engine.width
+
+    def map(self, task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Run a task for every item; see `Engine.map`."""
+        begun = self._elapsed()
+        yield from self._engine.map(task, items)
+        self.seconds += self._elapsed() - begun
+
+
+class TimeLimit:
+    """The time that one batch waits for compactions, from its first look at them.
+
+    Attributes:
+        limit_s: seconds.
+        engine: runs the compactions.
+    """
+
+    def __init__(self, limit_s: float, pace: CompactionPace, engine: Engine, elapsed: Callable[[], float]) -> None:
         """Begin to count.
 
         Args:
-            limit_s: seconds.
             pace: of the last compactions.
-            width: number of operations that run at a time.
+            engine: runs the operations.
             elapsed: returns seconds of a clock that only goes forward.
         """
         self.limit_s = limit_s
+        self.engine = _Timed(engine, elapsed)
         self._pace = pace
-        self._width = width
+        self._width = engine.width
         self._elapsed = elapsed
         self._begun = self._last = elapsed()
         self._ran = False
 
-    def room_for(self, operations: Sequence[CompactionOperation]) -> Room:
+    def room_for(self, operations: Sequence[CompactionOperation], *, is_cut: bool = False) -> Room:
         """Decide whether to begin a compaction now; the first one of a batch is, unless it never fits.
 
         A single operation is not left to others, as it cannot be made smaller: it is the first one of a batch.
+
+        Args:
+            is_cut: whether the plan was cut to this limit. Then it is not left to others either, though the machine
+                got slower: its file groups would wait for ever.
         """
-        seconds, now = self._pace.seconds(operations, self._width), self._elapsed()
-        if len(operations) > 1 and seconds > self.limit_s:
+        now = self._elapsed()
+        small = is_cut or len(operations) <= 1
+        if not small and self._pace.fewest_seconds(operations, self._width) > self.limit_s:
             return Room.NEVER
-        if self._ran and now - self._begun + seconds > self.limit_s:
+        if self._ran and now - self._begun + self.seconds(operations) > self.limit_s:
             return Room.LATER
-        self._ran, self._last = True, now
+        self._ran, self._last, self.engine.seconds = True, now, 0.0
         return Room.NOW
 
     def record(self, operations: Sequence[CompactionOperation]) -> None:
         """Record that the compaction for which there was room last is completed."""
-        self._pace.record(operations, self._width, self._elapsed() - self._last)
+        merging_s = self.engine.seconds
+        around_s = max(0.0, self._elapsed() - self._last - merging_s)
+        self._pace.record(operations, self._width, merging_s, around_s)
 
     def cut(self, operations: Sequence[CompactionOperation]) -> list[tuple[CompactionOperation, ...]]:
         """Cut operations into plans that fit."""
@@ -87,13 +123,22 @@ class TimeLimits:
         self._context = context
         self._pace = CompactionPace()
         self._reported: set[str] = set()
+        self._cut: set[str] = set()
+
+    def add_cut(self, plans: Iterable[Instant]) -> None:
+        """Remember plans that were cut to the limit."""
+        self._cut.update(plan.requested for plan in plans)
+
+    def is_cut(self, plan: Instant) -> bool:
+        """Return whether this process cut a plan to the limit."""
+        return plan.requested in self._cut
 
     def begin(self, engine: Engine) -> TimeLimit | None:
         """Begin the limit of a batch; None if there is none."""
         limit_ms = self._context.options[config.COMPACT_LIMIT_MS]
         if not limit_ms:
             return None
-        return TimeLimit(limit_ms / 1000, self._pace, engine.width, self._context.runtime.elapsed)
+        return TimeLimit(limit_ms / 1000, self._pace, engine, self._context.runtime.elapsed)
 
     def report_too_long(self, plan: Instant, limit: TimeLimit, operations: Sequence[CompactionOperation]) -> None:
         """Log once that a compaction is left to other processes."""

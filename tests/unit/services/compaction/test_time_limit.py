@@ -10,6 +10,7 @@ from typing import TypeVar
 import pytest
 
 from streaming_lsm import LsmTable
+from streaming_lsm.engine import LocalEngine
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation, CompactionPlan
 from streaming_lsm.services.compaction.pace import CompactionPace
 from streaming_lsm.services.compaction.runner import run_compaction
@@ -40,7 +41,7 @@ def paced(mib_per_second: float) -> CompactionPace:
 def limit_of(seconds: float, pace: CompactionPace, width: int = 1) -> tuple[TimeLimit, list[float]]:
     """A limit, and a clock that the test sets."""
     clock = [100.0]
-    return TimeLimit(seconds, pace, width, lambda: clock[0]), clock
+    return TimeLimit(seconds, pace, LocalEngine(width), lambda: clock[0]), clock
 
 
 # --- pace ---------------------------------------------------------------------------------------------------------
@@ -117,9 +118,39 @@ def test_what_a_compaction_took_is_the_pace_of_the_next() -> None:
     limit, clock = limit_of(3.0, pace)
     clock[0] += 50.0
     limit.room_for([operation(9)])
-    clock[0] += 2.0
+    clock[0] += 0.5
+
+    def merge(_: int) -> None:
+        clock[0] += 2.0
+
+    list(limit.engine.map(merge, [0]))
+    clock[0] += 0.25
     limit.record([operation(9)])
-    assert pace.seconds([operation(9)], 1) == pytest.approx(2.0)
+    assert pace.seconds([operation(9)], 1) == pytest.approx(2.75)
+    assert pace.seconds([operation(19)], 1) == pytest.approx(4.75), "only merging takes twice as long"
+    assert [len(plan) for plan in pace.cut([operation(9)] * 5, 1, 4.8)] == [2, 2, 1]
+
+
+def test_a_plan_that_was_cut_to_the_limit_is_run_though_the_machine_got_slower() -> None:
+    pace = paced(10)
+    limit, _ = limit_of(3.0, pace)
+    (plan, *_) = limit.cut([operation(4)] * 9)
+    assert len(plan) == 3
+    for _ in range(4):
+        pace.record([operation(9)], 1, 100.0)
+    assert limit.room_for(plan) is Room.NEVER, "of another program"
+    assert limit.room_for(plan, is_cut=True) is Room.NOW
+
+
+def test_a_plan_is_left_to_others_only_if_the_fastest_of_the_last_compactions_says_so() -> None:
+    pace = paced(10)
+    pace.record([operation(9)], 1, 100.0)
+    limit, _ = limit_of(3.0, pace)
+    assert limit.room_for([operation(9)] * 3) is Room.NOW
+    # A process that has measured nothing leaves only what no machine merges in time.
+    new, _ = limit_of(3.0, CompactionPace())
+    assert new.room_for([operation(200)] * 2) is Room.NEVER
+    assert new.room_for([operation(9)] * 3) is Room.NOW
 
 
 # --- after a write ------------------------------------------------------------------------------------------------
