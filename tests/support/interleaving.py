@@ -41,7 +41,9 @@ class DrivenTable(LsmTable):
 
     runtime: Runtime
 
-    def transaction(self, identity: BatchIdentity | None = None, beside: Beside = Beside.SERVICES) -> Transaction:
+    def transaction(
+        self, identity: BatchIdentity | None = None, beside: Beside | None = None, *, alone: bool = False
+    ) -> Transaction:
         self.config.check_changeable(self.path)
         return Transaction(
             self.storage,
@@ -50,7 +52,8 @@ class DrivenTable(LsmTable):
             identity=identity,
             runtime=self.runtime,
             metadata=MetadataTable,
-            beside=beside,
+            beside=beside or self._beside_write,
+            alone=alone,
         )
 
 

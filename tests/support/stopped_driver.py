@@ -40,10 +40,13 @@ _PATIENCE_S = 60
 class StreamTable(DrivenTable):
     """A table that keeps what it loaded from batch to batch, as a stream's does."""
 
-    def transaction(self, identity: BatchIdentity | None = None, beside: Beside = Beside.SERVICES) -> Transaction:
+    def transaction(
+        self, identity: BatchIdentity | None = None, beside: Beside | None = None, *, alone: bool = False
+    ) -> Transaction:
         return Transaction(
             *(self.storage, self.config, self.options, identity),
-            beside=beside,
+            beside=beside or self._beside_write,
+            alone=alone,
             runtime=self.runtime,
             timelines=self._timelines,
             metadata=MetadataTable,
