@@ -26,6 +26,8 @@ SAMPLED_CASES := tests/golden/test_damaged_logs.py tests/golden/test_table_copie
 	tests/property/test_services_against_a_model.py tests/property/test_tombstones_against_a_model.py \
 	tests/unit/read/test_slice_merge.py \
 	tests/unit/timeline/test_properties_file.py
+# Some of what a power loss may leave here, all of it in faults-calls.
+POWER_LOSS := tests/faults/power_loss
 # The tests that write tables take as long as all other unit tests.
 WRITING := tests/unit/metadata tests/unit/services tests/unit/txn tests/unit/write
 # Integration waits for processes and disks half of its time: it is started first, and two cores run three groups.
@@ -39,8 +41,9 @@ define alive
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help install constraints run-kafka-demo docs lint format test unit unit-writing unit-others property golden oracle \
-	integration bench bench-check bench-peers faults faults-processes faults-calls faults-cases conformance matrix matrix-speed \
+.PHONY: help install constraints run-kafka-demo docs lint format test unit unit-writing unit-others property golden oracle simulation \
+	integration bench bench-check bench-peers faults faults-processes faults-calls faults-cases \
+	faults-schedules conformance matrix matrix-speed \
 	test-size clean
 
 define group
@@ -57,7 +60,7 @@ install: $(INSTALLED)  ## Create .venv with the pinned versions of conf/constrai
 
 $(INSTALLED): setup.cfg pyproject.toml conf/constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
-	@$(call alive,$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --constraint conf/constraints.txt --editable '.[spark$(comma)kafka$(comma)cli$(comma)bench$(comma)dev]')
+	@$(call alive,$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --constraint conf/constraints.txt --editable '.[spark$(comma)kafka$(comma)cli$(comma)object-store$(comma)bench$(comma)dev]')
 	@touch $@
 
 run-kafka-demo: install  ## Stream events from a Kafka broker of its own to a table and compare; DEMO_EVENTS, DEMO_FORMAT, DEMO_KILL; 1 min
@@ -66,7 +69,7 @@ run-kafka-demo: install  ## Stream events from a Kafka broker of its own to a ta
 ##@ Develop
 
 test: install  ## Run all that CI runs, three groups at a time; each prints its output and time when it ends
-	@$(call group,test,$(SIDE_BY_SIDE) integration unit-writing unit-others golden property oracle lint)
+	@$(call group,test,$(SIDE_BY_SIDE) integration unit-writing unit-others simulation golden property oracle lint)
 
 lint: install  ## Check style, types and the import contracts
 	$(call group,lint,$(BIN)/ruff check --quiet --config conf/ruff.toml . && $(BIN)/ruff format --check --quiet --config conf/ruff.toml . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache)
@@ -74,7 +77,7 @@ lint: install  ## Check style, types and the import contracts
 unit: unit-writing unit-others  ## Test one module at a time
 
 unit-writing: install
-	$(call group,unit-writing,$(FAST) $(PYTEST) $(WRITING))
+	$(call group,unit-writing,$(FAST) $(PYTEST) $(WRITING) $(POWER_LOSS))
 
 unit-others: install
 	$(call group,unit-others,$(FAST) $(SHORT_LIVED_JAVA) $(PYTEST) tests/unit $(addprefix --ignore=,$(WRITING)))
@@ -87,6 +90,9 @@ golden: install  ## Compare with files and rows that Hudi wrote
 
 oracle: install  ## Test the independent reader, and compare it with the package's
 	$(call group,oracle,$(FAST) $(PYTEST) tests/oracle)
+
+simulation: install  ## Run seeded schedules of writers, services and failures; LSM_SCHEDULES (100), LSM_SEED for one
+	$(call group,simulation,$(FAST) $(PYTEST) tests/faults/simulation)
 
 $(CLASSES): $(INSTALLED)
 	@mkdir -p $(@D)
@@ -108,14 +114,17 @@ bench-check: install  ## Compare micro-benchmarks with tests/bench/baseline.json
 bench-peers: install  ## Measure other table formats beside this package and write docs/peers.md; goes on where it was stopped; 4 h, with QUICK=1 60 min
 	$(BIN)/python -m tests.bench.peers $(if $(QUICK),--form quick) --page docs/peers.md
 
-faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a kill or stop at every storage call, and more random cases; 45 min
-	@$(call group,faults,$(SIDE_BY_SIDE) faults-processes faults-calls faults-cases)
+faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, many writers, a kill or stop at every storage call, every power loss, 1,000 schedules, and more random cases; 60 min
+	@$(call group,faults,$(SIDE_BY_SIDE) faults-processes faults-calls faults-cases faults-schedules)
 
 faults-processes: install
-	$(call group,faults-processes,$(PYTEST) tests/faults)
+	$(call group,faults-processes,$(PYTEST) tests/faults --ignore=$(POWER_LOSS) --ignore=tests/faults/simulation)
+
+faults-schedules: install
+	$(call group,faults-schedules,LSM_ALL_FAULTS=1 LSM_SCHEDULES=$${LSM_SCHEDULES:-1000} $(FAST) $(PYTEST) tests/faults/simulation)
 
 faults-calls: install
-	$(call group,faults-calls,LSM_ALL_FAULTS=1 $(FAST) $(PYTEST) $(SAMPLED_CALLS))
+	$(call group,faults-calls,LSM_ALL_FAULTS=1 $(FAST) $(PYTEST) $(SAMPLED_CALLS) $(POWER_LOSS))
 
 faults-cases: install
 	$(call group,faults-cases,LSM_ALL_FAULTS=1 $(FAST) $(PYTEST) $(SAMPLED_CASES))

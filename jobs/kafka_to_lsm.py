@@ -21,7 +21,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from streaming_lsm.scripts import INTERRUPTED, fail, importing
+from streaming_lsm.scripts import INTERRUPTED, fail, importing, is_submitted, key_values
 
 with importing("kafka_to_lsm"):
     from py4j.protocol import Py4JError, Py4JNetworkError
@@ -40,7 +40,6 @@ with importing("kafka_to_lsm"):
     from streaming_lsm.spark.session import (
         QUERY_LOGGER,
         TASK_LOGGER,
-        is_submitted,
         local_session,
         silence,
         submitted_session,
@@ -64,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help="options that override file and environment")
     given = parser.parse_args(arguments)
     try:
-        overrides = dict(_key_value(text) for text in given.options)
+        overrides = key_values(given.options)
         if given.bootstrap_servers:
             overrides[config.KAFKA_SERVERS.key] = given.bootstrap_servers
         settings = JobSettings.load(given.properties, overrides)
@@ -161,13 +160,6 @@ def _stop_on_signals(watcher: StreamWatcher) -> list[int]:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     return signals
-
-
-def _key_value(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"option {text!r} has no value: write KEY=VALUE")
-    return key.strip(), value
 
 
 if __name__ == "__main__":

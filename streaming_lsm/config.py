@@ -21,7 +21,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 ENVIRONMENT_PREFIX = "LSM_CONF_"
-_FREE_PREFIXES = ("kafka.", "lsm.kafka.topic.")
+FREE_PREFIXES = ("kafka.", "lsm.kafka.topic.")
 _ONLY_IN_FILES = (
     " (keys of the Kafka client and options of single topics are read from the properties file and from arguments, not "
     "from the environment)"
@@ -250,6 +250,7 @@ COMPACT_SCHEDULE = boolean("hoodie.compact.schedule.inline", False, _SERVICES, "
 COMPACT_TRIGGER = choice("hoodie.compact.inline.trigger.strategy", "NUM_COMMITS", ("NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME"), _SERVICES, "Trigger of the next compaction: delta commits since the last completed (or last requested) compaction, elapsed time, or both.")
 COMPACT_COMMITS = integer("hoodie.compact.inline.max.delta.commits", 5, _SERVICES, "Delta commits since the last compaction after which the next one is due.", minimum=1)
 COMPACT_SECONDS = integer("hoodie.compact.inline.max.delta.seconds", 3600, _SERVICES, "Seconds since the last compaction after which the next one is due.", minimum=1)
+COMPACT_LIMIT_MS = integer("lsm.compact.inline.max.ms", 0, _SERVICES, "Milliseconds that a batch waits for inline compactions. Plans are made small enough by the pace of the last ones; what does not fit stays planned for a later batch or another process. A file group alone may take longer. 0: no limit.")
 COMPACTION_STRATEGY = strategy("hoodie.compaction.strategy", "LogFileSizeBasedCompactionStrategy", ("LogFileSizeBasedCompactionStrategy", "LogFileNumBasedCompactionStrategy", "BoundedIOCompactionStrategy", "UnBoundedCompactionStrategy"), _SERVICES, "Strategy that selects and orders the file slices of a compaction. Hudi's full class names are accepted too.")
 COMPACTION_LOG_BYTES = integer("hoodie.compaction.logfile.size.threshold", 0, _SERVICES, "LogFileSizeBased: skip file groups with fewer bytes of log files.")
 COMPACTION_LOG_FILES = integer("hoodie.compaction.logfile.num.threshold", 0, _SERVICES, "LogFileNumBased: skip file groups with fewer log files.")
@@ -390,7 +391,7 @@ def _from_environment(variables: Mapping[str, str]) -> dict[str, str]:
         if variable not in names:
             families = {environment_name(prefix): purpose for prefix, purpose in PURPOSES.items()}
             advice = _advice(variable, names, families)
-            if variable.startswith(tuple(map(environment_name, _FREE_PREFIXES))):
+            if variable.startswith(tuple(map(environment_name, FREE_PREFIXES))):
                 advice = f"{_ONLY_IN_FILES}{advice}"
             raise ConfigError(f"environment variable {variable} names no option{advice}")
         found[names[variable]] = variables[variable]

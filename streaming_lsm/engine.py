@@ -32,9 +32,14 @@ class LocalEngine:
         """Run a task for every item and yield the results in order; at most one result per thread is kept waiting."""
         with ThreadPoolExecutor(self.width) as pool:
             pending: deque[Future[R]] = deque()
-            for item in items:
-                pending.append(pool.submit(task, item))
-                if len(pending) > self.width:
+            try:
+                for item in items:
+                    pending.append(pool.submit(task, item))
+                    if len(pending) > self.width:
+                        yield pending.popleft().result()
+                while pending:
                     yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
+            except BaseException:
+                # Nobody takes the results of the tasks that have not begun.
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise

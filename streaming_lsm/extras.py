@@ -12,6 +12,7 @@ from streaming_lsm.errors import MissingPackage
 _INSTALLED_BY = {
     "pyspark": "pip install '.[spark]' in a checkout",
     "pandas": "pip install '.[spark]' in a checkout",
+    "obstore": "pip install '.[object-store]' in a checkout",
     "kafka": "pip install '.[kafka]' in a checkout",
     "duckdb": "pip install duckdb",
 }

@@ -24,7 +24,7 @@ from streaming_lsm.read.history import read_history
 from streaming_lsm.read.queries import READ_OPTIMIZED, SNAPSHOT, Queries, QueryOptions
 from streaming_lsm.read.scan import Scan
 from streaming_lsm.storage.failures import names_failures
-from streaming_lsm.storage.local import open_storage
+from streaming_lsm.storage.uris import open_storage
 from streaming_lsm.table_options import check_options, with_buckets
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -30,12 +30,12 @@ from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.services.scheduler import TableServices
 from streaming_lsm.services.upgrade import ChangePlan, VersionChange, change_version, plan_change
 from streaming_lsm.storage.failures import names_failures
-from streaming_lsm.storage.local import open_storage
+from streaming_lsm.storage.uris import open_storage
 from streaming_lsm.table_options import ambiguous_keys, create_table, key_generator
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.batch_ledger import BatchIdentity
+from streaming_lsm.txn.batch_ledger import BatchIdentity, WriterLedger
 from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.retries import Attempt, write_with_retries
@@ -68,9 +68,11 @@ class LsmTable(ReadableTable):
         config: the table's config, from `hoodie.properties`.
         options: the options given when the table was opened.
         last_numbers: counts and times of the last write.
+        runtime: clock, sleep, ids and process checks, which tests replace.
     """
 
     last_numbers: BatchNumbers | None = None
+    runtime: Runtime = Runtime()
 
     def __init__(
         self, path: Path, options: OptionValues | Options | None = None, *, properties: Path | None = None
@@ -170,6 +172,7 @@ class LsmTable(ReadableTable):
             self.config,
             self.options,
             identity=identity,
+            runtime=self.runtime,
             timelines=self._timelines,
             metadata=MetadataTable,
             beside=beside or self._beside_write,
@@ -266,11 +269,19 @@ class LsmTable(ReadableTable):
         schema = self._queries.schema_at(timeline)
         check_columns(batch, schema, self.options[config.ARRIVAL_FIELDS], keys_only=operation == DELETE)
 
-    def commit(self, tx: Transaction, plan: WritePlan, written: WriteResult, conflicts: int = 0) -> Instant:
+    def commit(
+        self,
+        tx: Transaction,
+        plan: WritePlan,
+        written: WriteResult,
+        conflicts: int = 0,
+        check: Callable[[WriterLedger], object] | None = None,
+    ) -> Instant:
         """Remove the files of failed attempts and complete the write, which makes the batch visible to readers.
 
         Args:
             conflicts: attempts at the batch before this one, for its numbers.
+            check: refuses the batch, by the ledger just before the commit, by raising an error.
 
         Raises:
             LsmError: see `Transaction.complete`.
@@ -284,7 +295,13 @@ class LsmTable(ReadableTable):
             extra={NUMBERS_KEY: numbers.encode()}, open_deletes=still_open, topics=topics_of(written.last_events),
         )  # fmt: skip
         tx.reconcile(outcome)
-        completed = tx.complete(outcome, lambda timeline: self._files_after(timeline, written))
+
+        def extra(timeline: Timeline) -> Mapping[str, str]:
+            if check is not None:
+                check(tx.ledger)
+            return self._files_after(timeline, written)
+
+        completed = tx.complete(outcome, extra)
         self._committed = tx.timeline.with_completed(completed)
         self.last_numbers = replace(
             numbers,
@@ -391,7 +408,7 @@ class LsmTable(ReadableTable):
 
         # A reader gives its rows once.
         is_reader = isinstance(data, pa.RecordBatchReader)
-        completed = write(Attempt()) if is_reader else write_with_retries(self.options, Runtime(), write)
+        completed = write(Attempt()) if is_reader else write_with_retries(self.options, self.runtime, write)
         if completed is not None:
             self.run_services()
         return completed

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.csv
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from streaming_lsm import __version__, config
 from streaming_lsm.cli.options_page import options_page
-from streaming_lsm.cli.text_table import TextTable, counted
+from streaming_lsm.cli.text_table import TextTable
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, LsmError
 from streaming_lsm.format.actions.clean import CleanMetadata
@@ -29,7 +29,12 @@ from streaming_lsm.read.text.change_lines import change_lines
 from streaming_lsm.read.text.json_lines import json_lines
 from streaming_lsm.read.text.where import parse_where
 from streaming_lsm.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY, with_meta
-from streaming_lsm.scripts import INTERRUPTED, fail
+from streaming_lsm.scripts import INTERRUPTED, fail, key_values
+from streaming_lsm.service_job.command import watch_argument
+from streaming_lsm.service_job.loop import ServiceLoop, Worker
+from streaming_lsm.service_job.messages import compacted, counted
+from streaming_lsm.service_job.stopping import Stop, StoppableEngine
+from streaming_lsm.services.context import Engine
 from streaming_lsm.table import LsmTable
 from streaming_lsm.table_copy import plan_copy
 from streaming_lsm.timeline.action_kind import CLEAN
@@ -75,9 +80,11 @@ def _parser() -> argparse.ArgumentParser:
     compact = verbs.add_parser("compact", help="merge log files into base files")
     _service_arguments(compact)
     compact.add_argument("--schedule-only", action="store_true", help="write the plan; the next compaction runs it")
+    watch_argument(compact)
     compact.set_defaults(run=_compact)
     clean = verbs.add_parser("clean", help="delete file slices that no retained commit needs")
     _service_arguments(clean)
+    watch_argument(clean)
     clean.set_defaults(run=_clean)
     upgrade = verbs.add_parser("upgrade", help="raise the version of a table, or change its storage layout")
     _service_arguments(upgrade)
@@ -252,11 +259,7 @@ def _opened(arguments: argparse.Namespace) -> LsmTable:
 
 
 def _given(arguments: argparse.Namespace) -> dict[str, str]:
-    pairs = [text.partition("=") for text in arguments.option]
-    for key, equals, _ in pairs:
-        if not equals:
-            raise ConfigError(f"option {key!r} has no value: write KEY=VALUE")
-    return {key.strip(): value for key, _, value in pairs}
+    return key_values(arguments.option)
 
 
 def _upgrade(arguments: argparse.Namespace) -> None:
@@ -290,7 +293,24 @@ def _copy(arguments: argparse.Namespace) -> None:
     print(f"{counted(copy.row_count, 'row')} copied to {target.path}, version {target.config.version}{left_out}")
 
 
+def _watch(arguments: argparse.Namespace, worker: Callable[[LsmTable, Engine], Worker]) -> None:
+    """Look for work until a signal comes; the table is opened again if its settings were changed."""
+    others = [f"--{name.replace('_', '-')}" for name in ("dry_run", "schedule_only") if getattr(arguments, name, False)]
+    if others:
+        raise ConfigError(f"--watch does not take {others[0]}: leave one out")
+    table, stop = _opened(arguments), Stop()
+    engine = StoppableEngine(LocalEngine(table.options[config.READ_THREADS]), stop)
+    with stop.installed():
+        ServiceLoop("lsm", lambda: worker(_opened(arguments), engine), stop).watch(arguments.watch, table.path)
+    if stop.is_interrupted:
+        raise KeyboardInterrupt
+    print(f"stopped by {stop.name}")
+
+
 def _compact(arguments: argparse.Namespace) -> None:
+    if arguments.watch is not None:
+        _watch(arguments, lambda table, engine: table.services.compaction_worker(engine))
+        return
     table = _opened(arguments)
     if arguments.dry_run:
         _write_lines(_compaction_lines(table), None)
@@ -303,13 +323,7 @@ def _compact(arguments: argparse.Namespace) -> None:
     if completed is None:
         print(f"nothing to compact: {chosen.reasons}" if chosen else "nothing to compact: another writer has done it")
         return
-    stats = table.timeline.read_commit(completed).stats
-    logs = sum(stat.log_files_compacted for stat in stats)
-    rows, size = sum(stat.num_writes for stat in stats), sum(stat.total_bytes for stat in stats)
-    print(
-        f"{completed.file_name}: {counted(len(stats), 'file group')} compacted, {counted(logs, 'log file')} merged, "
-        f"{counted(rows, 'row')} in {counted(size, 'byte')}"
-    )
+    print(compacted(completed, table.timeline.read_commit(completed).stats))
 
 
 def _compaction_lines(table: LsmTable) -> list[str]:
@@ -327,6 +341,9 @@ def _compaction_lines(table: LsmTable) -> list[str]:
 
 
 def _clean(arguments: argparse.Namespace) -> None:
+    if arguments.watch is not None:
+        _watch(arguments, lambda table, engine: table.services.cleaning_worker(engine))
+        return
     table = _opened(arguments)
     if arguments.dry_run:
         cleaning = table.services.preview_clean()

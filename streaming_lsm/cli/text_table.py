@@ -15,11 +15,6 @@ _GAP = "  "
 _PIPE_WIDTH = 1_000
 
 
-def counted(number: int, noun: str) -> str:
-    """Format a number and its noun, such as ``1 row`` and ``2,000 rows``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 @dataclass(frozen=True)
 class TextTable:
     """Collects the headings and rows of a text table.

@@ -6,7 +6,7 @@ made it is completed on the timeline, so that a timeline cut at an instant gives
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -198,8 +198,19 @@ class FileSystemView:
         """
         base = self._newest(bases)
         since = base.name.instant if base else ""
-        open_logs = [log for log in logs if self.log_time(log.name) >= since]
+        open_logs = self._committed([log for log in logs if self.log_time(log.name) >= since])
         return FileSlice(partition, group, base, tuple(sorted(open_logs, key=lambda log: log.name.sort_key)))
+
+    def _committed(self, logs: list[LogFile]) -> list[LogFile]:
+        """Leave out logs of repeated attempts that are not in the commit's write stats.
+
+        A task that outlives its driver may leave or create such a file at any time, and delete it later.
+        """
+        attempts = Counter(_attempted(log.name) for log in logs)
+        doubtful = {log.name.instant for log in logs if attempts[_attempted(log.name)] > 1}
+        writes = [write for write in self.timeline.completed_writes if write.requested in doubtful]
+        paths = {write.requested: self.timeline.read_commit(write).paths for write in writes}
+        return [log for log in logs if log.name.instant not in paths or log.path in paths[log.name.instant]]
 
     def log_time(self, name: LogFileName | InlineLogName) -> str:
         """Return the time that is compared with a base instant to decide whether the base file has absorbed a log.
@@ -222,6 +233,12 @@ class FileSystemView:
             listed = {stat.file_name for write in writes for stat in self.timeline.read_commit(write).stats}
             attempts = [base for base in attempts if str(base.name) in listed] or attempts
         return attempts[0] if attempts else None
+
+
+def _attempted(name: LogFileName | InlineLogName) -> tuple[object, ...]:
+    """Return what the attempts at one log have in common."""
+    task = None if name.token is None else name.token.task
+    return name.instant, name.version, task, name.kind if isinstance(name, LogFileName) else None
 
 
 def _check_parquet(path: str, kind: str) -> None:

@@ -9,7 +9,7 @@ from streaming_lsm import config
 from streaming_lsm.config import Options
 from streaming_lsm.errors import LsmError
 from streaming_lsm.format.actions.commit import WriteStat
-from streaming_lsm.storage.local import open_storage
+from streaming_lsm.storage.uris import open_storage
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, LastBatch, WriterLedger

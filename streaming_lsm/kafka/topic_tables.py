@@ -13,7 +13,7 @@ from streaming_lsm.config import Options
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.kafka.settings import JobSettings
 from streaming_lsm.kafka.topic_options import PLACEHOLDER, PREFIX
-from streaming_lsm.storage.local import open_storage
+from streaming_lsm.storage.uris import open_storage
 
 
 @dataclass(frozen=True)

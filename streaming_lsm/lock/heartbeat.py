@@ -56,6 +56,7 @@ class Claim:
         self._path = heartbeat_path(instant)
         self._open = owner.encode() + (_ALONE if alone else b"")
         self._sealed = self._open + _SEAL
+        self._is_deleted = False
         try:
             storage.put_if_absent(self._path, self._open)
         except FileExistsError:
@@ -92,11 +93,16 @@ class Claim:
         if not self._storage.replace_if_unchanged(self._path, self._sealed, self._open):
             self.verify()
 
-    def delete(self) -> None:
-        """Delete the heartbeat, if it is still this writer's."""
-        for content in (self._sealed, self._open):
-            if self._storage.delete_if_unchanged(self._path, content):
-                return
+    def delete(self, *, runs_again: bool = False) -> None:
+        """Delete the heartbeat, if it is still this writer's.
+
+        Args:
+            runs_again: whether another run of the instant may claim it.
+        """
+        contents = () if self._is_deleted else (self._sealed, self._open)
+        self._is_deleted = any(
+            self._storage.delete_if_unchanged(self._path, content, reused=runs_again) for content in contents
+        )
 
 
 def is_alone(content: bytes) -> bool:
@@ -104,11 +110,14 @@ def is_alone(content: bytes) -> bool:
     return _ALONE in content
 
 
-def revoke_heartbeat(storage: Storage, held: Held, instant: str) -> None:
+def revoke_heartbeat(storage: Storage, held: Held, instant: str, *, runs_again: bool = False) -> None:
     """Delete the heartbeat of an instant, of any owner: its tasks and its writer are fenced.
 
     The heartbeat is read before the lock is verified, and deleted only if it is unchanged: a later holder of the lock
     may create a heartbeat of its own for another run of the instant.
+
+    Args:
+        runs_again: whether another run of the instant may claim it.
 
     Raises:
         Fenced: the lock is not held any more.
@@ -120,7 +129,7 @@ def revoke_heartbeat(storage: Storage, held: Held, instant: str) -> None:
         content = None
     held.verify()
     if content is not None:
-        storage.delete_if_unchanged(path, content)
+        storage.delete_if_unchanged(path, content, reused=runs_again)
 
 
 def check_still_inflight(storage: Storage, instant: str) -> None:

@@ -146,7 +146,9 @@ class TableLock:
             LockTimeout: another writer held the lock for all of that time; the message names it.
         """
         wait, begun = wait or self._wait, self._runtime.elapsed()
-        self.formers, self._content, self._given_back = frozenset(), self.owner.encode(), False
+        # Each acquisition has a content of its own: a request of an earlier one that a store carries out late, or
+        # twice, changes nothing of this one.
+        self.formers, self._content, self._given_back = frozenset(), self._new_content(frozenset()), False
         waited_s = self._runtime.process_locks.acquire(self._storage.uri, self.owner, wait.wait_ms / 1000)
         try:
             self._acquire_file(wait, waited_s)
@@ -177,10 +179,10 @@ class TableLock:
     def _delete(self) -> None:
         for _ in range(_RELEASES):
             with suppress(OSError):
-                self._storage.delete_if_unchanged(LOCK_FILE, self._content)
+                self._storage.delete_if_unchanged(LOCK_FILE, self._content, reused=True)
                 return
             self._runtime.sleep(self._wait.longest_ms / 1000)
-        self._storage.delete_if_unchanged(LOCK_FILE, self._content)
+        self._storage.delete_if_unchanged(LOCK_FILE, self._content, reused=True)
 
     def give_back(self) -> None:
         """Undo a take-over: put the former owner's lock back, so that the next writer takes it over in its turn.
@@ -272,12 +274,20 @@ class TableLock:
         The lock names the former owners, for the case that this one dies, too, before it has settled their actions.
         """
         formers = _formers(content) | {dead.token}
-        taken = self.owner.encode() + b"\n" + json.dumps(sorted(formers)).encode()
+        taken = self._new_content(formers)
         if not self._storage.replace_if_unchanged(LOCK_FILE, taken, content):
             return False
         _LOG.warning("took %s in %s over from %s, which is dead", LOCK_FILE, self._storage.uri, dead)
         self.formers, self._content, self._former = formers, taken, content
         return True
+
+    def _new_content(self, formers: frozenset[str]) -> bytes:
+        lines = [self.owner.encode()]
+        if formers or self.acquisitions:
+            lines.append(json.dumps(sorted(formers)).encode())
+        if self.acquisitions:
+            lines.append(str(self.acquisitions).encode())
+        return b"\n".join(lines)
 
     def _refusal(self, owner: Owner | None, waited_s: float) -> str:
         waited = f"for all of {waited_s:.1f} s ({LOCK_WAIT_MS.key})" if self._wait.wait_ms else "now"
@@ -292,6 +302,6 @@ class TableLock:
 def _formers(content: bytes) -> frozenset[str]:
     """Return the tokens of the former owners that a lock names in its second line."""
     try:
-        return frozenset(map(str, json.loads(content.partition(b"\n")[2])))
-    except (ValueError, TypeError, RecursionError):
+        return frozenset(map(str, json.loads(content.split(b"\n")[1])))
+    except (ValueError, TypeError, IndexError, RecursionError):
         return frozenset()

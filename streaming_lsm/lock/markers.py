@@ -6,7 +6,8 @@ and reconciliation find every file that the instant may have created.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from streaming_lsm.errors import CorruptFileError, EarlyConflict, Fenced
 from streaming_lsm.format.table.file_names import BaseFileName, bucket_of, parse_file_name
@@ -22,7 +23,7 @@ _LINES = "MARKERS"
 
 
 def marker_folder(instant: str) -> str:
-    """Return the folder of an instant's markers; it exists while the write is pending."""
+    """Return the folder of an instant's markers; on a disk it exists while the write is pending."""
     return f"{TEMP_FOLDER}/{instant}"
 
 
@@ -112,10 +113,50 @@ def delete_files(storage: Storage, held: Held, paths: Iterable[str]) -> None:
         Fenced: it is not held any more; the remaining files were not deleted.
     """
     ordered = sorted(paths, key=lambda path: (_is_base(path), path))
-    for path in ordered:
-        held.verify()
-        storage.delete(path)
-    for partition in sorted({path.rpartition("/")[0] for path in ordered}):
+    Deletion(storage, held)(ordered)
+    sweep_partitions(storage, ordered)
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """Deletes data files in the given order; picklable if `held` is, as the heartbeat of an instant.
+
+    Attributes:
+        storage: the table's files.
+        held: the lock, or the heartbeat of the instant; verified before each deletion.
+    """
+
+    storage: Storage
+    held: Held
+
+    def __call__(self, paths: Sequence[str]) -> int:
+        """Delete the files and return their number; raises as `delete_files`."""
+        for path in paths:
+            self.held.verify()
+            self.storage.delete(path)
+        return len(paths)
+
+
+def in_portions(paths: Iterable[str], most: int) -> Iterator[tuple[str, ...]]:
+    """Divide data files into portions of about `most`, which may be deleted at a time: slices stay together."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for path in sorted(paths, key=lambda path: (_is_base(path), path)):
+        folder, _, name = path.rpartition("/")
+        parsed = parse_file_name(name, rfc103_names=True)
+        groups.setdefault((folder, parsed.file_id if parsed else name), []).append(path)
+    portion: list[str] = []
+    for key in sorted(groups):
+        portion += groups[key]
+        if len(portion) >= most:
+            yield tuple(portion)
+            portion = []
+    if portion:
+        yield tuple(portion)
+
+
+def sweep_partitions(storage: Storage, paths: Iterable[str]) -> None:
+    """Delete temporary files of failed attempts in the folders of data files."""
+    for partition in sorted({path.rpartition("/")[0] for path in paths}):
         storage.sweep(partition)
 
 
@@ -130,7 +171,8 @@ def delete_markers(storage: Storage, instant: str) -> None:
 
 def _check_open(storage: Storage, instant: str) -> None:
     check_still_inflight(storage, instant)
-    if not storage.exists(marker_folder(instant)):
+    # Another program that rolls the write back deletes the folder, and not the heartbeat.
+    if storage.is_file_system and not storage.exists(marker_folder(instant)):
         raise _fenced(storage, instant)
 
 

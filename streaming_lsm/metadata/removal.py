@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.storage.base import FileEntry, Storage
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER
 
 # Too large for this package, no regular file, or not readable: files that this package does not write.
 _FOREIGN = (CorruptFileError, UnsupportedTable, IsADirectoryError, PermissionError)
@@ -32,7 +33,7 @@ def remove_file(storage: Storage, path: str, verify: Callable[[], None]) -> None
     else:
         # Verified after the read: if the lock is held, the content is not a later holder's.
         verify()
-        storage.delete_if_unchanged(path, content)
+        storage.delete_if_unchanged(path, content, reused=_is_reused(path.rpartition("/")[0]))
 
 
 def remove_foreign(storage: Storage, path: str, verify: Callable[[], None]) -> None:
@@ -91,7 +92,16 @@ def _remove_batch(storage: Storage, folder: str, batch: Iterable[FileEntry], ver
         remove_foreign(storage, path, verify)
     verify()
     expected = {path.rpartition("/")[2]: content for path, content in contents.items() if content is not None}
-    storage.delete_all_if_unchanged(folder, expected)
+    storage.delete_all_if_unchanged(folder, expected, reused=_is_reused(folder))
+
+
+def _is_reused(folder: str) -> bool:
+    """Return whether the names of files with content in a folder are used again, by a later metadata table or run.
+
+    Instant files are not: plans and completed files have a time of their own. A tombstone that stayed in the timeline
+    would be an instant for Hudi.
+    """
+    return not folder.endswith(TIMELINE_FOLDER)
 
 
 def _content(storage: Storage, path: str) -> bytes | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from streaming_lsm.errors import ConfigError, LsmError, RegistryError
-from streaming_lsm.storage.local import open_storage
+from streaming_lsm.storage.uris import open_storage
 
 
 @dataclass(frozen=True)

@@ -6,21 +6,25 @@ A table service is compaction, cleaning or a change of the table version. A plan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from streaming_lsm import config
 from streaming_lsm.config import Options
-from streaming_lsm.errors import CommitConflict, CorruptFileError
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError
 from streaming_lsm.file_group.file_system_view import METADATA_FOLDER, FileSystemView
 from streaming_lsm.format.actions.compaction_plan import CompactionPlan
 from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
+from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.locked_table import Beside
+from streaming_lsm.txn.recovery import find_living
 from streaming_lsm.txn.transaction import Transaction
 
 T = TypeVar("T")
@@ -30,8 +34,17 @@ FileGroupId = tuple[str, str]
 """Partition path and file id."""
 
 
+class EngineStopped(Exception):
+    """An engine was told to stop, or lost its processes: what it runs is put back, and nothing further is begun."""
+
+
 class Engine(Protocol):
     """Runs independent tasks, on threads of this process or on Spark's executors."""
+
+    @property
+    def width(self) -> int:
+        """Number of tasks that run at a time."""
+        ...
 
     def map(self, task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Run a task for every item and yield the results in the order of `items`; both must be picklable."""
@@ -50,6 +63,7 @@ class ServiceContext:
         new_transaction: creates a transaction without a batch, by the actions of others beside which it may be made;
             services change the table in transactions only.
         timelines: cache of the table's timeline.
+        runtime: clock and process checks of looks at the table without its lock.
     """
 
     storage: Storage
@@ -58,6 +72,7 @@ class ServiceContext:
     rule: MergeRule
     new_transaction: Callable[[Beside], Transaction]
     timelines: TimelineCache = field(default_factory=TimelineCache)
+    runtime: Runtime = field(default_factory=Runtime)
 
     def transaction(self) -> Transaction:
         """Create a transaction of a service, which shares no file with writes and other services.
@@ -75,6 +90,31 @@ class ServiceContext:
         """
         self.config.check_changeable(self.storage.uri)
         return self.timelines.load(self.storage)
+
+    def run_elsewhere(self, timeline: Timeline) -> frozenset[str]:
+        """Return the requested times of the pending actions that other living writers run, without the lock.
+
+        An action may be taken or completed right after: its next run looks again while it holds the lock.
+        """
+        if not timeline.pending:
+            return frozenset()
+        lease_ms = self.options[config.HEARTBEAT_MS] * self.options[config.HEARTBEAT_MISSES]
+        living = find_living(self.storage, timeline, self.storage.list(HEARTBEAT_FOLDER), self.runtime, lease_ms)
+        return frozenset(pending.requested for pending in living)
+
+    def check_unchanged(self) -> None:
+        """Check that the table's settings are those with which it was opened, which may be months ago.
+
+        Raises:
+            ConfigError: they were changed, by an upgrade for example.
+            TableNotFound: the table was removed.
+        """
+        source = f"{self.storage.uri}/{PROPERTIES_PATH}"
+        found = TableConfig.from_properties(load_properties(self.storage), source)
+        if not found.num_buckets:  # the options say how many
+            found = replace(found, num_buckets=self.config.num_buckets, hash_fields=self.config.hash_fields)
+        if found != self.config:
+            raise ConfigError(f"{source} was changed since the table was opened; open it again")
 
     def view(self, timeline: Timeline) -> FileSystemView:
         """Build the file system view of a timeline."""

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 
 from streaming_lsm import config
 from streaming_lsm.errors import LsmError
-from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
+from streaming_lsm.format.actions.compaction_plan import CompactionOperation
 from streaming_lsm.services.cleaning.runner import Cleaner, CleanSelection
+from streaming_lsm.services.cleaning.worker import CleaningWorker
 from streaming_lsm.services.compaction.planner import CompactionSelection
-from streaming_lsm.services.compaction.runner import compact, preview_compaction, run_compaction, schedule_compaction
+from streaming_lsm.services.compaction.runner import (
+    compact,
+    preview_compaction,
+    run_compaction,
+    schedule_compaction,
+    schedule_plans,
+)
+from streaming_lsm.services.compaction.time_limit import MOST_PENDING, Room, TimeLimit, TimeLimits
 from streaming_lsm.services.compaction.trigger import CompactionTrigger
-from streaming_lsm.services.context import Engine, ServiceContext
+from streaming_lsm.services.compaction.worker import CompactionWorker
+from streaming_lsm.services.context import Engine, ServiceContext, read_compaction_plan
+from streaming_lsm.services.plan_backoff import PlanBackoff
 from streaming_lsm.timeline.clock import Clock, system_clock
-from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
+from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_compactions
 
@@ -36,6 +46,7 @@ class TableServices:
         self._clock = clock
         self._cleaner = Cleaner(context)
         self._attempts = PlanBackoff()
+        self._limits = TimeLimits(context)
         # Time up to which nothing was found to compact, so that partitions are not listed again after each write.
         self._fruitless = ""
 
@@ -51,13 +62,21 @@ class TableServices:
         """Select the file slices that a compaction would merge now."""
         return preview_compaction(self._context)
 
-    def clean(self) -> Instant | None:
+    def clean(self, engine: Engine | None = None) -> Instant | None:
         """Run pending cleans, then plan and run one; see `Cleaner.clean`."""
-        return self._cleaner.clean()
+        return self._cleaner.clean(engine)
 
     def preview_clean(self) -> CleanSelection:
         """Select the files that a clean would delete now."""
         return self._cleaner.preview(self._context.load_timeline())
+
+    def compaction_worker(self, engine: Engine, *, schedules: bool = True) -> CompactionWorker:
+        """Create a worker that compacts in a process of its own."""
+        return CompactionWorker(self._context, engine, schedules=schedules, clock=self._clock)
+
+    def cleaning_worker(self, engine: Engine) -> CleaningWorker:
+        """Create a worker that cleans in a process of its own."""
+        return CleaningWorker(self._context, engine, clock=self._clock)
 
     def run_inline(self, timeline: Timeline, engine: Engine) -> None:
         """Compact and clean after a write, as the options say, if either is due.
@@ -86,29 +105,66 @@ class TableServices:
     def _compact_inline(self, timeline: Timeline, engine: Engine) -> bool:
         """Run and schedule compactions; returns whether the timeline was changed."""
         options = self._context.options
-        inline = options[config.COMPACT_INLINE]
+        inline, limit = options[config.COMPACT_INLINE], self._limits.begin(engine)
         planned = self._attempts.due(pending_compactions(timeline)) if inline else []
-        for pending in planned:
-            self._attempt(pending, engine)
         if planned:
+            elsewhere = self._context.run_elsewhere(timeline)
+            self._run([plan for plan in planned if plan.requested not in elsewhere], limit, engine)
             timeline = self._context.load_timeline()
         if not (inline or options[config.COMPACT_SCHEDULE]) or not self._is_due(timeline):
             return bool(planned)
-        scheduled, _ = schedule_compaction(self._context)
-        if scheduled is None:
+        scheduled = self._schedule(timeline, limit if inline else None)
+        if not scheduled:
             self._fruitless = timeline.last_time
         elif inline:
-            self._attempt(scheduled, engine)
+            self._run(scheduled, limit, engine)
         return True
 
-    def _attempt(self, planned: Instant, engine: Engine) -> None:
+    def _schedule(self, timeline: Timeline, limit: TimeLimit | None) -> Sequence[Instant]:
+        if limit is None:
+            scheduled, _ = schedule_compaction(self._context)
+            return [scheduled] if scheduled else []
+        room = MOST_PENDING - len(pending_compactions(timeline))
+        if room <= 0:
+            return ()
+        plans, _ = schedule_plans(self._context, lambda chosen: limit.cut(chosen)[:room], lambda _: True)
+        self._limits.add_cut(plans)
+        return plans
+
+    def _run(self, planned: Iterable[Instant], limit: TimeLimit | None, engine: Engine) -> None:
+        """Run planned compactions, the oldest first, as long as the time limit has room for the next one."""
+        for plan in planned:
+            if limit is None:
+                self._attempt(plan, engine)
+                continue
+            operations = self._operations(plan)
+            room = limit.room_for(operations, is_cut=self._limits.is_cut(plan))
+            if room is Room.NEVER:
+                self._limits.report_too_long(plan, limit, operations)
+            elif room is Room.LATER:
+                return
+            elif self._attempt(plan, limit.engine):
+                limit.record(operations)
+
+    def _operations(self, plan: Instant) -> tuple[CompactionOperation, ...]:
+        """Read the operations of a plan; none of one that cannot be read, whose run tells why."""
+        try:
+            return read_compaction_plan(self._context.storage, plan).operations
+        except (LsmError, OSError):
+            return ()
+
+    def _attempt(self, planned: Instant, engine: Engine) -> bool:
         """Run one planned compaction; its failure is logged, so that the other plans run too."""
+        completed = None
 
         def run() -> bool:
-            return run_compaction(self._context, planned.requested, engine) is not None
+            nonlocal completed
+            completed = run_compaction(self._context, planned.requested, engine)
+            return completed is not None
 
         self._attempts.begin(planned)
         self._guarded(f"compaction {planned.requested}", run)
+        return completed is not None
 
     def _is_due(self, timeline: Timeline) -> bool:
         trigger = CompactionTrigger.of(self._context.options)
@@ -116,49 +172,7 @@ class TableServices:
 
     def _clean_inline(self, timeline: Timeline, *, reload: bool) -> bool:
         current = self._context.load_timeline() if reload else timeline
-        if not self._cleaner.is_due(current) and not self._has_dead_writes(current):
+        if not self._cleaner.is_due(current) and not self._cleaner.has_dead_writes(current, self._clock()):
             return False
         self._cleaner.clean()
         return True
-
-    def _has_dead_writes(self, timeline: Timeline) -> bool:
-        """Return whether writes seem to wait for the next clean to be rolled back, by the age of their heartbeats."""
-        options = self._context.options
-        writes = [pending for pending in timeline.pending if pending.action in WRITE_ACTIONS]
-        if not writes or options[config.FAILED_WRITES] != "LAZY":
-            return False
-        alive_since = self._clock() - options[config.HEARTBEAT_MS] * options[config.HEARTBEAT_MISSES]
-        entries = self._context.storage.list(HEARTBEAT_FOLDER)
-        living = {entry.name for entry in entries if entry.modified_ms > alive_since}
-        return any(write.requested not in living for write in writes)
-
-
-_LONGEST = 64
-
-
-class PlanBackoff:
-    """Exponential backoff for failed compaction plans.
-
-    A failed plan is tried again after 1, 2, 4, … further writes, at most 64, as it may fail only after merging nearly
-    all of its file groups. The backoff is kept in memory: another process tries the plan at once.
-    """
-
-    def __init__(self) -> None:
-        self._pauses: dict[str, tuple[int, int]] = {}
-
-    def due(self, planned: Iterable[Instant]) -> list[Instant]:
-        """Select the plans to try after this write; call it once for each write, with all pending plans."""
-        before, due = self._pauses, []
-        self._pauses = {}
-        for plan in planned:
-            left, length = before.get(plan.requested, (0, 0))
-            self._pauses[plan.requested] = (max(0, left - 1), length)
-            if not left:
-                due.append(plan)
-        return due
-
-    def begin(self, plan: Instant) -> None:
-        """Record an attempt at a plan. If the plan is still pending at the next call of `due`, the attempt failed."""
-        _, length = self._pauses.get(plan.requested, (0, 0))
-        length = min(2 * length or 1, _LONGEST)
-        self._pauses[plan.requested] = (length, length)

@@ -139,7 +139,7 @@ def change_version(context: ServiceContext, change: VersionChange, engine: Engin
     """
     for _ in range(_ATTEMPTS):
         with context.new_transaction(Beside.NOTHING) as tx:
-            _check_unchanged(context)
+            context.check_unchanged()
             plan = _plan(context, change, tx.timeline)
             if plan.is_ready:
                 if change.version != context.config.version:
@@ -151,14 +151,6 @@ def change_version(context: ServiceContext, change: VersionChange, engine: Engin
     raise CommitConflict(
         f"{context.storage.uri}: other writers added files during {_ATTEMPTS} attempts; stop them and try again"
     )
-
-
-def _check_unchanged(context: ServiceContext) -> None:
-    """Check that version and layout are those with which the table was opened, on which the plan is based."""
-    source = f"{context.storage.uri}/{PROPERTIES_PATH}"
-    found = TableConfig.from_properties(load_properties(context.storage), source)
-    if (found.version, found.storage_layout) != (context.config.version, context.config.storage_layout):
-        raise ConfigError(f"{source} was changed since the table was opened; open it again")
 
 
 def _prepare(context: ServiceContext, plan: ChangePlan, engine: Engine) -> None:

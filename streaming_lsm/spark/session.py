@@ -43,8 +43,6 @@ step to each."""
 
 TASK_LOGGER, QUERY_LOGGER = "org.apache.spark.executor.Executor", "org.apache.spark.sql.execution.streaming"
 """Loggers that print the stack of a failed task, and of a failed query."""
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Environment variable by which spark-submit tells Python the port of Spark's Java process."""
 _SUBMITTED_DEFAULTS = ("spark.sql.session.timeZone", "spark.sql.adaptive.enabled")
 
 
@@ -78,15 +76,6 @@ def local_session(
         builder = builder.config(key, value)
     with _interrupts_held_back():
         return builder.getOrCreate()
-
-
-def is_submitted(environment: Mapping[str, str] | None = None) -> bool:
-    """Return whether spark-submit started this process.
-
-    Args:
-        environment: environment variables; those of the process when not given.
-    """
-    return _SUBMITTED in (os.environ if environment is None else environment)
 
 
 def submitted_session() -> SparkSession:

@@ -19,7 +19,6 @@ from streaming_lsm.config import Options, resolve
 from streaming_lsm.decode.envelope import Envelope
 from streaming_lsm.decode.unknown_fields import UnknownFieldWarnings
 from streaming_lsm.errors import ConfigError, StorageError, TableNotFound
-from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSizeHistory
 from streaming_lsm.spark.batch_writer import write_batch
@@ -28,7 +27,7 @@ from streaming_lsm.spark.engine import SparkEngine
 from streaming_lsm.spark.exchange_choice import check_exchange
 from streaming_lsm.spark.versions import arrow_schema
 from streaming_lsm.storage.failures import names_failures
-from streaming_lsm.storage.local import open_storage
+from streaming_lsm.storage.uris import open_storage
 from streaming_lsm.table import LsmTable
 from streaming_lsm.txn.batch_ledger import BatchIdentity, WriterLedger
 from streaming_lsm.txn.retries import Attempt, write_with_retries
@@ -100,7 +99,7 @@ class LsmSink:
         table.upgrade_if_asked(rows.schema, self._operation)
         table.list_file_groups()
         # A batch that conflicts with another write is written again as a whole.
-        write_with_retries(self._options, Runtime(), lambda attempt: self._write(table, rows, identity, attempt))
+        write_with_retries(self._options, table.runtime, lambda attempt: self._write(table, rows, identity, attempt))
         # 6. Run table services that are due; their failures are logged and do not fail the batch.
         table.run_services(SparkEngine(batch.sparkSession))
 
@@ -120,10 +119,12 @@ class LsmSink:
             # 4. Decode, bucket, repartition, sort, dedup and write, in one Spark action.
             done = write_batch(rows, table, plan, self._size_history)
             _check_letters(letters, done.written.numbers.dead_letters)
-            self._check_topics(tx.ledger, topics_of(done.written.last_events))
+            topics = topics_of(done.written.last_events)
+            self._check_topics(tx.ledger, topics)
             self._warnings.warn_of(done.written.numbers.unknown_fields)
             # 5. Delete files of failed and speculative task attempts, decide to commit, and complete the deltacommit.
-            table.commit(tx, plan, done.written, attempt.number)
+            # Another query may have written another topic since this batch began.
+            table.commit(tx, plan, done.written, attempt.number, lambda ledger: self._check_topics(ledger, topics))
             self._remember(identity.batch_id, table)
 
     def numbers(self, batch_id: int) -> BatchNumbers | None:
@@ -179,8 +180,18 @@ class LsmSink:
             try:
                 self._table = LsmTable(self._path, self._options)
             except TableNotFound:
-                self._table = LsmTable.create(self._path, self._new_schema(rows), self._options)
+                self._table = self._create(rows)
         return self._table
+
+    def _create(self, rows: pa.Schema) -> LsmTable:
+        try:
+            return LsmTable.create(self._path, self._new_schema(rows), self._options)
+        except ConfigError as refused:
+            # Another query may have created the table at the same time.
+            try:
+                return LsmTable(self._path, self._options)
+            except TableNotFound:
+                raise refused from None
 
     def _new_schema(self, rows: pa.Schema) -> pa.Schema:
         hidden = {*CONTROL_COLUMNS, *self._options[config.ARRIVAL_FIELDS]}

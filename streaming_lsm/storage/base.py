@@ -1,7 +1,9 @@
 """Define the storage interface through which the rest of the package reads and writes the files of a table.
 
 A *storage* is a folder tree with a root; an *entry* describes one file or folder of a listing. *Conditional* calls
-change a file only if it is absent, or only if it holds expected bytes: concurrent writers are kept apart by them.
+change a file only if it is absent, or only if it holds expected bytes: concurrent writers are kept apart by them. They
+need no more than an object store has: create if absent, replace by version, and reads of ranges. Folders and temporary
+files are matters of a disk: an object store has none, and its calls on them do nothing.
 """
 
 from __future__ import annotations
@@ -52,13 +54,24 @@ class Storage(Protocol):
 
     Paths are relative to the root, with ``/`` between the parts; ``""`` is the root itself. Every method raises
     `ValueError` for a path that is not of this form, and `UnsupportedTable` for a path that a symbolic link leads out
-    of the root. A change is durable when the method returns: it survives a power failure. Implementations can be
-    pickled, so that executors use the same storage as the driver.
+    of the root. A change is durable when the method returns: it survives a power failure; `delete_folder` and `touch`
+    excepted, whose effect may be lost. Implementations can be pickled, so that executors use the same storage as the
+    driver.
+
+    An object store refuses no path because a parent is a file.
     """
 
     @property
     def uri(self) -> str:
         """The root as an absolute URI, escaped with ``%XX``, without a slash at its end."""
+        ...
+
+    @property
+    def is_file_system(self) -> bool:
+        """Whether this is a file system: folders exist of their own, and a file is visible while it is written.
+
+        In an object store a folder exists while a file is below it, and a file is visible when it is complete.
+        """
         ...
 
     def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
@@ -99,7 +112,7 @@ class Storage(Protocol):
         """Create a file atomically if it is absent; missing parent folders are created.
 
         Raises:
-            FileExistsError: the file exists already; it was not changed.
+            FileExistsError: the file exists already; it was not changed, and is durable.
             NotADirectoryError: a parent is a file. The other methods that create folders raise it, too.
         """
         ...
@@ -115,24 +128,38 @@ class Storage(Protocol):
         """
         ...
 
-    def delete_if_unchanged(self, path: str, expected: bytes) -> bool:
-        """Delete a file if its content is `expected`; return False if it differs or is missing."""
+    def delete_if_unchanged(self, path: str, expected: bytes, *, reused: bool = False) -> bool:
+        """Delete a file if its content is `expected`; return False if it differs or is missing.
+
+        Comparison and deletion are one atomic step, except for an empty file: that is only deleted where no file at
+        the path ever has content. An object store has no such step. It replaces the object, by version, by a tombstone
+        that reads as absent (see `streaming_lsm.storage.objects.tombstone`).
+
+        Args:
+            path: the file.
+            expected: its content.
+            reused: whether the path may be created again, such as that of a lock: then a tombstone stays there. Else
+                the process that made the tombstone deletes it, and nothing can be created at the path before that;
+                if the process dies in between, never.
+        """
         ...
 
-    def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes]) -> None:
+    def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes], *, reused: bool = False) -> None:
         """Delete the files directly in `folder` that have the content given by name, as `delete_if_unchanged` does."""
         ...
 
     def touch(self, path: str) -> None:
         """Set a file's modification time to now.
 
+        The content is not changed, even if another process replaces it at the same time.
+
         Raises:
             FileNotFoundError: the file is missing; it is not created.
         """
         ...
 
-    def delete(self, path: str) -> bool:
-        """Delete a file; return False if it was missing."""
+    def delete(self, path: str) -> None:
+        """Delete a file; do nothing if it is missing."""
         ...
 
     def delete_folder(self, path: str) -> None:
@@ -140,26 +167,30 @@ class Storage(Protocol):
         ...
 
     def delete_empty_folder(self, path: str) -> None:
-        """Delete a folder if it is empty, in one atomic step; do nothing if it has content or is missing."""
+        """Delete a folder if it is empty, in one atomic step; do nothing if it has content or is missing.
+
+        An object store has no empty folders.
+        """
         ...
 
     def make_folder(self, path: str) -> None:
-        """Create a folder and its missing parents."""
+        """Create a folder and its missing parents; do nothing on an object store."""
         ...
 
     def create(self, path: str) -> AbstractContextManager[BinaryIO]:
         """Create a file and open it for writing; missing parent folders are created.
 
         The file has its final name from the start, so that a marker created before can name it. When the context
-        ends normally, the file is durable; when it ends with an exception, the file is deleted.
+        ends normally, the file is durable; when it ends with an exception, the file is deleted. On an object store the
+        file is visible when the context ends, as a whole.
 
         Raises:
-            FileExistsError: the file exists already.
+            FileExistsError: the file exists already; an object store may raise it when the context ends.
         """
         ...
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """Open a file for random access reads.
+        """Open a file for random access reads; of a large file on an object store only the ranges are fetched.
 
         Raises:
             FileNotFoundError: the file is missing.
@@ -170,6 +201,8 @@ class Storage(Protocol):
     def sweep(self, folder: str) -> int:
         """Delete temporary files that `put_if_absent` or `replace` of killed processes left directly in `folder`.
 
-        Listings omit temporary files; those of running processes are kept. Returns the number of deleted files.
+        Listings omit temporary files; those of running processes are kept. What killed processes created or deleted
+        directly in `folder` is durable afterwards. An object store has none: uploads
+        that are not finished are invisible. Returns the number of deleted files.
         """
         ...

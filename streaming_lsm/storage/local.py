@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
 import stat
 from bisect import bisect_left
@@ -13,27 +12,25 @@ from contextlib import contextmanager, suppress
 from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
-from streaming_lsm.errors import ConfigError, CorruptFileError, StorageError, UnsupportedTable
-from streaming_lsm.storage.base import METADATA_BYTES, FileEntry, Listing, Names, Storage
+from streaming_lsm.errors import CorruptFileError, StorageError, UnsupportedTable
+from streaming_lsm.storage.base import METADATA_BYTES, FileEntry, Listing, Names
 from streaming_lsm.storage.failures import naming
 from streaming_lsm.storage.local_files import (
     NamedFile,
     check_regular,
-    create_folders,
     drop_checksum,
+    durable_folders,
     exclusive,
     has_content,
     open_at_once,
     special_kind,
     sync,
 )
+from streaming_lsm.storage.paths import checked_name, checked_path
 from streaming_lsm.storage.temporary_file import delete_abandoned, is_temporary, temporary_file
-
-_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/|^(?i:(file)):")
 
 
 class LocalStorage:
@@ -46,6 +43,14 @@ class LocalStorage:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         """Use the folder `root`, which need not exist yet; a symbolic link to the root itself is followed."""
         self._root = os.path.realpath(os.fspath(root))
+        self._folders = durable_folders(self._root)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_folders"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._folders = durable_folders(self._root)
 
     def __repr__(self) -> str:
         return f"LocalStorage({self._root!r})"
@@ -53,6 +58,10 @@ class LocalStorage:
     @property
     def uri(self) -> str:
         return Path(self._root).as_uri()
+
+    @property
+    def is_file_system(self) -> bool:
+        return True
 
     def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
         full = self._inside(path)
@@ -110,17 +119,23 @@ class LocalStorage:
                 yield from self.walk(entry.path)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        if not data:
-            self._create_empty(path)
-            return
-        with self._temporary(path, data) as (temporary, final):
-            os.link(temporary, final)
+        try:
+            if data:
+                with self._temporary(path, data) as (temporary, final):
+                    os.link(temporary, final)
+            else:
+                self._create_empty(path)
+        except FileExistsError:
+            # The process that created it may have been killed before it was durable, and the caller relies on it.
+            with suppress(FileNotFoundError):
+                sync(os.path.dirname(self._inside_parent(path)))
+            raise
 
     def _create_empty(self, path: str) -> None:
         """Create a file without content: all of it is its name, which is durable with its folder."""
         final = self._inside_parent(path)
         folder = os.path.dirname(final)
-        create_folders(folder)
+        self._folders.create(folder)
         with naming(final):
             os.close(os.open(final, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         sync(folder)
@@ -138,19 +153,27 @@ class LocalStorage:
             os.replace(temporary, final)
         return True
 
-    def delete_if_unchanged(self, path: str, expected: bytes) -> bool:
+    def delete_if_unchanged(self, path: str, expected: bytes, *, reused: bool = False) -> bool:  # noqa: ARG002
         full = self._inside_parent(path)
         folder = os.path.dirname(full)
         if not os.path.isdir(folder):
             return False
         with exclusive(folder):
-            return has_content(full, expected) and self.delete(path)
+            if not has_content(full, expected):
+                return False
+            self.delete(path)
+        return True
 
-    def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes]) -> None:
+    def delete_all_if_unchanged(
+        self,
+        folder: str,
+        expected: Mapping[str, bytes],
+        *,
+        reused: bool = False,  # noqa: ARG002
+    ) -> None:
         full = self._inside(folder)
         for name in expected:
-            if not name or "/" in _checked_parts(name):
-                raise ValueError(f"{name!r} is not a name inside a folder")
+            checked_name(name)
         if not os.path.isdir(full):
             return
         with exclusive(full):
@@ -166,15 +189,14 @@ class LocalStorage:
     def touch(self, path: str) -> None:
         os.utime(self._inside(path))
 
-    def delete(self, path: str) -> bool:
+    def delete(self, path: str) -> None:
         full = self._inside_parent(path)
         try:
             os.unlink(full)
         except FileNotFoundError:
-            return False
+            return
         drop_checksum(full)
         sync(os.path.dirname(full))
-        return True
 
     def delete_folder(self, path: str) -> None:
         full = self._inside(path)
@@ -207,13 +229,13 @@ class LocalStorage:
                 raise
 
     def make_folder(self, path: str) -> None:
-        create_folders(self._inside(path))
+        self._folders.create(self._inside(path))
 
     @contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
         full = self._inside(path)
         folder = os.path.dirname(full)
-        create_folders(folder)
+        self._folders.create(folder)
         file = BufferedWriter(NamedFile(full, "xb"))
         try:
             yield file
@@ -234,7 +256,11 @@ class LocalStorage:
 
     def sweep(self, folder: str) -> int:
         full = self._inside(folder)
-        return delete_abandoned(full) if os.path.isdir(full) else 0
+        if not os.path.isdir(full):
+            return 0
+        deleted = delete_abandoned(full)
+        sync(full)
+        return deleted
 
     @contextmanager
     def _temporary(self, path: str, data: bytes) -> Iterator[tuple[str, str]]:
@@ -245,17 +271,17 @@ class LocalStorage:
             )
         final = self._inside_parent(path)
         folder = os.path.dirname(final)
-        create_folders(folder)
+        self._folders.create(folder)
         with temporary_file(folder, data, final) as temporary:
             yield temporary, final
         sync(folder)
 
     def _inside(self, path: str) -> str:
-        return self._checked(path, self._resolved(_checked_parts(path)))
+        return self._checked(path, self._resolved(checked_path(path)))
 
     def _inside_parent(self, path: str) -> str:
         # Replacing or unlinking acts on the name itself: a symbolic link of that name is not followed.
-        parent, _, name = _checked_parts(path).rpartition("/")
+        parent, _, name = checked_path(path).rpartition("/")
         if not name:
             raise ValueError("the root of a storage is not a file")
         return os.path.join(self._checked(path, self._resolved(parent)), name)
@@ -282,41 +308,6 @@ class LocalStorage:
                 "replace the link by a folder"
             )
         return real
-
-
-def open_storage(uri: str | os.PathLike[str]) -> Storage:
-    """Open the storage at a path or URI: ``/x``, ``x``, ``file:/x``, ``file:///x``.
-
-    ``%XX`` is decoded in a URI, not in a path.
-
-    Raises:
-        ConfigError: the URI has a scheme or host without a storage, or the path is not valid.
-    """
-    text = os.fspath(uri)
-    scheme = _SCHEME.match(text)
-    path = text if scheme is None else _path_of_uri(text, scheme[1] or scheme[2])
-    if "\0" in path:
-        raise ConfigError(f"{text!r}: a path holds no NUL character")
-    return LocalStorage(path)
-
-
-def _path_of_uri(uri: str, scheme: str) -> str:
-    if scheme.lower() != "file":
-        raise ConfigError(f"{uri!r}: no storage for scheme {scheme!r}; use a local path or file:///path")
-    path = uri[len("file:") :]
-    if not path.startswith("/"):
-        raise ConfigError(f"{uri!r}: a file URI has an absolute path; write file:///path, or the path without file:")
-    if path.startswith("//") and not path.startswith("///"):
-        raise ConfigError(f"{uri!r}: a file URI names no host; write file:///path")
-    return "/" + os.fsdecode(unquote_to_bytes(os.fsencode(path))).lstrip("/")
-
-
-def _checked_parts(path: str) -> str:
-    if path == "":
-        return path
-    if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
-        raise ValueError(f"{path!r} is not a path inside the table's folder")
-    return path
 
 
 def _entry(path: str, item: os.DirEntry[str]) -> FileEntry:

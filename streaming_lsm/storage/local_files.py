@@ -11,7 +11,8 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from functools import lru_cache
 from io import FileIO
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _LOCK_ATTEMPTS = 100
+_MOST_KNOWN = 4096
+"""Folders that are remembered; each write has a few of its own."""
 
 
 def open_at_once(full: str, flags: int) -> int:
@@ -96,18 +99,51 @@ def drop_checksum(full: str) -> None:
         os.unlink(os.path.join(folder, f".{name}.crc"))
 
 
-def create_folders(full: str) -> None:
-    """Create a folder and those above it, as far as they are missing, durably."""
-    missing = []
-    while not os.path.isdir(full):
-        missing.append(full)
-        full = os.path.dirname(full)
-    for folder in reversed(missing):
+class DurableFolders:
+    """Create folders durably, and remember which are.
+
+    A folder that is there may have been created by a process that was killed before it made it durable, or has not
+    done so yet: its name is written to disk by the first call for it.
+    """
+
+    def __init__(self, root: str) -> None:
+        """Folders above `root` are durable if they are there."""
+        self._root = root
+        self._known: set[str] = set()
+
+    def create(self, full: str) -> None:
+        """Create a folder and those above it, as far as they are missing, durably."""
+        pending = []
+        while not self._is_durable(full):
+            pending.append(full)
+            full = os.path.dirname(full)
+        for folder in reversed(pending):
+            self._create_one(folder)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known.add(folder)
+
+    def _create_one(self, folder: str) -> None:
+        parent = os.path.dirname(folder)
         try:
             os.mkdir(folder)
         except FileExistsError:
             _refuse_file(folder)
-        sync(os.path.dirname(folder))
+            # The folder above the table may be closed to this process.
+            with suppress(PermissionError) if folder == self._root else nullcontext():
+                sync(parent)
+        else:
+            sync(parent)
+
+    def _is_durable(self, full: str) -> bool:
+        is_above = len(full) < len(self._root) or full == os.path.dirname(full)
+        return (is_above or full in self._known) and os.path.isdir(full)
+
+
+@lru_cache(maxsize=64)
+def durable_folders(root: str) -> DurableFolders:
+    """Return what this process knows of the folders of a storage; tasks of one worker share it."""
+    return DurableFolders(root)
 
 
 def _refuse_file(folder: str) -> None:

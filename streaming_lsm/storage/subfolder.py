@@ -24,6 +24,10 @@ class Subfolder:
     def uri(self) -> str:
         return f"{self.storage.uri}/{quote(self.folder)}"
 
+    @property
+    def is_file_system(self) -> bool:
+        return self.storage.is_file_system
+
     def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
         return self.storage.read(self._path(path), most)
 
@@ -51,17 +55,17 @@ class Subfolder:
     def replace_if_unchanged(self, path: str, data: bytes, expected: bytes) -> bool:
         return self.storage.replace_if_unchanged(self._path(path), data, expected)
 
-    def delete_if_unchanged(self, path: str, expected: bytes) -> bool:
-        return self.storage.delete_if_unchanged(self._path(path), expected)
+    def delete_if_unchanged(self, path: str, expected: bytes, *, reused: bool = False) -> bool:
+        return self.storage.delete_if_unchanged(self._path(path), expected, reused=reused)
 
-    def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes]) -> None:
-        self.storage.delete_all_if_unchanged(self._path(folder), expected)
+    def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes], *, reused: bool = False) -> None:
+        self.storage.delete_all_if_unchanged(self._path(folder), expected, reused=reused)
 
     def touch(self, path: str) -> None:
         self.storage.touch(self._path(path))
 
-    def delete(self, path: str) -> bool:
-        return self.storage.delete(self._path(path))
+    def delete(self, path: str) -> None:
+        self.storage.delete(self._path(path))
 
     def delete_folder(self, path: str) -> None:
         if not path:

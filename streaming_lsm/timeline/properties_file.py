@@ -112,7 +112,7 @@ def _claimed(storage: Storage) -> Iterator[bytes]:
         yield claim
     except BaseException:
         with suppress(OSError):
-            if storage.delete_if_unchanged(PROPERTIES_PATH, claim):
+            if storage.delete_if_unchanged(PROPERTIES_PATH, claim, reused=True):
                 storage.delete_empty_folder(FLAT_FOLDER)
         raise
 

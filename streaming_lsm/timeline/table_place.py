@@ -14,8 +14,8 @@ from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME
 from streaming_lsm.storage.base import Names, Storage
-from streaming_lsm.storage.local import open_storage
 from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.storage.uris import open_storage, parent_uris
 from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, Place, place_of
 
@@ -39,10 +39,10 @@ def check_place(storage: Storage, *, over_files: bool) -> None:
     if place_of(storage) is Place.TABLE:
         return  # the creation refuses it
     _refuse_old_timeline(storage)
-    for uri in _parents(storage.uri):
+    for uri in parent_uris(storage.uri):
         _refuse(storage.uri, uri, place_of(open_storage(uri)))
     for folder, names in _folders(storage, limited=over_files):
-        if folder and FLAT_FOLDER in names:
+        if folder and FLAT_FOLDER in names and _has_table_folder(storage, folder):
             state = place_of(Subfolder(storage, folder))
             _refuse(storage.uri, f"{storage.uri}/{folder}", Place.CLAIMED if state is Place.FREE else state)
         old = next((name for name in names if _is_data(name)), None)
@@ -52,6 +52,11 @@ def check_place(storage: Storage, *, over_files: bool) -> None:
                 f"{storage.uri} is no table and has data files of one ({path}): remove them; restore its "
                 f"{FLAT_FOLDER}; or set {CREATE_OVER_FILES.key}=true, to have their rows in the new table"
             )
+
+
+def _has_table_folder(storage: Storage, folder: str) -> bool:
+    """Return whether a listed folder of a table is there: in an object store it may hold only a given up claim."""
+    return storage.is_file_system or storage.exists(f"{folder}/{FLAT_FOLDER}")
 
 
 def _refuse(new: str, other: str, state: Place) -> None:
@@ -93,13 +98,6 @@ def _is_instant(name: str, layout: int) -> bool:
         return Instant.parse(name, layout) is not None
     except UnsupportedTable:
         return True
-
-
-def _parents(uri: str) -> Iterator[str]:
-    """Yield the URIs of the folders above, the nearest first."""
-    while uri.count("/") > 3:
-        uri = uri.rpartition("/")[0]
-        yield uri
 
 
 def _is_data(name: str) -> bool:

@@ -8,12 +8,14 @@ times the logs of a write belong to the slice that the compaction made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from streaming_lsm.errors import ClusteringConflict, WriteConflict
+from streaming_lsm.format.actions.clustering_plan import clustered_groups
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat
 from streaming_lsm.format.table.file_names import BucketId, bucket_of
-from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 
 
@@ -52,22 +54,46 @@ def check_conflicts(stats: Iterable[WriteStat], before: Timeline, now: Timeline,
     """
     known = frozenset(before.completed_writes)
     others = [write for write in now.completed_writes if write not in known]
-    pending = next((found for found in now.pending if found.action == "clustering"), None)
-    if not others and pending is None:
+    pending = [found for found in now.pending if found.action in ("clustering", "replacecommit")]
+    _refuse_archived(before, now)
+    if not others and not pending:
         return
     own = Changed.of(stats)
-    if pending is not None and own.file_ids:
-        raise ClusteringConflict(
-            f"{pending.path} in {now.storage.uri} is pending: write the batch again when it is done"
-        )
+    for replacing in pending:
+        _refuse_clustered(own, now, replacing)
     for other in others:
         commit = now.read_commit(other)
         replaced = _first(_replaced(own, commit))
         if replaced is not None:
             raise ClusteringConflict(_text(now, other, replaced, "replaced"))
-        changed = None if _is_compaction(commit) else _first(_both_changed(own, commit, non_blocking=non_blocking))
+        # Beside a compaction a base file that began earlier would be the older one.
+        logs_only = non_blocking or _is_compaction(commit)
+        changed = _first(_both_changed(own, commit, logs_only=logs_only))
         if changed is not None:
             raise WriteConflict(_text(now, other, changed, "changed"))
+
+
+def _refuse_archived(before: Timeline, now: Timeline) -> None:
+    """Refuse the write if one that was pending when it began was completed, and archived, meanwhile."""
+    over = [write for write in before.pending if write.requested < now.first and now.is_archived(write.requested)]
+    if over:
+        raise WriteConflict(
+            f"{over[0].path} in {now.storage.uri} was completed and archived since this write began, so that it is "
+            "unknown what it has changed: write the batch again"
+        )
+
+
+def _refuse_clustered(own: Changed, now: Timeline, pending: Instant) -> None:
+    path = pending.at(State.REQUESTED).path
+    with suppress(FileNotFoundError):  # completed or cancelled since
+        clustered = clustered_groups(now.storage.read(path), path)
+        both = {(bucket[0], file_id) for bucket, file_id in own.file_ids.items()} & clustered
+        if both:
+            partition, file_id = min(both)
+            raise ClusteringConflict(
+                f"{pending.path} in {now.storage.uri} is about to replace file group {file_id} of partition "
+                f"{partition!r}, which this write changes: write the batch again when it is done"
+            )
 
 
 def _replaced(own: Changed, commit: CommitMetadata) -> Iterator[BucketId]:
@@ -75,14 +101,16 @@ def _replaced(own: Changed, commit: CommitMetadata) -> Iterator[BucketId]:
         yield from (bucket for bucket, own_id in own.file_ids.items() if bucket[0] == partition and own_id in file_ids)
 
 
-def _both_changed(own: Changed, commit: CommitMetadata, *, non_blocking: bool) -> Iterator[BucketId]:
+def _both_changed(own: Changed, commit: CommitMetadata, *, logs_only: bool) -> Iterator[BucketId]:
+    """Yield the buckets that both changed; with `logs_only` those in which the own logs may not follow the other's."""
     other = Changed.of(commit.stats)
     for bucket, file_id in own.file_ids.items():
         other_id = other.file_ids.get(bucket)
         if other_id is None:
             continue
-        # Of two base files the one requested first would be superseded, with its rows.
-        if not non_blocking or other_id != file_id or bucket in own.bases & other.bases:
+        # An own base file would be superseded, with its rows, by one that was requested later: of the other write, or
+        # of a compaction of its logs.
+        if not logs_only or other_id != file_id or bucket in own.bases:
             yield bucket
 
 

@@ -173,6 +173,9 @@ def reap_decisions(storage: Storage, lock: TableLock, pending: frozenset[str]) -
         Fenced: another writer took the lock.
     """
     names = [name for name in storage.names(DECISION_FOLDER) if name.partition(".")[0] not in pending]
+    if names:
+        # Their writers may have been killed right after the completed files were created: these are made durable.
+        storage.sweep(TIMELINE_FOLDER)
     for name in names:
         # Verified after the listing, so that decisions of a later holder of the lock are not among these.
         lock.verify()

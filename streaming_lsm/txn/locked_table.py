@@ -123,7 +123,7 @@ class LockedTable:
         """Acquire the lock at a moment when no other writer excludes this one, and recover the table.
 
         Args:
-            own: the pending action of this transaction, if it has begun.
+            own: the pending write of this transaction, if it has begun to be made alone.
 
         Raises:
             LockTimeout, WriterTimeout: others held the lock, or excluded this one, for longer than the options say to
@@ -142,9 +142,14 @@ class LockedTable:
             excluding = next((found for found, lives in seen.living.items() if beside.excludes(found, lives)), None)
             if excluding is None:
                 break
-            self.lock.release()
             lives = seen.living[excluding]
-            if pauses.are_used_up((excluding, lives.renewed_ms)):
+            # Waiting for a write that is made alone is a courtesy: conflicts are found at the commit.
+            is_courtesy = (beside is Beside.WRITES or own is not None) and lives.owner is not None
+            is_late = pauses.are_used_up(None if is_courtesy else (excluding, lives.renewed_ms))
+            if is_late and is_courtesy:
+                break
+            self.lock.release()
+            if is_late:
                 owner = lives.owner or "a writer that does not name itself"
                 waited = f"{pauses.waited_s:.1f} s ({SINGLE_WRITER_WAIT_MS.key})"
                 raise WriterTimeout(

@@ -62,8 +62,11 @@ def check_pending(storage: Storage, timeline: Timeline, until: str = _NOW) -> No
     entries = [entry for found in partition_listings(storage).values() for entry in found]
     for pending in suspects:
         left = next((entry.path for entry in entries if is_file_of(entry.path, pending.requested)), None)
-        # Loaded again, as the write may have been completed or rolled back since; both precede the deletion of markers.
-        if left is not None and pending in Timeline.load(storage).pending:
+        # Looked at again: its first task may have made markers and files since. Loaded again, as the write may have
+        # been completed or rolled back since; both precede the deletion of markers.
+        if left is None or storage.exists(marker_folder(pending.requested)):
+            continue
+        if pending in Timeline.load(storage).pending:
             raise CorruptFileError(
                 f"{left} in {storage.uri} is a file of {pending.path}, whose completed instant file is missing (its "
                 "markers were deleted after completion): restore it; to drop the write, delete its data files and its "

@@ -44,7 +44,7 @@ def accept_plan(storage: Storage, path: str, planned: Instant) -> None:
     decided, found = _decide(storage, path, _RUN), _content(storage, plan)
     if found is not None and decided not in (_RUN, _cancellation(found)):
         # Of a plan before this one with the same requested time.
-        storage.delete_if_unchanged(path, decided)
+        storage.delete_if_unchanged(path, decided, reused=True)
         decided = _decide(storage, path, _RUN)
     if decided != _RUN or not storage.exists(plan):
         raise CommitConflict(
@@ -85,7 +85,7 @@ def finish_cancellation(storage: Storage, path: str) -> bool:
     # The record of a run is deleted when the run is completed: a later cancellation finds the inflight file.
     if found is not None and record == _cancellation(found) and not storage.exists(plan.at(State.INFLIGHT).path):
         storage.delete_if_unchanged(plan.path, found)
-    storage.delete_if_unchanged(path, record)
+    storage.delete_if_unchanged(path, record, reused=True)
     return True
 
 

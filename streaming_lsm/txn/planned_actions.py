@@ -1,4 +1,4 @@
-"""Find planned actions (compactions and cleans), and revert failed runs of compactions.
+"""Schedule and find planned actions (compactions and cleans), and revert failed runs of compactions.
 
 A *planned action* is on the timeline with its plan before it is run. A failed write is rolled back, and its instant is
 not used again; a failed compaction is reverted to requested, and its next run has the same instant. So a task of the
@@ -10,7 +10,10 @@ stats do not.
 from __future__ import annotations
 
 from collections.abc import Set
+from contextlib import suppress
 
+from streaming_lsm.errors import CommitConflict, Fenced
+from streaming_lsm.format.avro.container import check_readable
 from streaming_lsm.lock.heartbeat import revoke_heartbeat
 from streaming_lsm.lock.lock import Held, TableLock
 from streaming_lsm.lock.markers import delete_files, list_marked_files
@@ -18,6 +21,8 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
+from streaming_lsm.txn.plan_record import cancel_plan, plan_record_path
 
 
 def pending_compactions(timeline: Timeline) -> tuple[Instant, ...]:
@@ -28,6 +33,54 @@ def pending_compactions(timeline: Timeline) -> tuple[Instant, ...]:
 def pending_cleans(timeline: Timeline) -> tuple[Instant, ...]:
     """Return the pending cleans, requested or inflight, the oldest first."""
     return tuple(instant for instant in timeline.pending if instant.action == CLEAN)
+
+
+def create_pending(storage: Storage, instant: Instant, plan: bytes = b"") -> None:
+    """Create a file of a new pending action.
+
+    Raises:
+        CommitConflict: a writer that was stopped and has lost the lock created it; it had drawn the same time.
+    """
+    try:
+        storage.put_if_absent(instant.path, plan)
+    except FileExistsError:
+        raise CommitConflict(
+            f"{instant.path} in {storage.uri} was made by a writer that lost the lock, and had drawn the same time: "
+            "nothing was committed; retry"
+        ) from None
+
+
+def schedule(storage: Storage, lock: TableLock, planned: Instant, plan: bytes) -> None:
+    """Schedule a planned action, see `Transaction.schedule`; the plan is cancelled if the lock is lost meanwhile."""
+    lock.verify()
+    check_readable(plan, f"{storage.uri}/{planned.path}")
+    create_pending(storage, planned, plan)
+    try:
+        lock.verify()
+    except Fenced:
+        cancel_plan(storage, plan_record_path(DECISION_FOLDER, planned), plan)
+        raise
+
+
+def refuse_reused_time(storage: Storage, timeline: Timeline, planned: Instant) -> None:
+    """Cancel a plan if another action has its requested time.
+
+    Its writer drew the time, was stopped and lost the lock before it created the requested file; the next one, whose
+    clock is behind the last time of the timeline, too, drew the same time.
+
+    Raises:
+        CommitConflict: the plan was cancelled.
+    """
+    other = _other_action(timeline, planned)
+    if other is None:
+        return
+    path = planned.at(State.REQUESTED).path
+    with suppress(FileNotFoundError):
+        cancel_plan(storage, plan_record_path(DECISION_FOLDER, planned), storage.read(path))
+    raise CommitConflict(
+        f"{path} in {storage.uri} has the requested time of {other.path}, as its writer lost the lock while it "
+        "scheduled the action: the plan was cancelled; schedule it again if it is due"
+    )
 
 
 def revert_to_requested(storage: Storage, lock: TableLock, compaction: Instant) -> None:
@@ -42,7 +95,7 @@ def revert_to_requested(storage: Storage, lock: TableLock, compaction: Instant) 
     Raises:
         Fenced: the lock is not held any more.
     """
-    revoke_heartbeat(storage, lock, compaction.requested)
+    revoke_heartbeat(storage, lock, compaction.requested, runs_again=True)
     delete_uncommitted_files(storage, lock, compaction)
     lock.verify()
     storage.delete(compaction.at(State.INFLIGHT).path)
@@ -75,7 +128,7 @@ def _committed_files(storage: Storage, requested: str) -> Set[str]:
     return {path for write in writes for path in timeline.read_commit(write).paths}
 
 
-def other_action(timeline: Timeline, planned: Instant) -> Instant | None:
+def _other_action(timeline: Timeline, planned: Instant) -> Instant | None:
     """Return another action with the requested time of a planned one; None if there is none."""
     same_time = (found for found in timeline.instants if found.requested == planned.requested)
     return next((found for found in same_time if found.of_action != planned.of_action), None)

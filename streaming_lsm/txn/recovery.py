@@ -55,7 +55,7 @@ def find_living(
     heartbeats: Listing,
     runtime: Runtime,
     lease_ms: int,
-    own: Owner,
+    own: Owner | None = None,
     formers: Set[str] = frozenset(),
 ) -> Mapping[Instant, Living]:
     """Find the pending actions of other living writers, which are theirs to complete; nothing is changed.
@@ -63,7 +63,7 @@ def find_living(
     Args:
         heartbeats: listing of the heartbeats' folder, made after the timeline was loaded.
         lease_ms: milliseconds without a renewal after which a heartbeat without an owner, as Hudi's, is nobody's.
-        own: this transaction.
+        own: this transaction, if there is one.
         formers: tokens of the owners from which the lock was just taken. They count as dead, so their instants do, too.
 
     Returns:
@@ -153,8 +153,9 @@ def recover(
         lock: the table's, held by the caller.
         timeline: as returned by `settle_pending`.
         living: actions of living writers, which are left to them.
-        sweep: whether temporary files are deleted from the timeline's folder even if nothing was undone. That lists
-            the folder once more, so callers request it once for each opened table.
+        sweep: whether temporary files are deleted from the folders of lock, timeline, heartbeats and decisions even
+            if nothing was undone and the lock was not taken over. That lists them once more, so callers request it
+            once for each opened table.
         lazy: whether writes of dead writers are left for a later recovery.
 
     Returns:
@@ -165,7 +166,12 @@ def recover(
     """
     resumed = _resume_rollbacks(storage, lock, timeline, times)
     left = {pending.requested for pending in living}
-    dead = [write for write in _pending_writes(timeline) if write.requested not in resumed | left and not lazy]
+    dead = [write for write in _pending_writes(timeline) if write.requested not in resumed | left]
+    if lazy:
+        # They are undone, and hold up nobody; their files stay for now.
+        for write in dead:
+            revoke_heartbeat(storage, lock, write.requested)
+        dead = []
     if dead:
         _roll_back_writes(storage, lock, timeline, times, dead)
     reverted = _revert_compactions(storage, lock, timeline, left)
@@ -174,9 +180,9 @@ def recover(
     _reap_markers(storage, lock, timeline)
     _reap_heartbeats(storage, lock, timeline)
     reap_decisions(storage, lock, frozenset(instant.requested for instant in timeline.pending))
-    storage.sweep(".hoodie")
-    if sweep or resumed or dead or reverted:
-        storage.sweep(TIMELINE_FOLDER)
+    if sweep or resumed or dead or reverted or lock.formers:
+        for folder in (".hoodie", TIMELINE_FOLDER, HEARTBEAT_FOLDER, DECISION_FOLDER):
+            storage.sweep(folder)
     return timeline
 
 

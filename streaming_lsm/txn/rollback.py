@@ -99,7 +99,7 @@ def clear_rolled_back(storage: Storage, lock: TableLock, target: Instant) -> Non
     The decision record is deleted last: a writer that resumes finds either the record, or its instant gone. The lock is
     verified before each data file. The other deletions are harmless after the lock was lost, too: the write is decided
     to be undone. They name its requested time, which another action has only if two writers drew it while their clocks
-    were behind the timeline; see `streaming_lsm.txn.planned_actions.other_action`.
+    were behind the timeline; see `streaming_lsm.txn.planned_actions.refuse_reused_time`.
 
     Raises:
         Fenced: another writer took the lock; it finishes the deletion.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import TracebackType
 
 from streaming_lsm.config import (
@@ -20,28 +20,24 @@ from streaming_lsm.config import (
     WRITER_MAX,
     Options,
 )
-from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError, Fenced, StorageError
+from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced, StorageError, WriteConflict
 from streaming_lsm.format.avro.container import check_readable
 from streaming_lsm.format.table.config import TableConfig
-from streaming_lsm.lock.heartbeat import Claim, Heartbeat, revoke_heartbeat
-from streaming_lsm.lock.markers import delete_files, delete_markers, marker_folder
+from streaming_lsm.lock.heartbeat import Heartbeat
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.action_kind import COMPACTION, ActionKind, OnFailure, kind_of, planned_kind
+from streaming_lsm.timeline.action_kind import COMPACTION, planned_kind
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.properties_file import update_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedger
 from streaming_lsm.txn.conflict import check_conflicts
-from streaming_lsm.txn.decision import delete_decisions, open_run, publish, undo, undo_run
-from streaming_lsm.txn.decision_record import DECISION_FOLDER, decision_path
 from streaming_lsm.txn.locked_table import Beside, LockedTable
 from streaming_lsm.txn.metadata_hook import OpenMetadata
 from streaming_lsm.txn.outcome import Outcome
-from streaming_lsm.txn.plan_record import accept_plan, cancel_plan, plan_record_path
-from streaming_lsm.txn.planned_actions import delete_uncommitted_files, other_action, revert_to_requested
-from streaming_lsm.txn.rollback import roll_back
+from streaming_lsm.txn.pending_action import PendingAction, Run
+from streaming_lsm.txn.planned_actions import refuse_reused_time, schedule
 
 # Errors about files, raised here or in a task: another writer that took the lock may have deleted the files.
 _OF_FILES = (OSError, CorruptFileError, StorageError)
@@ -109,7 +105,7 @@ class Transaction:
         self._identity = identity
         self._beside = beside
         self._alone = alone
-        self._action = "commit" if config.is_copy_on_write else "deltacommit"
+        self._write_action = "commit" if config.is_copy_on_write else "deltacommit"
         self._non_blocking = options[CONCURRENCY_MODE] == NON_BLOCKING
         self._runtime = runtime or Runtime()
         writer_id = identity.writer_id if identity else options[WRITER_ID] or "unnamed"
@@ -118,14 +114,9 @@ class Transaction:
         )
         self._lock, self._metadata = self._table.lock, self._table.metadata
         self._heartbeat = Heartbeat(storage, self._lock, options[HEARTBEAT_MS], self._runtime.background)
-        self._begun: Instant | None = None
+        self._action: PendingAction | None = None
         # The timeline with which a write began, see `check_conflicts`.
         self._before: Timeline | None = None
-        self._claim: Claim | None = None
-        self._decision_path = ""
-        self._reconciled: frozenset[str] | None = None
-        # Set once the action may be decided: from then on this transaction does not undo it.
-        self._published = False
 
     def __enter__(self) -> Transaction:
         """Acquire the lock, load the timeline, and recover the table.
@@ -143,12 +134,14 @@ class Transaction:
             self._heartbeat.start()
             self._table.acquire(self._beside)
             if self._alone:
-                self._table.acquire(Beside.SERVICES, self._reserve())
+                # The write begins before those that are pending are completed, so that others wait for it.
+                self._create(self._write_action)
+                self._table.acquire(Beside.SERVICES, self._running().instant)
             self._ledger = WriterLedger.of(self.timeline)
         except BaseException as error:
             fenced = self._loss() if isinstance(error, _OF_FILES) else None
-            if self._begun is not None:
-                self._give_up(self._begun)
+            if self._action is not None:
+                self._action.give_up(self._table)
             self._let_go()
             if fenced is not None:
                 raise fenced from error
@@ -163,14 +156,30 @@ class Transaction:
         Raises:
             Fenced: in place of an error about a file, if another writer took the lock and deleted the file.
         """
-        fenced = self._loss() if isinstance(error, _OF_FILES) and not self._published else None
+        unpublished = self._action is None or not self._action.is_published
+        fenced = self._loss() if isinstance(error, _OF_FILES) and unpublished else None
         try:
-            if self._begun is not None and not self._published:
-                self._give_up(self._begun)
+            if self._action is not None and unpublished:
+                self._action.give_up(self._table)
         finally:
             self._let_go()
         if fenced is not None:
             raise fenced from error
+        if isinstance(error, _OF_FILES) and unpublished and self._is_overtaken():
+            raise WriteConflict(
+                f"a file of {self._storage.uri} is gone ({error}), and other writes were completed since this one "
+                "began, which may have replaced it: write the batch again"
+            ) from error
+
+    def _is_overtaken(self) -> bool:
+        """Return whether other writes were completed since this write of a copy-on-write table began."""
+        if self._before is None or self._write_action != "commit":
+            return False
+        try:
+            now = Timeline.load(self._storage, previous=self._before)
+        except Exception:
+            return False
+        return not frozenset(now.completed_writes) <= frozenset(self._before.completed_writes)
 
     @property
     def timeline(self) -> Timeline:
@@ -186,6 +195,11 @@ class Transaction:
     def held_ms(self) -> int:
         """Milliseconds for which the lock was held so far."""
         return round(1000 * self._lock.held_s)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an action has begun, and is not completed."""
+        return self._action is not None and not self._action.is_published
 
     @property
     def already_committed(self) -> bool:
@@ -214,48 +228,20 @@ class Transaction:
         if action not in WRITE_ACTIONS:
             raise ValueError(f"{action!r} is no write: expected one of {', '.join(sorted(WRITE_ACTIONS))}")
         self._before = self.timeline
-        if self._begun is not None:  # it was reserved
+        if self._action is None:
+            self._create(action)
+        else:  # it was begun to be made alone
             self._lock.verify()
             self._lock.release()
-            return self._begun.requested
-        return self._create(action).requested
+        return self._running().instant.requested
 
-    def _reserve(self) -> Instant:
-        """Begin the write, so that others wait for it, before those that are pending are completed."""
-        return self._create(self._action)
-
-    def _create(self, action: str) -> Instant:
+    def _create(self, action: str) -> None:
         self._lock.verify()
         instant = Instant(self._table.times.next(), action, State.REQUESTED)
-        self._begun, self._decision_path = instant, decision_path(instant.requested)
         # The heartbeat is created first, so that the instant is never without a living writer.
-        self._make_claim(instant)
-        # Before the instant: one with files and without markers counts as completed before (see `check_pending`).
-        self._storage.make_folder(marker_folder(instant.requested))
-        self._create_pending(instant)
-        self._create_pending(instant.at(State.INFLIGHT))
-        # Verified before tasks start: a writer that took the lock meanwhile may not have seen the instant.
-        self._lock.verify()
+        self._action = PendingAction(self._storage, self._lock, self._heartbeat, instant, alone=self._alone)
+        self._action.begin_write()
         self._lock.release()
-        return instant
-
-    def _create_pending(self, instant: Instant, plan: bytes = b"") -> None:
-        """Create a file of a new pending action.
-
-        Raises:
-            CommitConflict: a writer that was stopped and has lost the lock created it; it had drawn the same time.
-        """
-        try:
-            self._storage.put_if_absent(instant.path, plan)
-        except FileExistsError:
-            raise CommitConflict(
-                f"{instant.path} in {self._storage.uri} was made by a writer that lost the lock, and had drawn the "
-                "same time: nothing was committed; retry"
-            ) from None
-
-    def _make_claim(self, instant: Instant) -> None:
-        self._claim = Claim(self._storage, instant.requested, self._lock.owner, alone=self._alone)
-        self._heartbeat.follow(self._claim)
 
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
         """Change keys of hoodie.properties; None removes a key. Raises `Fenced` if another writer took the lock."""
@@ -285,15 +271,8 @@ class Transaction:
                 that writer runs it. It stays, too, if the storage fails before the cancellation is recorded; then it
                 is run by a later transaction, whose check of the plan refuses one that does not fit the table.
         """
-        self._lock.verify()
         instant = Instant(requested, planned_kind(action).action, State.REQUESTED)
-        check_readable(plan, f"{self._storage.uri}/{instant.path}")
-        self._create_pending(instant, plan)
-        try:
-            self._lock.verify()
-        except Fenced:
-            cancel_plan(self._storage, plan_record_path(DECISION_FOLDER, instant), plan)
-            raise
+        schedule(self._storage, self._lock, instant, plan)
         return instant
 
     def is_run_elsewhere(self, planned: Instant) -> bool:
@@ -308,54 +287,28 @@ class Transaction:
                 plan was cancelled by it, or here, as another writer has used the requested time meanwhile.
             Fenced: another writer took the lock.
         """
-        if self._begun is not None:
+        if self._action is not None:
             raise RuntimeError("a transaction runs one instant: begin or start was called before")
-        kind = planned_kind(planned.action)
+        planned_kind(planned.action)  # refuses others
         if self.is_run_elsewhere(planned):
             raise CommitConflict(f"{planned.path} in {self._storage.uri} is being run by another writer")
         self._lock.verify()
-        self._refuse_reused_time(planned)
-        accept_plan(self._storage, plan_record_path(DECISION_FOLDER, planned), planned)
-        if kind.on_failure is OnFailure.PUT_BACK:
-            # Deletes files that a failed run left, of this or of another program.
-            revert_to_requested(self._storage, self._lock, planned)
-        else:
-            revoke_heartbeat(self._storage, self._lock, planned.requested)
-        self._begun, self._decision_path = planned, open_run(self._storage, planned)
-        self._make_claim(planned)
-        if kind.on_failure is OnFailure.PUT_BACK:
-            self._storage.make_folder(marker_folder(planned.requested))
-        # An interrupted clean is inflight already; deleting its files again is harmless.
-        with suppress(FileExistsError):
-            self._storage.put_if_absent(planned.at(State.INFLIGHT).path, b"")
-        self._lock.verify()
+        refuse_reused_time(self._storage, self.timeline, planned)
+        PendingAction.prepare_run(self._storage, self._lock, planned)
+        self._action = PendingAction(self._storage, self._lock, self._heartbeat, planned)
+        self._action.begin_run()
         self._lock.release()
 
-    def _refuse_reused_time(self, planned: Instant) -> None:
-        """Cancel a plan if another action has its requested time.
-
-        Its writer drew the time, was stopped and lost the lock before it created the requested file; the next one,
-        whose clock is behind the last time of the timeline, too, drew the same time.
-        """
-        other = other_action(self.timeline, planned)
-        if other is None:
-            return
-        path = planned.at(State.REQUESTED).path
-        with suppress(FileNotFoundError):
-            cancel_plan(self._storage, plan_record_path(DECISION_FOLDER, planned), self._storage.read(path))
-        raise CommitConflict(
-            f"{path} in {self._storage.uri} has the requested time of {other.path}, as its writer lost the lock while "
-            "it scheduled the action: the plan was cancelled; schedule it again if it is due"
-        )
-
-    def delete_files(self, paths: Iterable[str]) -> None:
+    def delete_files(self, paths: Iterable[str], run: Run | None = None) -> None:
         """Delete the files of a clean's plan.
+
+        Args:
+            run: runs a task for each of several items, such as `Engine.map`; by default one after the other.
 
         Raises:
             Fenced: another writer took the clean over; it deletes the remaining files.
         """
-        self._running()
-        delete_files(self._storage, self._held(), paths)
+        self._running().delete_files(paths, run)
 
     def reconcile(self, outcome: Outcome) -> None:
         """Reconcile the instant's files with `outcome`: fence running tasks, and delete all other marked files.
@@ -366,11 +319,7 @@ class Transaction:
             Fenced: another writer took this one for dead, and may run the same compaction; none of its files was
                 deleted.
         """
-        instant, claim = self._running(), self._held()
-        listed = outcome.paths
-        claim.seal()
-        delete_uncommitted_files(self._storage, claim, instant, listed)
-        self._reconciled = listed
+        self._running().reconcile(outcome.paths)
 
     def complete(self, outcome: Outcome, extra: Extra | None = None) -> Instant:
         """Publish the write: its completed file, created if absent, makes all its data files visible.
@@ -390,20 +339,18 @@ class Transaction:
                 completes the write if it is decided, else rolls it back; its `already_committed` tells which.
         """
         running = self._running()
-        if self._reconciled != outcome.paths:
-            raise RuntimeError("complete needs the outcome that was given to reconcile")
-        self._check_files()
+        running.check_files(outcome.paths)
         with self._locked():
             self._refuse_replay()
             if self._before is not None:
                 check_conflicts(outcome.stats, self._before, self.timeline, non_blocking=self._non_blocking)
             entries = {**(extra(self.timeline) if extra else {}), LEDGER_KEY: self._next_ledger(outcome).encode()}
-            metadata = outcome.metadata(entries, compacted=running.action == COMPACTION)
+            metadata = outcome.metadata(entries, compacted=running.instant.action == COMPACTION)
             data = metadata.encode()
             completed = self._finish(running, data)
             # The next transaction reads it.
             self.timeline.facts.keep(data, metadata)
-        self._clean_up(completed)
+        running.clean_up(completed)
         return completed
 
     def complete_clean(self, metadata: bytes) -> Instant:
@@ -411,7 +358,7 @@ class Transaction:
         running = self._running()
         with self._locked():
             completed = self._finish(running, metadata)
-        self._clean_up(completed)
+        running.clean_up(completed)
         return completed
 
     @contextmanager
@@ -421,10 +368,11 @@ class Transaction:
         After an error the lock stays held, so that the action is undone before another writer looks at it.
         """
         running = self._running()
-        self._table.acquire_again(running)
-        if not any(pending.requested == running.requested for pending in self.timeline.pending):
-            raise Fenced(f"{running.path} in {self._storage.uri} was undone by another writer: stop")
-        self._held().verify()
+        instant = running.instant
+        self._table.acquire_again(instant)
+        if not any(pending.requested == instant.requested for pending in self.timeline.pending):
+            raise Fenced(f"{instant.path} in {self._storage.uri} was undone by another writer: stop")
+        running.claim.verify()
         yield
         self._lock.release()
 
@@ -437,42 +385,12 @@ class Transaction:
                 f"{self._storage.uri} by another process with the same {WRITER_ID.key}: stop one of the two"
             )
 
-    def _finish(self, running: Instant, data: bytes) -> Instant:
-        check_readable(data, f"the completed file of {self._storage.uri}/{running.path}")
-        self._metadata.record(running, data, self._table.times)
-        completed = running.completed_at(self._table.times.next())
-        # A writer that takes the lock later undoes pending actions, unless the decision record exists.
-        self._lock.verify()
-        self._published = True
-        try:
-            publish(self._storage, self._decision_path, running, completed, data)
-        except CommitUnknown:
-            raise
-        except Exception:
-            self._published = False
-            raise
+    def _finish(self, running: PendingAction, data: bytes) -> Instant:
+        check_readable(data, f"the completed file of {self._storage.uri}/{running.instant.path}")
+        self._metadata.record(running.instant, data, self._table.times)
+        completed = running.instant.completed_at(self._table.times.next())
+        running.publish(completed, data)
         return completed
-
-    def _check_files(self) -> None:
-        """Check just before the commit that the reconciled files exist: until then a lost file can be written again."""
-        missing = [path for path in sorted(self._reconciled or ()) if not self._storage.exists(path)]
-        if missing:
-            self._held().verify()  # a writer that took this one for dead deletes them
-            raise CorruptFileError(f"{missing[0]} in {self._storage.uri} is gone since it was written: write it again")
-
-    def _clean_up(self, completed: Instant) -> None:
-        """Delete markers and decision records; after a failure the next transaction does, and the commit is valid."""
-        try:
-            # A task that was fenced after the reconciliation may have died before it deleted its file.
-            delete_uncommitted_files(self._storage, self._held(), completed, self._reconciled or frozenset())
-            delete_markers(self._storage, completed.requested)
-            delete_decisions(self._storage, completed.requested)
-            self._heartbeat.stop()  # what is deleted is not renewed any more
-            self._held().delete()
-        except Fenced:
-            _LOG.debug("another writer cleans up after %s", completed.path)
-        except Exception:
-            _LOG.warning("%s is committed, but its markers remain for now", completed.path, exc_info=True)
 
     def _next_ledger(self, outcome: Outcome) -> WriterLedger:
         """Build the ledger of this commit, and log the writers that it drops.
@@ -495,53 +413,17 @@ class Transaction:
             )
         return ledger
 
-    def _running(self) -> Instant:
-        if self._begun is None or self._published:
+    def _running(self) -> PendingAction:
+        if self._action is None or self._action.is_published:
             raise RuntimeError("no instant is open: call begin first, and complete once")
-        return self._begun
-
-    def _held(self) -> Claim:
-        if self._claim is None:
-            raise RuntimeError("no instant is claimed: call begin first")
-        return self._claim
-
-    def _give_up(self, begun: Instant) -> None:
-        """Roll back the write, or revert the planned action; after a failure the next transaction does."""
-        kind = kind_of(begun.action)
-        try:
-            if self._claim is not None:
-                self._claim.verify()
-            if not self._lock.is_held:
-                self._table.acquire_again(begun)
-            self._lock.verify()
-            timeline = Timeline.load(self._storage, previous=self.timeline)
-            pending = next((instant for instant in timeline.pending if instant.requested == begun.requested), None)
-            if pending is None:
-                pass
-            elif kind.has_runs:
-                self._leave_run(kind, pending)
-            elif undo(self._storage, pending, self._decision_path):
-                self._metadata.roll_back(pending)
-                roll_back(self._storage, self._lock, pending, self._table.times)
-        except Fenced as error:
-            _LOG.warning("%s is left to the writer that took over: %s", begun.path, error)
-        except Exception:
-            uri = self._storage.uri
-            _LOG.warning("%s in %s could not be rolled back; the next write does it", begun.path, uri, exc_info=True)
-
-    def _leave_run(self, kind: ActionKind, pending: Instant) -> None:
-        if undo_run(self._storage, pending, self._decision_path):
-            self._metadata.roll_back(pending)
-            if kind.on_failure is OnFailure.PUT_BACK:
-                revert_to_requested(self._storage, self._lock, pending)
+        return self._action
 
     def _let_go(self) -> None:
         """Stop the heartbeat, delete the claim, and release the lock."""
         try:
             self._heartbeat.stop()
-            # This process is alive: with its heartbeat the instant would count as being written.
-            if self._claim is not None:
-                self._claim.delete()
+            if self._action is not None:
+                self._action.delete_claim()
         except Exception:
             _LOG.warning("a heartbeat in %s could not be deleted", self._storage.uri, exc_info=True)
         finally:
@@ -554,8 +436,8 @@ class Transaction:
         if self._lock.is_held:
             return self._lock.loss()
         try:
-            if self._claim is not None:
-                self._claim.verify()
+            if self._action is not None:
+                self._action.claim.verify()
         except Fenced as fenced:
             return fenced
         except Exception:

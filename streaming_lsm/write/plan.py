@@ -193,21 +193,24 @@ class WritePlan:
     def file_id(self, group: BucketId) -> str:
         """Return the id of the live file group, or make one that is the same in every attempt at this batch.
 
-        With `fixed_ids` other writers that begin now make the same one (docs/format/01-table.md, "File ids").
+        With `fixed_ids` other writers that begin now make the same one (docs/format/01-table.md, "File ids, tokens,
+        names").
         """
         known = self.file_ids.get(group)
         if known is not None:
             return known
         partition, bucket = group
-        origin = self.instant
-        if self.fixed_ids:
-            fixed = fixed_file_id(bucket)
-            replaced = self.replaced.get(partition, {}).get(fixed)
-            if replaced is None:
-                return fixed
-            # The id of a replaced group cannot be used again.
-            origin = replaced
-        unique = uuid.uuid5(uuid.NAMESPACE_URL, f"{self.config.name}/{origin}/{partition}/{bucket}")
+        if not self.fixed_ids:
+            return self._file_id_of(group, self.instant)
+        replaced, file_id = self.replaced.get(partition, {}), fixed_file_id(bucket)
+        while file_id in replaced:
+            # The id of a replaced group cannot be used again; that of its successor follows from the replacement.
+            file_id = self._file_id_of(group, replaced[file_id])
+        return file_id
+
+    def _file_id_of(self, group: BucketId, instant: str) -> str:
+        partition, bucket = group
+        unique = uuid.uuid5(uuid.NAMESPACE_URL, f"{self.config.name}/{instant}/{partition}/{bucket}")
         return bucket_file_id(bucket, unique)
 
     def starts_group(self, group: BucketId) -> bool:

@@ -22,11 +22,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from streaming_lsm import LsmTable
 from streaming_lsm.config import CONCURRENCY_MODE, NON_BLOCKING, OPTIMISTIC, SINGLE_WRITER
 from streaming_lsm.errors import CommitConflict
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
@@ -36,7 +38,7 @@ from streaming_lsm.txn.planned_actions import pending_cleans
 from tests.support.many_writers import WRITERS, name_of, rows_of
 from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, assert_sound
 from tests.support.small_tables import create, shown
-from tests.support.stopped_driver import StreamTable, open_elsewhere
+from tests.support.stopped_driver import open_elsewhere
 
 SEED = int(os.environ.get("LSM_WRITERS_SEED") or time.time_ns() % 1_000_000)
 COMMITS = int(os.environ.get("LSM_WRITERS_COMMITS") or 200)
@@ -50,6 +52,8 @@ OPTIONS: dict[str, object] = {
     "hoodie.client.heartbeat.interval_in_ms": 250,
     "hoodie.client.heartbeat.tolerable.misses": 4,
     "hoodie.clean.commits.retained": 4,
+    "hoodie.write.lock.wait_time_ms": 60_000,
+    "lsm.write.single.writer.wait.ms": 300_000,
 }
 COW: dict[str, object] = {"hoodie.table.type": "COPY_ON_WRITE"}
 KINDS: dict[str, dict[str, object]] = {
@@ -121,7 +125,8 @@ class Process:
     def end(self) -> None:
         """Have a service end."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
@@ -131,6 +136,9 @@ class Process:
     def _end(self) -> None:
         self._process.wait()
         self._listener.join()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
 
 
 def play(root: Path, options: dict[str, object], chance: random.Random) -> tuple[list[Process], float]:
@@ -187,7 +195,7 @@ def strange(root: Path, options: dict[str, object], processes: list[Process]) ->
     assert_sound(table, model)
 
 
-def settled(root: Path, options: dict[str, object]) -> StreamTable:
+def settled(root: Path, options: dict[str, object]) -> LsmTable:
     """The table after the last transaction, of a process that takes over what is left."""
     table = open_elsewhere(root, "judge", {**OPTIONS, **options})
     deadline = time.monotonic() + 60
@@ -203,7 +211,7 @@ def settled(root: Path, options: dict[str, object]) -> StreamTable:
             time.sleep(0.1)
 
 
-def left_behind(table: StreamTable) -> Iterator[str]:
+def left_behind(table: LsmTable) -> Iterator[str]:
     """Files of the transactions of actions that are not pending."""
     pending = {instant.requested for instant in table.timeline.pending}
     for folder in (DECISION_FOLDER, HEARTBEAT_FOLDER, TEMP_FOLDER):

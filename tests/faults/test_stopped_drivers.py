@@ -27,6 +27,7 @@ from pathlib import Path
 
 import pytest
 
+from streaming_lsm import LsmTable
 from streaming_lsm.errors import CommitConflict, CommitUnknown
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.lock.markers import TEMP_FOLDER
@@ -42,7 +43,6 @@ from tests.support.stopped_driver import (
     DONE,
     NAMED,
     WRITERS,
-    StreamTable,
     open_elsewhere,
     rows_of,
 )
@@ -325,7 +325,7 @@ def strange_table(root: Path, options: dict[str, object], drivers: list[Driver])
         yield f"{type(error).__name__}: {error}"
 
 
-def settled(root: Path, options: dict[str, object]) -> StreamTable:
+def settled(root: Path, options: dict[str, object]) -> LsmTable:
     """The table after the last transaction, of a process that takes over what is left."""
     table = open_elsewhere(root, "judge", {**DRIVER_OPTIONS, **options})
     deadline = time.monotonic() + PATIENCE_S
@@ -341,7 +341,7 @@ def settled(root: Path, options: dict[str, object]) -> StreamTable:
             time.sleep(0.1)
 
 
-def strange_timeline(table: StreamTable, drivers: list[Driver]) -> Iterator[str]:
+def strange_timeline(table: LsmTable, drivers: list[Driver]) -> Iterator[str]:
     """Each batch is one commit, the one that its driver was told of; nothing is left of the drivers."""
     batch_action = "commit" if table.config.is_copy_on_write else "deltacommit"
     commits = [write for write in table.timeline.completed_writes if write.action == batch_action]

@@ -18,7 +18,7 @@ from streaming_lsm.config import resolve
 from streaming_lsm.errors import TableNotFound
 from streaming_lsm.java_properties import parse_properties, print_properties
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.storage.local import open_storage
+from streaming_lsm.storage.uris import open_storage
 from streaming_lsm.table_options import copied_options, create_table
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.hudi_tables import unpacked

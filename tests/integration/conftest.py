@@ -13,10 +13,12 @@ from streaming_lsm.kafka.packaged import broker_jars
 from streaming_lsm.spark.jvm.java import find_java
 from streaming_lsm.spark.session import local_session
 from streaming_lsm.spark.versions import HAS_PYTHON_DATA_SOURCE
+from tests.support.s3_server import S3Server
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(object_server: S3Server) -> Iterator[SparkSession]:
+    # The server comes first: Python workers have the environment of the JVM.
     session = local_session("tests", cores=2)
     if HAS_PYTHON_DATA_SOURCE:
         register(session)

@@ -14,7 +14,6 @@ from streaming_lsm import LsmTable
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.spark.batch_writer import BatchResult
 from streaming_lsm.timeline.clock import instant_text
-from streaming_lsm.txn import transaction
 from tests.oracle.validator import validate
 from tests.support.lake import OrdersLake, data_files
 from tests.support.orders import OPTIONS, final_rows, make_orders, rows_of, to_arrow
@@ -100,11 +99,11 @@ def test_no_room_to_spill_fails_the_batch_and_leaves_nothing(spark: SparkSession
     assert list(spill.iterdir()) == []
 
 
-def test_instants_grow_though_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_instants_grow_though_the_clock_is_set_back(tmp_path: Path) -> None:
     begin, hour = 1_795_000_000_000, 3_600_000
     clock = {"now": begin}
-    monkeypatch.setattr(transaction, "Runtime", lambda: Runtime(clock=lambda: clock["now"]))
     table = LsmTable.create(tmp_path / "table", to_arrow([]).schema, OPTIONS)
+    table.runtime = Runtime(clock=lambda: clock["now"])
     orders = []
     for number, now in enumerate([begin, begin - hour, begin - hour, begin + 1, begin - 10_000]):
         clock["now"] = now

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
@@ -11,11 +15,19 @@ from pyspark.sql import SparkSession
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.service_job.stopping import Stop, StoppableEngine
+from streaming_lsm.services.compaction.worker import PutBack
+from streaming_lsm.services.context import EngineStopped
 from streaming_lsm.spark.early_workers import run_empty_task
 from streaming_lsm.spark.engine import SparkEngine
+from streaming_lsm.spark.service_engine import ServiceEngine
 from streaming_lsm.spark.versions import SPARK, limits_bytes
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
+from tests.support.service_tables import assert_sound, grow, grown, reopened
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def test_results_come_in_the_order_of_the_items(spark: SparkSession) -> None:
@@ -59,6 +71,49 @@ def test_executors_compact_a_table(spark: SparkSession, tmp_path: Path) -> None:
     assert table.scan().to_arrow() == before
     assert read_snapshot(str(tmp_path / "table")).num_rows == before.num_rows
     assert validate(str(tmp_path / "table")) == []
+
+
+def test_executors_delete_the_files_of_a_clean(spark: SparkSession, tmp_path: Path) -> None:
+    table, model = grown(tmp_path)
+    table.compact()
+    grow(table, model, 3)
+    cleaning = reopened(table, None, **{"hoodie.clean.commits.retained": 1})
+    old = [f"{path}/{name}" for path, names in cleaning.services.preview_clean().files.items() for name in names]
+    (cleaned,) = cleaning.services.cleaning_worker(SparkEngine(spark)).look()
+    assert cleaned.files == len(old) > 0
+    assert not any(table.storage.exists(path) for path in old)
+    assert_sound(table, model)
+
+
+def test_a_compaction_on_executors_is_put_back_when_the_grace_of_its_job_is_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table, model = grown(tmp_path)
+    planned, _ = table.services.schedule()
+    assert planned is not None
+    stop = Stop(grace_s=0.1)
+
+    class Held(ServiceEngine):
+        """Its tasks do not end by themselves."""
+
+        def map(self, task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+            def hold(item: T) -> R:
+                time.sleep(600)
+                return task(item)
+
+            threading.Timer(1.0, stop.request).start()
+            return super().map(hold, items)
+
+    engine = Held(SparkEngine(spark))
+    begun = time.monotonic()
+    looking = table.services.compaction_worker(StoppableEngine(engine, stop, engine.cancel)).look()
+    assert next(looking) == PutBack(planned)
+    with pytest.raises(EngineStopped):
+        next(looking)
+    assert time.monotonic() - begun < 300
+    assert_sound(table, model)
+    assert table.compact(SparkEngine(spark)) is not None
+    assert_sound(table, model)
 
 
 def test_a_python_worker_starts_before_there_is_a_batch(spark: SparkSession) -> None:

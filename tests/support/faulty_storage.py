@@ -62,6 +62,10 @@ class FaultyStorage:
     def uri(self) -> str:
         return self._inner.uri
 
+    @property
+    def is_file_system(self) -> bool:
+        return self._inner.is_file_system
+
     def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
         return self._call("read", path, lambda: self._inner.read(path, most))
 
@@ -89,18 +93,19 @@ class FaultyStorage:
     def replace_if_unchanged(self, path: str, data: bytes, expected: bytes) -> bool:
         return self._call("replace_if_unchanged", path, lambda: self._inner.replace_if_unchanged(path, data, expected))
 
-    def delete_if_unchanged(self, path: str, expected: bytes) -> bool:
-        return self._call("delete_if_unchanged", path, lambda: self._inner.delete_if_unchanged(path, expected))
+    def delete_if_unchanged(self, path: str, expected: bytes, *, reused: bool = False) -> bool:
+        effect = partial(self._inner.delete_if_unchanged, path, expected, reused=reused)
+        return self._call("delete_if_unchanged", path, effect)
 
-    def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes]) -> None:
-        effect = partial(self._inner.delete_all_if_unchanged, folder, expected)
+    def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes], *, reused: bool = False) -> None:
+        effect = partial(self._inner.delete_all_if_unchanged, folder, expected, reused=reused)
         self._call("delete_all_if_unchanged", folder, effect)
 
     def touch(self, path: str) -> None:
         self._call("touch", path, lambda: self._inner.touch(path))
 
-    def delete(self, path: str) -> bool:
-        return self._call("delete", path, lambda: self._inner.delete(path))
+    def delete(self, path: str) -> None:
+        self._call("delete", path, lambda: self._inner.delete(path))
 
     def delete_folder(self, path: str) -> None:
         self._call("delete_folder", path, lambda: self._inner.delete_folder(path))

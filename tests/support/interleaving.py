@@ -14,13 +14,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from streaming_lsm import LsmTable
-from streaming_lsm.lock.runtime import Runtime
-from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.txn.batch_ledger import BatchIdentity
-from streaming_lsm.txn.locked_table import Beside
-from streaming_lsm.txn.transaction import Transaction
+from streaming_lsm.storage.uris import open_storage
 from tests.support.faulty_storage import Fault, FaultyStorage
 from tests.support.service_tables import OPTIONS_OF_SERVICES
 from tests.support.writers import NO_WAIT, NOON_MS, new_process
@@ -34,24 +29,6 @@ Work = Callable[[LsmTable], object]
 def one_clock() -> int:
     """Milliseconds of one clock for all drivers, so that no two of them draw the same time."""
     return next(_clock)
-
-
-class DrivenTable(LsmTable):
-    """A table as one driver has it: its own process, its own way to the storage."""
-
-    runtime: Runtime
-
-    def transaction(self, identity: BatchIdentity | None = None, beside: Beside = Beside.SERVICES) -> Transaction:
-        self.config.check_changeable(self.path)
-        return Transaction(
-            self.storage,
-            self.config,
-            self.options,
-            identity=identity,
-            runtime=self.runtime,
-            metadata=MetadataTable,
-            beside=beside,
-        )
 
 
 class _Halting(FaultyStorage):
@@ -79,7 +56,7 @@ class Driver:
     """
 
     def __init__(
-        self, root: Path, work: Work, stop_at: int | None = None, *, dies_at: int | None = None, **options: object
+        self, root: Path | str, work: Work, stop_at: int | None = None, *, dies_at: int | None = None, **options: object
     ) -> None:
         """Open the table, and work until the storage call of this number, from 0, or to the end.
 
@@ -87,7 +64,7 @@ class Driver:
             stop_at: waits before this call until `go_on`.
             dies_at: the process is killed before this call.
         """
-        self._storage = _Halting(LocalStorage(root), stop_at, dies_at)
+        self._storage = _Halting(open_storage(root), stop_at, dies_at)
         self.calls = self._storage.calls
         self.error: BaseException | None = None
         self.result: object = None
@@ -96,9 +73,9 @@ class Driver:
         self._thread.start()
         assert self._storage.halted.wait(PATIENCE_S), "a driver neither ends nor comes to its call"
 
-    def _run(self, root: Path, work: Work, options: dict[str, object]) -> None:
+    def _run(self, root: Path | str, work: Work, options: dict[str, object]) -> None:
         try:
-            table = DrivenTable(root, {**OPTIONS_OF_SERVICES, **NO_WAIT, **options})
+            table = LsmTable(root, {**OPTIONS_OF_SERVICES, **NO_WAIT, **options})
             table.runtime = new_process(clock=one_clock)
             table.storage = self._storage
             self.result = work(table)

@@ -14,10 +14,11 @@ import time
 import traceback
 from pathlib import Path
 
+from streaming_lsm import LsmTable
 from streaming_lsm.config import WRITER_ID
 from streaming_lsm.errors import CommitConflict, CommitUnknown, Fenced
 from tests.support.small_tables import Row, rows
-from tests.support.stopped_driver import StreamTable, open_elsewhere
+from tests.support.stopped_driver import open_elsewhere
 
 WRITERS = 4
 OWN_KEYS = 3
@@ -41,7 +42,7 @@ def rows_of(number: int, batch: int) -> list[Row]:
     return [*own, *((f"shared-{n}", PARTITIONS[n % 2], order, order) for n in range(SHARED_KEYS))]
 
 
-def write(table: StreamTable, number: int, first: int, count: int) -> None:
+def write(table: LsmTable, number: int, first: int, count: int) -> None:
     """Write each batch until it is acknowledged."""
     for batch in range(first, first + count):
         data = rows(*rows_of(number, batch))
@@ -49,7 +50,7 @@ def write(table: StreamTable, number: int, first: int, count: int) -> None:
             time.sleep(0.02)
 
 
-def _attempt(table: StreamTable, batch: int, data: object) -> bool:
+def _attempt(table: LsmTable, batch: int, data: object) -> bool:
     begun = time.perf_counter()
     try:
         completed = table.upsert(data, batch_id=batch)  # type: ignore[arg-type]
@@ -69,7 +70,7 @@ def _attempt(table: StreamTable, batch: int, data: object) -> bool:
     return True
 
 
-def serve(table: StreamTable, role: str) -> None:
+def serve(table: LsmTable, role: str) -> None:
     """Compact or clean, until the input ends."""
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()

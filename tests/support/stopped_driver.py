@@ -16,15 +16,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from streaming_lsm import LsmTable
 from streaming_lsm.config import WRITER_ID
 from streaming_lsm.errors import CommitConflict, CommitUnknown, Fenced
 from streaming_lsm.lock.owner import this_process
 from streaming_lsm.lock.runtime import Runtime
-from streaming_lsm.metadata.table import MetadataTable
-from streaming_lsm.txn.batch_ledger import BatchIdentity
-from streaming_lsm.txn.locked_table import Beside
-from streaming_lsm.txn.transaction import Transaction
-from tests.support.interleaving import DrivenTable
 from tests.support.small_tables import Row, rows
 
 WRITERS = ("left", "right")
@@ -37,23 +33,10 @@ _ROWS = 6
 _PATIENCE_S = 60
 
 
-class StreamTable(DrivenTable):
-    """A table that keeps what it loaded from batch to batch, as a stream's does."""
-
-    def transaction(self, identity: BatchIdentity | None = None, beside: Beside = Beside.SERVICES) -> Transaction:
-        return Transaction(
-            *(self.storage, self.config, self.options, identity),
-            beside=beside,
-            runtime=self.runtime,
-            timelines=self._timelines,
-            metadata=MetadataTable,
-        )
-
-
-def open_elsewhere(root: Path, machine: str, options: dict[str, object]) -> StreamTable:
+def open_elsewhere(root: Path, machine: str, options: dict[str, object]) -> LsmTable:
     """The table as a process of another machine has it."""
     process = replace(this_process(), host=machine, machine=machine)
-    table = StreamTable(root, options)
+    table = LsmTable(root, options)
     table.runtime = Runtime(process=lambda: process)
     return table
 
@@ -65,7 +48,7 @@ def rows_of(writer: str, batch: int) -> list[Row]:
     return [*own, (CONTENDED, "nl", order, order)]
 
 
-def write(table: StreamTable, writer: str, batch: int) -> None:
+def write(table: LsmTable, writer: str, batch: int) -> None:
     """Try until the batch is acknowledged."""
     data, deadline = rows(*rows_of(writer, batch)), time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
@@ -76,7 +59,7 @@ def write(table: StreamTable, writer: str, batch: int) -> None:
         time.sleep(0.02)
 
 
-def _attempt(table: StreamTable, batch: int, data: pa.Table) -> dict[str, str]:
+def _attempt(table: LsmTable, batch: int, data: pa.Table) -> dict[str, str]:
     try:
         completed = table.upsert(data, batch_id=batch)
     except NAMED as error:

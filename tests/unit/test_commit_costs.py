@@ -129,3 +129,15 @@ def test_an_old_commit_that_was_taken_away_is_noticed_by_the_next_write(tmp_path
     assert taken not in table.timeline.instants
     with pytest.raises(CorruptFileError, match=f"write at {taken.requested}, which is not on the timeline"):
         table.upsert(rows(("e", "nl", 1, 1)))
+
+
+def test_a_write_after_the_first_of_an_opened_table_looks_for_no_temporary_files(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    table.upsert(rows(("a", "nl", 1, 1)))
+    table.storage = counting = FaultyStorage(table.storage)
+    table.upsert(rows(("b", "nl", 1, 1)))
+    assert [call for call in counting.calls if call[0] == "sweep"] == []
+    opened = LsmTable(tmp_path, table.options)
+    opened.storage = counting = FaultyStorage(opened.storage)
+    opened.upsert(rows(("c", "nl", 1, 1)))
+    assert {path for name, path in counting.calls if name == "sweep"} >= {".hoodie", ".hoodie/timeline"}

@@ -76,6 +76,40 @@ def test_each_link_leads_to_a_page_and_a_heading(page: Path) -> None:
     assert broken(page) == []
 
 
+GUARANTEES = ROOT / "docs" / "guarantees.md"
+
+
+def missing_tests(page: str) -> list[str]:
+    """Tests that a page names as ``tests/path.py`` or ``tests/path.py::test_name``, and that do not exist."""
+    return [f"{path}::{name}" for path, name in named_tests(page) if not has_test(ROOT / path, name)]
+
+
+def named_tests(page: str) -> list[tuple[str, str]]:
+    """Path and name of each test that a page names; an empty name for a whole file."""
+    return re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page)
+
+
+def has_test(path: Path, name: str) -> bool:
+    """Whether a file of tests exists, and has the test, if one is named."""
+    return path.is_file() and f"def {name or 'test_'}" in path.read_text("utf-8")
+
+
+def test_each_guarantee_names_tests_that_exist() -> None:
+    page = GUARANTEES.read_text("utf-8")
+    assert missing_tests(page) == []
+    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| ---")]
+    promises = [line for line in rows if line.rstrip(" |").endswith(("`", "each test below"))]
+    assert len(promises) >= len(rows) - 6, "four heads, and the rows of storages"
+    assert len(named_tests(page)) > 20
+
+
+def test_a_test_that_a_guarantee_names_in_vain_is_found() -> None:
+    assert missing_tests("see `tests/unit/test_docs.py::test_gone`, `tests/unit/gone.py`") == [
+        "tests/unit/test_docs.py::test_gone",
+        "tests/unit/gone.py::",
+    ]
+
+
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
     (tmp_path / "other.md").write_text("# What `a` is, and isn't\n```sh\n# comment\n```\n## Twice\n## Twice\n")
     page = tmp_path / "page.md"

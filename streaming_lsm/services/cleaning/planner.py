@@ -44,6 +44,11 @@ class Retention:
             options[config.CLEAN_VERSIONS],
         )
 
+    def __str__(self) -> str:
+        if self.by_commits:
+            return f"{self.policy}, {config.CLEAN_COMMITS.key}={self.commits}"
+        return f"{self.policy}, {config.CLEAN_VERSIONS.key}={self.versions}"
+
     @property
     def by_commits(self) -> bool:
         """Whether the policy counts commits."""

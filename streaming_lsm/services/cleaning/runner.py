@@ -10,17 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from streaming_lsm import config
 from streaming_lsm.errors import CommitConflict, CorruptFileError, LsmError
 from streaming_lsm.file_group.file_group import file_groups_in
 from streaming_lsm.file_group.lost_files import check_files
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan, RetainedInstant, decode_savepoint
 from streaming_lsm.format.actions.commit import file_path
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.services.cleaning.plan_check import checked_files
 from streaming_lsm.services.cleaning.planner import RetainedFiles, Retention, select_clean_targets
-from streaming_lsm.services.context import ServiceContext, planned_slices, read_plan_file
+from streaming_lsm.services.context import Engine, ServiceContext, planned_slices, read_plan_file
 from streaming_lsm.services.survey import is_continued, savepoints
 from streaming_lsm.timeline.action_kind import CLEAN
-from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_cleans
 from streaming_lsm.txn.transaction import Transaction
@@ -112,6 +114,21 @@ class Cleaner:
         self._others = _CleanScope.of_last_clean(timeline)
         return not all(self._others.covers(write) for write in new)
 
+    def has_dead_writes(self, timeline: Timeline, now_ms: int) -> bool:
+        """Return whether writes seem to wait for the next clean to be rolled back, by the age of their heartbeats.
+
+        Args:
+            now_ms: milliseconds since the epoch.
+        """
+        options = self._context.options
+        writes = [pending for pending in timeline.pending if pending.action in WRITE_ACTIONS]
+        if not writes or options[config.FAILED_WRITES] != "LAZY":
+            return False
+        alive_since = now_ms - options[config.HEARTBEAT_MS] * options[config.HEARTBEAT_MISSES]
+        entries = self._context.storage.list(HEARTBEAT_FOLDER)
+        living = {entry.name for entry in entries if entry.modified_ms > alive_since}
+        return any(write.requested not in living for write in writes)
+
     def preview(self, timeline: Timeline) -> CleanSelection:
         """Select the files that a clean would delete; lists every partition.
 
@@ -129,8 +146,11 @@ class Cleaner:
             earliest = _retained(timeline, targets.superseded_by)
         return CleanSelection(targets.files, earliest, self._retention)
 
-    def clean(self) -> Instant | None:
+    def clean(self, engine: Engine | None = None) -> Instant | None:
         """Execute pending cleans, then plan and execute one; one that another living writer executes is left to it.
+
+        Args:
+            engine: deletes files, several at a time; None deletes one after the other.
 
         Returns:
             The last completed clean; None if there was nothing to delete, or another writer is cleaning.
@@ -139,7 +159,7 @@ class Cleaner:
             CommitConflict: others held the lock for longer than the options say to wait, or the plan was cancelled.
             CorruptFileError: a pending plan names files that must not be deleted; nothing was deleted.
         """
-        resumed = self._resume()
+        resumed = self._resume(engine)
         timeline = self._context.load_timeline()
         if pending_cleans(timeline):
             return resumed
@@ -157,7 +177,7 @@ class Cleaner:
                 return resumed
             plan = self._plan(timeline, cleaning)
             planned = tx.schedule(CLEAN, requested, plan.encode())
-            completed = self._carry_out(tx, planned, plan, cleaning.files)
+            completed = self._carry_out(tx, planned, plan, cleaning.files, engine)
         self._own = scope
         _LOG.info("%s in %s: %s", completed.path, self._context.storage.uri, cleaning)
         return completed
@@ -170,7 +190,7 @@ class Cleaner:
             _LOG.debug("%s is listed again with its lock: %s", self._context.storage.uri, error)
             return None
 
-    def _resume(self) -> Instant | None:
+    def _resume(self, engine: Engine | None) -> Instant | None:
         completed, before = None, self._context.load_timeline()
         for pending in pending_cleans(before):
             checked = self._checked(before, pending)
@@ -181,7 +201,7 @@ class Cleaner:
                 if not is_continued(before, tx.timeline):
                     checked = self._checked(tx.timeline, planned)
                 if checked is not None:
-                    completed = self._carry_out(tx, planned, *checked)
+                    completed = self._carry_out(tx, planned, *checked, engine)
         return completed
 
     def _checked(self, timeline: Timeline, planned: Instant) -> tuple[CleanPlan, Files] | None:
@@ -195,11 +215,13 @@ class Cleaner:
             return None
         return plan, checked_files(context.view(timeline), plan, retained_files(context, timeline), source)
 
-    def _carry_out(self, tx: Transaction, planned: Instant, plan: CleanPlan, files: Files) -> Instant:
+    def _carry_out(
+        self, tx: Transaction, planned: Instant, plan: CleanPlan, files: Files, engine: Engine | None
+    ) -> Instant:
         started_ms = tx.now_ms()
         tx.start(planned)
         paths = [file_path(partition, name) for partition, names in files.items() for name in names]
-        tx.delete_files(paths)
+        tx.delete_files(paths, engine.map if engine else None)
         metadata = CleanMetadata(
             start=planned.requested,
             duration_ms=max(0, tx.now_ms() - started_ms),

@@ -6,7 +6,7 @@ A compaction plan is a list of operations; an operation names the base file and 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streaming_lsm import config
 from streaming_lsm.config import Options
@@ -18,8 +18,10 @@ BY_LOG_SIZE = "LogFileSizeBasedCompactionStrategy"
 BY_LOG_NUMBER = "LogFileNumBasedCompactionStrategy"
 BOUNDED = "BoundedIOCompactionStrategy"
 UNBOUNDED = "UnBoundedCompactionStrategy"
+_NO_LIMIT = 1 << 62
 
-_LOG_FILES, _LOG_BYTES, _IO_MB = "TOTAL_LOG_FILES", "TOTAL_LOG_FILES_SIZE", "TOTAL_IO_MB"
+LOG_BYTES, READ_MB = "TOTAL_LOG_FILES_SIZE", "TOTAL_IO_READ_MB"
+_LOG_FILES, _IO_MB = "TOTAL_LOG_FILES", "TOTAL_IO_MB"
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,22 @@ class CompactionStrategy:
             return tuple(candidates)
         return self._within_io(self._ranked(candidates))
 
+    def cut(self, chosen: Sequence[CompactionOperation]) -> list[tuple[CompactionOperation, ...]]:
+        """Cut the operations that a strategy without a limit chose into plans, each within the limit of this one."""
+        plans, left = [], tuple(chosen)
+        while left:
+            plan = left if self.name == UNBOUNDED else self._within_io(left)
+            plans.append(plan)
+            left = left[len(plan) :]
+        return plans
+
+    @property
+    def without_limit(self) -> CompactionStrategy:
+        """This strategy without the limit of bytes read and written."""
+        return replace(self, io_mb=_NO_LIMIT)
+
     def _ranked(self, candidates: Iterable[CompactionOperation]) -> list[CompactionOperation]:
-        least = {BY_LOG_SIZE: (_LOG_BYTES, self.min_log_bytes), BY_LOG_NUMBER: (_LOG_FILES, self.min_log_files)}
+        least = {BY_LOG_SIZE: (LOG_BYTES, self.min_log_bytes), BY_LOG_NUMBER: (_LOG_FILES, self.min_log_files)}
         if self.name not in least:
             return list(candidates)
         metric, minimum = least[self.name]
@@ -174,8 +190,8 @@ def _metrics(base_bytes: int, log_bytes: Sequence[int]) -> dict[str, float]:
     write_mb = (base_bytes or sum(log_bytes)) >> 20
     return {
         _LOG_FILES: float(len(log_bytes)),
-        _LOG_BYTES: float(sum(log_bytes)),
-        "TOTAL_IO_READ_MB": float(read_mb),
+        LOG_BYTES: float(sum(log_bytes)),
+        READ_MB: float(read_mb),
         "TOTAL_IO_WRITE_MB": float(write_mb),
         _IO_MB: float(read_mb + write_mb),
     }

@@ -6,7 +6,7 @@ See docs/format/06-services.md, "Compaction".
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from streaming_lsm import config
@@ -14,7 +14,7 @@ from streaming_lsm.errors import CorruptFileError, LsmError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.lost_files import FilesChange
 from streaming_lsm.format.actions.commit import WriteStat
-from streaming_lsm.format.actions.compaction_plan import PLAN_VERSION
+from streaming_lsm.format.actions.compaction_plan import PLAN_VERSION, CompactionOperation, CompactionPlan
 from streaming_lsm.format.actions.file_state import FileState
 from streaming_lsm.read.log_parts import visible_blocks
 from streaming_lsm.schema import from_avro, to_avro
@@ -38,14 +38,18 @@ _LATEST = "9" * 17
 def preview_compaction(context: ServiceContext) -> CompactionSelection:
     """Select the file slices that a compaction scheduled now would merge; raises as `schedule_compaction`."""
     survey = Survey.of(context)
-    return _select(context, survey.timeline, survey.slices, _LATEST)
+    return _select(context, survey.timeline, survey.slices, _LATEST, CompactionStrategy.of(context.options))
 
 
 def _select(
-    context: ServiceContext, timeline: Timeline, slices: Sequence[FileSlice], requested: str
+    context: ServiceContext,
+    timeline: Timeline,
+    slices: Sequence[FileSlice],
+    requested: str,
+    strategy: CompactionStrategy,
 ) -> CompactionSelection:
     _check_free(context, timeline)
-    busy, strategy = planned_slices(context.storage, timeline), CompactionStrategy.of(context.options)
+    busy = planned_slices(context.storage, timeline)
     return select_slices(slices, busy, timeline.completion_time, requested, strategy)
 
 
@@ -69,13 +73,47 @@ def schedule_compaction(context: ServiceContext) -> tuple[Instant | None, Compac
     """
     survey = Survey.of(context)
     with context.transaction() as tx:
-        requested = tx.new_time()
-        selection = _select(context, tx.timeline, survey.at(context, tx.timeline), requested)
+        requested, strategy = tx.new_time(), CompactionStrategy.of(context.options)
+        selection = _select(context, tx.timeline, survey.at(context, tx.timeline), requested, strategy)
         if not selection.operations:
             return None, selection
         planned = tx.schedule(COMPACTION, requested, selection.plan.encode())
     _LOG.info("scheduled %s in %s: %s", planned.path, context.storage.uri, selection)
     return planned, selection
+
+
+Cut = Callable[[Sequence[CompactionOperation]], Sequence[tuple[CompactionOperation, ...]]]
+"""Cuts the operations that a strategy selects, whatever their size, into plans; those that it leaves out wait."""
+
+
+def schedule_plans(
+    context: ServiceContext, cut: Cut, is_due: Callable[[Timeline], bool]
+) -> tuple[tuple[Instant, ...], CompactionSelection | None]:
+    """Schedule as many compactions as there is to merge, each of a size that `cut` chooses.
+
+    Args:
+        cut: cuts the selected operations into plans.
+        is_due: looks once more at the timeline when the lock is held: another process may have scheduled meanwhile.
+
+    Returns:
+        The pending compactions, the most urgent first, and the selection; None if they are not due any more.
+
+    Raises:
+        LsmError: as `schedule_compaction`.
+    """
+    survey = Survey.of(context)
+    with context.transaction() as tx:
+        if not is_due(tx.timeline):
+            return (), None
+        requested, strategy = tx.new_time(), CompactionStrategy.of(context.options).without_limit
+        selection = _select(context, tx.timeline, survey.at(context, tx.timeline), requested, strategy)
+        plans = [CompactionPlan(operations).encode() for operations in cut(selection.operations)]
+        # While the lock is held nothing is completed: all plans are of the slices at `requested`.
+        times = [requested, *(tx.new_time() for _ in plans[1:])]
+        scheduled = tuple(tx.schedule(COMPACTION, time, plan) for time, plan in zip(times, plans, strict=False))
+    for planned in scheduled:
+        _LOG.info("scheduled %s in %s", planned.path, context.storage.uri)
+    return scheduled, selection
 
 
 def compact_slices(context: ServiceContext, groups: Collection[FileGroupId], engine: Engine) -> Instant | None:
@@ -156,6 +194,7 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
 
     Raises:
         CommitConflict: others held the lock for longer than the options say to wait, or the plan was cancelled.
+        ConfigError: version or layout of the table were changed since it was opened.
         CorruptFileError: a file that the plan names is missing or damaged, or the plan does not fit the table.
         UnsupportedTable: the plan has a version that this release cannot execute.
     """
@@ -163,6 +202,7 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
     if run is None:
         return None
     with context.transaction() as tx:
+        context.check_unchanged()
         planned = _pending(tx.timeline, requested)
         if planned is None:
             return None

@@ -40,6 +40,13 @@ class CompactionTrigger:
             options[config.COMPACT_SECONDS],
         )
 
+    def __str__(self) -> str:
+        commits = f"{config.COMPACT_COMMITS.key}={self.commits}"
+        seconds = f"{config.COMPACT_SECONDS.key}={self.seconds}"
+        if self.strategy == TIME_ELAPSED:
+            return f"{self.strategy}, {seconds}"
+        return f"{self.strategy}, {commits}" + (f", {seconds}" if "TIME" in self.strategy else "")
+
     def is_due(self, timeline: Timeline, now_ms: int, zone: str, since: str = "") -> bool:
         """Return whether a compaction is due.
 

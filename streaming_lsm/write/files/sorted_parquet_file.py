@@ -37,19 +37,21 @@ class SortedParquetFile:
         """Create the file, empty.
 
         Args:
-            instant: checked to be inflight after creation, because a task that was stopped after its marker may create
-                the file after the commit.
+            instant: checked to be inflight when the file is visible, because a task that was stopped after its marker
+                may create the file after the commit. On an object store it is checked just before: afterwards the file
+                is complete, and a task that was killed could not delete it.
 
         Raises:
             FileExistsError: the file exists.
-            Fenced: the instant is not inflight any more; the file is deleted.
+            Fenced: the instant is not inflight any more; the file is deleted. `finish` raises it, too.
         """
         self.path = path
+        self._checked_at_end = None if storage.is_file_system or instant is None else (storage, instant)
         self.rows = 0
         self._options = options
         with ExitStack() as created:
             self._sink: BinaryIO = created.enter_context(storage.create(path))
-            if instant is not None:
+            if instant is not None and storage.is_file_system:
                 check_still_inflight(storage, instant)
             self._created = created.pop_all()
         self._writer: pq.ParquetWriter | None = None
@@ -124,5 +126,7 @@ class SortedParquetFile:
         writer, self._writer = self._writer, None
         writer.close()
         size = int(self._sink.tell())
+        if self._checked_at_end:
+            check_still_inflight(*self._checked_at_end)
         self._created.close()
         return size

@@ -144,7 +144,8 @@ class DeadLetterBox:
         if self._letters:
             self._write(target)
         number = self._files
-        while target.storage.delete(self._path(target, number)):
+        while target.storage.exists(path := self._path(target, number)):
+            target.storage.delete(path)
             number += 1
         return self._count
 

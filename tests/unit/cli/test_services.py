@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -95,3 +99,46 @@ def test_hudis_full_class_names_are_strategies(tmp_path: Path, capsys: pytest.Ca
     lines = run(capsys, "compact", tmp_path, "--dry-run", *options).splitlines()
     assert lines[-1].startswith("1 file groups to compact")
     assert "1 have fewer logs than the strategy's minimum" in lines[-1]
+
+
+@pytest.mark.parametrize(("verb", "done"), [("compact", "file groups compacted"), ("clean", "7 files deleted")])
+def test_a_watch_does_what_comes_up_and_ends_in_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str, done: str
+) -> None:
+    table, model = grown(tmp_path)
+    if verb == "clean":
+        table.compact()
+        grow(table, model, 3)
+    verb_and_options = [verb, str(tmp_path), "--watch", "0.05", "-o", "hoodie.clean.commits.retained=1"]
+    said = ""
+
+    def grow_and_end() -> None:
+        nonlocal said
+        waits = [lambda: "watching" in said, lambda: done in said]
+        for reached in waits:
+            deadline = time.monotonic() + 60
+            while not reached() and time.monotonic() < deadline:
+                time.sleep(0.02)
+                said += capsys.readouterr().out
+            if verb == "compact" and done not in said:
+                table.services.schedule()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    other = threading.Thread(target=grow_and_end)
+    other.start()
+    assert main(verb_and_options) == 0
+    other.join()
+    said += capsys.readouterr().out
+    assert said.splitlines()[0] == f"watching {table.path}, a look every 0.05 s"
+    assert said.count(done) == 1
+    assert said.splitlines()[-1] == "stopped by SIGTERM"
+    assert_sound(table, model)
+
+
+def test_a_watch_takes_no_argument_that_changes_what_a_look_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grown(tmp_path)
+    assert "--watch does not take --dry-run" in run(capsys, "clean", tmp_path, "--watch", "--dry-run", code=2)
+    both = run(capsys, "compact", tmp_path, "--watch", "5", "--schedule-only", code=2)
+    assert "--watch does not take --schedule-only" in both

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -15,9 +16,11 @@ from streaming_lsm.keys.partition_path import path_fault
 from streaming_lsm.lock.heartbeat import Claim, heartbeat_path
 from streaming_lsm.lock.lock import LOCK_FILE, TableLock
 from streaming_lsm.lock.markers import (
+    Deletion,
     create_marker,
     delete_files,
     delete_markers,
+    in_portions,
     list_marked_files,
     marker_folder,
     marker_path,
@@ -154,9 +157,9 @@ def test_files_are_deleted_only_while_the_lock_is_held(storage: LocalStorage, tm
     class Stopped(LocalStorage):
         """Another writer takes the lock after the first deletion."""
 
-        def delete(self, path: str) -> bool:
+        def delete(self, path: str) -> None:
             storage.replace(LOCK_FILE, b"another")
-            return super().delete(path)
+            super().delete(path)
 
     paths = [f"{partition}/{NAME}" for partition in ("de", "nl")]
     for path in paths:
@@ -164,3 +167,31 @@ def test_files_are_deleted_only_while_the_lock_is_held(storage: LocalStorage, tm
     with pytest.raises(Fenced):
         delete_files(Stopped(tmp_path), held_lock(storage), paths)
     assert [path for path in paths if storage.exists(path)] == paths[1:]
+
+
+def test_portions_keep_the_files_of_a_file_group_together_logs_before_base_files() -> None:
+    def log(bucket: int, attempt: int) -> str:
+        return f"nl/{DataFile('nl', bucket, attempt).name(INSTANT)}"
+
+    def base(bucket: int) -> str:
+        return f"nl/{DataFile('nl', bucket).name(INSTANT).file_id}_0-0-0_{INSTANT}.parquet"
+
+    paths = [path for bucket in range(3) for path in (base(bucket), log(bucket, 0), log(bucket, 1))]
+    groups = [{base(bucket), log(bucket, 0), log(bucket, 1)} for bucket in range(3)]
+    found = list(in_portions(paths, 4))
+    assert [set(portion) for portion in found] == [groups[0] | groups[1], groups[2]]
+    assert found[1][-1] == base(2)
+    assert list(in_portions([], 4)) == []
+
+
+def test_a_deletion_travels_to_executors_and_stops_when_its_instant_is_taken(storage: LocalStorage) -> None:
+    claim = Claim(storage, OTHER, OWNER)
+    deletion = pickle.loads(pickle.dumps(Deletion(storage, claim)))
+    paths = [f"{partition}/{NAME}" for partition in ("de", "nl")]
+    for path in paths:
+        storage.put_if_absent(path, b"")
+    assert deletion(paths[:1]) == 1
+    storage.delete(heartbeat_path(OTHER))
+    with pytest.raises(Fenced):
+        deletion(paths[1:])
+    assert [storage.exists(path) for path in paths] == [False, True]

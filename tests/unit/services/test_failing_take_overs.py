@@ -22,7 +22,7 @@ from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import WriterLedger
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from tests.support.faulty_storage import FaultyStorage
-from tests.support.interleaving import DrivenTable, Driver, one_clock
+from tests.support.interleaving import Driver, one_clock
 from tests.support.service_tables import OPTIONS_OF_SERVICES, grown
 from tests.support.small_tables import Row, rows, shown
 from tests.support.writers import new_process
@@ -51,9 +51,9 @@ class _FailsAfterTakeOver(FaultyStorage):
         return result
 
 
-def driven(root: Path, *, others_live: bool, storage: Storage | None = None) -> DrivenTable:
+def driven(root: Path, *, others_live: bool, storage: Storage | None = None) -> LsmTable:
     """The table as one more process has it."""
-    table = DrivenTable(root, {**OPTIONS_OF_SERVICES, "lsm.writer.id": "other"})
+    table = LsmTable(root, {**OPTIONS_OF_SERVICES, "lsm.writer.id": "other"})
     table.runtime = new_process(clock=one_clock, alive=lambda process: others_live)
     table.storage = storage or table.storage
     return table

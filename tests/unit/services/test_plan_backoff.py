@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from streaming_lsm.services.scheduler import PlanBackoff
+from streaming_lsm.services.plan_backoff import PlanBackoff
 from streaming_lsm.timeline.instant import Instant, State
 
 BAD, GOOD = (Instant(time, "compaction", State.REQUESTED) for time in ("1", "2"))

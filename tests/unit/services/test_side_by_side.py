@@ -24,7 +24,6 @@ from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.transaction import Transaction
 from tests.support.service_tables import assert_sound, grow, grown, put_savepoint, reopened
 from tests.support.small_tables import rows
-from tests.support.stopped_driver import StreamTable
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -50,10 +49,10 @@ def another(table: LsmTable, **options: object) -> LsmTable:
     return reopened(table, **{**waits, **options})
 
 
-def in_process(table: LsmTable, number: int, **options: object) -> StreamTable:
+def in_process(table: LsmTable, number: int, **options: object) -> LsmTable:
     """The table as a process of this machine has it; all processes live."""
     process = replace(this_process(), pid=number)
-    found = StreamTable(Path(table.path.removeprefix("file://")), {**table.options, **options})
+    found = LsmTable(Path(table.path.removeprefix("file://")), {**table.options, **options})
     found.runtime = Runtime(
         process=lambda: process, process_lives=lambda other: True, process_locks=ProcessLocks(), leases=LeaseWatch()
     )
@@ -218,7 +217,7 @@ def test_a_clean_that_another_process_runs_is_left_to_it(tmp_path: Path, monkeyp
     other: list[object] = []
     delete_files = Transaction.delete_files
 
-    def meanwhile(transaction: Transaction, paths: Iterable[str]) -> None:
+    def meanwhile(transaction: Transaction, paths: Iterable[str], _: object) -> None:
         monkeypatch.undo()
         other.append(another(table, **CLEAN).clean())
         delete_files(transaction, paths)

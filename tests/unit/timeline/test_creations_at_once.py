@@ -19,7 +19,8 @@ from streaming_lsm import LsmTable
 from streaming_lsm.config import resolve
 from streaming_lsm.errors import ConfigError, TableNotFound
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.storage.local import LocalStorage, open_storage
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.storage.uris import open_storage
 from streaming_lsm.table_options import create_table
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed

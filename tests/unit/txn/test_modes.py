@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,12 +21,14 @@ from streaming_lsm.errors import (
 )
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.format.actions.commit import CommitMetadata
+from streaming_lsm.format.avro.container import encode_record
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.write.partition_writer import WriteResult, write_partition
 from streaming_lsm.write.plan import WritePlan
 from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, assert_sound, grow, reopened
 from tests.support.small_tables import Row, create, rows, shown
+from tests.support.writers import new_process
 
 MODES = (SINGLE_WRITER, OPTIMISTIC, NON_BLOCKING)
 ALONE: dict[str, object] = {"lsm.write.single.writer.wait.ms": 0, "hoodie.write.num.retries.on.conflict.failures": 0}
@@ -206,16 +209,30 @@ def test_two_base_files_of_one_bucket_conflict_where_logs_do_not(tmp_path: Path)
     assert_sound(other_writer(table), model)
 
 
-def test_a_log_beside_a_base_file_of_its_bucket_is_kept_whichever_is_completed_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compacted", [None, "planned", "run"])
+def test_a_base_file_that_began_before_logs_of_its_bucket_is_a_conflict(tmp_path: Path, compacted: str | None) -> None:
     table, model = table_in(tmp_path, NON_BLOCKING)
-    inner: list[LsmTable] = [other_writer(table)]
 
-    def logs() -> None:
-        upsert(inner[0], ("a", "fr", 1, 1), ("b", "fr", 1, 1))(model)
+    def meanwhile() -> None:
+        upsert(other_writer(table), ("a", "fr", 1, 1), ("b", "fr", 1, 1), ("c", "fr", 1, 1))(model)
+        if compacted == "planned":
+            planned(other_writer(table))
+        elif compacted == "run":
+            compaction(other_writer(table))
 
-    table.bulk_insert(reader_of(("c", "fr", 2, 2), ("d", "fr", 2, 2), meanwhile=logs))
-    model.update({key: (key, "fr", 2, 2) for key in "cd"})
+    # A compaction that was requested later would supersede the base file, with its rows.
+    own: tuple[Row, ...] = (("d", "fr", 2, 2), ("e", "fr", 2, 2), ("f", "fr", 2, 2))
+    with pytest.raises(WriteConflict):
+        table.bulk_insert(reader_of(*own, meanwhile=meanwhile))
     assert_sound(other_writer(table), model)
+    other_writer(table).bulk_insert(rows(*own))
+    model.update({row[0]: row for row in own})
+    other_writer(table).compact()
+    assert_sound(other_writer(table), model)
+
+
+def test_logs_after_a_base_file_of_their_bucket_are_kept(tmp_path: Path) -> None:
+    table, model = table_in(tmp_path, NON_BLOCKING)
 
     def bases() -> None:
         other_writer(table).bulk_insert(rows(("e", "be", 1, 1), ("f", "be", 1, 1)))
@@ -237,9 +254,29 @@ def test_a_file_group_that_is_replaced_meanwhile_is_a_conflict(tmp_path: Path, m
     with pytest.raises(ClusteringConflict, match="has replaced bucket"):
         table.upsert(reader_of(OWN, meanwhile=meanwhile))
     assert shown(other_writer(table)) == []
-    # New file groups have other ids than the replaced ones.
-    other_writer(table).upsert(rows(OWN))
-    assert shown(other_writer(table)) == [OWN]
+    # New file groups have other ids than the replaced ones, however often they are replaced.
+    for _ in range(3):
+        other_writer(table).upsert(rows(OWN))
+        assert shown(other_writer(table)) == [OWN]
+        replace_groups(other_writer(table, **{CONCURRENCY_MODE.key: OPTIMISTIC}), "nl")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_pending_clustering_of_a_file_group_is_a_conflict_and_of_another_one_is_none(
+    tmp_path: Path, mode: str
+) -> None:
+    table, model = table_in(tmp_path, mode)
+    group = next(found for found in table.file_slices() if found.partition_path == "nl")
+    with table.transaction() as tx:
+        path = f".hoodie/timeline/{tx.new_time()}.clustering.requested"
+    found = {"fileId": group.file_id, "partitionPath": group.partition_path}
+    plan = {"inputGroups": [{"slices": [found]}]}
+    record = {"operationType": "CLUSTER", "clusteringPlan": plan}
+    table.storage.put_if_absent(path, encode_record("HoodieRequestedReplaceMetadata", record))
+    upsert(other_writer(table), ("x1", "fr", 8, 800))(model)
+    with pytest.raises(ClusteringConflict, match=f"about to replace file group {group.file_id}"):
+        other_writer(table).upsert(rows(*model.values()))
+    assert_sound(other_writer(table), model)
 
 
 def test_a_copy_on_write_table_has_no_non_blocking_writes(tmp_path: Path) -> None:
@@ -309,23 +346,39 @@ def test_a_conflict_is_no_more_than_its_retries(tmp_path: Path) -> None:
 def test_a_batch_that_had_conflicts_is_written_alone(tmp_path: Path) -> None:
     table, model = table_in(tmp_path, OPTIMISTIC)
     identity = None
+    other = other_writer(table, **{"lsm.write.single.writer.wait.ms": 60_000})
+    waits: list[float] = []
+
+    def commit(seconds: float) -> None:
+        waits.append(seconds)
+        if tx.is_open:
+            table.commit(tx, plan, written_by(plan, rows(OWN)))
+
+    other.runtime = replace(new_process(alive=lambda process: True), sleep=commit)
     with table.transaction(identity, alone=True) as tx:
         plan = table.plan(tx, "upsert")
         plan = plan.at(tx.begin(plan.action))
-        with pytest.raises(WriterTimeout):
-            other_writer(table).upsert(rows(("x1", "fr", 8, 800)))
-        table.commit(tx, plan, written_by(plan, rows(OWN)))
+        # The other one waits until this one is completed.
+        upsert(other, ("x1", "fr", 8, 800))(model)
+    assert waits
     model["k1"] = OWN
-    upsert(other_writer(table), ("x1", "fr", 8, 800))(model)
+    last = max(table.timeline.completed_writes, key=lambda write: write.completed or "")
+    assert {stat.partition_path for stat in table.timeline.read_commit(last).stats} == {"fr"}
     assert_sound(other_writer(table), model)
 
 
-def test_a_write_that_is_to_be_alone_waits_for_those_that_are_pending(tmp_path: Path) -> None:
+def test_a_write_that_is_made_alone_waits_no_longer_than_the_options_say(tmp_path: Path) -> None:
     table, model = table_in(tmp_path, OPTIMISTIC)
 
     def alone() -> None:
-        with pytest.raises(WriterTimeout), other_writer(table).transaction(alone=True):
-            raise AssertionError("another write is pending")
+        # As both wait for no time they are written beside each other.
+        inner = other_writer(table)
+        with inner.transaction(alone=True) as tx:
+            plan = inner.plan(tx, "upsert")
+            plan = plan.at(tx.begin(plan.action))
+            upsert(other_writer(table), ("x1", "be", 8, 800))(model)
+            inner.commit(tx, plan, written_by(plan, rows(("x2", "fr", 8, 801))))
+        model["x2"] = ("x2", "fr", 8, 801)
 
     table.upsert(reader_of(OWN, meanwhile=alone))
     model["k1"] = OWN
@@ -348,6 +401,19 @@ def test_lazily_a_dead_write_is_rolled_back_by_the_next_clean(tmp_path: Path) ->
     other_writer(table, **lazy).clean()
     assert Timeline.load(table.storage).pending == ()
     assert_sound(other_writer(table, **lazy), model)
+
+
+def test_a_dead_write_that_is_left_to_a_clean_is_in_nobodys_way(tmp_path: Path) -> None:
+    options: dict[str, object] = {"hoodie.clean.failed.writes.policy": "LAZY", EARLY: True}
+    table, model = table_in(tmp_path, OPTIMISTIC, **options)
+    transaction = table.transaction()
+    transaction.__enter__()
+    plan = table.plan(transaction, "upsert")
+    written_by(plan.at(transaction.begin()), rows(OWN))
+    transaction._heartbeat.stop()
+    transaction._runtime.process_locks.end(transaction._lock.owner)
+    upsert(other_writer(table, **options), ("k1", "nl", 8, 800), ("k2", "nl", 8, 801))(model)
+    assert_sound(other_writer(table, **options), model)
 
 
 @pytest.mark.parametrize(("policy", "left"), [("LAZY", 0), ("EAGER", 0)])

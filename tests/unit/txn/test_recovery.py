@@ -14,7 +14,7 @@ from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError
 from streaming_lsm.format.actions.commit import base_file_stat, log_file_stat
 from streaming_lsm.format.actions.rollback import RollbackMetadata, RollbackPlan, RollbackRequest
 from streaming_lsm.format.table.file_names import BaseFileName, LogKind
-from streaming_lsm.lock.heartbeat import Claim, heartbeat_path
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, Claim, heartbeat_path
 from streaming_lsm.lock.markers import create_marker, marker_folder, marker_path
 from streaming_lsm.lock.owner import Owner
 from streaming_lsm.lock.runtime import Runtime
@@ -463,8 +463,11 @@ def test_files_of_an_archived_write_survive_markers_that_name_them(
     assert "archived" in caplog.text
 
 
-def test_leftovers_of_puts_that_died_are_swept_from_the_timeline(storage: LocalStorage, tmp_path: Path) -> None:
-    for folder in (".hoodie", ".hoodie/timeline"):
+def test_leftovers_of_puts_that_died_are_swept_from_the_folders_of_a_commit(
+    storage: LocalStorage, tmp_path: Path
+) -> None:
+    for folder in (".hoodie", TIMELINE_FOLDER, HEARTBEAT_FOLDER, DECISION_FOLDER):
+        (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / f".{'0' * 32}.lsm-tmp").write_bytes(b"torn")
     enter(storage)
     assert files_below(tmp_path) == {".hoodie/hoodie.properties"}

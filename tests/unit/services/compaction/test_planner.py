@@ -115,3 +115,18 @@ def test_strategies_rank_and_bound_as_hudis(strategy: CompactionStrategy, expect
     selection = select(*slices, strategy=strategy)
     assert numbers(selection) == expected
     assert selection.unchosen == 3 - len(expected)
+
+
+def test_what_a_strategy_without_limit_selects_is_cut_into_plans_of_its_limit() -> None:
+    strategy = CompactionStrategy(BY_LOG_SIZE, io_mb=10)
+    slices = [
+        file_slice(number, log(number, "20261121110000001", size * MB)) for number, size in enumerate((1, 5, 2, 3))
+    ]
+    chosen = select(*slices, strategy=strategy.without_limit)
+    assert numbers(chosen) == [1, 3, 2, 0]
+    # Each is read and written; the operation that reaches the limit is the last of its plan.
+    cut = [[int(operation.file_id[:8]) for operation in plan] for plan in strategy.cut(chosen.operations)]
+    assert cut == [[1], [3, 2], [0]]
+    assert strategy.cut(()) == []
+    unbounded = CompactionStrategy(UNBOUNDED, io_mb=1)
+    assert unbounded.cut(chosen.operations) == [chosen.operations]

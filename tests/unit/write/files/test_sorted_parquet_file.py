@@ -19,6 +19,8 @@ from streaming_lsm.format.table.file_names import BaseFileName, WriteToken
 from streaming_lsm.lock.heartbeat import heartbeat_path
 from streaming_lsm.schema import with_meta
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.storage.uris import open_storage
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
 from streaming_lsm.write.files.base_file_writer import BaseFileWriter
 from streaming_lsm.write.files.parquet import constant
 from streaming_lsm.write.files.sorted_parquet_file import SortedParquetFile
@@ -180,3 +182,18 @@ def test_a_log_created_after_its_instant_was_committed_does_not_stay(tmp_path: P
     with pytest.raises(Fenced):
         write_partition(plan, [batch], WriteToken(0, 0, 99))
     assert written(tmp_path) == []
+
+
+def test_a_file_of_an_object_store_that_would_be_complete_after_the_commit_never_is(memory_uri: str) -> None:
+    storage = open_storage(memory_uri)
+    storage.put_if_absent(PROPERTIES_PATH, b"")
+    storage.put_if_absent(heartbeat_path(INSTANT), b"owner")
+    with SortedParquetFile(storage, "p/first.parquet", FILES, instant=INSTANT) as file:
+        file.append(rows(0, 3))
+        file.finish({})
+    late = SortedParquetFile(storage, "p/late.parquet", FILES, instant=INSTANT)
+    late.append(rows(0, 3))
+    storage.delete(heartbeat_path(INSTANT))
+    with pytest.raises(Fenced), late:
+        late.finish({})
+    assert storage.names("p") == ["first.parquet"]

@@ -1,0 +1,54 @@
+"""Compact a table in a process of its own, while streams go on.
+
+    python jobs/compact.py lsm.table.path=/lake/orders
+    python jobs/compact.py --watch 30 --properties conf/kafka_demo.properties lsm.table.path=/lake/orders
+    spark-submit jobs/compact.py --watch lsm.table.path=/lake/orders
+
+Runs the compactions that anyone has scheduled and nobody runs, the oldest first; then schedules and runs new ones, if
+they are due by the options (hoodie.compact.inline.trigger.strategy), each of hoodie.compaction.target.io MiB. Several
+jobs share the plans. Their operations run on threads, or, with spark-submit or --engine spark, on Spark's executors.
+
+Options, see docs/configuration.md: KEY=VALUE arguments override LSM_CONF_ environment variables, which override the
+properties file, which may be that of jobs/kafka_to_lsm.py.
+Exit status: 0 done or stopped by SIGTERM, 1 a compaction failed, 2 an option is wrong or there is no table, 130 stopped
+by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from streaming_lsm.scripts import importing
+
+with importing("compact"):
+    from streaming_lsm import LsmTable
+    from streaming_lsm.service_job.command import CancellableEngine, ServiceJob, run_job
+    from streaming_lsm.services.compaction.worker import CompactionWorker
+    from streaming_lsm.services.context import Engine
+
+_NAME = "compact"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job; returns its exit status."""
+    return run_job(ServiceJob(_NAME, _worker, schedules=True), __doc__ or "", _spark, arguments)
+
+
+def _worker(table: LsmTable, engine: Engine, given: argparse.Namespace) -> CompactionWorker:
+    return table.services.compaction_worker(engine, schedules=not given.no_schedule)
+
+
+@contextmanager
+def _spark(name: str, cores: int | None) -> Iterator[CancellableEngine]:
+    # Threads need no Spark.
+    with importing(_NAME):
+        from streaming_lsm.spark.service_engine import service_engine
+    with service_engine(name, cores) as engine:
+        yield engine
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""Tell an operator in one line what a compaction or clean did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streaming_lsm.format.actions.commit import WriteStat
+from streaming_lsm.services.cleaning.worker import Cleaned
+from streaming_lsm.services.compaction.worker import Compacted, Failed, PutBack, Scheduled
+from streaming_lsm.timeline.instant import Instant
+
+Event = Scheduled | Compacted | Failed | PutBack | Cleaned
+
+
+def counted(number: int, noun: str) -> str:
+    """Format a number and its noun, such as ``1 row`` or ``2 rows``."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def message(event: Event) -> str:
+    """Describe an event."""
+    if isinstance(event, Scheduled):
+        if not event.plans:
+            return f"nothing to compact, though a compaction is due: {event.selection.reasons}"
+        names = ", ".join(plan.file_name for plan in event.plans)
+        return f"scheduled {names}: {event.selection}"
+    if isinstance(event, Compacted):
+        return compacted(event.completed, event.stats)
+    if isinstance(event, Cleaned):
+        return f"{event.completed.file_name}: {counted(event.files, 'file')} deleted"
+    if isinstance(event, PutBack):
+        return f"{event.planned.file_name} was put back: the next compaction of the table runs it"
+    what = f"{event.planned.file_name} failed, it stays planned" if event.planned else "no compaction was scheduled"
+    return f"{what}: {reason(event.error)}"
+
+
+def compacted(completed: Instant, stats: Sequence[WriteStat]) -> str:
+    """Describe a completed compaction."""
+    logs = sum(stat.log_files_compacted for stat in stats)
+    rows, size = sum(stat.num_writes for stat in stats), sum(stat.total_bytes for stat in stats)
+    return (
+        f"{completed.file_name}: {counted(len(stats), 'file group')} compacted, {counted(logs, 'log file')} merged, "
+        f"{counted(rows, 'row')} in {counted(size, 'byte')}"
+    )
+
+
+def reason(error: Exception) -> str:
+    """Return the text of an error without Java's stack trace."""
+    return (str(error) or type(error).__name__).partition("\n\tat ")[0].strip()

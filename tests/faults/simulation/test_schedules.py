@@ -1,0 +1,51 @@
+"""Seeded schedules of writers, services and readers, with failures, kills, pauses and zombies: all promises hold.
+
+``LSM_SCHEDULES=1000`` runs more of them, ``LSM_SEED=17`` one of them, and prints its trace. A failure prints its seed,
+and a short schedule that breaks the same promise.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.support.simulation.many import Coverage, commit_calls, run_many
+from tests.support.simulation.shrinking import shrink, story
+from tests.support.simulation.simulate import simulate
+
+SCHEDULES = int(os.environ.get("LSM_SCHEDULES", "100"))
+SEED = os.environ.get("LSM_SEED")
+MANY = 1000
+"""Schedules after which each kind of call of a commit has met each kind of trouble."""
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(SEED is not None, reason="LSM_SEED asks for one schedule")
+def test_nothing_is_lost_or_doubled_whatever_happens(capsys: pytest.CaptureFixture[str]) -> None:
+    begun = time.monotonic()
+    results = list(run_many(range(SCHEDULES)))
+    broken = [result for result in results if result.violation is not None]
+    coverage = Coverage(results)
+    with capsys.disabled():
+        events, commits = sum(len(result.events) for result in results), sum(result.commits for result in results)
+        print(
+            f"\n{len(results)} schedules in {time.monotonic() - begun:.0f} s: {commits} batches committed, "
+            f"{sum(coverage.calls.values())} storage calls, {events} of them struck; {len(broken)} broken promises"
+        )
+        if SCHEDULES >= MANY:
+            print(coverage.table())
+    # A second one is often of the same kind; its seed can be run alone.
+    others = ", ".join(str(result.seed) for result in broken[1:])
+    assert not broken, story(shrink(simulate(broken[0].seed))) + f"\nother seeds: {others}"
+    if SCHEDULES >= MANY:
+        assert coverage.missed(commit_calls()) == []
+
+
+@pytest.mark.skipif(SEED is None, reason="LSM_SEED asks for no schedule")
+def test_one_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    result = simulate(int(SEED or 0), details=True)
+    with capsys.disabled():
+        print("", *result.lines, sep="\n")
+    assert result.violation is None, story(shrink(result))

@@ -1,0 +1,89 @@
+"""The simulator itself: its seeds repeat, and it tells what it finds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.support.simulation.history import Violation
+from tests.support.simulation.schedule import Event, path_kind
+from tests.support.simulation.shrinking import shrink, story
+from tests.support.simulation.simulate import Result, simulate
+from tests.support.simulation.workload import Batch, Mode, Workload
+
+_REPEATED = (3, 4)
+_PROGRAM = "from tests.support.simulation.simulate import simulate; print(simulate({seed}).checksum)"
+
+
+@pytest.mark.parametrize("seed", _REPEATED)
+def test_a_seed_gives_the_same_trace_in_every_process(seed: int) -> None:
+    first = simulate(seed)
+    assert simulate(seed).lines == first.lines
+    # Sets of texts are in another order there.
+    other = subprocess.run(
+        [sys.executable, "-c", _PROGRAM.format(seed=seed)],
+        env={**os.environ, "PYTHONHASHSEED": "17", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert int(other.stdout) == first.checksum
+
+
+def test_the_events_that_happened_repeat_a_run() -> None:
+    drawn = simulate(2)
+    repeated = simulate(2, events=drawn.events)
+    assert drawn.events
+    assert (repeated.events, repeated.checksum) == (drawn.events, drawn.checksum)
+
+
+def test_a_broken_promise_is_told_by_a_short_schedule() -> None:
+    """A promise is broken by two of the events, and one batch, of a run."""
+    drawn = simulate(2)
+    needed, batch = set(drawn.events[1:5:3]), drawn.workload.actors[0].steps[1].does
+
+    def run(seed: int, *, workload: Workload, events: Sequence[Event], details: bool = False) -> Result:
+        does = [step.does for actor in workload.actors for step in actor.steps]
+        is_broken = needed <= set(events) and batch in does
+        broken = Violation("batch not once", str(batch)) if is_broken else None
+        return replace(drawn, workload=workload, events=tuple(events), violation=broken)
+
+    assert len(drawn.events) > 5
+    short = shrink(run(2, workload=drawn.workload, events=drawn.events), run=run)
+    assert set(short.events) == needed
+    assert [step.does for actor in short.workload.actors for step in actor.steps] == [batch]
+    told = story(short)
+    assert told.startswith(f"seed 2: batch not once: {batch}")
+    assert all(str(event) in told for event in needed)
+
+
+def test_without_trouble_all_batches_are_committed() -> None:
+    result = simulate(1, mode=Mode.SINGLE_WRITER, events=())
+    assert result.violation is None
+    assert result.events == ()
+    assert result.commits == sum(isinstance(s.does, Batch) for a in result.workload.actors for s in a.steps)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        (".hoodie/lock", "lock"),
+        (".hoodie/metadata/.hoodie/timeline/2_3.deltacommit", "metadata table: completed"),
+        (".hoodie/timeline/2.inflight", "inflight"),
+        (".hoodie/timeline/2.compaction.requested", "requested"),
+        (".hoodie/.decisions/2.0.run", "run record"),
+        (".hoodie/.decisions/2.compaction.plan.run", "plan record"),
+        (".hoodie/.decisions/2.0", "decision"),
+        (".hoodie/.temp/2/nl/x.parquet.marker.CREATE", "markers"),
+        ("nl/00000000-x-0_0-1-0_2_1.deletes.parquet", "delete log"),
+        ("nl/00000000-x-0_0-1-0_2.parquet", "base"),
+        ("nl", "folder"),
+    ],
+)
+def test_paths_are_of_kinds(path: str, kind: str) -> None:
+    assert path_kind(path) == kind

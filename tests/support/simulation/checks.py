@@ -1,0 +1,170 @@
+"""What must hold when all has come to its end."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from streaming_lsm.errors import ConfigError
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER
+from tests.oracle.reader import read_snapshot
+from tests.oracle.validator import validate
+from tests.support.simulation.actors import open_table, rows_of, write
+from tests.support.simulation.history import History, Published, Rows, Violation
+from tests.support.simulation.table import SimulatedTable
+from tests.support.simulation.workload import HOSTS, LEASE_MS, Batch, Service, Workload
+from tests.support.simulation.world import SimulatedProcess, World
+
+_RETAINED = 3
+
+
+def settle(world: World) -> None:
+    """Recover the table in a last process, when all others have ended; finish the services."""
+    scheduler = world.scheduler
+    world.tell("settles the table")
+    process = SimulatedProcess(world, "settler", HOSTS[0])
+    scheduler.current.life = process.life
+    table = open_table(process)
+    for _ in range(2):
+        # What a dead writer of another host left is seen once, and again when its lease is over.
+        with table.transaction():
+            pass
+        scheduler.pause(2 * LEASE_MS * 1000)
+    if world.workload.options.get("hoodie.table.type") != "COPY_ON_WRITE":
+        table.compact()
+    table.clean()
+
+
+def check(world: World) -> None:
+    """Check all that is promised of a table at rest; called by a task of the scheduler.
+
+    Raises:
+        Violation: a promise is broken.
+    """
+    process = SimulatedProcess(world, "checker", HOSTS[0])
+    world.scheduler.current.life = process.life
+    table, history = open_table(process), world.history
+    _check_batches(world.workload, history)
+    _check_timeline(table, history)
+    _check_rows("snapshot", history.rows_after(len(history.published)), rows_of(table))
+    _check_time_travel(table, history)
+    _check_incremental(table, history)
+    _check_files(world, table)
+    _check_oracle(world)
+    _check_replays(process, world.workload)
+
+
+def _check_batches(workload: Workload, history: History) -> None:
+    wanted = [step.does for actor in workload.actors for step in actor.steps if not isinstance(step.does, Service)]
+    committed = history.committed
+    for batch in wanted:
+        if committed.count(batch) != 1:
+            raise Violation("batch not once", f"{batch} is committed {committed.count(batch)} times")
+
+
+def _check_timeline(table: SimulatedTable, history: History) -> None:
+    found = [(write.requested, write.completed) for write in table.timeline.newest_first()][::-1]
+    expected = [(one.requested, one.completed) for one in history.published]
+    if found != expected:
+        raise Violation("history changed", f"the timeline has {found}, published were {expected}")
+    if table.timeline.pending:
+        raise Violation("left pending", str([pending.path for pending in table.timeline.pending]))
+
+
+def _check_rows(what: str, expected: Rows, found: Rows) -> None:
+    if found != expected:
+        missing = sorted(set(expected.values()) - set(found.values()))
+        extra = sorted(set(found.values()) - set(expected.values()))
+        raise Violation("wrong rows", f"{what}: missing {missing}, not expected {extra}")
+
+
+def _check_time_travel(table: SimulatedTable, history: History) -> None:
+    """As of each commit, by its completion time, the rows are those of that moment; the last ones are retained."""
+    retained = sorted(one.requested for one in history.published)[-_RETAINED:][:1]
+    # A state is complete when the writes have completed that were requested until the earliest that is retained.
+    since = max((one.completed for one in history.published if [one.requested] <= retained), default="")
+    for one in history.published:
+        _read_retained(
+            partial(rows_of, table, as_of=one.completed),
+            partial(_check_rows, f"as of {one.completed}", one.rows),
+            must=one.completed >= since,
+        )
+
+
+def _read_retained(read: Callable[[], Rows], verify: Callable[[Rows], None], *, must: bool) -> None:
+    try:
+        found = read()
+    except ConfigError as error:
+        if must or "were cleaned" not in str(error):
+            raise Violation("not retained", str(error)[:120]) from error
+        return
+    verify(found)
+
+
+def _check_incremental(table: SimulatedTable, history: History) -> None:
+    """An incremental read from one commit to the next shows its rows; all of them together are the snapshot."""
+    since = "000"
+    for one in history.published:
+        if one.attempt is None:
+            continue
+        _read_retained(
+            partial(_incremental, table, since, one.completed),
+            partial(_check_written, one),
+            must=False,
+        )
+        since = one.completed
+    _check_rows("incremental", history.rows_after(len(history.published)), _incremental(table, "000", None))
+
+
+def _check_written(one: Published, found: Rows) -> None:
+    """The rows that were live after the write are found; those that lost to older ones may be, if they are in a log."""
+    written = set(one.attempt.batch.rows if one.attempt else ())
+    live = {row for row in written if one.rows.get(row[0]) == row}
+    if not live <= set(found.values()) <= written:
+        raise Violation("wrong rows", f"incremental to {one.completed}: {found}, live were {live}")
+
+
+def _incremental(table: SimulatedTable, since: str, until: str | None) -> Rows:
+    found = table.incremental(since, until, ["id", "country", "ts", "qty"]).to_arrow().to_pylist()
+    return {row["id"]: tuple(row.values()) for row in found}
+
+
+def _check_files(world: World, table: SimulatedTable) -> None:
+    """After a clean there are the files that commits list, the timeline and the properties, and nothing else."""
+    timeline = table.timeline
+    listed = {path for write in timeline.completed_writes for path in timeline.read_commit(write).paths}
+    for path in world.disk.paths():
+        if path.startswith(".hoodie/metadata/") or path == ".hoodie/hoodie.properties":
+            continue
+        folder, _, name = path.rpartition("/")
+        checked = f"{folder}/{name.removeprefix('.').removesuffix('.crc')}"
+        is_known = {path, checked} & listed or name == ".hoodie_partition_metadata"
+        if not is_known and not path.startswith(TIMELINE_FOLDER + "/"):
+            raise Violation("left over", path)
+
+
+def _check_oracle(world: World) -> None:
+    """The independent reader and validator, which know version 10, agree."""
+    if "hoodie.write.table.version" in world.workload.options:
+        return
+    with tempfile.TemporaryDirectory(prefix="lsm-simulated-") as folder:
+        world.disk.save(Path(folder))
+        broken = validate(folder)
+        if broken:
+            raise Violation("not valid", "; ".join(broken))
+        if world.history.published:
+            found = {row["id"]: tuple(row.values()) for row in read_snapshot(folder).to_pylist()}
+            _check_rows("the oracle's snapshot", world.history.rows_after(len(world.history.published)), found)
+
+
+def _check_replays(process: SimulatedProcess, workload: Workload) -> None:
+    """A batch that is written again is skipped."""
+    for actor in workload.actors:
+        batches = [step.does for step in actor.steps if isinstance(step.does, Batch)]
+        if batches:
+            table = open_table(process, **actor.identity)
+            for batch in (batches[0], batches[-1]):
+                if write(table, batch) is not None:
+                    raise Violation("replay written", str(batch))

@@ -1,0 +1,79 @@
+"""Run many schedules, in as many processes as there are cores, and count which kinds of calls were struck by what."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pyarrow as pa
+
+from tests.support.simulation.schedule import FAMILIES
+from tests.support.simulation.simulate import Result, simulate
+from tests.support.simulation.workload import ActorWork, Batch, Step, Workload, draw_workload
+
+Call = tuple[str, str]
+"""A method of the storage and the kind of its path."""
+
+
+def run_many(seeds: Iterable[int]) -> Iterator[Result]:
+    """Run the schedules of seeds; yields the results in their order, without the traces."""
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), _begin) as pool:
+        yield from pool.map(_simulate, seeds, chunksize=4)
+
+
+def _begin() -> None:
+    # The warnings of the package are what a schedule is about. One process has one core.
+    logging.disable(logging.CRITICAL)
+    pa.set_cpu_count(1)
+
+
+def _simulate(seed: int) -> Result:
+    return simulate(seed).without_trace()
+
+
+class Coverage:
+    """What happened in many runs.
+
+    Attributes:
+        calls: how often each kind of call was made.
+        struck: how often each kind of call was struck by each family of events.
+    """
+
+    def __init__(self, results: Iterable[Result]) -> None:
+        self.calls: Counter[Call] = Counter()
+        self.struck: Counter[tuple[Call, str]] = Counter()
+        for result in results:
+            self.calls.update(result.calls)
+            for (method, kind, event), count in result.struck.items():
+                self.struck[(method, kind), event.family] += count
+
+    def missed(self, calls: Iterable[Call]) -> list[str]:
+        """The calls that some family of events has never struck."""
+        return [
+            f"{method} {kind}: no {family.lower()}"
+            for method, kind in sorted(calls)
+            for family in FAMILIES
+            if not self.struck[(method, kind), family]
+        ]
+
+    def table(self) -> str:
+        """A line for each kind of call."""
+        lines = [f"{'call':50s}{'made':>9s}" + "".join(f"{family.lower():>9s}" for family in FAMILIES)]
+        for call, count in sorted(self.calls.items()):
+            struck = "".join(f"{self.struck[call, family]:9d}" for family in FAMILIES)
+            lines.append(f"{' '.join(call):50s}{count:9d}{struck}")
+        return "\n".join(lines)
+
+
+def commit_calls() -> set[Call]:
+    """The calls of batches that are written without any trouble."""
+    rows = (("k0", "nl", 1, 1), ("k1", "de", 1, 2))
+    steps = tuple(Step(0, Batch("w0", number, rows)) for number in range(2))
+    drawn = draw_workload(0)
+    plain = {key: value for key, value in drawn.options.items() if not key.startswith("hoodie.metadata")}
+    workload = Workload(plain, (ActorWork("w0", "w0", steps),), drawn.skews_ms, server_times=True, late_tasks=0)
+    return set(simulate(0, workload=workload, events=(), until_settled=False).calls)

@@ -1,0 +1,156 @@
+"""Tables in object stores: written, served and read as on a disk, and left in a form that other programs read."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.errors import ConfigError, TableNotFound
+from streaming_lsm.lock.lock import LOCK_FILE
+from streaming_lsm.storage.objects.probe import PROBE_NAME
+from streaming_lsm.storage.uris import open_storage
+from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
+from tests.oracle.validator import validate
+from tests.support.raw_objects import download, raw_keys
+from tests.support.s3_server import S3Server
+from tests.support.small_tables import OPTIONS, SCHEMA, Row, rows, shown
+
+SERVICES = {
+    "hoodie.compact.inline": "false",
+    "hoodie.clean.automatic": "false",
+    "hoodie.clean.commits.retained": 1,
+}
+
+
+@pytest.fixture(params=["local", "memory", "s3"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "table") if request.param == "local" else str(request.getfixturevalue(f"{request.param}_uri"))
+
+
+def new_table(uri: str, **options: object) -> LsmTable:
+    return LsmTable.create(uri, SCHEMA, {**OPTIONS, **SERVICES, **options})
+
+
+def row(key: str, ts: int) -> Row:
+    return (key, "nl" if key < "m" else "de", ts, ts * 10)
+
+
+def keys(*names: str) -> pa.Table:
+    return rows(*(row(name, 0) for name in names)).select(["id", "country"])
+
+
+@pytest.mark.parametrize("metadata", ["false", "true"], ids=["listing", "metadata"])
+def test_a_table_lives_in_an_object_store_as_on_a_disk(uri: str, metadata: str, tmp_path: Path) -> None:
+    table = new_table(uri, **{"hoodie.metadata.enable": metadata})
+    first = table.upsert(rows(row("a", 1), row("b", 1), row("x", 1)))
+    second = table.upsert(rows(row("a", 2), row("y", 2)))
+    third = table.delete(keys("b"))
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    after = [row("a", 2), row("x", 1), row("y", 2)]
+    assert shown(table) == after
+    assert table.compact() is not None
+    assert shown(table) == after
+    table.upsert(rows(row("x", 3)))
+    assert table.compact() is not None
+    table.upsert(rows(row("z", 4)))
+    assert table.compact() is not None
+    assert table.clean() is not None
+    latest = [row("a", 2), row("x", 3), row("y", 2), row("z", 4)]
+    opened = LsmTable(uri, OPTIONS)
+    assert shown(opened) == latest
+    assert shown(opened, as_of=opened.timeline.completed_writes[-1].requested) == latest
+    changed = opened.incremental(third.completed or "").to_arrow()
+    assert set(changed.column("id").to_pylist()) == {"x", "z"}
+    if "://" in uri:
+        copy = download(uri, tmp_path / "copy")
+        assert [said for said in validate(copy) if not _is_of_objects(said)] == []
+        assert shown(LsmTable(copy, OPTIONS)) == latest
+
+
+def test_time_travel_reads_each_commit(uri: str) -> None:
+    table = new_table(uri)
+    moments = [table.upsert(rows(row("a", ts))) for ts in (1, 2, 3)]
+    for ts, moment in enumerate(moments, 1):
+        assert moment is not None
+        assert shown(table, as_of=moment.completed) == [row("a", ts)]
+
+
+def test_a_replayed_batch_is_written_once(uri: str) -> None:
+    table = new_table(uri, **{"lsm.writer.id": "query"})
+    assert table.upsert(rows(row("a", 1)), batch_id=7) is not None
+    assert LsmTable(uri, {**OPTIONS, "lsm.writer.id": "query"}).upsert(rows(row("a", 1)), batch_id=7) is None
+
+
+def test_a_folder_without_a_table_is_named(uri: str) -> None:
+    with pytest.raises(TableNotFound, match="is no table"):
+        LsmTable(uri, OPTIONS)
+
+
+def test_a_table_is_created_once_and_none_inside_another(uri: str) -> None:
+    new_table(uri)
+    with pytest.raises(ConfigError, match="already"):
+        new_table(uri)
+    with pytest.raises(ConfigError, match="lies in the table"):
+        new_table(f"{uri}/country=de/below")
+
+
+@pytest.mark.parametrize("kind", ["memory", "s3"])
+def test_a_creation_that_failed_is_in_no_ones_way(request: pytest.FixtureRequest, kind: str) -> None:
+    root = str(request.getfixturevalue(f"{kind}_uri"))
+    new_table(f"{root}/below/first")
+    with pytest.raises(ConfigError, match=r"there is a table at .*below/first"):
+        new_table(f"{root}/below")
+    storage = open_storage(f"{root}/below")
+    storage.delete_folder("first")
+    storage.put_if_absent(f"second/{PROPERTIES_PATH}", b"#lsm.create=1\n")
+    with pytest.raises(ConfigError, match=r"being created at .*below/second"):
+        new_table(f"{root}/below")
+    assert storage.delete_if_unchanged(f"second/{PROPERTIES_PATH}", b"#lsm.create=1\n", reused=True)
+    new_table(f"{root}/below").upsert(rows(row("a", 1)))
+
+
+def test_nothing_but_the_lock_is_left_beside_the_table(s3_uri: str) -> None:
+    table = new_table(s3_uri)
+    for ts in range(3):
+        table.upsert(rows(row("a", ts), row("x", ts)))
+    table.compact()
+    beside = [
+        path
+        for path in raw_keys(s3_uri)
+        if path.startswith(".hoodie/") and not path.startswith(".hoodie/timeline/") and "properties" not in path
+    ]
+    assert beside == [LOCK_FILE]
+    assert not table.storage.exists(LOCK_FILE)
+
+
+def test_a_batch_of_four_files_costs_as_many_requests_as_is_written_down(
+    object_server: S3Server, s3_uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    table = LsmTable.create(s3_uri, SCHEMA, {**OPTIONS, **SERVICES, "hoodie.bucket.index.num.buckets": 4})
+    batch = rows(*((f"k{number}", "nl", 1, 1) for number in range(100)))
+    table.upsert(batch)
+    table.upsert(batch)
+    object_server.requests()
+    table.upsert(batch)
+    found = Counter(_kind(request) for request in object_server.requests())
+    assert sum(found.values()) <= 80, found
+
+
+def _kind(request: str) -> str:
+    method, _, path = request.partition(" ")
+    if "list-type" in path:
+        return "LIST"
+    return "DELETE" if path.endswith("?delete") else method
+
+
+def _is_of_objects(violation: str) -> bool:
+    """A store has no empty folders, the probe beside the table's files, and a lock that stays when it is released."""
+    return violation.startswith(("folder.missing: .hoodie/", f"leftover.lock: {LOCK_FILE}")) or PROBE_NAME in violation
