@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
 from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
+from streaming_lsm.format.checksum_file import checksum_path
 from streaming_lsm.format.log.native_footer import LogHeader
 from streaming_lsm.format.table.file_names import (
     BaseFileName,
@@ -166,3 +167,6 @@ class FileGroupWriter:
         for path in self._paths:
             with suppress(FileNotFoundError):
                 self._plan.storage.delete(path)
+            if not self._plan.config.has_native_logs:
+                # Created after another writer has deleted the log, it would stay.
+                self._plan.storage.delete(checksum_path(path))
