@@ -207,10 +207,16 @@ class FileSystemView:
         A task that outlives its driver may leave or create such a file at any time, and delete it later.
         """
         attempts = Counter(_attempted(log.name) for log in logs)
+        if len(attempts) == len(logs):  # nearly always
+            return logs
         doubtful = {log.name.instant for log in logs if attempts[_attempted(log.name)] > 1}
-        writes = [write for write in self.timeline.completed_writes if write.requested in doubtful]
-        paths = {write.requested: self.timeline.read_commit(write).paths for write in writes}
-        return [log for log in logs if log.name.instant not in paths or log.path in paths[log.name.instant]]
+        written = {instant: self._written(instant) for instant in doubtful}
+        return [log for log in logs if (paths := written.get(log.name.instant)) is None or log.path in paths]
+
+    def _written(self, requested: str) -> frozenset[str] | None:
+        """Return the paths in the write stats of a write; None if it is archived."""
+        writes = [write for write in self.timeline.completed_writes if write.requested == requested]
+        return frozenset().union(*(self.timeline.read_commit(write).paths for write in writes)) if writes else None
 
     def log_time(self, name: LogFileName | InlineLogName) -> str:
         """Return the time that is compared with a base instant to decide whether the base file has absorbed a log.
@@ -229,9 +235,8 @@ class FileSystemView:
         newest = max((base.name.instant for base in bases), default="")
         attempts = [base for base in bases if base.name.instant == newest]
         if len(attempts) > 1:
-            writes = [write for write in self.timeline.completed_writes if write.requested == newest]
-            listed = {stat.file_name for write in writes for stat in self.timeline.read_commit(write).stats}
-            attempts = [base for base in attempts if str(base.name) in listed] or attempts
+            written = self._written(newest) or ()
+            attempts = [base for base in attempts if base.path in written] or attempts
         return attempts[0] if attempts else None
 
 

@@ -21,7 +21,7 @@ from streaming_lsm.services.compaction.runner import (
     schedule_plans,
 )
 from streaming_lsm.services.compaction.time_limit import MOST_PENDING, Room, TimeLimit, TimeLimits
-from streaming_lsm.services.compaction.trigger import CompactionTrigger
+from streaming_lsm.services.compaction.trigger import NextCompaction
 from streaming_lsm.services.compaction.worker import CompactionWorker
 from streaming_lsm.services.context import Engine, ServiceContext, read_compaction_plan
 from streaming_lsm.services.plan_backoff import PlanBackoff
@@ -47,8 +47,7 @@ class TableServices:
         self._cleaner = Cleaner(context)
         self._attempts = PlanBackoff()
         self._limits = TimeLimits(context)
-        # Time up to which nothing was found to compact, so that partitions are not listed again after each write.
-        self._fruitless = ""
+        self._next = NextCompaction(context, clock)
 
     def compact(self, engine: Engine) -> tuple[Instant | None, CompactionSelection | None]:
         """Run pending compactions, or schedule and run one; see `compact`."""
@@ -111,11 +110,11 @@ class TableServices:
             elsewhere = self._context.run_elsewhere(timeline)
             self._run([plan for plan in planned if plan.requested not in elsewhere], limit, engine)
             timeline = self._context.load_timeline()
-        if not (inline or options[config.COMPACT_SCHEDULE]) or not self._is_due(timeline):
+        if not (inline or options[config.COMPACT_SCHEDULE]) or not self._next.is_due(timeline):
             return bool(planned)
         scheduled = self._schedule(timeline, limit if inline else None)
         if not scheduled:
-            self._fruitless = timeline.last_time
+            self._next.found_nothing(timeline)
         elif inline:
             self._run(scheduled, limit, engine)
         return True
@@ -166,13 +165,9 @@ class TableServices:
         self._guarded(f"compaction {planned.requested}", run)
         return completed is not None
 
-    def _is_due(self, timeline: Timeline) -> bool:
-        trigger = CompactionTrigger.of(self._context.options)
-        return trigger.is_due(timeline, self._clock(), self._context.config.timeline_zone, self._fruitless)
-
     def _clean_inline(self, timeline: Timeline, *, reload: bool) -> bool:
         current = self._context.load_timeline() if reload else timeline
-        if not self._cleaner.is_due(current) and not self._cleaner.has_dead_writes(current, self._clock()):
+        if not self._cleaner.is_due(current, self._clock()):
             return False
         self._cleaner.clean()
         return True

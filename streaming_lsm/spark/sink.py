@@ -120,10 +120,9 @@ class LsmSink:
             done = write_batch(rows, table, plan, self._size_history)
             _check_letters(letters, done.written.numbers.dead_letters)
             topics = topics_of(done.written.last_events)
-            self._check_topics(tx.ledger, topics)
             self._warnings.warn_of(done.written.numbers.unknown_fields)
             # 5. Delete files of failed and speculative task attempts, decide to commit, and complete the deltacommit.
-            # Another query may have written another topic since this batch began.
+            # The topics are checked by the newest ledger: another query may have written one since this batch began.
             table.commit(tx, plan, done.written, attempt.number, lambda ledger: self._check_topics(ledger, topics))
             self._remember(identity.batch_id, table)
 

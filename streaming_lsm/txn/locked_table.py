@@ -211,7 +211,7 @@ class LockedTable:
             if write.action in WRITE_ACTIONS and write.requested not in left:
                 revoke_heartbeat(self._storage, self.lock, write.requested)
 
-    def _look(self, own: Instant | None = None) -> _Seen:
+    def _look(self, own: Instant | None) -> _Seen:
         """Load the timeline; nothing is changed but what former owners of the lock may still change.
 
         They may have been stopped while they held the lock, just before they decided an action. The next lock does not
@@ -248,7 +248,7 @@ class LockedTable:
     def _own(timeline: Timeline, own: Instant | None) -> list[Instant]:
         return [pending for pending in timeline.pending if own and pending.requested == own.requested]
 
-    def _settle(self, seen: _Seen, own: Instant | None = None) -> Timeline:
+    def _settle(self, seen: _Seen, own: Instant | None) -> Timeline:
         """Settle what dead writers left, and return the timeline."""
         found = self._decide(seen, own)
         # Before the recovery, which makes it final: delta commits of writes to be rolled back are undone first.

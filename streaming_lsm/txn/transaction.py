@@ -197,11 +197,6 @@ class Transaction:
         return round(1000 * self._lock.held_s)
 
     @property
-    def is_open(self) -> bool:
-        """Whether an action has begun, and is not completed."""
-        return self._action is not None and not self._action.is_published
-
-    @property
     def already_committed(self) -> bool:
         """Whether this batch, or a later one of the same writer, is committed."""
         return self._identity is not None and self._ledger.has(self._identity)

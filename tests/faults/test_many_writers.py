@@ -28,17 +28,11 @@ from pathlib import Path
 
 import pytest
 
-from streaming_lsm import LsmTable
 from streaming_lsm.config import CONCURRENCY_MODE, NON_BLOCKING, OPTIMISTIC, SINGLE_WRITER
-from streaming_lsm.errors import CommitConflict
-from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
-from streaming_lsm.lock.markers import TEMP_FOLDER
-from streaming_lsm.txn.decision_record import DECISION_FOLDER
-from streaming_lsm.txn.planned_actions import pending_cleans
 from tests.support.many_writers import WRITERS, name_of, rows_of
 from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, assert_sound
 from tests.support.small_tables import create, shown
-from tests.support.stopped_driver import open_elsewhere
+from tests.support.stopped_driver import left_behind, settled
 
 SEED = int(os.environ.get("LSM_WRITERS_SEED") or time.time_ns() % 1_000_000)
 COMMITS = int(os.environ.get("LSM_WRITERS_COMMITS") or 200)
@@ -177,7 +171,7 @@ def strange(root: Path, options: dict[str, object], processes: list[Process]) ->
     """What is wrong with the reports and with the table."""
     for process in processes:
         yield from (f"{process.role} {process.number}: {heard}" for heard in process.heard if "strange" in heard)
-    table = settled(root, options)
+    table = settled(root, {**OPTIONS, **options})
     model: Model = {}
     for batch in range(COMMITS):
         for number in range(WRITERS):
@@ -193,30 +187,6 @@ def strange(root: Path, options: dict[str, object], processes: list[Process]) ->
     yield from (f"acknowledged, and gone: {name}" for name in sorted(map(str, told - commits)))
     yield from left_behind(table)
     assert_sound(table, model)
-
-
-def settled(root: Path, options: dict[str, object]) -> LsmTable:
-    """The table after the last transaction, of a process that takes over what is left."""
-    table = open_elsewhere(root, "judge", {**OPTIONS, **options})
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            with table.transaction():
-                pass
-            if pending_cleans(table.timeline):
-                table.clean()
-            return table
-        except CommitConflict:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-
-
-def left_behind(table: LsmTable) -> Iterator[str]:
-    """Files of the transactions of actions that are not pending."""
-    pending = {instant.requested for instant in table.timeline.pending}
-    for folder in (DECISION_FOLDER, HEARTBEAT_FOLDER, TEMP_FOLDER):
-        left = {name.partition(".")[0] for name in table.storage.names(folder)} - pending
-        yield from (f"left behind: {folder}/{name}" for name in sorted(left))
 
 
 def figures(processes: list[Process], took: float) -> str:

@@ -28,12 +28,9 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import CommitConflict, CommitUnknown
-from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
-from streaming_lsm.lock.markers import TEMP_FOLDER
+from streaming_lsm.errors import CommitUnknown
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
-from streaming_lsm.txn.planned_actions import pending_cleans
 from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, assert_sound
 from tests.support.small_tables import create, shown
 from tests.support.stopped_driver import (
@@ -41,10 +38,10 @@ from tests.support.stopped_driver import (
     COMMITTED,
     CONTENDED,
     DONE,
-    NAMED,
     WRITERS,
-    open_elsewhere,
+    left_behind,
     rows_of,
+    settled,
 )
 
 SEED = int(os.environ.get("LSM_STOP_SEED") or time.time_ns() % 1_000_000)
@@ -294,13 +291,12 @@ class Run:
 
 def strange_reports(drivers: list[Driver]) -> Iterator[str]:
     """What a driver was told that it must not be: an error of no name, or one that says what is not true."""
-    names = {error.__name__ for error in NAMED}
     for driver in drivers:
         told = defaultdict[int, list[str]](list)
         for report in driver.heard:
             told[report["batch"]].append(report["told"])
-            if report["told"] not in (COMMITTED, ALREADY, *names):
-                yield f"{driver.writer} {report['batch']}: {report['error']}"
+            if "strange" in report:
+                yield f"{driver.writer} {report['batch']}: {report['strange']}"
         for batch, answers in told.items():
             if answers[-1] == ALREADY and CommitUnknown.__name__ not in answers:
                 yield f"{driver.writer} {batch}: committed, though it was told {answers}"
@@ -311,7 +307,7 @@ def strange_reports(drivers: list[Driver]) -> Iterator[str]:
 def strange_table(root: Path, options: dict[str, object], drivers: list[Driver]) -> Iterator[str]:
     """What is wrong with the table when one more process has written to it."""
     try:
-        table = settled(root, options)
+        table = settled(root, {**DRIVER_OPTIONS, **options})
         model: Model = {}
         for driver in drivers:
             for batch in range(driver.following):
@@ -325,22 +321,6 @@ def strange_table(root: Path, options: dict[str, object], drivers: list[Driver])
         yield f"{type(error).__name__}: {error}"
 
 
-def settled(root: Path, options: dict[str, object]) -> LsmTable:
-    """The table after the last transaction, of a process that takes over what is left."""
-    table = open_elsewhere(root, "judge", {**DRIVER_OPTIONS, **options})
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            with table.transaction():
-                pass
-            if pending_cleans(table.timeline):
-                table.clean()
-            return table
-        except CommitConflict:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-
-
 def strange_timeline(table: LsmTable, drivers: list[Driver]) -> Iterator[str]:
     """Each batch is one commit, the one that its driver was told of; nothing is left of the drivers."""
     batch_action = "commit" if table.config.is_copy_on_write else "deltacommit"
@@ -349,10 +329,7 @@ def strange_timeline(table: LsmTable, drivers: list[Driver]) -> Iterator[str]:
         yield f"{len(commits)} commits of {batches} batches"
     acknowledged = [report["instant"] for driver in drivers for report in driver.heard if "instant" in report]
     yield from (f"acknowledged, and gone: {name}" for name in {*acknowledged} - {write.file_name for write in commits})
-    pending = {instant.requested for instant in table.timeline.pending}
-    for folder in (DECISION_FOLDER, HEARTBEAT_FOLDER, TEMP_FOLDER):
-        left = {name.partition(".")[0] for name in table.storage.names(folder)} - pending
-        yield from (f"left behind: {folder}/{name}" for name in sorted(left))
+    yield from left_behind(table)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import json
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +20,12 @@ import pyarrow as pa
 from streaming_lsm import LsmTable
 from streaming_lsm.config import WRITER_ID
 from streaming_lsm.errors import CommitConflict, CommitUnknown, Fenced
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
+from streaming_lsm.lock.markers import TEMP_FOLDER
 from streaming_lsm.lock.owner import this_process
 from streaming_lsm.lock.runtime import Runtime
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
+from streaming_lsm.txn.planned_actions import pending_cleans
 from tests.support.small_tables import Row, rows
 
 WRITERS = ("left", "right")
@@ -39,6 +44,30 @@ def open_elsewhere(root: Path, machine: str, options: dict[str, object]) -> LsmT
     table = LsmTable(root, options)
     table.runtime = Runtime(process=lambda: process)
     return table
+
+
+def settled(root: Path, options: dict[str, object]) -> LsmTable:
+    """The table after the last transaction, of a process that takes over what is left."""
+    table = open_elsewhere(root, "judge", options)
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            with table.transaction():
+                pass
+            if pending_cleans(table.timeline):
+                table.clean()
+            return table
+        except CommitConflict:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def left_behind(table: LsmTable) -> Iterator[str]:
+    """Files of the transactions of actions that are not pending."""
+    pending = {instant.requested for instant in table.timeline.pending}
+    for folder in (DECISION_FOLDER, HEARTBEAT_FOLDER, TEMP_FOLDER):
+        left = {name.partition(".")[0] for name in table.storage.names(folder)} - pending
+        yield from (f"left behind: {folder}/{name}" for name in sorted(left))
 
 
 def rows_of(writer: str, batch: int) -> list[Row]:
@@ -65,7 +94,7 @@ def _attempt(table: LsmTable, batch: int, data: pa.Table) -> dict[str, str]:
     except NAMED as error:
         return {"told": type(error).__name__, "error": str(error)}
     except Exception as error:
-        return {"told": type(error).__name__, "error": traceback.format_exc()}
+        return {"told": type(error).__name__, "strange": traceback.format_exc()}
     return {"told": ALREADY} if completed is None else {"told": COMMITTED, "instant": completed.file_name}
 
 

@@ -96,7 +96,15 @@ class Cleaner:
         self._retention = Retention.of(context.options)
         self._own = self._others = _CleanScope()
 
-    def is_due(self, timeline: Timeline) -> bool:
+    def is_due(self, timeline: Timeline, now_ms: int) -> bool:
+        """Return whether a clean may find files to delete, or writes of dead writers to be rolled back.
+
+        Args:
+            now_ms: milliseconds since the epoch.
+        """
+        return self._may_find_files(timeline) or self._has_dead_writes(timeline, now_ms)
+
+    def _may_find_files(self, timeline: Timeline) -> bool:
         """Return whether a clean may find files to delete, from the timeline alone.
 
         A slice is superseded by a write that creates the next base file (a compaction, a write of a copy-on-write
@@ -114,12 +122,8 @@ class Cleaner:
         self._others = _CleanScope.of_last_clean(timeline)
         return not all(self._others.covers(write) for write in new)
 
-    def has_dead_writes(self, timeline: Timeline, now_ms: int) -> bool:
-        """Return whether writes seem to wait for the next clean to be rolled back, by the age of their heartbeats.
-
-        Args:
-            now_ms: milliseconds since the epoch.
-        """
+    def _has_dead_writes(self, timeline: Timeline, now_ms: int) -> bool:
+        """Return whether writes seem to wait for the next clean to be rolled back, by the age of their heartbeats."""
         options = self._context.options
         writes = [pending for pending in timeline.pending if pending.action in WRITE_ACTIONS]
         if not writes or options[config.FAILED_WRITES] != "LAZY":

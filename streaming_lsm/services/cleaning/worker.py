@@ -11,7 +11,6 @@ from streaming_lsm.services.cleaning.runner import Cleaner
 from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.timeline.clock import Clock, system_clock
 from streaming_lsm.timeline.instant import Instant
-from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_cleans
 
 
@@ -67,12 +66,9 @@ class CleaningWorker:
         pending = pending_cleans(timeline)
         elsewhere = self._context.run_elsewhere(timeline) if pending else frozenset()
         self._is_left = bool(pending) and all(clean.requested in elsewhere for clean in pending)
-        if self._is_left or is_stopping() or not self._is_due(timeline):
+        if self._is_left or is_stopping() or not self._cleaner.is_due(timeline, self._clock()):
             return
         completed = self._cleaner.clean(self._engine)
         if completed is not None:
             metadata = CleanMetadata.decode(self._context.storage.read(completed.path), completed.path)
             yield Cleaned(completed, sum(map(len, metadata.files.values())))
-
-    def _is_due(self, timeline: Timeline) -> bool:
-        return self._cleaner.is_due(timeline) or self._cleaner.has_dead_writes(timeline, self._clock())

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from streaming_lsm import config
 from streaming_lsm.config import Options
-from streaming_lsm.timeline.clock import instant_ms
+from streaming_lsm.services.context import ServiceContext
+from streaming_lsm.timeline.clock import Clock, instant_ms
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_compactions
 
@@ -65,6 +66,29 @@ class CompactionTrigger:
         if self.strategy == TIME_ELAPSED:
             return late
         return enough and late if self.strategy == NUM_AND_TIME else enough or late
+
+
+class NextCompaction:
+    """Tells when the next compaction of a table is due; remembers in memory up to when there was nothing to merge.
+
+    Attributes:
+        trigger: the rule.
+    """
+
+    def __init__(self, context: ServiceContext, clock: Clock) -> None:
+        """Begin without any memory; `clock` is the current time, for compactions that are due by time."""
+        self.trigger = CompactionTrigger.of(context.options)
+        self._zone = context.config.timeline_zone
+        self._clock = clock
+        self._fruitless = ""
+
+    def is_due(self, timeline: Timeline) -> bool:
+        """Return whether a compaction is due; see `CompactionTrigger.is_due`."""
+        return self.trigger.is_due(timeline, self._clock(), self._zone, self._fruitless)
+
+    def found_nothing(self, timeline: Timeline) -> None:
+        """Record that there was nothing to merge, so that partitions are not listed again each time."""
+        self._fruitless = timeline.last_time
 
 
 def _last_compaction(timeline: Timeline, *, requested: bool) -> str:

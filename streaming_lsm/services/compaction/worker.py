@@ -13,7 +13,7 @@ from streaming_lsm.errors import ConfigError
 from streaming_lsm.format.actions.commit import WriteStat
 from streaming_lsm.services.compaction.planner import CompactionSelection, CompactionStrategy
 from streaming_lsm.services.compaction.runner import run_compaction, schedule_plans
-from streaming_lsm.services.compaction.trigger import CompactionTrigger
+from streaming_lsm.services.compaction.trigger import NextCompaction
 from streaming_lsm.services.context import Engine, EngineStopped, ServiceContext
 from streaming_lsm.services.plan_backoff import PlanBackoff
 from streaming_lsm.timeline.clock import Clock, system_clock
@@ -91,10 +91,8 @@ class CompactionWorker:
         self._context = context
         self._engine = engine
         self._schedules = schedules
-        self._clock = clock
         self._attempts = PlanBackoff()
-        # Time up to which nothing was found to merge, so that partitions are not listed again at each look.
-        self._fruitless = ""
+        self._next = NextCompaction(context, clock)
         self._left = 0
 
     @property
@@ -102,7 +100,7 @@ class CompactionWorker:
         """Say why the last look found nothing to do."""
         if self._left:
             return f"nothing to compact: other processes run what is pending ({self._left})"
-        due = f"; none is due by {CompactionTrigger.of(self._context.options)}" if self._schedules else ""
+        due = f"; none is due by {self._next.trigger}" if self._schedules else ""
         return f"nothing to compact: no compaction is pending{due}"
 
     def look(self, is_stopping: Callable[[], bool] = lambda: False) -> Iterator[Event]:
@@ -161,14 +159,10 @@ class CompactionWorker:
 
     def _schedule(self, timeline: Timeline) -> Scheduled | None:
         """Schedule compactions if they are due; None if they are not, or another process was faster."""
-        if not self._is_due(timeline):
+        if not self._next.is_due(timeline):
             return None
         strategy = CompactionStrategy.of(self._context.options)
-        plans, selection = schedule_plans(self._context, strategy.cut, self._is_due)
+        plans, selection = schedule_plans(self._context, strategy.cut, self._next.is_due)
         if not plans:
-            self._fruitless = timeline.last_time
+            self._next.found_nothing(timeline)
         return None if selection is None else Scheduled(plans, selection)
-
-    def _is_due(self, timeline: Timeline) -> bool:
-        trigger = CompactionTrigger.of(self._context.options)
-        return trigger.is_due(timeline, self._clock(), self._context.config.timeline_zone, self._fruitless)

@@ -351,7 +351,7 @@ def test_a_batch_that_had_conflicts_is_written_alone(tmp_path: Path) -> None:
 
     def commit(seconds: float) -> None:
         waits.append(seconds)
-        if tx.is_open:
+        if len(waits) == 1:
             table.commit(tx, plan, written_by(plan, rows(OWN)))
 
     other.runtime = replace(new_process(alive=lambda process: True), sleep=commit)
