@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
-from streaming_lsm.errors import ConfigError, LsmError, UnsupportedTable
+from streaming_lsm.errors import ConfigError, Fenced, LsmError, UnsupportedTable
 from streaming_lsm.file_group.lost_files import recorded_files
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.format.table.properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY
@@ -44,7 +44,7 @@ from streaming_lsm.write.intake.control_columns import check_columns
 from streaming_lsm.write.intake.tombstones import has_sources, open_deletes, topics_of
 from streaming_lsm.write.large_base_files import warn_of_large_base_files
 from streaming_lsm.write.numbers import NUMBERS_KEY, BatchNumbers
-from streaming_lsm.write.partition_writer import CollectedRows, WriteResult, collect, write_collected
+from streaming_lsm.write.partition_writer import CollectedRows, WriteResult, collect, discard_late, write_collected
 from streaming_lsm.write.plan import BULK_INSERT, DELETE, INSERT, UPSERT, DeadLetters, FileOptions, WritePlan
 from streaming_lsm.write.shuffle.routing import Router, positions_by_task
 
@@ -293,6 +293,7 @@ class LsmTable(ReadableTable):
         outcome = Outcome(
             written.stats, plan.operation.upper(), schema,
             extra={NUMBERS_KEY: numbers.encode()}, open_deletes=still_open, topics=topics_of(written.last_events),
+            sole=plan.sole,
         )  # fmt: skip
         tx.reconcile(outcome)
 
@@ -302,7 +303,7 @@ class LsmTable(ReadableTable):
             return self._files_after(timeline, written)
 
         completed = tx.complete(outcome, extra)
-        self._committed = tx.timeline.with_completed(completed)
+        self._committed = tx.timeline.with_latest(completed)
         self.last_numbers = replace(
             numbers,
             commit_ms=round(1000 * (perf_counter() - begun)),
@@ -401,10 +402,8 @@ class LsmTable(ReadableTable):
                 self.check_batch(data.schema, tx.timeline, operation)
                 plan = self.plan(tx, operation)
                 # From here on other writers may change the table.
-                plan = plan.at(tx.begin(plan.action))
-                tasks = self._collect(plan, data)
-                written = WriteResult.joined(self._engine.map(lambda task: write_collected(plan, *task), tasks))
-                return self.commit(tx, plan, written, attempt.number)
+                plan = replace(plan.at(tx.begin(plan.action)), sole=True)
+                return self._write_here(tx, plan, data, attempt)
 
         # A reader gives its rows once.
         is_reader = isinstance(data, pa.RecordBatchReader)
@@ -412,6 +411,23 @@ class LsmTable(ReadableTable):
         if completed is not None:
             self.run_services()
         return completed
+
+    def _write_here(
+        self, tx: Transaction, plan: WritePlan, data: pa.Table | pa.RecordBatchReader, attempt: Attempt
+    ) -> Instant:
+        """Write and commit rows with threads of this process."""
+        parts: list[WriteResult] = []
+        try:
+            tasks = self._collect(plan, data)
+            parts.extend(self._engine.map(lambda task: write_collected(plan, *task), tasks))
+        except BaseException:
+            discard_late(plan, parts)
+            raise
+        try:
+            return self.commit(tx, plan, WriteResult.joined(parts), attempt.number)
+        except Fenced:  # nothing was published
+            discard_late(plan, parts)
+            raise
 
     def _collect(
         self, plan: WritePlan, data: pa.Table | pa.RecordBatchReader
@@ -441,7 +457,9 @@ class LsmTable(ReadableTable):
                 f"{config.CONCURRENCY_MODE.key}={config.NON_BLOCKING} needs a MERGE_ON_READ table, and {self.path} is "
                 f"COPY_ON_WRITE: two writes of one file group would each replace its base file; use {config.OPTIMISTIC}"
             )
-        self._check_unchanged()
+        if not self._timelines.is_config_checked:
+            self._check_unchanged()
+            self._timelines.is_config_checked = True
         view = self._context.view(timeline)
         groups.refresh(view)
         if self.config.is_copy_on_write and groups.most_logs:

@@ -41,6 +41,10 @@ class Claim:
     """The heartbeat of an instant that this transaction writes: created, renewed, sealed and deleted by it alone.
 
     While it is open, tasks may write files of the instant. Sealed, it still shows that the writer is alive.
+
+    Attributes:
+        path: path of the heartbeat file.
+        is_deleted: whether this transaction has deleted it.
     """
 
     def __init__(self, storage: Storage, instant: str, owner: Owner, *, alone: bool = False) -> None:
@@ -53,14 +57,14 @@ class Claim:
             Fenced: another writer has claimed the instant, for a run of its own.
         """
         self._storage = storage
-        self._path = heartbeat_path(instant)
+        self.path = heartbeat_path(instant)
         self._open = owner.encode() + (_ALONE if alone else b"")
         self._sealed = self._open + _SEAL
-        self._is_deleted = False
+        self.is_deleted = False
         try:
-            storage.put_if_absent(self._path, self._open)
+            storage.put_if_absent(self.path, self._open)
         except FileExistsError:
-            raise Fenced(f"{self._path} in {storage.uri} is another writer's: stop") from None
+            raise Fenced(f"{self.path} in {storage.uri} is another writer's: stop") from None
 
     def verify(self) -> None:
         """Verify that the instant is still this writer's.
@@ -69,12 +73,12 @@ class Claim:
             Fenced: another writer took this one for dead, and has undone its instant or will.
         """
         try:
-            content = self._storage.read(self._path)
+            content = self._storage.read(self.path)
         except FileNotFoundError:
             content = b""
         if content not in (self._open, self._sealed):
             raise Fenced(
-                f"{self._path} in {self._storage.uri} was taken by another writer, as it was not renewed for longer "
+                f"{self.path} in {self._storage.uri} was taken by another writer, as it was not renewed for longer "
                 "than its lease: stop"
             )
 
@@ -82,7 +86,7 @@ class Claim:
         """Renew the lease; raises `Fenced` as `verify`."""
         self.verify()
         with suppress(FileNotFoundError):
-            self._storage.touch(self._path)
+            self._storage.touch(self.path)
 
     def seal(self) -> None:
         """Fence the tasks: those that have not passed `check_still_inflight` yet discard their files.
@@ -90,7 +94,7 @@ class Claim:
         Raises:
             Fenced: as in `verify`.
         """
-        if not self._storage.replace_if_unchanged(self._path, self._sealed, self._open):
+        if not self._storage.replace_if_unchanged(self.path, self._sealed, self._open):
             self.verify()
 
     def delete(self, *, runs_again: bool = False) -> None:
@@ -99,9 +103,9 @@ class Claim:
         Args:
             runs_again: whether another run of the instant may claim it.
         """
-        contents = () if self._is_deleted else (self._sealed, self._open)
-        self._is_deleted = any(
-            self._storage.delete_if_unchanged(self._path, content, reused=runs_again) for content in contents
+        contents = () if self.is_deleted else (self._sealed, self._open)
+        self.is_deleted = any(
+            self._storage.delete_if_unchanged(self.path, content, reused=runs_again) for content in contents
         )
 
 

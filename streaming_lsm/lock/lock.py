@@ -108,6 +108,8 @@ class TableLock:
         formers: tokens of the owners from which the lock was taken when it was last acquired. They count as dead, but
             may only have been stopped. Several, if one was a taker itself and died with the lock.
         is_held: whether the lock was acquired and not released.
+        trace: what the last release left at the lock's path; empty if nothing shows whether others held the lock since.
+        is_unchanged: whether nobody has held the lock since the release whose trace was given to `acquire`.
         acquisitions: how often it was acquired.
         waited_s: seconds spent to acquire it, in all.
         held_s: seconds for which it was held, in all.
@@ -128,7 +130,8 @@ class TableLock:
         self._wait = wait or LockWait()
         self.owner = Owner(runtime.process(), writer_id, runtime.new_token(), runtime.clock(), lease_ms)
         self.formers: frozenset[str] = frozenset()
-        self.is_held = False
+        self.is_held = self.is_unchanged = False
+        self.trace = b""
         self.acquisitions = 0
         self.waited_s = self.held_s = 0.0
         self._acquired_s = 0.0
@@ -136,11 +139,12 @@ class TableLock:
         self._former = b""
         self._given_back = False
 
-    def acquire(self, wait: LockWait | None = None) -> None:
+    def acquire(self, wait: LockWait | None = None, since: bytes = b"") -> None:
         """Acquire the lock; wait for another writer.
 
         Args:
             wait: how long to wait; by default as the lock was prepared.
+            since: trace of a release of this process, see `is_unchanged`.
 
         Raises:
             LockTimeout: another writer held the lock for all of that time; the message names it.
@@ -151,7 +155,9 @@ class TableLock:
         self.formers, self._content, self._given_back = frozenset(), self._new_content(frozenset()), False
         waited_s = self._runtime.process_locks.acquire(self._storage.uri, self.owner, wait.wait_ms / 1000)
         try:
-            self._acquire_file(wait, waited_s)
+            self.is_unchanged = bool(since) and self._storage.replace_if_unchanged(LOCK_FILE, self._content, since)
+            if not self.is_unchanged:
+                self._acquire_file(wait, waited_s)
         except BaseException:
             self.release()
             raise
@@ -160,29 +166,34 @@ class TableLock:
         self.waited_s += self._acquired_s - begun
         self.is_held = True
 
-    def release(self) -> None:
+    def release(self) -> bool:
         """Release the lock if it is still this writer's.
 
         A failure is logged, not raised: a lock file that remains is taken over by the next writer.
+
+        Returns:
+            Whether it was still this writer's; False if that is not known.
         """
         if self.is_held:
             self.held_s += self._runtime.elapsed() - self._acquired_s
         self.is_held = False
+        trace = None
         try:
             if not self._given_back:
-                self._delete()
+                trace = self._delete()
         except Exception:
             _LOG.warning("%s in %s could not be removed", LOCK_FILE, self._storage.uri, exc_info=True)
         finally:
             self._runtime.process_locks.release(self._storage.uri, self.owner)
+        self.trace = trace or b""
+        return trace is not None
 
-    def _delete(self) -> None:
+    def _delete(self) -> bytes | None:
         for _ in range(_RELEASES):
             with suppress(OSError):
-                self._storage.delete_if_unchanged(LOCK_FILE, self._content, reused=True)
-                return
+                return self._storage.vacate(LOCK_FILE, self._content)
             self._runtime.sleep(self._wait.longest_ms / 1000)
-        self._storage.delete_if_unchanged(LOCK_FILE, self._content, reused=True)
+        return self._storage.vacate(LOCK_FILE, self._content)
 
     def give_back(self) -> None:
         """Undo a take-over: put the former owner's lock back, so that the next writer takes it over in its turn.

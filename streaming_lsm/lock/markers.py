@@ -29,23 +29,33 @@ def marker_folder(instant: str) -> str:
 
 def marker_path(instant: str, partition: str, file_name: str) -> str:
     """Return the path of the marker of one data file."""
-    return "/".join(part for part in (marker_folder(instant), partition, f"{file_name}{_MARKER}CREATE") if part)
+    return marker_of(instant, "/".join(part for part in (partition, file_name) if part))
+
+
+def marker_of(instant: str, path: str) -> str:
+    """Return the path of the marker of the data file at a path."""
+    return f"{marker_folder(instant)}/{path}{_MARKER}CREATE"
 
 
 def create_marker(storage: Storage, instant: str, partition: str, file_name: str) -> None:
     """Create the marker of a data file; called by a task before it creates the file or its partition's metadata file.
 
+    On a disk the instant is checked to be inflight before and after. In an object store a marker that comes too late
+    remains until the next recovery, and the task finds out when it ends.
+
     Raises:
         Fenced: the instant accepts no more files (it is committed or rolled back): stop.
         FileExistsError: the marker exists already.
     """
-    _check_open(storage, instant)
+    if storage.is_file_system:
+        _check_open(storage, instant)
     try:
         storage.put_if_absent(marker_path(instant, partition, file_name), b"")
     except FileNotFoundError:
         raise _fenced(storage, instant) from None
-    # A rollback may have listed the folder between check and marker; it deleted the heartbeat before that.
-    _check_open(storage, instant)
+    if storage.is_file_system:
+        # A rollback may have listed the folder between check and marker; it deleted the heartbeat before that.
+        _check_open(storage, instant)
 
 
 def check_no_earlier_write(storage: Storage, instant: str, partition: str, file_name: str) -> None:
@@ -172,7 +182,7 @@ def delete_markers(storage: Storage, instant: str) -> None:
 def _check_open(storage: Storage, instant: str) -> None:
     check_still_inflight(storage, instant)
     # Another program that rolls the write back deletes the folder, and not the heartbeat.
-    if storage.is_file_system and not storage.exists(marker_folder(instant)):
+    if not storage.exists(marker_folder(instant)):
         raise _fenced(storage, instant)
 
 

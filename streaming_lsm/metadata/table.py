@@ -94,6 +94,11 @@ class MetadataTable:
         """The largest time of the metadata table's timeline; ``""`` without a metadata table."""
         return self._timeline.last_time if self._timeline else ""
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a metadata table that is kept up to date, or there is to be one."""
+        return self._timeline is not None or bool(self._wanted)
+
     def open(self, data: Timeline, living: Collection[Instant] = ()) -> None:
         """Check the metadata table, undo delta commits without an action of the table, or drop what cannot be kept.
 

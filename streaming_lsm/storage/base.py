@@ -8,7 +8,7 @@ files are matters of a disk: an object store has none, and its calls on them do 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol, TypeAlias
@@ -144,6 +144,16 @@ class Storage(Protocol):
         """
         ...
 
+    def vacate(self, path: str, expected: bytes) -> bytes | None:
+        """Delete a file as `delete_if_unchanged` with `reused`, and return what it left behind.
+
+        Returns:
+            None if the content differs or the file is missing. Else what is at the path until a file is created there:
+            `replace_if_unchanged` with it succeeds if none was created in between. Empty where nothing shows that, as
+            in a file system.
+        """
+        ...
+
     def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes], *, reused: bool = False) -> None:
         """Delete the files directly in `folder` that have the content given by name, as `delete_if_unchanged` does."""
         ...
@@ -160,6 +170,10 @@ class Storage(Protocol):
 
     def delete(self, path: str) -> None:
         """Delete a file; do nothing if it is missing."""
+        ...
+
+    def delete_files(self, paths: Iterable[str]) -> None:
+        """Delete files; those that are missing are passed over. In an object store it is one request for a thousand."""
         ...
 
     def delete_folder(self, path: str) -> None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedWriter
 from pathlib import Path
@@ -164,6 +164,9 @@ class LocalStorage:
             self.delete(path)
         return True
 
+    def vacate(self, path: str, expected: bytes) -> bytes | None:
+        return b"" if self.delete_if_unchanged(path, expected, reused=True) else None
+
     def delete_all_if_unchanged(
         self,
         folder: str,
@@ -197,6 +200,10 @@ class LocalStorage:
             return
         drop_checksum(full)
         sync(os.path.dirname(full))
+
+    def delete_files(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.delete(path)
 
     def delete_folder(self, path: str) -> None:
         full = self._inside(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import BinaryIO
@@ -58,6 +58,9 @@ class Subfolder:
     def delete_if_unchanged(self, path: str, expected: bytes, *, reused: bool = False) -> bool:
         return self.storage.delete_if_unchanged(self._path(path), expected, reused=reused)
 
+    def vacate(self, path: str, expected: bytes) -> bytes | None:
+        return self.storage.vacate(self._path(path), expected)
+
     def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes], *, reused: bool = False) -> None:
         self.storage.delete_all_if_unchanged(self._path(folder), expected, reused=reused)
 
@@ -66,6 +69,9 @@ class Subfolder:
 
     def delete(self, path: str) -> None:
         self.storage.delete(self._path(path))
+
+    def delete_files(self, paths: Iterable[str]) -> None:
+        self.storage.delete_files(map(self._path, paths))
 
     def delete_folder(self, path: str) -> None:
         if not path:

@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """State what a transaction knew of a table when it released the lock.
+
+    Attributes:
+        trace: what the lock left behind: nobody has changed the timeline while it is there.
+        timeline: the timeline, without actions of others that are pending.
+        looked_s: when the folders were last listed, in seconds of a clock that only goes forward.
+    """
+
+    trace: bytes
+    timeline: Timeline
+    looked_s: float
 
 
 class TimelineCache:
@@ -14,10 +31,13 @@ class TimelineCache:
 
     Attributes:
         is_recovered: whether a transaction has recovered the table since it was opened.
+        known: what is known of the table as long as nobody else acquires its lock; None if it has to be listed.
+        is_config_checked: whether the stored config was compared since the folders were last listed.
     """
 
     def __init__(self) -> None:
-        self.is_recovered = False
+        self.is_recovered = self.is_config_checked = False
+        self.known: Known | None = None
         self._last: dict[tuple[str, int], Timeline] = {}
 
     def load(self, storage: Storage, layout: int = 2) -> Timeline:

@@ -241,12 +241,25 @@ class Timeline:
             origin=self.whole,
         )
 
-    def with_completed(self, completed: Instant) -> Timeline:
-        """Return this timeline with one more completed action, without listing the folder."""
+    def with_latest(self, latest: Instant, commits: Mapping[Instant, CommitMetadata] | None = None) -> Timeline:
+        """Return this timeline with one action in another state, without listing the folder.
+
+        Args:
+            latest: the action in its latest state.
+            commits: commits that are known, and need not be read.
+        """
         merged = list(self.instants)
-        replace_action(merged, completed.of_action, completed)
-        first = min(self.first or completed.requested, completed.requested)
-        return Timeline(self.storage, tuple(merged), first, layout=self.layout, facts=self.facts)
+        replace_action(merged, latest.of_action, latest)
+        first = min(self.first or latest.requested, latest.requested)
+        found = Timeline(self.storage, tuple(merged), first, layout=self.layout, facts=self.facts)
+        found._commits.update(commits or {})
+        return found
+
+    @property
+    def newest_known(self) -> dict[Instant, CommitMetadata]:
+        """The write that took effect last, if its commit was read; else nothing."""
+        newest = next(self.newest_first(), None)
+        return {newest: self._commits[newest]} if newest in self._commits else {}
 
     @cached_property
     def earliest_retained(self) -> str:

@@ -55,7 +55,9 @@ def _run_number(name: str, action: Instant) -> int | None:
     return int(number) if owner == action.requested and number.isdigit() else None
 
 
-def publish(storage: Storage, path: str, running: Instant, completed: Instant, data: bytes) -> None:
+def publish(
+    storage: Storage, path: str, running: Instant, completed: Instant, data: bytes, *, confirm: bool = True
+) -> None:
     """Decide that an action is completed, and create its completed file.
 
     Args:
@@ -63,6 +65,8 @@ def publish(storage: Storage, path: str, running: Instant, completed: Instant, d
         running: the pending action.
         completed: the completed instant.
         data: content of the completed file.
+        confirm: whether to check as `confirm_published`. The caller need not, if it finds later that nobody else has
+            held the lock.
 
     Raises:
         Fenced: another writer undid the action or the run, or completed another run; this writer published nothing.
@@ -85,7 +89,7 @@ def publish(storage: Storage, path: str, running: Instant, completed: Instant, d
         raise Fenced(f"{running.path} in {storage.uri} was finished or undone by another writer: stop")
     if has_left:
         raise CommitUnknown(_left(storage, path, completed))
-    _put_completed(storage, running, completed, data)
+    _put_completed(storage, running, completed, data, confirm=confirm)
 
 
 def undo(storage: Storage, pending: Instant, path: str, is_reverted: IsReverted | None = None) -> bool:
@@ -291,7 +295,9 @@ def _completion(storage: Storage, pending: Instant) -> Instant | None:
     return None
 
 
-def _put_completed(storage: Storage, running: Instant, completed: Instant, data: bytes) -> None:
+def _put_completed(
+    storage: Storage, running: Instant, completed: Instant, data: bytes, *, confirm: bool = True
+) -> None:
     """Create the completed file of a decided action, unless it exists with this content.
 
     Raises:
@@ -305,6 +311,18 @@ def _put_completed(storage: Storage, running: Instant, completed: Instant, data:
         if _read_back(storage, completed.path, error) != data:
             raise Fenced(f"{completed.path} in {storage.uri} was made by another writer: stop") from error
         return
+    if confirm:
+        confirm_published(storage, running, completed)
+
+
+def confirm_published(storage: Storage, running: Instant, completed: Instant) -> None:
+    """Check that an action was pending when its completed file was created; else delete that file.
+
+    The creator may have been stopped in between.
+
+    Raises:
+        CommitUnknown: the action had left the timeline, or the storage failed.
+    """
     try:
         has_left = _has_left(storage, running)
         if has_left:

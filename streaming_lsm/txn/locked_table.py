@@ -1,7 +1,8 @@
 """Acquire a table's lock for a transaction, and settle what dead writers left while it is held.
 
 The lock is acquired when an action begins, and again when it completes. Each time the timeline and the metadata table
-are read anew: others may have changed them in between.
+are read anew: others may have changed them in between. An object store shows by the lock itself that nobody has held
+it since this process released it: then the table is as it was left, and nothing is listed.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from streaming_lsm.config import (
     Options,
 )
 from streaming_lsm.errors import WriterTimeout
+from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, revoke_heartbeat, waiting_path
 from streaming_lsm.lock.lock import LockWait, Pauses, TableLock
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.cache import TimelineCache
+from streaming_lsm.timeline.cache import Known, TimelineCache
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.properties_file import fence_properties
@@ -33,6 +35,9 @@ from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.decision import list_decisions
 from streaming_lsm.txn.metadata_hook import OpenMetadata
 from streaming_lsm.txn.recovery import Living, find_living, recover, settle_pending
+
+_LISTED_EVERY_S = 60
+"""Other programs change a table without this lock: so old at most is what is known of it without a look."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -91,6 +96,7 @@ class LockedTable:
         times: times for new instants, later than all on the timelines.
         living: requested times of the pending actions of other living writers.
         waited_s: seconds spent waiting for other writers that excluded this one.
+        is_known: whether nobody has held the lock since this process released it, so that the table was not listed.
     """
 
     timeline: Timeline
@@ -116,7 +122,8 @@ class LockedTable:
         self.lock = TableLock(storage, writer_id, self._lease_ms, runtime, LockWait.of(options))
         self.metadata = metadata(storage, options, self.lock, timelines)
         self.living: Collection[str] = ()
-        self._is_waited_for = False
+        self._is_waited_for = self.is_known = False
+        self._looked_s = 0.0
         self.waited_s = 0.0
 
     def acquire(self, beside: Beside, own: Instant | None = None) -> None:
@@ -137,8 +144,7 @@ class LockedTable:
             runtime = self._runtime
             runtime.process_locks.let_others_go_first(self._storage.uri, runtime.elapsed, runtime.sleep)
         while True:
-            self.lock.acquire()
-            seen = self._look(own)
+            seen = self._acquire_lock(own)
             excluding = next((found for found, lives in seen.living.items() if beside.excludes(found, lives)), None)
             if excluding is None:
                 break
@@ -162,6 +168,9 @@ class LockedTable:
             pauses.pause()
         self.waited_s += pauses.waited_s
         found = self._settle(seen, own)
+        if self.is_known:
+            self.timeline = found
+            return
         left = (*seen.living, *self._own(found, own))
         sweep = not self._timelines.is_recovered
         lazy = beside.is_of_write and self._options[FAILED_WRITES] == "LAZY"
@@ -189,16 +198,17 @@ class LockedTable:
         """
         wait = LockWait.of(self._options)
         longest_ms = max(wait.wait_ms, self._options[SINGLE_WRITER_WAIT_MS])
-        self.lock.acquire(replace(wait, wait_ms=longest_ms, retries=0) if wait.wait_ms else wait)
         try:
-            self.timeline = self._settle(self._look(own), own)
+            seen = self._acquire_lock(own, replace(wait, wait_ms=longest_ms, retries=0) if wait.wait_ms else wait)
+            self.timeline = self._settle(seen, own)
             if self._is_waited_for:
                 until_s = self._runtime.elapsed() + 2 * wait.longest_ms / 1000
                 self._runtime.process_locks.give_way(self._storage.uri, until_s)
             if self.lock.formers:
                 self._revoke_dead(own)
         except BaseException:
-            self.lock.release()
+            if self.lock.is_held:
+                self.lock.release()
             raise
 
     def _revoke_dead(self, own: Instant) -> None:
@@ -210,6 +220,36 @@ class LockedTable:
         for write in self.timeline.pending:
             if write.action in WRITE_ACTIONS and write.requested not in left:
                 revoke_heartbeat(self._storage, self.lock, write.requested)
+
+    def release(self, latest: Instant, commits: Mapping[Instant, CommitMetadata] | None = None) -> bool:
+        """Release the lock, and remember the table for the case that nobody else acquires it.
+
+        Args:
+            latest: what this transaction has changed on the timeline.
+            commits: commits that the next transaction reads.
+
+        Returns:
+            Whether the lock was still this transaction's; False if that is not known.
+        """
+        released = self.lock.release()
+        self._timelines.known = None
+        if released and self.lock.trace and not self.metadata.is_kept:
+            timeline = self.timeline.with_latest(latest, commits or self.timeline.newest_known)
+            self._timelines.known = Known(self.lock.trace, timeline, self._looked_s)
+        return released
+
+    def _acquire_lock(self, own: Instant | None, wait: LockWait | None = None) -> _Seen:
+        """Acquire the lock, and look at the table; if nobody has held the lock since, it is known."""
+        known, now_s = self._timelines.known, self._runtime.elapsed()
+        if known is not None and (now_s - known.looked_s > _LISTED_EVERY_S or self._others(known.timeline, own)):
+            known = None
+        self.lock.acquire(wait, b"" if known is None else known.trace)
+        self.is_known = known is not None and self.lock.is_unchanged
+        if known is None or not self.is_known:
+            self._looked_s, self._timelines.is_config_checked = now_s, False
+            return self._look(own)
+        self._looked_s, self._is_waited_for = known.looked_s, False
+        return _Seen(frozenset(), known.timeline, {})
 
     def _look(self, own: Instant | None) -> _Seen:
         """Load the timeline; nothing is changed but what former owners of the lock may still change.
@@ -248,11 +288,17 @@ class LockedTable:
     def _own(timeline: Timeline, own: Instant | None) -> list[Instant]:
         return [pending for pending in timeline.pending if own and pending.requested == own.requested]
 
+    @classmethod
+    def _others(cls, timeline: Timeline, own: Instant | None) -> bool:
+        return len(cls._own(timeline, own)) < len(timeline.pending)
+
     def _settle(self, seen: _Seen, own: Instant | None) -> Timeline:
         """Settle what dead writers left, and return the timeline."""
-        found = self._decide(seen, own)
-        # Before the recovery, which makes it final: delta commits of writes to be rolled back are undone first.
-        self.metadata.open(found, tuple(seen.living))
+        found = seen.timeline
+        if not self.is_known:
+            found = self._decide(seen, own)
+            # Before the recovery, which makes it final: delta commits of writes to be rolled back are undone first.
+            self.metadata.open(found, tuple(seen.living))
         last = max(found.last_time, self.metadata.last_time)
         zone, skew_ms = self._config.timeline_zone, self._options[CLOCK_SKEW_MS]
         self.times = InstantSource(self._runtime.clock, self._runtime.sleep, zone, skew_ms, last)

@@ -22,6 +22,11 @@ class MetadataHook(Protocol):
         """The largest time of the metadata table's timeline; ``""`` without a metadata table."""
         ...
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a metadata table that is kept up to date, or there is to be one."""
+        ...
+
     def open(self, data: Timeline, living: Collection[Instant] = ()) -> None:
         """Check the metadata table, undo delta commits without an action of the table, or drop what cannot be kept.
 

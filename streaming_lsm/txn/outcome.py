@@ -21,6 +21,7 @@ class Outcome:
         extra: further keys for the extra metadata of the commit.
         open_deletes: deletes whose tombstone may come with the writer's next batch, see `LastBatch`.
         topics: topics of the events that were written.
+        sole: whether each task ran once, in this process: there are no files but those of `stats`.
     """
 
     stats: tuple[WriteStat, ...]
@@ -30,6 +31,7 @@ class Outcome:
     extra: Mapping[str, str] = field(default_factory=dict)
     open_deletes: Mapping[str, str] | None = None
     topics: frozenset[str] = frozenset()
+    sole: bool = False
 
     @property
     def paths(self) -> frozenset[str]:

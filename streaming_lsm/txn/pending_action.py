@@ -15,13 +15,14 @@ from streaming_lsm.lock.markers import (
     delete_markers,
     in_portions,
     marker_folder,
+    marker_of,
     sweep_partitions,
 )
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import OnFailure, kind_of, planned_kind
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.decision import delete_decisions, open_run, publish, undo, undo_run
+from streaming_lsm.txn.decision import confirm_published, delete_decisions, open_run, publish, undo, undo_run
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, decision_path
 from streaming_lsm.txn.locked_table import LockedTable
 from streaming_lsm.txn.plan_record import accept_plan, plan_record_path
@@ -71,13 +72,11 @@ class PendingAction:
 
         Raises:
             CommitConflict: see `create_pending`.
-            Fenced: another writer took the lock, and may not have seen the instant.
         """
         # Before the instant: one with files and without markers counts as completed before (see `check_pending`).
         self._storage.make_folder(marker_folder(self.instant.requested))
         create_pending(self._storage, self.instant)
         create_pending(self._storage, self.instant.at(State.INFLIGHT))
-        self._lock.verify()
 
     @staticmethod
     def prepare_run(storage: Storage, lock: TableLock, planned: Instant) -> None:
@@ -116,14 +115,21 @@ class PendingAction:
             pass
         sweep_partitions(self._storage, files)
 
-    def reconcile(self, paths: frozenset[str]) -> None:
-        """Fence running tasks, and delete all marked files but those at `paths`; raises `Fenced` as `Claim.seal`."""
+    def reconcile(self, paths: frozenset[str], *, sole: bool = False) -> None:
+        """Fence running tasks, and delete all marked files but those at `paths`; raises `Fenced` as `Claim.seal`.
+
+        Args:
+            sole: whether no other file is marked.
+        """
         self.claim.seal()
-        delete_uncommitted_files(self._storage, self.claim, self.instant, paths)
+        if not sole:
+            delete_uncommitted_files(self._storage, self.claim, self.instant, paths)
         self._reconciled = paths
 
     def check_files(self, paths: frozenset[str]) -> None:
         """Check just before the commit that the reconciled files exist: until then a lost file can be written again.
+
+        An object store has confirmed each file; who takes this writer for dead, and deletes them, deletes the claim.
 
         Raises:
             CorruptFileError: one is missing.
@@ -131,27 +137,37 @@ class PendingAction:
         """
         if self._reconciled != paths:
             raise RuntimeError("complete needs the outcome that was given to reconcile")
+        if not self._storage.is_file_system:
+            return
         missing = [path for path in sorted(paths) if not self._storage.exists(path)]
         if missing:
             self.claim.verify()
             raise CorruptFileError(f"{missing[0]} in {self._storage.uri} is gone since it was written: write it again")
 
     def publish(self, completed: Instant, data: bytes) -> None:
-        """Publish the action; raises as `streaming_lsm.txn.decision.publish`."""
-        # A writer that takes the lock later undoes pending actions, unless the decision record exists.
-        self._lock.verify()
+        """Publish the action; raises as `streaming_lsm.txn.decision.publish`.
+
+        If another writer may have taken the lock meanwhile, call `confirm` afterwards.
+        """
         self.is_published = True
         try:
-            publish(self._storage, self._decision_path, self.instant, completed, data)
+            publish(self._storage, self._decision_path, self.instant, completed, data, confirm=False)
         except CommitUnknown:
             raise
         except Exception:
             self.is_published = False
             raise
 
+    def confirm(self, completed: Instant) -> None:
+        """Check that the action was pending when it was published; raises `CommitUnknown`."""
+        confirm_published(self._storage, self.instant, completed)
+
     def clean_up(self, completed: Instant) -> None:
         """Delete markers and decision records; after a failure the next transaction does, and the commit is valid."""
         try:
+            if not self._storage.is_file_system and not self._kind.has_runs:
+                self._clean_up_objects(completed)
+                return
             # A task that was fenced after the reconciliation may have died before it deleted its file.
             delete_uncommitted_files(self._storage, self.claim, completed, self._reconciled or frozenset())
             delete_markers(self._storage, completed.requested)
@@ -162,6 +178,16 @@ class PendingAction:
             _LOG.debug("another writer cleans up after %s", completed.path)
         except Exception:
             _LOG.warning("%s is committed, but its markers remain for now", completed.path, exc_info=True)
+
+    def _clean_up_objects(self, completed: Instant) -> None:
+        """Delete them with a single request; the instant is never written again, so that nothing is compared.
+
+        Markers of other task attempts remain until the next recovery, which deletes the files of late ones, too.
+        """
+        markers = [marker_of(completed.requested, path) for path in self._reconciled or ()]
+        self._heartbeat.stop()
+        self._storage.delete_files([*markers, self._decision_path, self.claim.path])
+        self.claim.is_deleted = True
 
     def give_up(self, table: LockedTable) -> None:
         """Roll back the write, or revert the planned action; after a failure the next transaction does."""

@@ -7,8 +7,7 @@ is to decide that it is completed, and to create its completed file (see `stream
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 
 from streaming_lsm.config import (
@@ -24,6 +23,7 @@ from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced, Stora
 from streaming_lsm.format.avro.container import check_readable
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.lock.heartbeat import Heartbeat
+from streaming_lsm.lock.lock import LOCK_FILE
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import COMPACTION, planned_kind
@@ -226,17 +226,24 @@ class Transaction:
         if self._action is None:
             self._create(action)
         else:  # it was begun to be made alone
-            self._lock.verify()
-            self._lock.release()
+            self._release(self._running().instant.at(State.INFLIGHT))
         return self._running().instant.requested
 
     def _create(self, action: str) -> None:
-        self._lock.verify()
+        self._verify_lock()
         instant = Instant(self._table.times.next(), action, State.REQUESTED)
         # The heartbeat is created first, so that the instant is never without a living writer.
         self._action = PendingAction(self._storage, self._lock, self._heartbeat, instant, alone=self._alone)
         self._action.begin_write()
-        self._lock.release()
+        self._release(instant.at(State.INFLIGHT))
+
+    def _release(self, begun: Instant) -> None:
+        """Release the lock when an action has begun; raises `Fenced` if another writer may not have seen that."""
+        if not self._table.release(begun):
+            raise Fenced(
+                f"{LOCK_FILE} in {self._storage.uri} was taken from {self._lock.owner}, or could not be released, "
+                f"while {begun.requested} was begun: stop"
+            )
 
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
         """Change keys of hoodie.properties; None removes a key. Raises `Fenced` if another writer took the lock."""
@@ -314,7 +321,7 @@ class Transaction:
             Fenced: another writer took this one for dead, and may run the same compaction; none of its files was
                 deleted.
         """
-        self._running().reconcile(outcome.paths)
+        self._running().reconcile(outcome.paths, sole=outcome.sole)
 
     def complete(self, outcome: Outcome, extra: Extra | None = None) -> Instant:
         """Publish the write: its completed file, created if absent, makes all its data files visible.
@@ -335,30 +342,33 @@ class Transaction:
         """
         running = self._running()
         running.check_files(outcome.paths)
-        with self._locked():
-            self._refuse_replay()
-            if self._before is not None:
-                check_conflicts(outcome.stats, self._before, self.timeline, non_blocking=self._non_blocking)
-            entries = {**(extra(self.timeline) if extra else {}), LEDGER_KEY: self._next_ledger(outcome).encode()}
-            metadata = outcome.metadata(entries, compacted=running.instant.action == COMPACTION)
-            data = metadata.encode()
-            completed = self._finish(running, data)
-            # The next transaction reads it.
-            self.timeline.facts.keep(data, metadata)
+        self._lock_again()
+        self._refuse_replay()
+        if self._before is not None:
+            check_conflicts(outcome.stats, self._before, self.timeline, non_blocking=self._non_blocking)
+        entries = {**(extra(self.timeline) if extra else {}), LEDGER_KEY: self._next_ledger(outcome).encode()}
+        metadata = outcome.metadata(entries, compacted=running.instant.action == COMPACTION)
+        data = metadata.encode()
+        completed = self._finish(running, data)
+        # The next transaction reads it.
+        self.timeline.facts.keep(data, metadata)
+        if not self._table.release(completed, {completed: metadata}):
+            running.confirm(completed)
         running.clean_up(completed)
         return completed
 
     def complete_clean(self, metadata: bytes) -> Instant:
         """Complete a clean, after the files of its plan were deleted; raises as `complete`."""
         running = self._running()
-        with self._locked():
-            completed = self._finish(running, metadata)
+        self._lock_again()
+        completed = self._finish(running, metadata)
+        if not self._table.release(completed):
+            running.confirm(completed)
         running.clean_up(completed)
         return completed
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the lock again, with the timeline as it is now; the instant is still this transaction's.
+    def _lock_again(self) -> None:
+        """Acquire the lock again, with the timeline as it is now; the instant is still this transaction's.
 
         After an error the lock stays held, so that the action is undone before another writer looks at it.
         """
@@ -367,9 +377,13 @@ class Transaction:
         self._table.acquire_again(instant)
         if not any(pending.requested == instant.requested for pending in self.timeline.pending):
             raise Fenced(f"{instant.path} in {self._storage.uri} was undone by another writer: stop")
-        running.claim.verify()
-        yield
-        self._lock.release()
+        if not self._table.is_known:
+            running.claim.verify()
+
+    def _verify_lock(self) -> None:
+        """Verify that the lock is held, where that spares work: a stop right after it is found otherwise."""
+        if not self._table.is_known:
+            self._lock.verify()
 
     def _refuse_replay(self) -> None:
         """Refuse the batch if another transaction of the same writer has committed it since this one began."""
@@ -384,6 +398,8 @@ class Transaction:
         check_readable(data, f"the completed file of {self._storage.uri}/{running.instant.path}")
         self._metadata.record(running.instant, data, self._table.times)
         completed = running.instant.completed_at(self._table.times.next())
+        # A writer that takes the lock later undoes pending actions, unless the decision record exists.
+        self._verify_lock()
         running.publish(completed, data)
         return completed
 

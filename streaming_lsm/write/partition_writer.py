@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import pyarrow as pa
 
-from streaming_lsm.errors import StorageError
-from streaming_lsm.format.actions.commit import WriteStat
+from streaming_lsm.errors import Fenced, StorageError
+from streaming_lsm.format.actions.commit import WriteStat, paths_of
+from streaming_lsm.format.checksum_file import checksum_path
 from streaming_lsm.format.table.file_names import BucketId, WriteToken
 from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.storage.failures import no_room
@@ -124,7 +125,8 @@ def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken
             # Letters of a late task would be among those of the next attempt at the batch.
             check_still_inflight(plan.storage, plan.instant)
         collected.letters.post()
-        check_still_inflight(plan.storage, plan.instant)
+        if not plan.sole:
+            check_still_inflight(plan.storage, plan.instant)
     except BaseException as error:
         with suppress(OSError):
             writer.discard()
@@ -139,6 +141,20 @@ def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken
     spent = perf_counter() - begun
     numbers = _numbers(collected, spent)
     return WriteResult(stats, (buffer.last_events,), numbers, buffer.unordered_deletes, groups=buffer.groups)
+
+
+def discard_late(plan: WritePlan, parts: Sequence[WriteResult]) -> None:
+    """Delete the files of tasks of a `sole` plan, if the instant is another writer's by now.
+
+    That writer may have looked for files before these were there.
+    """
+    paths = [path for part in parts for path in paths_of(part.stats)]
+    with suppress(OSError):
+        try:
+            if paths:
+                check_still_inflight(plan.storage, plan.instant)
+        except Fenced:
+            plan.storage.delete_files([*paths, *(() if plan.config.has_native_logs else map(checksum_path, paths))])
 
 
 def _writer(plan: WritePlan, token: WriteToken, buffer: RecordBuffer) -> FileGroupWriter | MergeHandle:

@@ -145,6 +145,8 @@ class WritePlan:
         fixed_ids: whether new file groups have ids on which several writers agree.
         replaced: requested times of the writes that replaced file groups, by partition path and file id.
         detect_early: whether tasks look for other writes of their file groups.
+        sole: whether each task runs once, in the process that commits: then that looks for all whether the instant is
+            still inflight.
     """
 
     storage: Storage
@@ -167,6 +169,7 @@ class WritePlan:
     fixed_ids: bool = False
     replaced: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     detect_early: bool = False
+    sole: bool = False
 
     def at(self, instant: str) -> WritePlan:
         """Set the instant, once the action has begun."""

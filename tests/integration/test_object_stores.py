@@ -8,12 +8,14 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from streaming_lsm import LsmTable
+from streaming_lsm import LsmSink, LsmTable
 from streaming_lsm.storage.objects.probe import PROBE_NAME
 from tests.oracle.validator import validate
 from tests.support.lake import OrdersLake
 from tests.support.orders import final_rows, rows_of
 from tests.support.raw_objects import download
+from tests.support.s3_server import S3Server
+from tests.support.small_tables import OPTIONS
 from tests.support.spark_frames import arrow_of, read_by_spark
 
 
@@ -46,3 +48,22 @@ def test_events_that_cannot_be_read_go_to_s3(spark: SparkSession, s3_uri: str, t
     lake.run(1, prepared=lambda events: events.withColumn("order_id", F.expr("if(qty < 5, null, order_id)")))
     (copy,) = [download(letters, tmp_path / "letters")]
     assert pq.ParquetDataset(copy).read().num_rows == 5
+
+
+def test_a_batch_of_a_query_costs_few_requests(spark: SparkSession, object_server: S3Server, s3_uri: str) -> None:
+    sink = LsmSink(s3_uri, {**OPTIONS, "lsm.writer.id": "query", "hoodie.bucket.index.num.buckets": 4})
+    for batch in range(3):
+        values = [(f"k{number}", "nl", batch, number) for number in range(200)]
+        events = spark.createDataFrame(values, "id string, country string, ts long, qty int").repartition(2)
+        object_server.requests()
+        sink(events, batch)
+    found = object_server.requests()
+    files = sum(".log.parquet" in request and "marker" not in request for request in found)
+    listings = [request for request in found if "list-type" in request]
+    tasks = sum(request.startswith("GET") and "/.heartbeat/" in request for request in found)
+    assert files == 4
+    assert tasks <= files
+    # One listing of the markers of the batch, by which files of repeated tasks are found.
+    assert len(listings) == 1
+    assert ".hoodie%2F.temp" in listings[0]
+    assert len(found) <= 12 + 2 * files + tasks + len(listings), found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from functools import partial
@@ -97,6 +97,9 @@ class FaultyStorage:
         effect = partial(self._inner.delete_if_unchanged, path, expected, reused=reused)
         return self._call("delete_if_unchanged", path, effect)
 
+    def vacate(self, path: str, expected: bytes) -> bytes | None:
+        return self._call("vacate", path, lambda: self._inner.vacate(path, expected))
+
     def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes], *, reused: bool = False) -> None:
         effect = partial(self._inner.delete_all_if_unchanged, folder, expected, reused=reused)
         self._call("delete_all_if_unchanged", folder, effect)
@@ -106,6 +109,10 @@ class FaultyStorage:
 
     def delete(self, path: str) -> None:
         self._call("delete", path, lambda: self._inner.delete(path))
+
+    def delete_files(self, paths: Iterable[str]) -> None:
+        files = tuple(paths)
+        self._call("delete_files", next(iter(files), ""), lambda: self._inner.delete_files(files))
 
     def delete_folder(self, path: str) -> None:
         self._call("delete_folder", path, lambda: self._inner.delete_folder(path))

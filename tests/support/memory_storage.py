@@ -94,6 +94,9 @@ class MemoryStorage:
         self.delete(path)
         return True
 
+    def vacate(self, path: str, expected: bytes) -> bytes | None:
+        return b"" if self.delete_if_unchanged(path, expected) else None
+
     def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes], *, reused: bool = False) -> None:
         for name, data in expected.items():
             self.delete_if_unchanged(f"{folder}/{name}", data)
@@ -107,6 +110,10 @@ class MemoryStorage:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if self._entries(folder).pop(name, None) is not None:
             self._drop_checksum(path)
+
+    def delete_files(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.delete(path)
 
     def delete_folder(self, path: str) -> None:
         for entry in self.list(path):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import ConfigError, TableNotFound
+from streaming_lsm.config import OPTIMISTIC
+from streaming_lsm.errors import ConfigError, Fenced, TableNotFound, WriterTimeout
 from streaming_lsm.lock.lock import LOCK_FILE
+from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.objects.probe import PROBE_NAME
 from streaming_lsm.storage.uris import open_storage
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
+from streaming_lsm.txn.batch_ledger import BatchIdentity
+from streaming_lsm.txn.outcome import Outcome
 from tests.oracle.validator import validate
 from tests.support.raw_objects import download, raw_keys
 from tests.support.s3_server import S3Server
@@ -130,18 +134,61 @@ def test_nothing_but_the_lock_is_left_beside_the_table(s3_uri: str) -> None:
     assert not table.storage.exists(LOCK_FILE)
 
 
-def test_a_batch_of_four_files_costs_as_many_requests_as_is_written_down(
-    object_server: S3Server, s3_uri: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("commits", [2, 40])
+def test_a_batch_lists_nothing_and_sends_twelve_requests_and_two_for_each_file(
+    object_server: S3Server, s3_uri: str, commits: int
 ) -> None:
-    caplog.set_level(logging.ERROR)
-    table = LsmTable.create(s3_uri, SCHEMA, {**OPTIONS, **SERVICES, "hoodie.bucket.index.num.buckets": 4})
+    table = LsmTable.create(s3_uri, SCHEMA, {**OPTIONS, "hoodie.bucket.index.num.buckets": 4})
     batch = rows(*((f"k{number}", "nl", 1, 1) for number in range(100)))
-    table.upsert(batch)
-    table.upsert(batch)
+    for _ in range(commits):
+        table.upsert(batch)
     object_server.requests()
     table.upsert(batch)
     found = Counter(_kind(request) for request in object_server.requests())
-    assert sum(found.values()) <= 80, found
+    assert sum(found.values()) <= 12 + 2 * 4, found
+    assert "LIST" not in found
+
+
+def test_a_table_is_listed_again_when_another_writer_has_changed_it(object_server: S3Server, s3_uri: str) -> None:
+    table = new_table(s3_uri)
+    table.upsert(rows(row("a", 1)))
+    other = LsmTable(s3_uri, {**OPTIONS, **SERVICES})
+    other.upsert(rows(row("b", 2)))
+    other.compact()
+    object_server.requests()
+    table.upsert(rows(row("c", 3)))
+    assert "LIST" in {_kind(request) for request in object_server.requests()}
+    table.upsert(rows(row("a", 4)))
+    assert shown(LsmTable(s3_uri, OPTIONS)) == [row("a", 4), row("b", 2), row("c", 3)]
+    assert len(table.timeline.completed_writes) == 5
+
+
+def test_a_batch_that_another_writer_commits_beside_is_found_at_the_commit(s3_uri: str) -> None:
+    table = new_table(s3_uri, **{"lsm.writer.id": "query"})
+    table.upsert(rows(row("a", 1)), batch_id=0)
+    outcome = Outcome((), "UPSERT", "{}")
+    with table.transaction(BatchIdentity("query", 1)) as tx:
+        tx.begin()
+        options = {"lsm.writer.id": "query", "hoodie.write.concurrency.mode": OPTIMISTIC}
+        other = LsmTable(s3_uri, {**OPTIONS, **SERVICES, **options})
+        assert other.upsert(rows(row("b", 2)), batch_id=1) is not None
+        tx.reconcile(outcome)
+        with pytest.raises(Fenced, match="batch 1 of writer 'query' was committed"):
+            tx.complete(outcome)
+    assert shown(LsmTable(s3_uri, OPTIONS)) == [row("a", 1), row("b", 2)]
+
+
+def test_a_program_that_ignores_the_lock_is_seen_within_a_minute(s3_uri: str) -> None:
+    table, now = new_table(s3_uri, **{"lsm.write.single.writer.wait.ms": 0}), [0.0]
+    table.runtime = replace(Runtime(), elapsed=lambda: now[0])
+    table.upsert(rows(row("a", 1)))
+    for name in ("timeline/20990101000000000.deltacommit.inflight", ".heartbeat/20990101000000000"):
+        table.storage.put_if_absent(f".hoodie/{name}", b"")
+    now[0] += 59
+    table.upsert(rows(row("a", 2)))
+    now[0] += 2
+    with pytest.raises(WriterTimeout, match=r"20990101000000000\.deltacommit\.inflight"):
+        table.upsert(rows(row("a", 3)))
 
 
 def _kind(request: str) -> str:

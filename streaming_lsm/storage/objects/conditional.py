@@ -171,20 +171,24 @@ class ConditionalObjects:
         """Write an object again with the content that it has; return False if there is none."""
         return self._change(key, lambda found: None if found.is_absent else found.data)
 
-    def delete(self, key: str, expected: bytes, *, reused: bool) -> bool:
-        """Delete an object if its content is `expected`, by a tombstone (see `tombstone`)."""
+    def delete(self, key: str, expected: bytes, *, reused: bool) -> bytes | None:
+        """Delete an object if its content is `expected`, by a tombstone (see `tombstone`).
+
+        Returns:
+            The tombstone, empty if the object was empty; None if the object differs or there is none.
+        """
         if not expected:
-            return self._delete_empty(key)
-        kind = Tombstone.VACANT if reused else Tombstone.DELETED
-        if not self.replace(key, kind.encode(), expected):
-            return False
+            return b"" if self._delete_empty(key) else None
+        tombstone = (Tombstone.VACANT if reused else Tombstone.DELETED).encode()
+        if not self.replace(key, tombstone, expected):
+            return None
         if not reused:
             self._forget(key)
             # Sent once: a repeated request could be executed later than the first one. If it fails, the tombstone
             # stays.
             with suppress(*STORE_ERRORS):
                 obstore.delete(self._connection.once, key)
-        return True
+        return tombstone
 
     def overwrite(self, key: str, data: bytes) -> None:
         """Create or replace an object, whatever it contains."""

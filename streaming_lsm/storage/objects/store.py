@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -123,7 +123,10 @@ class ObjectStorage:
         return self._objects.replace(key, data, expected)
 
     def delete_if_unchanged(self, path: str, expected: bytes, *, reused: bool = False) -> bool:
-        return self._objects.delete(self._changed_key(path), expected, reused=reused)
+        return self._objects.delete(self._changed_key(path), expected, reused=reused) is not None
+
+    def vacate(self, path: str, expected: bytes) -> bytes | None:
+        return self._objects.delete(self._changed_key(path), expected, reused=True)
 
     def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes], *, reused: bool = False) -> None:
         below = f"{folder}/" if folder else ""
@@ -138,11 +141,12 @@ class ObjectStorage:
     def delete(self, path: str) -> None:
         self._objects.remove([self._changed_key(path)])
 
+    def delete_files(self, paths: Iterable[str]) -> None:
+        self._remove([self._changed_key(path) for path in paths])
+
     def delete_folder(self, path: str) -> None:
         key = self._changed_key(path)
-        keys = [meta["path"] for meta in self._all(key)]
-        for first in range(0, len(keys), _BATCH):
-            self._objects.remove(keys[first : first + _BATCH])
+        self._remove([meta["path"] for meta in self._all(key)])
 
     def delete_empty_folder(self, path: str) -> None:
         self._key(path)
@@ -179,6 +183,10 @@ class ObjectStorage:
                 yield from chunk
         except STORE_ERRORS as error:
             raise failure(self._uri_of(below), error) from None
+
+    def _remove(self, keys: Sequence[str]) -> None:
+        for first in range(0, len(keys), _BATCH):
+            self._objects.remove(list(keys[first : first + _BATCH]))
 
     def _entry(self, meta: ObjectMeta, below: str) -> FileEntry | None:
         """Return the entry of a listed object; None for a tombstone, the probe, and a folder's own marker of Hadoop."""

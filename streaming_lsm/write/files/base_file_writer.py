@@ -35,6 +35,7 @@ class BaseFileWriter:
         options: FileOptions,
         *,
         detect_early: bool = False,
+        starts: bool = True,
     ) -> None:
         """Create the marker and the file.
 
@@ -42,13 +43,14 @@ class BaseFileWriter:
             instant: requested time of the action that writes the file.
             avro_schema: Avro JSON of the file's schema with meta columns.
             detect_early: whether to look for other writes of the file group.
+            starts: whether the file is the first of its file group.
 
         Raises:
             EarlyConflict: see `check_no_earlier_write`.
             Fenced: the instant takes no more files.
         """
         self.name = name
-        self.path = prepare_data_file(storage, instant, partition, str(name), detect_early=detect_early)
+        self.path = prepare_data_file(storage, instant, partition, str(name), detect_early=detect_early, starts=starts)
         self._avro_schema = avro_schema
         self._bloom = None if options.bloom is None else SizedBloomBuilder(options.bloom)
         self._first: str | None = None

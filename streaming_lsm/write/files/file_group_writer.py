@@ -123,23 +123,25 @@ class FileGroupWriter:
     def _open_log(self, group: BucketId, version: int, kind: LogKind) -> OpenNativeLog:
         plan, partition = self._plan, group[0]
         name = LogFileName(plan.file_id(group), self._token, plan.instant, version, kind)
-        self._paths.append(self._prepare(partition, name))
+        self._paths.append(self._prepare(group, name))
         file = SortedParquetFile(plan.storage, self._paths[-1], plan.files, instant=plan.instant)
         schema = self._file_schema if kind is LogKind.DATA else self._delete_schema
         header = LogHeader(plan.instant, self._file_schema).to_footer()
         footer = {key.decode(): value.decode() for key, value in header.items()}
         return OpenNativeLog(partition, name, file, {**footer, AVRO_SCHEMA_KEY: schema}, plan.operation == UPSERT)
 
-    def _prepare(self, partition: str, name: DataFileName) -> str:
-        plan = self._plan
-        return prepare_data_file(plan.storage, plan.instant, partition, str(name), detect_early=plan.detect_early)
+    def _prepare(self, group: BucketId, name: DataFileName) -> str:
+        plan, starts = self._plan, self._plan.starts_group(group)
+        return prepare_data_file(
+            plan.storage, plan.instant, group[0], str(name), detect_early=plan.detect_early, starts=starts
+        )
 
     def _inline_source(self, group: BucketId) -> InlineLogTarget:
         plan, partition = self._plan, group[0]
 
         def create(version: int) -> tuple[str, InlineLogName]:
             name = InlineLogName(plan.file_id(group), plan.instant, version, self._token)
-            self._paths.append(self._prepare(partition, name))
+            self._paths.append(self._prepare(group, name))
             return self._paths[-1], name
 
         files = plan.files

@@ -82,6 +82,7 @@ class MergeHandle:
             avro_schema=self._avro_schema,
             options=plan.files,
             detect_early=plan.detect_early,
+            starts=plan.starts_group(group),
         )
         self._paths.append(base.path)
         files.enter_context(base)

@@ -16,19 +16,22 @@ from streaming_lsm.timeline.partition_folders import table_around
 
 
 def prepare_data_file(
-    storage: Storage, instant: str, partition: str, file_name: str, *, detect_early: bool = False
+    storage: Storage, instant: str, partition: str, file_name: str, *, detect_early: bool = False, starts: bool = True
 ) -> str:
     """Create the marker and the partition metadata of a new data file; returns its path relative to the table.
 
     Args:
         detect_early: whether to look for other writes of the file group.
+        starts: whether the file is the first of its file group. Others are in a partition that was prepared before,
+            which is not checked again where each look is a request.
 
     Raises:
         EarlyConflict: see `check_no_earlier_write`.
         Fenced: the instant takes no more files.
         ConfigError: the partition path leads into another table; its folders are not read as partitions.
     """
-    other = table_around(storage, partition)
+    is_new = starts or storage.is_file_system
+    other = table_around(storage, partition) if is_new else None
     if other is not None:
         raise ConfigError(
             f"partition {partition!r} of {storage.uri} leads into {other!r}, a table of its own: change the partition "
@@ -38,7 +41,7 @@ def prepare_data_file(
     if detect_early:
         check_no_earlier_write(storage, instant, partition, file_name)
     path = file_path(partition, PARTITION_METADATA_NAME)
-    if not storage.exists(path):
+    if is_new and not storage.exists(path):
         with suppress(FileExistsError):  # another task was first
             storage.put_if_absent(path, print_partition_metadata(instant, partition))
     return file_path(partition, file_name)

@@ -38,15 +38,14 @@ class SortedParquetFile:
 
         Args:
             instant: checked to be inflight when the file is visible, because a task that was stopped after its marker
-                may create the file after the commit. On an object store it is checked just before: afterwards the file
-                is complete, and a task that was killed could not delete it.
+                may create the file after the commit. In an object store the file is visible when it is finished: there
+                the task checks all its files at its end.
 
         Raises:
             FileExistsError: the file exists.
-            Fenced: the instant is not inflight any more; the file is deleted. `finish` raises it, too.
+            Fenced: the instant is not inflight any more; the file is deleted.
         """
         self.path = path
-        self._checked_at_end = None if storage.is_file_system or instant is None else (storage, instant)
         self.rows = 0
         self._options = options
         with ExitStack() as created:
@@ -126,7 +125,5 @@ class SortedParquetFile:
         writer, self._writer = self._writer, None
         writer.close()
         size = int(self._sink.tell())
-        if self._checked_at_end:
-            check_still_inflight(*self._checked_at_end)
         self._created.close()
         return size

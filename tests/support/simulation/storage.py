@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import BinaryIO, Protocol, TypeVar
@@ -90,6 +90,9 @@ class SimulatedStorage:
     def delete_if_unchanged(self, path: str, expected: bytes, *, reused: bool = False) -> bool:
         return self._call("delete_if_unchanged", path, lambda: self._inner.delete_if_unchanged(path, expected))
 
+    def vacate(self, path: str, expected: bytes) -> bytes | None:
+        return self._call("vacate", path, lambda: self._inner.vacate(path, expected))
+
     def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes], *, reused: bool = False) -> None:
         for name, data in expected.items():
             path = f"{folder}/{name}"
@@ -100,6 +103,10 @@ class SimulatedStorage:
 
     def delete(self, path: str) -> None:
         self._call("delete", path, lambda: self._inner.delete(path))
+
+    def delete_files(self, paths: Iterable[str]) -> None:
+        files = tuple(paths)
+        self._call("delete_files", next(iter(files), ""), lambda: self._inner.delete_files(files))
 
     def delete_folder(self, path: str) -> None:
         # One step for each file, as on a disk: others see a half of it, or create files in between.

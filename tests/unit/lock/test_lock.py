@@ -224,9 +224,9 @@ def test_a_writer_that_is_stopped_before_it_releases_leaves_the_takers_lock_alon
     taker = lock(storage, new_process(), "taker")
 
     class Slow(FaultyStorage):
-        def delete_if_unchanged(self, path: str, expected: bytes, *, reused: bool = False) -> bool:
+        def vacate(self, path: str, expected: bytes) -> bytes | None:
             taker.acquire()
-            return super().delete_if_unchanged(path, expected, reused=reused)
+            return super().vacate(path, expected)
 
     stopped = lock(Slow(storage), new_process())
     stopped.acquire()

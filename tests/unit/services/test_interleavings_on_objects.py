@@ -32,6 +32,7 @@ TOLD = (CommitConflict, CommitUnknown, Fenced, Killed)
 FIRST: Row = ("first", "nl", 9000, 1)
 OTHER: Row = ("other", "nl", 9000, 2)
 THIRD: Row = ("third", "de", 9000, 3)
+BEFORE: Row = ("before", "nl", 9000, 0)
 
 
 def write(row: Row) -> Work:
@@ -42,18 +43,30 @@ def compact(table: LsmTable) -> object:
     return table.compact()
 
 
+def write_again(table: LsmTable) -> object:
+    """Write to a table that is known from the write before: nothing is listed."""
+    table.upsert(rows(BEFORE))
+    return table.upsert(rows(FIRST))
+
+
 @dataclass(frozen=True)
 class Case:
-    """What the driver that is stopped does, and the row that it adds."""
+    """What the driver that is stopped does, and the row that it adds.
+
+    Attributes:
+        before: what it does before it may be stopped, and the row that this adds.
+    """
 
     work: Work
     adds: Row | None = None
     metadata: bool = False
+    before: tuple[Work, Row] | None = None
 
 
 CASES = {
     "upsert": Case(write(FIRST), FIRST),
     "upsert-with-metadata-table": Case(write(FIRST), FIRST, metadata=True),
+    "second-upsert": Case(write_again, FIRST, before=(write(BEFORE), BEFORE)),
     "compaction": Case(compact),
     "compaction-with-metadata-table": Case(compact, metadata=True),
 }
@@ -66,6 +79,12 @@ def table_in_memory(case: Case) -> tuple[str, Model]:
     for batch in range(3):
         grow(table, model, batch)
     return uri, model
+
+
+def calls_before(case: Case) -> int:
+    """Number of storage calls before the driver may be stopped."""
+    assert case.before is not None
+    return len(Driver(table_in_memory(case)[0], case.before[0]).calls)
 
 
 def follow(driver: Driver, adds: Row | None, model: Model, found: list[Row]) -> None:
@@ -93,8 +112,11 @@ def assert_sound(uri: str, model: Model, folder: Path) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_what_drivers_were_told_is_what_the_table_holds(tmp_path: Path, name: str, dies: bool) -> None:
     case = CASES[name]
-    for stop_at in count(STEP // 2, STEP):
+    begins, step = (0, STEP) if case.before is None else (calls_before(case), max(1, STEP // 3))
+    for stop_at in count(begins + step // 2, step):
         uri, model = table_in_memory(case)
+        if case.before is not None:
+            model[case.before[1][0]] = case.before[1]
         options = {"hoodie.metadata.enable": case.metadata}
         first = (
             Driver(uri, case.work, dies_at=stop_at, **options) if dies else Driver(uri, case.work, stop_at, **options)

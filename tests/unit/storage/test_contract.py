@@ -164,6 +164,35 @@ def test_many_files_are_deleted_by_comparison(storage: Storage, reused: bool) ->
             storage.delete_all_if_unchanged("a", {name: b""})
 
 
+def test_what_a_vacated_path_leaves_is_replaced_if_nothing_was_created_since(storage: Storage) -> None:
+    storage.put_if_absent("lock", b"first")
+    assert storage.vacate("lock", b"other") is None
+    trace = storage.vacate("lock", b"first")
+    assert trace is not None
+    assert not storage.exists("lock")
+    assert bool(trace) is not storage.is_file_system
+    if trace:
+        assert storage.replace_if_unchanged("lock", b"second", trace)
+        assert storage.read("lock") == b"second"
+        again = storage.vacate("lock", b"second")
+        assert again not in (None, trace)
+        other = open_storage(storage.uri)
+        other.put_if_absent("lock", b"third")
+        assert other.vacate("lock", b"third")
+        assert not storage.replace_if_unchanged("lock", b"fourth", again or b"")
+        assert not storage.exists("lock")
+
+
+def test_files_are_deleted_together_whether_they_are_there_or_not(storage: Storage) -> None:
+    for path in ("a/f", "a/b/g", "h", "kept"):
+        storage.put_if_absent(path, b"x")
+    storage.delete_files(path for path in ("a/f", "missing", "a/b/g", "h"))
+    assert [entry.path for entry in storage.walk("")] == ["kept"]
+    storage.delete_files(())
+    with pytest.raises(ValueError, match=r"\.\."):
+        storage.delete_files(["../f"])
+
+
 def test_touch_renews_the_time_of_modification_and_keeps_the_content(storage: Storage) -> None:
     storage.put_if_absent("f", b"content")
     before = storage.list("")[0].modified_ms

@@ -247,12 +247,12 @@ def test_a_timeline_with_a_completed_action_is_the_one_that_is_loaded(storage: L
     before = Timeline.load(storage)
     completed = write_batch(storage, new_process(), 1)
     assert completed is not None
-    assert before.with_completed(completed).instants == Timeline.load(storage).instants
-    assert before.with_completed(completed).first == before.first
+    assert before.with_latest(completed).instants == Timeline.load(storage).instants
+    assert before.with_latest(completed).first == before.first
     waiting = before.pending[0]
     done = waiting.completed_at("20991231000000000")
-    assert before.with_completed(done).pending == ()
-    assert Timeline(storage, (), "").with_completed(completed).first == completed.requested
+    assert before.with_latest(done).pending == ()
+    assert Timeline(storage, (), "").with_latest(completed).first == completed.requested
 
 
 # --- a driver that was stopped for longer than its lease, and the one that took over ------------------------------

@@ -24,7 +24,7 @@ from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
 from streaming_lsm.write.files.base_file_writer import BaseFileWriter
 from streaming_lsm.write.files.parquet import constant
 from streaming_lsm.write.files.sorted_parquet_file import SortedParquetFile
-from streaming_lsm.write.partition_writer import write_partition
+from streaming_lsm.write.partition_writer import discard_late, write_partition
 from streaming_lsm.write.plan import BloomOptions
 from tests.support.plans import FILES, INSTANT, SCHEMA, make_plan, open_instant
 
@@ -184,16 +184,23 @@ def test_a_log_created_after_its_instant_was_committed_does_not_stay(tmp_path: P
     assert written(tmp_path) == []
 
 
-def test_a_file_of_an_object_store_that_would_be_complete_after_the_commit_never_is(memory_uri: str) -> None:
+@pytest.mark.parametrize("sole", [False, True], ids=["task", "driver"])
+def test_a_log_in_an_object_store_that_was_created_after_the_commit_is_deleted_again(
+    tmp_path: Path, memory_uri: str, sole: bool
+) -> None:
+    """By the task itself, or by the driver that runs it and looks once for all of its tasks."""
     storage = open_storage(memory_uri)
     storage.put_if_absent(PROPERTIES_PATH, b"")
-    storage.put_if_absent(heartbeat_path(INSTANT), b"owner")
-    with SortedParquetFile(storage, "p/first.parquet", FILES, instant=INSTANT) as file:
-        file.append(rows(0, 3))
-        file.finish({})
-    late = SortedParquetFile(storage, "p/late.parquet", FILES, instant=INSTANT)
-    late.append(rows(0, 3))
+    plan = open_instant(make_plan(tmp_path, storage=storage, sole=sole))
+    batch = pa.record_batch([["a"], ["p"], [1], [1], [False]], schema=SCHEMA)
+    first = write_partition(plan, [batch], WriteToken(0, 0, 98))
+    discard_late(plan, [first])
     storage.delete(heartbeat_path(INSTANT))
-    with pytest.raises(Fenced), late:
-        late.finish({})
-    assert storage.names("p") == ["first.parquet"]
+    if sole:
+        late = write_partition(plan, [batch], WriteToken(0, 0, 99))
+        assert storage.exists(late.stats[0].path)
+        discard_late(plan, [late])
+    else:
+        with pytest.raises(Fenced):
+            write_partition(plan, [batch], WriteToken(0, 0, 99))
+    assert [entry.name for entry in storage.list("") if "parquet" in entry.name] == [first.stats[0].file_name]
