@@ -210,7 +210,7 @@ class FileSystemView:
         if len(attempts) == len(logs):  # nearly always
             return logs
         doubtful = {log.name.instant for log in logs if attempts[_attempted(log.name)] > 1}
-        written = {instant: self._written(instant) for instant in doubtful}
+        written = {instant: self._written(instant) for instant in sorted(doubtful)}
         return [log for log in logs if (paths := written.get(log.name.instant)) is None or log.path in paths]
 
     def _written(self, requested: str) -> frozenset[str] | None:

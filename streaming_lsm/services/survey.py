@@ -43,7 +43,7 @@ class Survey:
             return self.slices
         view = context.view(timeline)
         kept = [found for found in self.slices if found.partition_path not in written]
-        new = [found for path in written for found in view.slices_in(path, context.storage.list(path))]
+        new = [found for path in sorted(written) for found in view.slices_in(path, context.storage.list(path))]
         return sorted([*kept, *new], key=lambda found: (found.partition_path, found.file_id))
 
 

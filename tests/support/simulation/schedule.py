@@ -139,8 +139,8 @@ class Schedule:
 
 
 _CHANGES = (
-    "put_if_absent", "replace", "replace_if_unchanged", "delete_if_unchanged", "delete_all_if_unchanged", "touch",
-    "delete", "delete_folder", "delete_empty_folder", "make_folder", "create", "close",
+    "put_if_absent", "replace", "replace_if_unchanged", "delete_if_unchanged", "delete_all_if_unchanged", "vacate",
+    "touch", "delete", "delete_files", "delete_folder", "delete_empty_folder", "make_folder", "create", "close",
 )  # fmt: skip
 _OF_INTEREST = {
     "lock": 4, "decision": 5, "completed": 3, "heartbeat": 3, "run record": 2, "requested": 1, "inflight": 1,
