@@ -22,7 +22,9 @@ from streaming_lsm.storage.base import METADATA_BYTES, FileEntry, Listing, Names
 
 
 @dataclass(eq=False)
-class _File:
+class File:
+    """A file: its content, and when it was changed last."""
+
     data: bytes
     modified_ms: int
 
@@ -34,7 +36,7 @@ class MemoryStorage:
         """Begin empty; `clock` gives the modification times in milliseconds."""
         self._uri = uri
         self.clock = clock
-        self._folders: dict[str, dict[str, _File | None]] = {"": {}}
+        self._folders: dict[str, dict[str, File | None]] = {"": {}}
         """The entries of each folder: a file, or None for a folder."""
 
     @property
@@ -73,11 +75,11 @@ class MemoryStorage:
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         self._refuse_existing(path)
-        self._put(path, _File(data, self.clock()))
+        self._put(path, File(data, self.clock()))
 
     def replace(self, path: str, data: bytes) -> None:
         self._drop_checksum(path)
-        self._put(path, _File(data, self.clock()))
+        self._put(path, File(data, self.clock()))
 
     def replace_if_unchanged(self, path: str, data: bytes, expected: bytes) -> bool:
         self.make_folder(path.rpartition("/")[0])
@@ -153,7 +155,7 @@ class MemoryStorage:
     def begin(self, path: str) -> NewFile:
         """Begin to create a file, which is there at once; for storages that let it be torn."""
         self._refuse_existing(path)
-        file = _File(b"", self.clock())
+        file = File(b"", self.clock())
         self._put(path, file)
         return NewFile(self, path, file)
 
@@ -180,16 +182,16 @@ class MemoryStorage:
         folder, _, name = path.rpartition("/")
         self._entries(folder).pop(f".{name}.crc", None)
 
-    def _entries(self, folder: str) -> dict[str, _File | None]:
+    def _entries(self, folder: str) -> dict[str, File | None]:
         if self._found(folder) is not None:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
         return self._folders.get(folder, {})
 
-    def _found(self, path: str) -> _File | None:
+    def _found(self, path: str) -> File | None:
         folder, _, name = path.rpartition("/")
         return self._folders.get(folder, {}).get(name)
 
-    def _file(self, path: str) -> _File:
+    def _file(self, path: str) -> File:
         found = self._found(path)
         if found is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -199,7 +201,7 @@ class MemoryStorage:
         if self.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
 
-    def _put(self, path: str, file: _File) -> None:
+    def _put(self, path: str, file: File) -> None:
         folder, _, name = path.rpartition("/")
         self.make_folder(folder)
         self._folders[folder][name] = file
@@ -213,7 +215,7 @@ class NewFile:
         is_finished: whether all of it is durable.
     """
 
-    def __init__(self, storage: MemoryStorage, path: str, file: _File) -> None:
+    def __init__(self, storage: MemoryStorage, path: str, file: File) -> None:
         self._storage, self._path, self._file = storage, path, file
         self.buffer = _Unclosed()
         self.is_finished = False
@@ -247,7 +249,7 @@ class _Unclosed(io.BytesIO):
         pass
 
 
-def _entry(path: str, file: _File | None) -> FileEntry:
+def _entry(path: str, file: File | None) -> FileEntry:
     if file is None:
         return FileEntry(path, 0, is_dir=True, modified_ms=0)
     return FileEntry(path, len(file.data), is_dir=False, modified_ms=file.modified_ms)

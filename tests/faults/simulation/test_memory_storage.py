@@ -1,4 +1,4 @@
-"""The storage in memory answers as the local one does, whatever the calls."""
+"""The storages in memory answer as the local one and as object stores do, whatever the calls."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.storage.uris import open_storage
+from tests.support.memory_objects import MemoryObjects
 from tests.support.memory_storage import MemoryStorage
 
 _PATHS = ("a", "b", "f/a", "f/b", "f/g/a", "f/.a.crc")
@@ -61,3 +63,20 @@ def test_both_storages_answer_alike(seed: int, tmp_path: Path) -> None:
     for number in range(60):
         call = drawn(chance)
         assert answer(memory, call) == answer(local, call), f"call {number}"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_both_object_stores_answer_alike(seed: int, memory_uri: str) -> None:
+    chance = random.Random(seed)
+    objects, memory = open_storage(memory_uri), MemoryObjects()
+    traces: dict[Storage, bytes] = {objects: b"?", memory: b"?"}
+
+    def vacate(storage: Storage) -> object:
+        trace = storage.vacate("a", b"1")
+        traces[storage] = trace or traces[storage]
+        return trace is None
+
+    for number in range(60):
+        calls = (vacate, lambda storage: storage.replace_if_unchanged("a", b"1", traces[storage]), None, None, None)
+        call = chance.choice(calls) or drawn(chance)
+        assert answer(memory, call) == answer(objects, call), f"call {number}"
