@@ -1,6 +1,6 @@
 """A writer killed, or failed, at every storage call, with a metadata table: it never says what the folders do not.
 
-Every fourth call here, another fourth for each kind of fault; with LSM_ALL_FAULTS=1 every call.
+Every eighth call here, another eighth for each kind of fault; with LSM_ALL_FAULTS=1 every call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every kind of action on tables with a metadata table, in all versions; and services that die on the way.
 
-They die at every fourth of the calls on either timeline and on the metadata table, at another fourth for each kind of
+They die at every eighth of the calls on either timeline and on the metadata table, at another eighth for each kind of
 fault; with LSM_ALL_FAULTS=1 at every call.
 """
 

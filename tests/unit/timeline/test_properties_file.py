@@ -133,7 +133,7 @@ REPLACED_BY = b"\n\r#!=: \\\t\0"
 
 
 def _damaged(data: bytes, offset: int) -> Iterator[bytes]:
-    """The file with one byte changed in several ways, and cut: at every fourth place, at each for LSM_ALL_FAULTS=1."""
+    """The file with one byte changed in several ways, and cut: at every eighth place, at each for LSM_ALL_FAULTS=1."""
     places = sample(range(len(data)), offset)
     for place in places:
         byte = data[place]

@@ -1,7 +1,7 @@
 """A writer killed at storage calls; the next one must leave the table as if the first had never been.
 
 Reliability trials 1, 2 and 4: each call of a whole transaction, before and after its effect, then kills inside the
-recovery from that, five deep. Every fourth call here (for two kinds of fault every other), from another one on for
+recovery from that, five deep. Every eighth call here (for two kinds of fault every other), from another one on for
 each kind; with LSM_ALL_FAULTS=1 every call.
 """
 
