@@ -17,6 +17,7 @@ from streaming_lsm.errors import (
     CorruptFileError,
     EarlyConflict,
     Fenced,
+    LockLost,
     LockTimeout,
     LsmError,
     MissingPackage,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from streaming_lsm.decode.envelope import Envelope, EventFormat
     from streaming_lsm.file_group.file_system_view import FileSlice
     from streaming_lsm.kafka.addresses import check_source
+    from streaming_lsm.lock.providers.base import LockProvider
     from streaming_lsm.read.changes import Changes
     from streaming_lsm.read.scan import Scan
     from streaming_lsm.schema_registry.registry import SchemaRegistry
@@ -68,6 +70,7 @@ __all__ = [
     "Instant",
     "FileSlice",
     "BatchNumbers",
+    "LockProvider",
     "LsmError",
     "ConfigError",
     "SchemaError",
@@ -87,6 +90,7 @@ __all__ = [
     "WriterTimeout",
     "CommitUnknown",
     "Fenced",
+    "LockLost",
 ]
 
 _MODULES = {
@@ -101,6 +105,7 @@ _MODULES = {
     "SchemaRegistry": "streaming_lsm.schema_registry.registry",
     "SchemaFolder": "streaming_lsm.schema_registry.sources",
     "check_source": "streaming_lsm.kafka.addresses",
+    "LockProvider": "streaming_lsm.lock.providers.base",
     "Changes": "streaming_lsm.read.changes",
     "Scan": "streaming_lsm.read.scan",
     "Timeline": "streaming_lsm.timeline.timeline",

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar, overload
 from streaming_lsm.errors import ConfigError, CorruptFileError
 from streaming_lsm.hudi_options import PURPOSES, family_of
 from streaming_lsm.java_properties import parse_properties
+from streaming_lsm.lock_provider_names import LOCK_PROVIDERS, parse_lock_provider
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -125,8 +126,11 @@ def boolean(key: str, default: bool, group: str, doc: str, *aliases: str) -> Opt
     )
 
 
-def integer(key: str, default: int, group: str, doc: str, minimum: int = 0) -> Option[int]:
-    return _register(Option(key=key, default=default, parse=_integer(minimum), kind="integer", group=group, doc=doc))
+def integer(key: str, default: int, group: str, doc: str, *aliases: str, minimum: int = 0) -> Option[int]:
+    parse = _integer(minimum)
+    return _register(
+        Option(key=key, default=default, parse=parse, kind="integer", group=group, doc=doc, aliases=aliases)
+    )
 
 
 def fraction(key: str, default: float, group: str, doc: str) -> Option[float]:
@@ -151,6 +155,11 @@ def strategy(key: str, default: str, allowed: tuple[str, ...], group: str, doc: 
             key=key, default=default, parse=_strategy_names(*allowed), kind=" \\| ".join(allowed), group=group, doc=doc
         )
     )
+
+
+def lock_provider(key: str, group: str, doc: str) -> Option[str | None]:
+    kind = " \\| ".join((*LOCK_PROVIDERS, "module:Class"))
+    return _register(Option(key=key, default=None, parse=parse_lock_provider, kind=kind, group=group, doc=doc))
 
 
 def choice(
@@ -211,6 +220,11 @@ LOCK_WAIT_MS = integer("hoodie.write.lock.wait_time_ms", 60000, _WRITE, "Millise
 LOCK_RETRIES = integer("hoodie.write.lock.num_retries", 0, _WRITE, "Looks at a held lock after the first; 0: as many as the wait allows. Hudi's default is 15, with pauses of seconds.")
 LOCK_PAUSE_MS = integer("hoodie.write.lock.wait_time_ms_between_retry", 5, _WRITE, "Milliseconds between the first two looks at a held lock; each further pause is up to twice as long, at random. Hudi's default is 1000.", minimum=1)
 LOCK_LONGEST_PAUSE_MS = integer("hoodie.write.lock.max_wait_time_ms_between_retry", 200, _WRITE, "Longest pause in milliseconds between two looks at a held lock. Hudi's default is 16000.", minimum=1)
+LOCK_PROVIDER = lock_provider("hoodie.write.lock.provider", _WRITE, "Lock that this package's writers hold besides their own, so that writers of other programs are excluded, too: Hudi's class of that name, or an implementation of your own. Not set: writers of other programs are not excluded. InProcessLockProvider is the same as not set.")
+FILE_LOCK_PATH = text("hoodie.write.lock.filesystem.path", None, _WRITE, "FileSystemBasedLockProvider: folder of the file `lock`. Not set: the table's folder `.hoodie`.")
+FILE_LOCK_EXPIRE = integer("hoodie.write.lock.filesystem.expire", 0, _WRITE, "FileSystemBasedLockProvider: minutes since the last change of a lock file of another program after which it is deleted, by the clock of this machine. 0: never.")
+STORAGE_LOCK_VALIDITY = integer("hoodie.write.lock.storage.validity.timeout.secs", 300, _WRITE, "StorageBasedLockProvider: seconds for which the lock is valid unless it is renewed.", minimum=10)
+STORAGE_LOCK_RENEW = integer("hoodie.write.lock.storage.renew.interval.secs", 30, _WRITE, "StorageBasedLockProvider: seconds between renewals of the lock, a tenth of the validity at most.", "hoodie.write.lock.storage.heartbeat.poll.secs", minimum=1)
 SINGLE_WRITER_WAIT_MS = integer("lsm.write.single.writer.wait.ms", 300000, _WRITE, "Milliseconds that a write waits while another writer writes to the table; compactions and cleans are not waited for. 0: refuse.")
 HEARTBEAT_MISSES = integer("hoodie.client.heartbeat.tolerable.misses", 2, _WRITE, "Missed heartbeats after which a writer counts as dead.", minimum=1)
 WRITER_ID = text("lsm.writer.id", None, _WRITE, "Writer id for exactly-once replay; not set: the id of the streaming query.")

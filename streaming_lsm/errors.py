@@ -82,3 +82,7 @@ class CommitUnknown(LsmError):
 
 class Fenced(LsmError):
     """This writer lost its lock or its instant to another writer: stop."""
+
+
+class LockLost(Fenced):
+    """A lock that another program honours was lost while it was held; nothing was published: write the batch again."""

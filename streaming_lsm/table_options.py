@@ -27,6 +27,8 @@ from streaming_lsm.format.table.properties import (
     PartitionField,
 )
 from streaming_lsm.keys.generator import ALLOW, AMBIGUOUS, REFUSE, WARN, KeyGenerator
+from streaming_lsm.lock.providers.choice import choose_provider
+from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.merge.rule import check_delete_marks
 from streaming_lsm.schema import from_avro, to_avro
 from streaming_lsm.storage.base import Storage
@@ -65,6 +67,7 @@ def create_table(storage: Storage, options: Options, schema: pa.Schema) -> None:
         )
     key_generator(new)  # refuses unsupported settings before the table is created
     from_avro(new.create_schema or "", f"table {new.name!r}")  # refuses a schema that readers could not decode
+    choose_provider(storage, options, Runtime())  # refuses one that cannot be used
     over_files = options[config.CREATE_OVER_FILES]
     check_place(storage, over_files=over_files)
     ambiguous = options[config.AMBIGUOUS_KEYS] or REFUSE

@@ -18,10 +18,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from streaming_lsm.config import LOCK_LONGEST_PAUSE_MS, LOCK_PAUSE_MS, LOCK_RETRIES, LOCK_WAIT_MS, Options
-from streaming_lsm.errors import Fenced, LockTimeout
+from streaming_lsm.config import (
+    FILE_LOCK_EXPIRE,
+    LOCK_LONGEST_PAUSE_MS,
+    LOCK_PAUSE_MS,
+    LOCK_RETRIES,
+    LOCK_WAIT_MS,
+    Options,
+)
+from streaming_lsm.errors import Fenced, LockLost, LockTimeout
 from streaming_lsm.lock.lease import Renewal
 from streaming_lsm.lock.owner import Owner
+from streaming_lsm.lock.providers.choice import ChosenProvider
+from streaming_lsm.lock.providers.file_system import SETTLE_S
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
 
@@ -116,7 +125,13 @@ class TableLock:
     """
 
     def __init__(
-        self, storage: Storage, writer_id: str, lease_ms: int, runtime: Runtime, wait: LockWait | None = None
+        self,
+        storage: Storage,
+        writer_id: str,
+        lease_ms: int,
+        runtime: Runtime,
+        wait: LockWait | None = None,
+        provider: ChosenProvider | None = None,
     ) -> None:
         """Prepare the lock without acquiring it.
 
@@ -124,6 +139,10 @@ class TableLock:
             writer_id: identity of the writer, kept in the lock file.
             lease_ms: milliseconds without a renewal after which other writers may take the lock.
             wait: how long to wait for another writer; by default not at all.
+            provider: the lock that excludes other programs; None if they are not excluded.
+
+        Raises:
+            ConfigError: the provider is an implementation of the user's, and incomplete.
         """
         self._storage = storage
         self._runtime = runtime
@@ -138,6 +157,10 @@ class TableLock:
         self._content = self.owner.encode()
         self._former = b""
         self._given_back = False
+        # Other programs may delete the file, or create theirs, if it is the lock file of Hudi's provider, too.
+        self._shared = provider.shared if provider is not None else None
+        self._outer = provider.outer_lock(self.owner) if provider is not None else None
+        self._kept_s = 0.0
 
     def acquire(self, wait: LockWait | None = None, since: bytes = b"") -> None:
         """Acquire the lock; wait for another writer.
@@ -158,7 +181,12 @@ class TableLock:
             self.is_unchanged = bool(since) and self._storage.replace_if_unchanged(LOCK_FILE, self._content, since)
             if not self.is_unchanged:
                 self._acquire_file(wait, waited_s)
+            if self._outer is not None:
+                self._kept_s = self._runtime.elapsed()
+                self._outer.acquire(Pauses(wait, self._runtime, self._kept_s - begun), self._keep)
         except BaseException:
+            if self.formers:
+                self.give_back()
             self.release()
             raise
         self.acquisitions += 1
@@ -178,6 +206,8 @@ class TableLock:
             self.held_s += self._runtime.elapsed() - self._acquired_s
         self.is_held = False
         trace = None
+        if self._outer is not None:
+            self._outer.release()
         try:
             if not self._given_back:
                 trace = self._delete()
@@ -212,14 +242,32 @@ class TableLock:
 
         Raises:
             Fenced: the lock is gone, or another writer's.
+            LockLost: another program deleted it, or the lock of the provider.
         """
+        self._verify_file()
+        if self._outer is not None:
+            self._outer.verify()
+
+    def _verify_file(self) -> None:
         try:
             content = self._storage.read(LOCK_FILE, _MAX_BYTES)
         except FileNotFoundError:
-            raise Fenced(f"{LOCK_FILE} in {self._storage.uri} was removed while {self.owner} wrote: stop") from None
+            raise self.lost(f"was removed while {self.owner} wrote") from None
         if content != self._content:
             holder = Owner.decode(content) or "another program"
-            raise Fenced(f"{LOCK_FILE} in {self._storage.uri} was taken from {self.owner} by {holder}: stop")
+            raise self.lost(f"was taken from {self.owner} by {holder}", content)
+
+    def lost(self, how: str, content: bytes = b"") -> Fenced:
+        """Return the error of a lock that is lost: only a writer of this package that took it over fences this one.
+
+        Args:
+            how: how it was lost, for the message.
+            content: of the lock file, as far as it is known.
+        """
+        what = f"{LOCK_FILE} in {self._storage.uri} {how}"
+        if self._shared is None or self.owner.token in _formers(content):
+            return Fenced(f"{what}: stop")
+        return LockLost(f"{what}, after another program deleted it; nothing was published: write the batch again")
 
     def loss(self) -> Fenced | None:
         """Return the error of `verify`; None if the lock is held, was given back, or cannot be read."""
@@ -239,12 +287,25 @@ class TableLock:
         Raises:
             Fenced: the lock is no longer this writer's.
         """
-        self.verify()
+        self._verify_file()
         self._storage.touch(LOCK_FILE)
+        if self._outer is not None:
+            self._outer.renew()
+
+    def _keep(self) -> None:
+        """Renew the lease now and then, while the provider's lock is waited for."""
+        now_s = self._runtime.elapsed()
+        if (now_s - self._kept_s) * 4000 >= self.owner.lease_ms:
+            self._verify_file()
+            self._storage.touch(LOCK_FILE)
+            self._kept_s = now_s
 
     def _acquire_file(self, wait: LockWait, waited_s: float) -> None:
-        pauses, changes = Pauses(wait, self._runtime, waited_s), 0
+        pauses, changes, after_other = Pauses(wait, self._runtime, waited_s), 0, False
         while changes < _ATTEMPTS:
+            if after_other and not self._storage.exists(LOCK_FILE):
+                # Hudi deletes the file a second time, right after it released the lock.
+                self._runtime.sleep(SETTLE_S)
             try:
                 self._storage.put_if_absent(LOCK_FILE, self._content)
                 return
@@ -260,6 +321,10 @@ class TableLock:
                 changes += 1
                 continue
             changes = 0
+            after_other = owner is None and self._shared is not None
+            if after_other and self._delete_expired(seen):
+                after_other = False
+                continue
             if pauses.are_used_up(None if owner is None else seen):
                 raise LockTimeout(self._refusal(owner, pauses.waited_s))
             pauses.pause()
@@ -278,6 +343,12 @@ class TableLock:
         except FileNotFoundError:
             return None
         return None if modified_ms is None else Renewal(content, modified_ms)
+
+    def _delete_expired(self, seen: Renewal) -> bool:
+        now_ms = self._runtime.clock()
+        return self._shared is not None and self._shared.delete_expired(
+            self._storage, LOCK_FILE, seen.modified_ms, now_ms
+        )
 
     def _take_over(self, dead: Owner, content: bytes) -> bool:
         """Take the lock over from a dead owner; return False if it changed in the meantime.
@@ -303,9 +374,10 @@ class TableLock:
     def _refusal(self, owner: Owner | None, waited_s: float) -> str:
         waited = f"for all of {waited_s:.1f} s ({LOCK_WAIT_MS.key})" if self._wait.wait_ms else "now"
         if owner is None:
+            advice = "" if self._shared is None else f", or set {FILE_LOCK_EXPIRE.key}"
             return (
                 f"{LOCK_FILE} in {self._storage.uri} was made by another program, which may be writing, and was there "
-                f"{waited}; if that program is not running, delete the file and retry"
+                f"{waited}; if that program is not running, delete the file and retry{advice}"
             )
         return f"{LOCK_FILE} in {self._storage.uri} was held {waited} by {owner}; retry when it is done"
 

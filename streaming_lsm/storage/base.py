@@ -158,6 +158,17 @@ class Storage(Protocol):
         """Delete the files directly in `folder` that have the content given by name, as `delete_if_unchanged` does."""
         ...
 
+    def delete_if_unmodified(self, path: str, modified_ms: int) -> bool:
+        """Delete a file of another program if it was last modified at that time; return False if not.
+
+        For a file that every process creates with the same content, such as the empty lock file of Hudi. A file that
+        the other program creates at the same time is put back.
+
+        Raises:
+            UnsupportedOperation: in an object store, which keeps no such files.
+        """
+        ...
+
     def touch(self, path: str) -> None:
         """Set a file's modification time to now.
 

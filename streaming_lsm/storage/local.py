@@ -28,9 +28,10 @@ from streaming_lsm.storage.local_files import (
     open_at_once,
     special_kind,
     sync,
+    unlink_if_unmodified,
 )
 from streaming_lsm.storage.paths import checked_name, checked_path
-from streaming_lsm.storage.temporary_file import delete_abandoned, is_temporary, temporary_file
+from streaming_lsm.storage.temporary_file import delete_abandoned, is_temporary, temporary_file, temporary_name
 
 
 class LocalStorage:
@@ -188,6 +189,18 @@ class LocalStorage:
                     drop_checksum(path)
         # Once for all of them: a call per file would take minutes for the timeline of a large metadata table.
         sync(full)
+
+    def delete_if_unmodified(self, path: str, modified_ms: int) -> bool:
+        full = self._inside_parent(path)
+        folder = os.path.dirname(full)
+        if not os.path.isdir(folder):
+            return False
+        with exclusive(folder):
+            if not unlink_if_unmodified(full, modified_ms, aside=os.path.join(folder, temporary_name())):
+                return False
+            drop_checksum(full)
+        sync(folder)
+        return True
 
     def touch(self, path: str) -> None:
         os.utime(self._inside(path))

@@ -92,6 +92,39 @@ def has_content(full: str, expected: bytes) -> bool:
         return False
 
 
+def unlink_if_unmodified(full: str, modified_ms: int, *, aside: str) -> bool:
+    """Delete a regular file if it was last modified at that time; return whether it was.
+
+    Programs that do not lock the folder may replace the file after it was looked at. So it is renamed, looked at again,
+    and linked back if it is another one.
+
+    Args:
+        full: the file.
+        aside: a path in the same folder that no other process uses.
+    """
+    if not _was_modified(full, modified_ms):
+        return False
+    try:
+        os.rename(full, aside)
+    except FileNotFoundError:
+        return False
+    is_it = _was_modified(aside, modified_ms)
+    if not is_it:
+        with suppress(FileExistsError):
+            os.link(aside, full)
+    with suppress(FileNotFoundError):
+        os.unlink(aside)
+    return is_it
+
+
+def _was_modified(full: str, modified_ms: int) -> bool:
+    try:
+        status = os.lstat(full)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_mtime_ns // 1_000_000 == modified_ms
+
+
 def drop_checksum(full: str) -> None:
     """Delete the checksum file that Hadoop keeps beside a local file: new content would not match it."""
     folder, name = os.path.split(full)

@@ -64,6 +64,9 @@ class Subfolder:
     def delete_all_if_unchanged(self, folder: str, expected: Mapping[str, bytes], *, reused: bool = False) -> None:
         self.storage.delete_all_if_unchanged(self._path(folder), expected, reused=reused)
 
+    def delete_if_unmodified(self, path: str, modified_ms: int) -> bool:
+        return self.storage.delete_if_unmodified(self._path(path), modified_ms)
+
     def touch(self, path: str) -> None:
         self.storage.touch(self._path(path))
 

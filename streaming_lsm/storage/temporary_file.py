@@ -23,6 +23,11 @@ def is_temporary(name: str) -> bool:
     return _NAME.match(name) is not None
 
 
+def temporary_name() -> str:
+    """Return a name for a temporary file that no other has."""
+    return f".{uuid.uuid4().hex}.lsm-tmp"
+
+
 @contextmanager
 def temporary_file(folder: str, data: bytes, final: str) -> Iterator[str]:
     """Write a temporary file to disk, and delete its name at the end; yields its path.
@@ -53,7 +58,7 @@ def delete_abandoned(folder: str) -> int:
 def _created_and_locked(folder: str) -> tuple[int, str]:
     # The kernel releases the lock when the process dies: a sweep deletes only files that are not locked.
     while True:
-        temporary = os.path.join(folder, f".{uuid.uuid4().hex}.lsm-tmp")
+        temporary = os.path.join(folder, temporary_name())
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:

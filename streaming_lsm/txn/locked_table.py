@@ -25,6 +25,7 @@ from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, revoke_heartbeat, waiting_path
 from streaming_lsm.lock.lock import LockWait, Pauses, TableLock
+from streaming_lsm.lock.providers.choice import choose_provider
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.cache import Known, TimelineCache
@@ -59,12 +60,15 @@ class Beside(Enum):
         """Whether the transaction is a write."""
         return self in (Beside.SERVICES, Beside.WRITES)
 
-    def excludes(self, pending: Instant, living: Living) -> bool:
+    def excludes(self, pending: Instant, living: Living, *, others_lock: bool = False) -> bool:
         """Return whether a pending action of another living writer excludes the transaction.
 
-        One without an owner is of another program, which does not hold this package's lock when it completes.
+        One without an owner is of another program.
+
+        Args:
+            others_lock: whether other programs hold a lock of this transaction, too, when they complete.
         """
-        if living.owner is None or self is Beside.NOTHING:
+        if (living.owner is None and not others_lock) or self is Beside.NOTHING:
             return True
         if pending.action not in WRITE_ACTIONS:
             return False
@@ -97,6 +101,7 @@ class LockedTable:
         living: requested times of the pending actions of other living writers.
         waited_s: seconds spent waiting for other writers that excluded this one.
         is_known: whether nobody has held the lock since this process released it, so that the table was not listed.
+        renew_ms: milliseconds between renewals of what the transaction holds.
     """
 
     timeline: Timeline
@@ -112,14 +117,21 @@ class LockedTable:
         runtime: Runtime,
         timelines: TimelineCache,
     ) -> None:
-        """Prepare; the table is neither read nor changed."""
+        """Prepare; the table is neither read nor changed.
+
+        Raises:
+            ConfigError: the lock provider of the options cannot be used, see `choose_provider`.
+        """
         self._storage = storage
         self._config = config
         self._options = options
         self._runtime = runtime
         self._timelines = timelines
         self._lease_ms = options[HEARTBEAT_MS] * options[HEARTBEAT_MISSES]
-        self.lock = TableLock(storage, writer_id, self._lease_ms, runtime, LockWait.of(options))
+        provider = choose_provider(storage, options, runtime)
+        self._others_lock = provider is not None
+        self.lock = TableLock(storage, writer_id, self._lease_ms, runtime, LockWait.of(options), provider)
+        self.renew_ms = min(options[HEARTBEAT_MS], (provider and provider.renew_ms) or options[HEARTBEAT_MS])
         self.metadata = metadata(storage, options, self.lock, timelines)
         self.living: Collection[str] = ()
         self._is_waited_for = self.is_known = False
@@ -145,12 +157,20 @@ class LockedTable:
             runtime.process_locks.let_others_go_first(self._storage.uri, runtime.elapsed, runtime.sleep)
         while True:
             seen = self._acquire_lock(own)
-            excluding = next((found for found, lives in seen.living.items() if beside.excludes(found, lives)), None)
+            excluding = next(
+                (
+                    found
+                    for found, lives in seen.living.items()
+                    if beside.excludes(found, lives, others_lock=self._others_lock)
+                ),
+                None,
+            )
             if excluding is None:
                 break
             lives = seen.living[excluding]
             # Waiting for a write that is made alone is a courtesy: conflicts are found at the commit.
-            is_courtesy = (beside is Beside.WRITES or own is not None) and lives.owner is not None
+            is_known = lives.owner is not None or self._others_lock
+            is_courtesy = (beside is Beside.WRITES or own is not None) and is_known
             is_late = pauses.are_used_up(None if is_courtesy else (excluding, lives.renewed_ms))
             if is_late and is_courtesy:
                 break
@@ -224,6 +244,8 @@ class LockedTable:
     def release(self, latest: Instant, commits: Mapping[Instant, CommitMetadata] | None = None) -> bool:
         """Release the lock, and remember the table for the case that nobody else acquires it.
 
+        A table that writers of other programs change, too, is not remembered: they leave no trace in the lock.
+
         Args:
             latest: what this transaction has changed on the timeline.
             commits: commits that the next transaction reads.
@@ -233,7 +255,7 @@ class LockedTable:
         """
         released = self.lock.release()
         self._timelines.known = None
-        if released and self.lock.trace and not self.metadata.is_kept:
+        if released and self.lock.trace and not self.metadata.is_kept and not self._others_lock:
             timeline = self.timeline.with_latest(latest, commits or self.timeline.newest_known)
             self._timelines.known = Known(self.lock.trace, timeline, self._looked_s)
         return released

@@ -1,4 +1,4 @@
-"""Write a batch again after a conflict with another write."""
+"""Write a batch again after a conflict with another write, or after a lock was lost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from streaming_lsm.config import CONFLICT_RETRIES, Options
-from streaming_lsm.errors import WriteConflict
+from streaming_lsm.errors import LockLost, WriteConflict
 from streaming_lsm.lock.runtime import Runtime
 
 T = TypeVar("T")
@@ -37,19 +37,19 @@ class Attempt:
 
 
 def write_with_retries(options: Options, runtime: Runtime, write: Callable[[Attempt], T]) -> T:
-    """Write a batch, and write it again after each conflict, as often as the options say.
+    """Write a batch, and write it again after each conflict or lost lock, as often as the options say.
 
     Args:
         write: writes the whole batch.
 
     Raises:
-        WriteConflict: the last attempt had a conflict, too.
+        WriteConflict, LockLost: the last attempt failed, too.
     """
     retries = options[CONFLICT_RETRIES]
     for number in range(retries):
         try:
             return write(Attempt(number))
-        except WriteConflict as conflict:
+        except (WriteConflict, LockLost) as conflict:
             _LOG.warning("writing the batch again, retry %d of %d: %s", number + 1, retries, conflict)
             runtime.sleep(_LONGEST_S * runtime.random() * (number + 1) / retries)
     return write(Attempt(retries))

@@ -12,7 +12,6 @@ from types import TracebackType
 
 from streaming_lsm.config import (
     CONCURRENCY_MODE,
-    HEARTBEAT_MS,
     NON_BLOCKING,
     WRITER_ID,
     WRITER_IDLE_DAYS,
@@ -23,7 +22,6 @@ from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced, Stora
 from streaming_lsm.format.avro.container import check_readable
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.lock.heartbeat import Heartbeat
-from streaming_lsm.lock.lock import LOCK_FILE
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import COMPACTION, planned_kind
@@ -113,7 +111,7 @@ class Transaction:
             storage, config, options, writer_id, metadata, self._runtime, timelines or TimelineCache()
         )
         self._lock, self._metadata = self._table.lock, self._table.metadata
-        self._heartbeat = Heartbeat(storage, self._lock, options[HEARTBEAT_MS], self._runtime.background)
+        self._heartbeat = Heartbeat(storage, self._lock, self._table.renew_ms, self._runtime.background)
         self._action: PendingAction | None = None
         # The timeline with which a write began, see `check_conflicts`.
         self._before: Timeline | None = None
@@ -240,10 +238,8 @@ class Transaction:
     def _release(self, begun: Instant) -> None:
         """Release the lock when an action has begun; raises `Fenced` if another writer may not have seen that."""
         if not self._table.release(begun):
-            raise Fenced(
-                f"{LOCK_FILE} in {self._storage.uri} was taken from {self._lock.owner}, or could not be released, "
-                f"while {begun.requested} was begun: stop"
-            )
+            owner, begun_by = self._lock.owner, f"while {begun.requested} was begun"
+            raise self._lock.lost(f"was taken from {owner}, or could not be released, {begun_by}")
 
     def update_properties(self, changes: Mapping[str, str | None]) -> None:
         """Change keys of hoodie.properties; None removes a key. Raises `Fenced` if another writer took the lock."""

@@ -104,6 +104,10 @@ class FaultyStorage:
         effect = partial(self._inner.delete_all_if_unchanged, folder, expected, reused=reused)
         self._call("delete_all_if_unchanged", folder, effect)
 
+    def delete_if_unmodified(self, path: str, modified_ms: int) -> bool:
+        effect = partial(self._inner.delete_if_unmodified, path, modified_ms)
+        return self._call("delete_if_unmodified", path, effect)
+
     def touch(self, path: str) -> None:
         self._call("touch", path, lambda: self._inner.touch(path))
 

@@ -103,6 +103,13 @@ class MemoryStorage:
         for name, data in expected.items():
             self.delete_if_unchanged(f"{folder}/{name}", data)
 
+    def delete_if_unmodified(self, path: str, modified_ms: int) -> bool:
+        found = self._found(path)
+        if found is None or found.modified_ms != modified_ms:
+            return False
+        self.delete(path)
+        return True
+
     def touch(self, path: str) -> None:
         self._file(path).modified_ms = self.clock()
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from io import UnsupportedOperation
 from typing import TYPE_CHECKING, BinaryIO, cast
 from urllib.parse import quote
 
@@ -133,6 +134,9 @@ class ObjectStorage:
         keys = {self._changed_key(below + checked_name(name)): data for name, data in expected.items()}
         with ThreadPoolExecutor(_THREADS) as threads:
             list(threads.map(lambda item: self._objects.delete(*item, reused=reused), keys.items()))
+
+    def delete_if_unmodified(self, path: str, modified_ms: int) -> bool:  # noqa: ARG002
+        raise UnsupportedOperation(f"{self.uri}/{path}: files like this are kept on file systems only")
 
     def touch(self, path: str) -> None:
         if not self._objects.renew(self._changed_key(path)):

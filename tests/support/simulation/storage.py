@@ -98,6 +98,10 @@ class SimulatedStorage:
             path = f"{folder}/{name}"
             self._call("delete_all_if_unchanged", path, partial(self._inner.delete_if_unchanged, path, data))
 
+    def delete_if_unmodified(self, path: str, modified_ms: int) -> bool:
+        effect = partial(self._inner.delete_if_unmodified, path, modified_ms)
+        return self._call("delete_if_unmodified", path, effect)
+
     def touch(self, path: str) -> None:
         self._call("touch", path, lambda: self._inner.touch(path))
 

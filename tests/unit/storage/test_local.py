@@ -303,3 +303,66 @@ def test_a_name_that_another_process_created_is_durable_when_it_is_reported(
     with pytest.raises(FileExistsError):
         storage.put_if_absent("folder/name", data)
     assert synced[-1].endswith("/folder")
+
+
+def _file_of(path: Path, modified_ms: int) -> None:
+    path.write_bytes(b"")
+    os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+
+def test_a_file_of_another_program_is_deleted_only_if_it_was_modified_when_it_was_seen(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    _file_of(tmp_path / "lock", 5000)
+    (tmp_path / ".lock.crc").write_bytes(b"crc")
+    assert not storage.delete_if_unmodified("lock", 4999)
+    assert storage.delete_if_unmodified("lock", 5000)
+    assert not storage.delete_if_unmodified("lock", 5000)
+    assert not storage.delete_if_unmodified("absent/lock", 5000)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_or_link_is_not_deleted_as_a_file_of_another_program(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    (tmp_path / "lock").mkdir()
+    assert not storage.delete_if_unmodified("lock", os.stat(tmp_path / "lock").st_mtime_ns // 1_000_000)
+    (tmp_path / "link").symlink_to(tmp_path / "lock")
+    assert not storage.delete_if_unmodified("link", os.lstat(tmp_path / "link").st_mtime_ns // 1_000_000)
+    assert sorted(os.listdir(tmp_path)) == ["link", "lock"]
+
+
+@pytest.mark.parametrize("third", [False, True])
+def test_a_file_that_another_program_creates_during_the_deletion_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, third: bool
+) -> None:
+    storage = LocalStorage(tmp_path)
+    lock = tmp_path / "lock"
+    _file_of(lock, 5000)
+    rename = os.rename
+
+    def slow(source: str, target: str) -> None:
+        _file_of(lock, 6000)
+        rename(source, target)
+        if third:
+            _file_of(lock, 7000)
+
+    monkeypatch.setattr(os, "rename", slow)
+    assert not storage.delete_if_unmodified("lock", 5000)
+    assert os.listdir(tmp_path) == ["lock"]
+    assert lock.stat().st_mtime_ns == (7000 if third else 6000) * 1_000_000
+
+
+def test_a_file_that_another_program_deletes_during_the_deletion_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(tmp_path)
+    lock = tmp_path / "lock"
+    _file_of(lock, 5000)
+    rename = os.rename
+
+    def slow(source: str, target: str) -> None:
+        lock.unlink()
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", slow)
+    assert not storage.delete_if_unmodified("lock", 5000)
+    assert os.listdir(tmp_path) == []

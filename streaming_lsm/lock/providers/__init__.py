@@ -1,0 +1,1 @@
+"""Locks that exclude writers of other programs, beside the lease that excludes writers of this package."""

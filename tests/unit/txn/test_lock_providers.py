@@ -1,0 +1,215 @@
+"""Transactions whose changes of the timeline other programs are excluded from by a lock provider."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.config import LOCK_PROVIDER
+from streaming_lsm.errors import LockLost, LockTimeout, StorageError, WriterTimeout
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
+from streaming_lsm.lock.lock import LOCK_FILE
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.uris import open_storage
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
+from tests.support.faulty_storage import Fault, FaultyStorage, Interrupted, Killed
+from tests.support.lock_providers import Remembering
+from tests.support.small_tables import create, rows, shown
+from tests.support.writers import NO_WAIT, new_process
+
+OWN = "tests.support.lock_providers:"
+FILES = "FileSystemBasedLockProvider"
+LEASE = "StorageBasedLockProvider"
+HUDIS = "20260101000000000"
+FIRST, SECOND = ("a", "nl", 1, 1), ("b", "de", 1, 2)
+
+
+@dataclass(frozen=True)
+class Provided:
+    """A way to exclude other programs.
+
+    Attributes:
+        options: that choose it.
+        lose: does what another program does that takes the lock.
+    """
+
+    options: dict[str, object]
+    lose: Callable[[Path], object]
+
+
+def _provided(name: str, tmp_path: Path) -> Provided:
+    if name == "own":
+        Remembering.forget()
+        return Provided(
+            {LOCK_PROVIDER.key: f"{OWN}Remembering"},
+            lambda root: Remembering.holders.update({open_storage(root).uri: "other"}),
+        )
+    if name == "lease":
+        theirs = b'{"expired":false,"validUntil":4000000000000,"owner":"hudi"}'
+        return Provided(
+            {LOCK_PROVIDER.key: LEASE},
+            lambda root: open_storage(root).replace(".hoodie/.locks/table_lock.json", theirs),
+        )
+    if name == "file":
+        return Provided({LOCK_PROVIDER.key: FILES}, lambda root: (root / ".hoodie/lock").write_bytes(b""))
+    locks = tmp_path / "locks"
+    locks.mkdir()
+    return Provided(
+        {LOCK_PROVIDER.key: FILES, "hoodie.write.lock.filesystem.path": str(locks)},
+        lambda root: (locks / "lock").write_bytes(b""),
+    )
+
+
+def give_back(root: Path) -> None:
+    """The other program releases its lock."""
+    Remembering.forget()
+    for file in (root / ".hoodie/lock", root.parent / "locks/lock", root / ".hoodie/.locks/table_lock.json"):
+        file.unlink(missing_ok=True)
+
+
+@pytest.fixture(params=["own", "lease", "file", "folder"])
+def provided(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Provided]:
+    yield _provided(request.param, tmp_path)
+    Remembering.forget()
+
+
+def opened(root: Path, options: dict[str, object], wrapped: Callable[[Storage], Storage] | None = None) -> LsmTable:
+    table = LsmTable(root, {**NO_WAIT, **options})
+    table.runtime = new_process()
+    if wrapped is not None:
+        table.storage = wrapped(table.storage)
+    return table
+
+
+def test_a_lock_of_another_program_keeps_a_write_from_beginning(provided: Provided, tmp_path: Path) -> None:
+    root = tmp_path / "table"
+    create(root, **provided.options).upsert(rows(FIRST))
+    provided.lose(root)
+    before = opened(root, {}).timeline.instants
+    with pytest.raises(LockTimeout, match="retry"):
+        opened(root, provided.options).upsert(rows(SECOND))
+    assert opened(root, {}).timeline.instants == before
+    give_back(root)
+    opened(root, provided.options).upsert(rows(SECOND))
+    assert shown(opened(root, {})) == [FIRST, SECOND]
+
+
+def test_a_write_is_not_decided_after_it_could_see_that_the_lock_was_lost(provided: Provided, tmp_path: Path) -> None:
+    """Another program takes the lock right before one storage call of a write, for every one of them."""
+    root = tmp_path / "table"
+    create(root, **provided.options)
+    options = {**provided.options, "hoodie.write.num.retries.on.conflict.failures": 0}
+    number, lost = 0, 0
+    while True:
+        storage = Interrupted(open_storage(root), number, lambda: provided.lose(root))
+        row = (f"key-{number}", "nl", number, number)
+        try:
+            opened(root, options, lambda inner, storage=storage: storage).upsert(rows(row))  # type: ignore[misc]
+        except (LockLost, LockTimeout):
+            lost += 1
+            assert not any(name == "put_if_absent" and DECISION_FOLDER in path for name, path in storage.calls)
+            assert row not in shown(opened(root, {}))
+        else:
+            assert row in shown(opened(root, {}))
+        give_back(root)
+        with opened(root, provided.options).transaction():
+            pass  # what the last one left is rolled back
+        if number >= len(storage.calls):
+            break
+        number += 1
+    assert lost >= 5
+    # Nothing is in the way of the next writer.
+    opened(root, provided.options).upsert(rows(SECOND))
+    assert SECOND in shown(opened(root, {}))
+    assert not opened(root, {}).timeline.pending
+
+
+def test_a_batch_whose_lock_is_lost_is_written_again(provided: Provided, tmp_path: Path) -> None:
+    root = tmp_path / "table"
+    create(root, **provided.options)
+    events: list[str] = []
+
+    class Losing(FaultyStorage):
+        """Another program takes the lock right before the write is decided."""
+
+        def read(self, path: str, most: int | None = None) -> bytes:
+            is_sealed = any(name == "replace_if_unchanged" and HEARTBEAT_FOLDER in path for name, path in self.calls)
+            if path == LOCK_FILE and is_sealed and not events:
+                events.append("lost")
+                provided.lose(root)
+            return super().read(path, most)
+
+    def release(seconds: float) -> None:
+        if events == ["lost"]:
+            events.append("released")
+            give_back(root)
+
+    table = opened(root, {**provided.options, "hoodie.write.lock.wait_time_ms": 5000}, Losing)
+    table.runtime = replace(table.runtime, sleep=release)
+    table.upsert(rows(FIRST))
+    assert events == ["lost", "released"]
+    assert shown(opened(root, {})) == [FIRST]
+    assert len(opened(root, {}).timeline.completed_writes) == 1
+
+
+@pytest.mark.parametrize("fault", [Fault.KILL_BEFORE, Fault.KILL_AFTER, Fault.FAIL_BEFORE, Fault.FAIL_AFTER])
+def test_after_a_crash_or_failure_at_any_call_the_next_write_succeeds(
+    provided: Provided, tmp_path: Path, fault: Fault
+) -> None:
+    root = tmp_path / "table"
+    create(root, **provided.options)
+    seen = FaultyStorage(open_storage(root))
+    opened(root, provided.options, lambda inner: seen).upsert(rows(FIRST))
+    for number in range(0, len(seen.calls), 3):
+        with suppress(Killed, OSError, Exception):
+            faulty = FaultyStorage(open_storage(root), {number: fault})
+            opened(root, provided.options, lambda inner, faulty=faulty: faulty).upsert(rows(FIRST))  # type: ignore[misc]
+        Remembering.forget()  # the lock service knows which process is dead
+        assert opened(root, provided.options).upsert(rows(("c", "de", number, number))) is not None
+    assert shown(opened(root, {}))[-1][0] == "c"
+
+
+def test_a_provider_whose_service_fails_is_a_named_error_and_nothing_is_written(tmp_path: Path) -> None:
+    create(tmp_path)
+    with pytest.raises(StorageError, match=r"Failing .*: RuntimeError: no route to the lock service; retry"):
+        opened(tmp_path, {LOCK_PROVIDER.key: f"{OWN}Failing"}).upsert(rows(FIRST))
+    opened(tmp_path, {}).upsert(rows(SECOND))
+    assert shown(opened(tmp_path, {})) == [SECOND]
+
+
+def test_a_pending_write_of_hudi_is_waited_for_unless_hudi_holds_a_lock_of_ours_when_it_completes(
+    tmp_path: Path,
+) -> None:
+    create(tmp_path)
+    optimistic: dict[str, object] = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+    _pending_of_hudi(tmp_path)
+    with pytest.raises(WriterTimeout, match="a writer that does not name itself"):
+        opened(tmp_path, optimistic).upsert(rows(FIRST))
+    with pytest.raises(WriterTimeout, match="a writer that does not name itself"):
+        opened(tmp_path, {LOCK_PROVIDER.key: FILES}).upsert(rows(FIRST))
+    opened(tmp_path, {**optimistic, LOCK_PROVIDER.key: FILES}).upsert(rows(FIRST))
+    assert shown(opened(tmp_path, {})) == [FIRST]
+    assert [pending.requested for pending in opened(tmp_path, {}).timeline.pending] == [HUDIS]
+
+
+def test_a_write_that_is_made_alone_waits_for_a_pending_write_of_hudi_only_as_long_as_the_options_say(
+    tmp_path: Path,
+) -> None:
+    create(tmp_path)
+    _pending_of_hudi(tmp_path)
+    optimistic = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL", LOCK_PROVIDER.key: FILES}
+    with opened(tmp_path, optimistic).transaction(alone=True) as running:
+        assert running.begin() > HUDIS
+
+
+def _pending_of_hudi(root: Path) -> None:
+    """A write that Hudi has begun, and shows to be alive."""
+    for name in ("requested", "inflight"):
+        (root / f".hoodie/timeline/{HUDIS}.deltacommit.{name}").write_bytes(b"")
+    (root / ".hoodie/.heartbeat").mkdir(exist_ok=True)
+    (root / f".hoodie/.heartbeat/{HUDIS}").write_bytes(b"")
