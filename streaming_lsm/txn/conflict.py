@@ -73,6 +73,23 @@ def check_conflicts(stats: Iterable[WriteStat], before: Timeline, now: Timeline,
             raise WriteConflict(_text(now, other, changed, "changed"))
 
 
+def refuse_overtaken(own: Instant, now: Timeline) -> None:
+    """Refuse a write that was begun to be made alone if a write with a later requested time is completed.
+
+    That one did not wait, as it is another program's, or had waited for as long as the options say. File slices are
+    ordered by requested times: base files of this write, which are made of that one's, would be older than those.
+
+    Raises:
+        WriteConflict: the write is to be made again, with a new time.
+    """
+    later = next((write for write in reversed(now.completed_writes) if write.requested > own.requested), None)
+    if later is not None:
+        raise WriteConflict(
+            f"{later.path} in {now.storage.uri} was begun and completed since this write began, before its files were "
+            "made: write the batch again"
+        )
+
+
 def _refuse_archived(before: Timeline, now: Timeline) -> None:
     """Refuse the write if one that was pending when it began was completed, and archived, meanwhile."""
     over = [write for write in before.pending if write.requested < now.first and now.is_archived(write.requested)]

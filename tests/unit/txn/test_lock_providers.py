@@ -213,3 +213,34 @@ def _pending_of_hudi(root: Path) -> None:
         (root / f".hoodie/timeline/{HUDIS}.deltacommit.{name}").write_bytes(b"")
     (root / ".hoodie/.heartbeat").mkdir(exist_ok=True)
     (root / f".hoodie/.heartbeat/{HUDIS}").write_bytes(b"")
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("provider", [{}, {LOCK_PROVIDER.key: FILES}], ids=["no provider", "provider"])
+def test_a_write_that_is_made_alone_and_is_overtaken_all_the_same_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, provider: dict[str, object]
+) -> None:
+    """Its files would have an earlier time than those that they replace, so that readers took the latter."""
+    monkeypatch.setattr("streaming_lsm.txn.retries._SHARED", 0)
+    optimistic = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL", **provider}
+    create(tmp_path, **{"hoodie.datasource.write.table.type": kind, "hoodie.bucket.index.num.buckets": 1})
+    overtaken: list[object] = []
+
+    class Overtaken(FaultyStorage):
+        """Another writer, which waits for nobody, writes between the two acquisitions of the lock."""
+
+        def put_if_absent(self, path: str, data: bytes) -> None:
+            if path == LOCK_FILE and self._has_begun() and not overtaken:
+                other = opened(tmp_path, optimistic)
+                other.runtime = new_process(alive=lambda process: True)
+                overtaken.append(other.upsert(rows(("b", "nl", 1, 2))))
+            super().put_if_absent(path, data)
+
+        def _has_begun(self) -> bool:
+            return any(name == "put_if_absent" and path.endswith(".inflight") for name, path in self.calls)
+
+    table = opened(tmp_path, optimistic, Overtaken)
+    table.runtime = new_process(alive=lambda process: True)
+    table.upsert(rows(FIRST))
+    assert overtaken
+    assert shown(opened(tmp_path, {})) == [FIRST, ("b", "nl", 1, 2)]
