@@ -39,13 +39,19 @@ class Changed:
         return cls({bucket: stat.file_id for bucket, stat in found}, bases)
 
 
-def check_conflicts(stats: Iterable[WriteStat], before: Timeline, now: Timeline, *, non_blocking: bool) -> None:
+def check_conflicts(
+    stats: Iterable[WriteStat], before: Timeline, now: Timeline, *, requested: str, non_blocking: bool
+) -> None:
     """Check a write against all that was completed since it began; a clustering that is pending counts, too.
+
+    So does what was requested after it: a write that is made alone is requested, and waits, before it begins. Its files
+    would be the older ones, though it was made on top of the others.
 
     Args:
         stats: the files of the write.
         before: the timeline when it began.
         now: the timeline just before it is completed.
+        requested: its requested time.
         non_blocking: whether several writes may append to one file group.
 
     Raises:
@@ -53,9 +59,10 @@ def check_conflicts(stats: Iterable[WriteStat], before: Timeline, now: Timeline,
         ClusteringConflict: a clustering or another replace action replaced a file group, or is about to.
     """
     known = frozenset(before.completed_writes)
-    others = [write for write in now.completed_writes if write not in known]
+    others = [write for write in now.completed_writes if write not in known or write.requested > requested]
     pending = [found for found in now.pending if found.action in ("clustering", "replacecommit")]
-    _refuse_archived(before, now)
+    late = [write for write in before.completed_writes if write.requested > requested]
+    _refuse_archived((*before.pending, *late), now)
     if not others and not pending:
         return
     own = Changed.of(stats)
@@ -73,26 +80,9 @@ def check_conflicts(stats: Iterable[WriteStat], before: Timeline, now: Timeline,
             raise WriteConflict(_text(now, other, changed, "changed"))
 
 
-def refuse_overtaken(own: Instant, now: Timeline) -> None:
-    """Refuse a write that was begun to be made alone if a write with a later requested time is completed.
-
-    That one did not wait, as it is another program's, or had waited for as long as the options say. File slices are
-    ordered by requested times: base files of this write, which are made of that one's, would be older than those.
-
-    Raises:
-        WriteConflict: the write is to be made again, with a new time.
-    """
-    later = next((write for write in reversed(now.completed_writes) if write.requested > own.requested), None)
-    if later is not None:
-        raise WriteConflict(
-            f"{later.path} in {now.storage.uri} was begun and completed since this write began, before its files were "
-            "made: write the batch again"
-        )
-
-
-def _refuse_archived(before: Timeline, now: Timeline) -> None:
-    """Refuse the write if one that was pending when it began was completed, and archived, meanwhile."""
-    over = [write for write in before.pending if write.requested < now.first and now.is_archived(write.requested)]
+def _refuse_archived(others: Iterable[Instant], now: Timeline) -> None:
+    """Refuse the write if one that it is checked against is archived, as one that was pending when it began may be."""
+    over = [write for write in others if write.requested < now.first and now.is_archived(write.requested)]
     if over:
         raise WriteConflict(
             f"{over[0].path} in {now.storage.uri} was completed and archived since this write began, so that it is "

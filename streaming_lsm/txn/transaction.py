@@ -30,7 +30,7 @@ from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.properties_file import update_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedger
-from streaming_lsm.txn.conflict import check_conflicts, refuse_overtaken
+from streaming_lsm.txn.conflict import check_conflicts
 from streaming_lsm.txn.locked_table import Beside, LockedTable
 from streaming_lsm.txn.metadata_hook import OpenMetadata
 from streaming_lsm.txn.outcome import Outcome
@@ -215,9 +215,6 @@ class Transaction:
 
         Returns:
             The requested time, which names the instant and is part of its files' names.
-
-        Raises:
-            WriteConflict: the write is made alone, and another one overtook it; see `refuse_overtaken`.
         """
         if self._before is not None:
             raise RuntimeError("a transaction makes one instant: begin was called before")
@@ -227,7 +224,6 @@ class Transaction:
         if self._action is None:
             self._create(action)
         else:  # it was begun to be made alone
-            refuse_overtaken(self._running().instant, self.timeline)
             self._release(self._running().instant.at(State.INFLIGHT))
         return self._running().instant.requested
 
@@ -345,7 +341,8 @@ class Transaction:
         self._lock_again()
         self._refuse_replay()
         if self._before is not None:
-            check_conflicts(outcome.stats, self._before, self.timeline, non_blocking=self._non_blocking)
+            requested, before = running.instant.requested, self._before
+            check_conflicts(outcome.stats, before, self.timeline, requested=requested, non_blocking=self._non_blocking)
         entries = {**(extra(self.timeline) if extra else {}), LEDGER_KEY: self._next_ledger(outcome).encode()}
         metadata = outcome.metadata(entries, compacted=running.instant.action == COMPACTION)
         data = metadata.encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -23,7 +24,9 @@ from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.avro.container import encode_record
 from streaming_lsm.format.table.file_names import WriteToken
+from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.locked_table import Beside, LockedTable
 from streaming_lsm.write.partition_writer import WriteResult, write_partition
 from streaming_lsm.write.plan import WritePlan
 from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, assert_sound, grow, reopened
@@ -383,6 +386,32 @@ def test_a_write_that_is_made_alone_waits_no_longer_than_the_options_say(tmp_pat
     table.upsert(reader_of(OWN, meanwhile=alone))
     model["k1"] = OWN
     assert Timeline.load(table.storage).pending == ()
+    assert_sound(other_writer(table), model)
+
+
+@pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_a_write_that_is_made_alone_conflicts_with_what_was_requested_after_it(tmp_path: Path, kind: str) -> None:
+    """One that does not wait for it is completed before it is planned, and has the newer files nevertheless."""
+    table, model = table_in(tmp_path, OPTIMISTIC, **{"hoodie.table.type": kind})
+
+    def write_alone() -> None:
+        with table.transaction(alone=True) as tx:
+            plan = table.plan(tx, "upsert")
+            plan = plan.at(tx.begin(plan.action))
+            table.commit(tx, plan, written_by(plan, rows(OWN)))
+
+    acquire = LockedTable.acquire
+
+    def overtaken(locked: LockedTable, beside: Beside, own: Instant | None = None) -> None:
+        if own is not None:
+            same_bucket(other_writer(table))(model)
+        acquire(locked, beside, own)
+
+    with mock.patch.object(LockedTable, "acquire", overtaken), pytest.raises(WriteConflict):
+        write_alone()
+    assert_sound(other_writer(table), model)
+    write_alone()
+    model["k1"] = OWN
     assert_sound(other_writer(table), model)
 
 
