@@ -155,7 +155,20 @@ class FilesChange:
             if recorded is None:
                 return {}
             state = recorded.state
-        return recorded_files(timeline, state.changed(self.removed, self.added))
+        # The files of groups that were replaced since the action was planned are in no latest slice.
+        return recorded_files(timeline, state.changed(_live(timeline, self.removed), _live(timeline, self.added)))
+
+
+def _live(timeline: Timeline, paths: Iterable[str]) -> list[str]:
+    """Leave out the paths of replaced file groups."""
+    return [path for path in paths if not _is_replaced(timeline, path)]
+
+
+def _is_replaced(timeline: Timeline, path: str) -> bool:
+    partition, _, file_name = path.rpartition("/")
+    replaced = timeline.replaced_groups.get(partition)
+    name = parse_file_name(file_name) if replaced else None
+    return bool(name and replaced and name.file_id in replaced)
 
 
 def lost_files(

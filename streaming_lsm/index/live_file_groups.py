@@ -140,7 +140,9 @@ class LiveFileGroups:
         else:
             for write in unseen:
                 for stat in timeline.read_commit(write).stats:
-                    self._add_file(write, stat)
+                    # A compaction may be completed after its file group was replaced.
+                    if not view.is_replaced(stat.partition_path, stat.file_id):
+                        self._add_file(write, stat)
         self._seen = writes
 
     def _add_slice(self, found: FileSlice, timeline: Timeline) -> None:

@@ -75,7 +75,7 @@ def check_conflicts(
             raise ClusteringConflict(_text(now, other, replaced, "replaced"))
         # Beside a compaction a base file that began earlier would be the older one.
         logs_only = non_blocking or _is_compaction(commit)
-        changed = _first(_both_changed(own, commit, logs_only=logs_only))
+        changed = _first(_both_changed(own, _changed_live(now, commit), logs_only=logs_only))
         if changed is not None:
             raise WriteConflict(_text(now, other, changed, "changed"))
 
@@ -108,9 +108,14 @@ def _replaced(own: Changed, commit: CommitMetadata) -> Iterator[BucketId]:
         yield from (bucket for bucket, own_id in own.file_ids.items() if bucket[0] == partition and own_id in file_ids)
 
 
-def _both_changed(own: Changed, commit: CommitMetadata, *, logs_only: bool) -> Iterator[BucketId]:
+def _changed_live(now: Timeline, commit: CommitMetadata) -> Changed:
+    """Return what a commit changed that was not replaced since: a compaction of a replaced group is in no way."""
+    replaced = now.replaced_groups
+    return Changed.of(stat for stat in commit.stats if stat.file_id not in replaced.get(stat.partition_path, ()))
+
+
+def _both_changed(own: Changed, other: Changed, *, logs_only: bool) -> Iterator[BucketId]:
     """Yield the buckets that both changed; with `logs_only` those in which the own logs may not follow the other's."""
-    other = Changed.of(commit.stats)
     for bucket, file_id in own.file_ids.items():
         other_id = other.file_ids.get(bucket)
         if other_id is None:

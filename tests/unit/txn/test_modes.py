@@ -21,7 +21,7 @@ from streaming_lsm.errors import (
     WriterTimeout,
 )
 from streaming_lsm.file_group.file_system_view import FileSlice
-from streaming_lsm.format.actions.commit import CommitMetadata
+from streaming_lsm.format.actions.file_state import FileState, RecordedFiles
 from streaming_lsm.format.avro.container import encode_record
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.timeline.instant import Instant
@@ -29,6 +29,7 @@ from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.locked_table import Beside, LockedTable
 from streaming_lsm.write.partition_writer import WriteResult, write_partition
 from streaming_lsm.write.plan import WritePlan
+from tests.support.replaced_groups import put_replacement
 from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, assert_sound, grow, reopened
 from tests.support.small_tables import Row, create, rows, shown
 from tests.support.writers import new_process
@@ -191,9 +192,7 @@ def replace_groups(table: LsmTable, partition: str) -> None:
     ids = tuple(found.file_id for found in table.file_slices() if found.partition_path == partition)
     with table.transaction() as tx:
         begun, completed = tx.new_time(), tx.new_time()
-    metadata = CommitMetadata((), "DELETE_PARTITION", replaced={partition: ids})
-    name = f".hoodie/timeline/{begun}_{completed}.replacecommit"
-    table.storage.put_if_absent(name, metadata.encode())
+    put_replacement(table.storage, begun, completed, {partition: ids})
 
 
 def fr(table: LsmTable) -> list[FileSlice]:
@@ -262,6 +261,29 @@ def test_a_file_group_that_is_replaced_meanwhile_is_a_conflict(tmp_path: Path, m
         other_writer(table).upsert(rows(OWN))
         assert shown(other_writer(table)) == [OWN]
         replace_groups(other_writer(table, **{CONCURRENCY_MODE.key: OPTIMISTIC}), "nl")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_compaction_whose_file_groups_are_replaced_meanwhile_is_in_no_way(tmp_path: Path, mode: str) -> None:
+    table, _ = table_in(tmp_path, mode)
+    planned(other_writer(table))
+    replace_groups(other_writer(table), "nl")
+    model: Model = {}
+    upsert(table, *((f"k{n}", "nl", 1, n) for n in range(8)))(model)
+
+    def meanwhile() -> None:
+        other = other_writer(table)
+        compaction(other)
+        done = next(write for write in other.timeline.completed_writes if write.action == "commit")
+        recorded = RecordedFiles.of(other.timeline.read_commit(done).extra, done.path)
+        assert recorded is not None
+        assert recorded.state == FileState.of(path for found in other.file_slices() for path in found.paths)
+
+    table.upsert(reader_of(OWN, meanwhile=meanwhile))
+    model["k1"] = OWN
+    assert_sound(other_writer(table), model)
+    upsert(table, ("k2", "nl", 9, 902))(model)
+    assert_sound(other_writer(table), model)
 
 
 @pytest.mark.parametrize("mode", MODES)
