@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from unittest import mock
 
+from streaming_lsm.file_group.file_system_view import FileSystemView
+from streaming_lsm.format.actions.commit import WriteStat
+from streaming_lsm.format.table.file_names import BucketId, InlineLogName, LogFileName
 from streaming_lsm.lock import lock as lock_module
+from streaming_lsm.lock import markers
 from streaming_lsm.lock.heartbeat import Claim
 from streaming_lsm.lock.lease import Renewal
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.instant import Instant
-from streaming_lsm.txn import decision, locked_table
+from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn import conflict, decision, locked_table, transaction
+from streaming_lsm.txn.conflict import Changed, check_conflicts
 from streaming_lsm.txn.decision_record import Decision
 from streaming_lsm.txn.locked_table import LockedTable
 from streaming_lsm.txn.transaction import Transaction
+from streaming_lsm.write.plan import WritePlan
 
 Revert = Callable[[], AbstractContextManager[object]]
 
 
 def _nothing(*given: object, **named: object) -> None:
     return None
+
+
+def _none(*given: object, **named: object) -> Iterator[BucketId]:
+    return iter(())
 
 
 def _replace(where: object, name: str, by: object) -> Revert:
@@ -56,6 +67,49 @@ def _nobody(*given: object, **named: object) -> Mapping[Instant, None]:
     return {}
 
 
+def _check_later_writes(
+    stats: Iterable[WriteStat], before: Timeline, now: Timeline, *, requested: str, non_blocking: bool
+) -> None:
+    """A write is not checked against those that were pending when it began."""
+    pending = {write.requested for write in before.pending}
+    others = replace(now, instants=tuple(found for found in now.instants if found.requested not in pending))
+    check_conflicts(stats, before, others, requested=requested, non_blocking=non_blocking)
+
+
+def _check_unknown_writes(
+    stats: Iterable[WriteStat], before: Timeline, now: Timeline, *, requested: str, non_blocking: bool
+) -> None:
+    """A write that is made alone is not checked against those that it saw completed."""
+    last = max((found.requested for found in now.instants), default=requested)
+    check_conflicts(stats, before, now, requested=last, non_blocking=non_blocking)
+
+
+_both_changed = conflict._both_changed
+
+
+def _changed_beside_bases(own: Changed, other: Changed, *, logs_only: bool) -> Iterator[BucketId]:
+    """An own base file may be beside logs of others."""
+    return _both_changed(replace(own, bases=frozenset()), other, logs_only=logs_only)
+
+
+_file_id = WritePlan.file_id
+
+
+def _always_fixed(plan: WritePlan, group: BucketId) -> str:
+    """The fixed id of a bucket is used again when its file group was replaced."""
+    return _file_id(replace(plan, replaced={}), group)
+
+
+def _requested_time(view: FileSystemView, name: LogFileName | InlineLogName) -> str:
+    """A log belongs to a slice by the time at which its write was requested."""
+    return name.instant
+
+
+def _pending_by_files(storage: Storage, instant: str) -> bool:
+    """A write whose files are on the timeline is in the way, though its writer is dead."""
+    return any(storage.exists(Instant(instant, action, State.INFLIGHT).path) for action in WRITE_ACTIONS)
+
+
 FIXES: dict[str, Revert] = {
     "the lock is verified before each change": _replace(TableLock, "verify", _nothing),
     "what is decided is recorded": _replace(decision, "_decide", _undecided),
@@ -67,4 +121,12 @@ FIXES: dict[str, Revert] = {
     "leases do not compare clocks": _replace(Runtime, "is_fresh", _fresh_by_clock),
     "pending actions belong to living writers": _replace(locked_table, "find_living", _nobody),
     "a claim is verified": _replace(Claim, "verify", _nothing),
+    # Of several writers at once:
+    "writes that were pending are checked": _replace(transaction, "check_conflicts", _check_later_writes),
+    "writes made alone are checked against later ones": _replace(transaction, "check_conflicts", _check_unknown_writes),
+    "a replaced file group is a conflict": _replace(conflict, "_replaced", _none),
+    "a base file beside logs is a conflict": _replace(conflict, "_both_changed", _changed_beside_bases),
+    "fixed ids of replaced groups are not used again": _replace(WritePlan, "file_id", _always_fixed),
+    "logs belong to slices by completion times": _replace(FileSystemView, "log_time", _requested_time),
+    "dead writes are no early conflicts": _replace(markers, "_is_pending", _pending_by_files),
 }

@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-from tests.support.simulation.many import Coverage, commit_calls, run_many
+from tests.support.simulation.aims import commit_calls
+from tests.support.simulation.many import Coverage, run_many
 from tests.support.simulation.shrinking import shrink, story
 from tests.support.simulation.simulate import simulate
 

@@ -10,11 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.simulation.history import Violation
+from tests.support.simulation.model.history import Violation
+from tests.support.simulation.running import Result
 from tests.support.simulation.schedule import Event, path_kind
 from tests.support.simulation.shrinking import shrink, story
-from tests.support.simulation.simulate import Result, simulate
-from tests.support.simulation.workload import Batch, Mode, Workload
+from tests.support.simulation.simulate import simulate
+from tests.support.simulation.work.modes import Mode
+from tests.support.simulation.work.workload import Batch, Workload
 
 _REPEATED = (3, 4)
 _PROGRAM = "from tests.support.simulation.simulate import simulate; print(simulate({seed}).checksum)"

@@ -11,10 +11,10 @@ from streaming_lsm.errors import ConfigError
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
-from tests.support.simulation.actors import open_table, rows_of, write
-from tests.support.simulation.history import History, Published, Rows, Violation
-from tests.support.simulation.table import SimulatedTable
-from tests.support.simulation.workload import HOSTS, LEASE_MS, Batch, Service, Workload
+from tests.support.simulation.model.history import History, Published, Rows, Violation
+from tests.support.simulation.processes.actors import open_table, rows_of, write
+from tests.support.simulation.processes.table import SimulatedTable
+from tests.support.simulation.work.workload import HOSTS, LEASE_MS, Batch, Service, Workload
 from tests.support.simulation.world import SimulatedProcess, World
 
 _RETAINED = 3

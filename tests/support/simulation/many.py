@@ -11,12 +11,10 @@ from multiprocessing import get_context
 
 import pyarrow as pa
 
-from tests.support.simulation.schedule import FAMILIES
-from tests.support.simulation.simulate import Result, simulate
-from tests.support.simulation.workload import ActorWork, Batch, Step, Workload, draw_workload
-
-Call = tuple[str, str]
-"""A method of the storage and the kind of its path."""
+from tests.support.simulation.running import Result
+from tests.support.simulation.schedule import FAMILIES, Call
+from tests.support.simulation.simulate import simulate
+from tests.support.simulation.work.modes import Mode
 
 
 def run_many(seeds: Iterable[int]) -> Iterator[Result]:
@@ -41,12 +39,15 @@ class Coverage:
     Attributes:
         calls: how often each kind of call was made.
         struck: how often each kind of call was struck by each family of events.
+        conflicts: how often which conflict was raised in which mode.
     """
 
     def __init__(self, results: Iterable[Result]) -> None:
         self.calls: Counter[Call] = Counter()
         self.struck: Counter[tuple[Call, str]] = Counter()
+        self.conflicts: Counter[tuple[Mode, str]] = Counter()
         for result in results:
+            self.conflicts.update({(result.workload.mode, kind): count for kind, count in result.conflicts.items()})
             self.calls.update(result.calls)
             for (method, kind, event), count in result.struck.items():
                 self.struck[(method, kind), event.family] += count
@@ -67,13 +68,3 @@ class Coverage:
             struck = "".join(f"{self.struck[call, family]:9d}" for family in FAMILIES)
             lines.append(f"{' '.join(call):50s}{count:9d}{struck}")
         return "\n".join(lines)
-
-
-def commit_calls() -> set[Call]:
-    """The calls of batches that are written without any trouble."""
-    rows = (("k0", "nl", 1, 1), ("k1", "de", 1, 2))
-    steps = tuple(Step(0, Batch("w0", number, rows)) for number in range(2))
-    drawn = draw_workload(0)
-    plain = {key: value for key, value in drawn.options.items() if not key.startswith("hoodie.metadata")}
-    workload = Workload(plain, (ActorWork("w0", "w0", steps),), drawn.skews_ms, server_times=True, late_tasks=0)
-    return set(simulate(0, workload=workload, events=(), until_settled=False).calls)

@@ -13,7 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from tests.support.simulation.workload import SEEDS
+from tests.support.simulation.work.workload import SEEDS, Setting
+
+Call = tuple[str, str]
+"""A method of the storage and the kind of its path."""
 
 
 class Kind(Enum):
@@ -178,16 +181,33 @@ class _Relay:
         return cls(chance.choice(("decision", "decision", "completed")), chance.randint(1, 6), chance.randint(1, 3))
 
 
+@dataclass(frozen=True)
+class Aim:
+    """What is certain to happen in a run.
+
+    Attributes:
+        setting: in which the call is made.
+        call: the kind of call.
+        family: of the event.
+    """
+
+    setting: Setting
+    call: Call
+    family: str
+
+
 class RandomSchedule(Schedule):
     """Draws events.
 
     Each seed has some families of events, at some rate, and strikes a few kinds of calls far more often: so that rare
     combinations of rare events come up in some seeds, and others show what one family alone does. What follows a
     take-over of the lock is struck more often, too, and stopped processes go on then, or when others have published.
+    The first call of the kind that the seed aims at is struck for certain.
     """
 
-    def __init__(self, seed: int, lease_ms: int) -> None:
+    def __init__(self, seed: int, lease_ms: int, aim: Aim | None = None) -> None:
         super().__init__()
+        self._aim = aim
         self._random = chance = random.Random(f"{SEEDS}{seed} schedule")
         self._lease_ms = lease_ms
         self._families = [family for family in FAMILIES if chance.random() < 0.6] or ["STOP"]
@@ -216,7 +236,10 @@ class RandomSchedule(Schedule):
         return int(1000 * self._random.uniform(0, self._random.choice((10, 100, 300))))
 
     def _event(self, track: str, call: int, method: str, path: str) -> Event | None:
-        chance = self._random
+        chance, aim = self._random, self._aim
+        if aim is not None and LATE not in track and (method, path_kind(path)) == aim.call:
+            self._aim = None
+            return self._of_family(aim.family, track, call, method)
         if self._failing.get(track, 0) > 0:
             self._failing[track] -= 1
             return Event(track, call, Kind.FAIL_BEFORE)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from tests.support.simulation.running import Result
 from tests.support.simulation.schedule import Event
-from tests.support.simulation.simulate import Result, simulate
-from tests.support.simulation.workload import ActorWork, Step, Workload
+from tests.support.simulation.simulate import simulate
+from tests.support.simulation.work.workload import ActorWork, Step, Workload
 
 T = TypeVar("T")
 Run = Callable[..., Result]

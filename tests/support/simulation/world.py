@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from streaming_lsm.errors import WriteConflict
 from streaming_lsm.lock.background import Background
 from streaming_lsm.lock.lease import LeaseWatch
 from streaming_lsm.lock.lock import LOCK_FILE
@@ -17,11 +18,12 @@ from streaming_lsm.lock.owner import Process
 from streaming_lsm.lock.runtime import ProcessLocks, Runtime
 from tests.support.faulty_storage import Killed
 from tests.support.memory_storage import MemoryStorage
-from tests.support.simulation.history import Attempt, History, Violation
+from tests.support.simulation.model.conflicts import rules_of
+from tests.support.simulation.model.history import Attempt, History, Violation
 from tests.support.simulation.schedule import Event, Kind, Schedule, path_kind
 from tests.support.simulation.scheduler import Life, Scheduler, Task
 from tests.support.simulation.storage import SimulatedStorage, failure
-from tests.support.simulation.workload import SEEDS, Workload
+from tests.support.simulation.work.workload import SEEDS, Workload
 from tests.support.writers import NOON_MS
 
 URI = "file:///simulated/orders"
@@ -66,6 +68,7 @@ class World:
         history: what was committed.
         struck: how often which kind of event happened at which kind of call.
         calls: how often which kind of call was made.
+        conflicts: how often which conflict was raised between writes.
     """
 
     def __init__(self, seed: int, workload: Workload, schedule: Schedule, *, details: bool = False) -> None:
@@ -74,7 +77,8 @@ class World:
         self.schedule = schedule
         self.scheduler = Scheduler(_MOST_STEPS)
         self.disk = MemoryStorage(URI)
-        self.history = History()
+        self.history = History(rules_of(workload))
+        self.conflicts: Counter[str] = Counter()
         self.trace = Trace(details)
         self.attempts: dict[Task, Attempt | None] = {}
         self.struck: Counter[tuple[str, str, Kind]] = Counter()
@@ -102,6 +106,22 @@ class World:
         """End the run: a promise is broken."""
         self.tell(f"VIOLATION {violation}")
         self.scheduler.give_up(violation)
+
+    def check(self, what: Callable[[], None]) -> None:
+        """End the run if a check breaks a promise."""
+        try:
+            what()
+        except Violation as violation:
+            self.fail(violation)
+
+    def on_conflict(self, conflict: WriteConflict) -> None:
+        """A write of the current task was refused because of another one."""
+        attempt = self.attempts.get(self.scheduler.current)
+        if attempt is None:
+            return
+        self.conflicts[type(conflict).__name__] += 1
+        self.tell(f"{attempt.batch}: {type(conflict).__name__}: {conflict}")
+        self.check(lambda: self.history.on_conflict(attempt, conflict))
 
     def count(self, track: str) -> int:
         """Number the next call of a track."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from streaming_lsm.errors import WriteConflict
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
-from tests.support.simulation.workload import Batch
+from tests.support.simulation.model.conflicts import Bucket, ConflictRules, named_instant
+from tests.support.simulation.work.workload import REPLACED, Batch
 from tests.support.small_tables import Row
 
 
@@ -37,22 +39,30 @@ class Attempt:
         track: who made it.
         instant: the requested time, once it is drawn.
         refused: name of the error that says that nothing of it is committed, now or later.
+        seen: requested times of the writes that were completed when it was planned, the last time.
     """
 
     batch: Batch
     track: str
     instant: str = ""
     refused: str = ""
+    seen: frozenset[str] = frozenset()
 
 
 @dataclass
 class Published:
-    """A completed write, in the order in which they were completed; compactions change no rows."""
+    """A completed write, in the order in which they were completed; compactions change no rows.
+
+    Attributes:
+        changes: what it changed, of its batch; None for compactions and replacements.
+    """
 
     requested: str
     completed: str
     attempt: Attempt | None
     rows: Rows
+    changes: Batch | None = None
+    is_replacement: bool = False
 
 
 @dataclass
@@ -60,11 +70,13 @@ class History:
     """What was committed.
 
     Attributes:
+        rules: which writes exclude each other.
         published: the completed writes and compactions.
         began: attempts by the requested time of their instants.
         deleted: how many data files were deleted.
     """
 
+    rules: ConflictRules
     published: list[Published] = field(default_factory=list)
     began: dict[str, Attempt] = field(default_factory=dict)
     deleted: int = 0
@@ -110,9 +122,50 @@ class History:
             raise Violation("batch twice", f"{attempt.batch} is committed again by {found.path}")
         if attempt is not None and attempt.refused:
             raise Violation("refused and committed", f"{attempt.batch} by {found.path}: was told {attempt.refused}")
-        before = self.rows_after(len(self.published))
-        rows = before if attempt is None else applied(before, attempt.batch)
-        self.published.append(Published(found.requested, completed, attempt, rows))
+        before, is_replacement = self.rows_after(len(self.published)), found.action == "replacecommit"
+        changes = None
+        if is_replacement:
+            rows = {key: row for key, row in before.items() if row[1] != REPLACED}
+        elif attempt is None:
+            rows = before
+        else:
+            changes = self._changes(attempt)
+            self._check_excluded(attempt, changes, found)
+            rows = applied(before, changes)
+        self.published.append(Published(found.requested, completed, attempt, rows, changes, is_replacement))
+
+    def _changes(self, attempt: Attempt) -> Batch:
+        """The batch, without deletes of copy-on-write buckets that had no file when the write was planned."""
+        batch = attempt.batch
+        if not self.rules.is_cow or not batch.deletes:
+            return batch
+        filled: set[Bucket] = set()
+        for one in self.published:
+            if one.requested in attempt.seen and one.is_replacement:
+                filled = {bucket for bucket in filled if bucket[0] != REPLACED}
+            elif one.requested in attempt.seen and one.changes is not None and one.changes.rows:
+                filled |= self.rules.buckets_of(one.changes)
+        return replace(batch, deletes=tuple(key for key in batch.deletes if self.rules.bucket_of(*key) in filled))
+
+    def _check_excluded(self, attempt: Attempt, changes: Batch, found: Instant) -> None:
+        """Check that no write that excludes one was completed since that began."""
+        for other in self.published:
+            if other.changes is None or other.requested in attempt.seen:
+                continue
+            if self.rules.excludes(changes, other.changes):
+                raise Violation(
+                    "conflict missed",
+                    f"{attempt.batch} by {found.path} and {other.changes}, completed at {other.completed}",
+                )
+
+    def on_conflict(self, attempt: Attempt, conflict: WriteConflict) -> None:
+        """A write was refused because of another one."""
+        other = self.began.get(named_instant(conflict))
+        complaint = self.rules.complaint(attempt.batch, other.batch if other else None, conflict)
+        if complaint is not None:
+            raise Violation(
+                "made-up conflict", f"{attempt.batch}: {complaint}, but {type(conflict).__name__}: {conflict}"
+            )
 
     def refuse(self, attempt: Attempt, error: str) -> None:
         """Its writer was told that nothing of an attempt is committed."""

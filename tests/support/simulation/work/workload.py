@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from streaming_lsm.config import HEARTBEAT_MISSES, HEARTBEAT_MS, LOCK_WAIT_MS, SINGLE_WRITER_WAIT_MS, WRITER_ID
+from tests.support.simulation.work.modes import Mode, draw_mode, draw_options, options_of_mode
 from tests.support.small_tables import OPTIONS, Row
 
 SEEDS = "v1 "
 """Changes what all seeds mean."""
 LEASE_MS = 1000
 _COUNTRIES = ("nl", "de")
+REPLACED = _COUNTRIES[0]
+"""The partition whose file groups are replaced."""
 _ORDERED = tuple((f"k{number}", _COUNTRIES[number % 2]) for number in range(8))
 _DELETED = tuple((f"d{number}", _COUNTRIES[number % 2]) for number in range(4))
+_BULK = 0.2
+"""Share of the batches that are bulk inserted where several writers write at once."""
 _ALWAYS = 50
 """The ordering value of keys that are deleted."""
-
-
-class Mode(Enum):
-    """How writers of one table are kept apart, by Hudi's names."""
-
-    SINGLE_WRITER = "SINGLE_WRITER"
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,14 @@ class Batch:
         number: its batch id.
         rows: upserted; each key at most once.
         deletes: keys to delete, if there are no rows.
+        is_bulk: whether the rows are bulk inserted.
     """
 
     writer_id: str
     number: int
     rows: tuple[Row, ...] = ()
     deletes: tuple[tuple[str, str], ...] = ()
+    is_bulk: bool = False
 
     def __str__(self) -> str:
         return f"batch {self.number} of {self.writer_id}"
@@ -58,6 +59,7 @@ class Service(Enum):
     SCHEDULE = "schedule a compaction"
     CLEAN = "clean"
     READ = "read"
+    REPLACE = "replace file groups"
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class Workload:
     """The work of one run.
 
     Attributes:
+        mode: how its writers are kept apart.
         options: of the table, for everybody.
         actors: who does what.
         skews_ms: by host, how far its clock is ahead.
@@ -103,15 +106,21 @@ class Workload:
         late_tasks: share of the tasks of which a second attempt runs elsewhere.
     """
 
+    mode: Mode
     options: Mapping[str, object]
     actors: tuple[ActorWork, ...]
     skews_ms: Mapping[str, int]
     server_times: bool
     late_tasks: float
 
+    @property
+    def is_cow(self) -> bool:
+        """Whether the table is copy-on-write."""
+        return _is_cow(self.options)
+
 
 HOSTS = ("east", "west", "north")
-_BASE: Mapping[str, object] = {
+BASE: Mapping[str, object] = {
     **OPTIONS,
     "lsm.read.threads": 1,
     "hoodie.parquet.compression.codec": "uncompressed",
@@ -122,25 +131,67 @@ _BASE: Mapping[str, object] = {
     LOCK_WAIT_MS.key: 10_000,
     SINGLE_WRITER_WAIT_MS.key: 10_000,
 }
-_TABLES: tuple[tuple[int, Mapping[str, object]], ...] = (
-    (6, {}),
-    (3, {"hoodie.metadata.enable": True}),
-    (2, {"hoodie.table.type": "COPY_ON_WRITE"}),
-    (1, {"hoodie.write.table.version": 9, "hoodie.table.storage.layout": "default"}),
-)
+TABLES: Mapping[str, Mapping[str, object]] = {
+    "native logs": {},
+    "metadata table": {"hoodie.metadata.enable": True},
+    "copy on write": {"hoodie.table.type": "COPY_ON_WRITE"},
+    "inline logs": {"hoodie.write.table.version": 9, "hoodie.table.storage.layout": "default"},
+}
+"""Options of the kinds of tables."""
+_WEIGHTS = {"native logs": 6, "metadata table": 3, "copy on write": 2, "inline logs": 1}
 
 
-def draw_workload(seed: int, mode: Mode = Mode.SINGLE_WRITER) -> Workload:
-    """Draw the work of a seed."""
+@dataclass(frozen=True)
+class Setting:
+    """What is not drawn, but given.
+
+    Attributes:
+        table: the kind of table, one of `TABLES`.
+        mode: how writers are kept apart.
+        options: options of the table.
+    """
+
+    table: str | None = None
+    mode: Mode | None = None
+    options: tuple[tuple[str, object], ...] = ()
+
+    def all_options(self) -> Mapping[str, object]:
+        """Options of a table of this setting, without those that are drawn."""
+        return {
+            **BASE,
+            **TABLES[self.table or ""],
+            **options_of_mode(self.mode or Mode.SINGLE_WRITER),
+            **dict(self.options),
+        }
+
+
+ANY = Setting()
+
+
+def draw_workload(seed: int, setting: Setting = ANY) -> Workload:
+    """Draw the work of a seed.
+
+    Args:
+        setting: what is given of it.
+    """
+    # Numbers of its own, so that the seeds of a single writer are as they were before there were other modes.
+    of_mode = random.Random(f"{SEEDS}{seed} mode")
+    mode = setting.mode or draw_mode(of_mode)
     chance = random.Random(f"{SEEDS}{seed} workload")
-    (table,) = chance.choices([options for _, options in _TABLES], [weight for weight, _ in _TABLES])
+    names = [name for name in TABLES if mode is not Mode.NON_BLOCKING or not _is_cow(TABLES[name])]
+    (drawn,) = chance.choices(names, [_WEIGHTS[name] for name in names])
+    table = TABLES[setting.table or drawn]
+    if mode is Mode.NON_BLOCKING and _is_cow(table):
+        mode = Mode.OPTIMISTIC
+    shared = draw_options(of_mode, mode)
     is_skewed = chance.random() < 0.4
     skews = {host: chance.randint(-1_800_000, 1_800_000) if is_skewed else 0 for host in HOSTS}
     hurry_ms = chance.choice((10, 100, 400))
-    is_mor = table.get("hoodie.table.type") != "COPY_ON_WRITE"
+    is_mor = not _is_cow(table)
     # Many writers with a few services, or one with more of them.
-    is_stream = is_mor and chance.random() < 0.3
-    actors = [_writer(chance, number, hurry_ms) for number in range(1 if is_stream else chance.choice((1, 2, 2, 3)))]
+    is_stream = is_mor and chance.random() < 0.3 and not mode.is_shared
+    counts = (2, 2, 3) if mode.is_shared else (1, 2, 2, 3)
+    actors = [_writer(chance, number, hurry_ms, mode) for number in range(1 if is_stream else chance.choice(counts))]
     if is_mor:
         services = (Service.COMPACT, Service.COMPACT, Service.SCHEDULE)
         count = 2 if is_stream else chance.choice((0, 1, 1))
@@ -148,16 +199,32 @@ def draw_workload(seed: int, mode: Mode = Mode.SINGLE_WRITER) -> Workload:
     if not is_stream:
         actors += [_service(chance, f"x{n}", (Service.CLEAN,), hurry_ms, 2) for n in range(chance.choice((0, 1, 1)))]
         actors += [_service(chance, f"r{n}", (Service.READ,), hurry_ms, 2) for n in range(chance.choice((0, 1)))]
+    if mode.is_shared and of_mode.random() < 0.25:
+        actors.append(_service(of_mode, "p0", (Service.REPLACE,), hurry_ms, 1))
     late_tasks = chance.choice((0.0, 0.0, 0.3))
-    return Workload({**_BASE, **table}, tuple(actors), skews, chance.random() < 0.5, late_tasks)
+    options = {**BASE, **table, **shared, **dict(setting.options)}
+    return Workload(mode, options, tuple(actors), skews, chance.random() < 0.5, late_tasks)
 
 
-def _writer(chance: random.Random, number: int, hurry_ms: int) -> ActorWork:
+def _is_cow(table: Mapping[str, object]) -> bool:
+    return table.get("hoodie.table.type") == "COPY_ON_WRITE"
+
+
+def _writer(chance: random.Random, number: int, hurry_ms: int, mode: Mode) -> ActorWork:
     name = f"w{number}"
-    steps = tuple(Step(chance.randint(0, hurry_ms), _batch(chance, name, n)) for n in range(chance.randint(2, 5)))
+    draw = _commuting_batch if mode is Mode.NON_BLOCKING else _batch
+    steps = tuple(Step(chance.randint(0, hurry_ms), draw(chance, name, n)) for n in range(chance.randint(2, 5)))
+    if mode.is_shared:
+        steps = tuple(_now_and_then_bulk(chance, step) for step in steps)
     inline = {"hoodie.compact.inline": True, "hoodie.compact.inline.max.delta.commits": 2}
     options = {**(inline if chance.random() < 0.3 else {}), "hoodie.clean.automatic": chance.random() < 0.2}
     return ActorWork(name, name, steps, tuple(options.items()))
+
+
+def _now_and_then_bulk(chance: random.Random, step: Step) -> Step:
+    if not isinstance(step.does, Batch) or step.does.deletes or chance.random() >= _BULK:
+        return step
+    return replace(step, does=replace(step.does, is_bulk=True))
 
 
 def _batch(chance: random.Random, writer_id: str, number: int) -> Batch:
@@ -169,6 +236,27 @@ def _batch(chance: random.Random, writer_id: str, number: int) -> Batch:
         writer_id,
         number,
         tuple((*key, _ALWAYS if key in _DELETED else chance.randint(0, 99), own + n) for n, key in enumerate(keys)),
+    )
+
+
+def _commuting_batch(chance: random.Random, writer_id: str, number: int) -> Batch:
+    """Draw a batch that gives the same rows before and after those of other writers.
+
+    Ordering values differ between all batches, and a key that is deleted is of one writer.
+    """
+    deleted = tuple((f"{writer_id}{key}", where) for key, where in _DELETED)
+    if number and chance.random() < 0.2:
+        return Batch(writer_id, number, deletes=tuple(chance.sample(deleted, chance.randint(1, 2))))
+    keys = chance.sample(_ORDERED + deleted, chance.randint(1, 5))
+    writer = int(writer_id.lstrip("w"))
+    own, rank = (writer + 1) * 10_000 + number * 100, 10 * writer + number
+    return Batch(
+        writer_id,
+        number,
+        tuple(
+            (*key, _ALWAYS if key in deleted else 100 * chance.randint(0, 99) + rank, own + n)
+            for n, key in enumerate(keys)
+        ),
     )
 
 

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
+from typing import Any, TypeVar
 from unittest import mock
 
 import pyarrow as pa
 
 import streaming_lsm.readable_table
+import streaming_lsm.table
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import LsmError
+from streaming_lsm.config import Options
+from streaming_lsm.errors import LsmError, WriteConflict
 from streaming_lsm.format.table.file_names import WriteToken
+from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.schema import fit_known
 from streaming_lsm.services.compaction.task import CompactionTask
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.retries import Attempt as RetriedAttempt
+from streaming_lsm.txn.retries import write_with_retries
+from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.partition_writer import CollectedRows, collect, write_collected
 from streaming_lsm.write.plan import WritePlan
 from tests.support.simulation.schedule import LATE
-from tests.support.simulation.workload import HOSTS
+from tests.support.simulation.work.workload import HOSTS
 from tests.support.simulation.world import URI, SimulatedProcess
+
+T = TypeVar("T")
 
 
 def _compact_on(task: CompactionTask, item: object, storage: Storage) -> object:
@@ -71,9 +81,16 @@ class SimulatedTable(LsmTable):
 
     def __init__(self, process: SimulatedProcess, options: dict[str, object]) -> None:
         self.runtime = process.runtime
+        self._world = process.world
         _opening.append(process.storage)
         super().__init__(URI, options)
         self._engine = self._tasks = _Tasks(process)  # type: ignore[assignment]
+
+    def plan(self, tx: Transaction, *given: Any, **named: Any) -> WritePlan:
+        attempt = self._world.attempts.get(self._world.scheduler.current)
+        if attempt is not None:
+            attempt.seen = frozenset(write.requested for write in tx.timeline.completed_writes)
+        return super().plan(tx, *given, **named)
 
     def _collect(
         self, plan: WritePlan, data: pa.Table | pa.RecordBatchReader
@@ -90,11 +107,39 @@ class SimulatedTable(LsmTable):
 
 
 @contextmanager
-def simulated_storages() -> Iterator[None]:
-    """Let tables be opened on the storages of processes."""
+def _without_locks(holder: type) -> Iterator[None]:
+    """Let several tasks compute a cached property: Python 3.11 locks it for all instances, and tasks pause in there."""
+    with ExitStack() as patches:
+        for found in vars(holder).values():
+            if hasattr(found, "lock") and isinstance(found, cached_property):
+                patches.enter_context(mock.patch.object(found, "lock", nullcontext()))
+        yield
+
+
+@contextmanager
+def simulated_storages(on_conflict: Callable[[WriteConflict], None]) -> Iterator[None]:
+    """Let tables be opened on the storages of processes.
+
+    Args:
+        on_conflict: is told of each attempt at a batch that has a conflict.
+    """
 
     def opened(path: object) -> Storage:
         return _opening.pop()
 
-    with mock.patch.object(streaming_lsm.readable_table, "open_storage", opened):
+    def told(options: Options, runtime: Runtime, write: Callable[[RetriedAttempt], T]) -> T:
+        def attempt(number: RetriedAttempt) -> T:
+            try:
+                return write(number)
+            except WriteConflict as conflict:
+                on_conflict(conflict)
+                raise
+
+        return write_with_retries(options, runtime, attempt)
+
+    with (
+        _without_locks(Timeline),
+        mock.patch.object(streaming_lsm.readable_table, "open_storage", opened),
+        mock.patch.object(streaming_lsm.table, "write_with_retries", told),
+    ):
         yield

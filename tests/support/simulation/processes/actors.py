@@ -10,11 +10,12 @@ from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.timeline.instant import Instant
 from tests.support.faulty_storage import Killed
-from tests.support.simulation.history import Attempt, Rows, Violation
+from tests.support.simulation.model.history import Attempt, Rows, Violation
+from tests.support.simulation.processes.replacement import replace_groups
+from tests.support.simulation.processes.table import SimulatedTable
 from tests.support.simulation.scheduler import Life, Task
 from tests.support.simulation.storage import INJECTED
-from tests.support.simulation.table import SimulatedTable
-from tests.support.simulation.workload import HOSTS, ActorWork, Batch, Service
+from tests.support.simulation.work.workload import HOSTS, ActorWork, Batch, Service
 from tests.support.simulation.world import SimulatedProcess, World
 from tests.support.small_tables import rows as table_of
 
@@ -128,6 +129,9 @@ class Actor:
             self._write(table, what)
         elif what is Service.READ:
             read(self.world, table)
+        elif what is Service.REPLACE:
+            with named_failures():
+                replace_groups(self.world, table)
         else:
             self.world.tell(what.value)
             services: dict[Service, Callable[[], object]] = {
@@ -149,23 +153,17 @@ class Actor:
             raise
         except LsmError as error:
             told = f"{type(error).__name__}: {error}"
-            self._checked(lambda: history.refuse(attempt, told))
+            self.world.check(lambda: history.refuse(attempt, told))
             raise
         finally:
             self.world.attempts[me] = None
         how = "it was skipped" if completed is None else completed.path
-        self._checked(lambda: history.acknowledge(batch, how))
+        self.world.check(lambda: history.acknowledge(batch, how))
         self.world.tell(f"{batch} is acknowledged: {how}")
 
     def _check_named(self, error: LsmError) -> None:
         if isinstance(error, StorageError) and not isinstance(error, _ANSWERS) and INJECTED not in str(error):
             self._violated("unexpected error", f"{type(error).__name__}: {error}")
-
-    def _checked(self, check: Callable[[], None]) -> None:
-        try:
-            check()
-        except Violation as violation:
-            self.world.fail(violation)
 
     def _violated(self, kind: str, message: str) -> None:
         self.world.fail(Violation(kind, message))
@@ -182,7 +180,8 @@ def write(table: SimulatedTable, batch: Batch) -> Instant | None:
     if batch.deletes:
         keys = pa.table({"id": [key for key, _ in batch.deletes], "country": [where for _, where in batch.deletes]})
         return table.delete(keys, batch_id=batch.number)
-    return table.upsert(table_of(*batch.rows), batch_id=batch.number)
+    upsert = table.bulk_insert if batch.is_bulk else table.upsert
+    return upsert(table_of(*batch.rows), batch_id=batch.number)
 
 
 def read(world: World, table: SimulatedTable) -> None:

@@ -1,0 +1,1 @@
+"""What must come of a run: rows after each commit, and conflicts."""

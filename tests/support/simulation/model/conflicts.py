@@ -1,0 +1,85 @@
+"""Which writes conflict with which, by the batches alone: a conflict that is missed or made up is a broken promise."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+
+from streaming_lsm.config import EARLY_CONFLICTS
+from streaming_lsm.errors import ClusteringConflict, EarlyConflict, WriteConflict
+from streaming_lsm.keys.bucket import bucket_ids
+from tests.support.simulation.work.modes import Mode
+from tests.support.simulation.work.workload import Batch, Workload
+
+Bucket = tuple[str, int]
+_REQUESTED = re.compile(r"(?<!\d)\d{17}(?!\d)")
+_REPLACED = "is gone"
+
+
+@lru_cache(1000)
+def _bucket_of(key: str, buckets: int) -> int:
+    return int(bucket_ids(pa.array([key]), ["id"], ["id"], buckets)[0])
+
+
+@dataclass(frozen=True)
+class ConflictRules:
+    """What conflicts in one table.
+
+    Attributes:
+        mode: of its writers.
+        buckets: their number in each partition.
+        is_early: whether writers look for each other's markers.
+        is_cow: whether it is copy-on-write.
+    """
+
+    mode: Mode
+    buckets: int
+    is_early: bool
+    is_cow: bool
+
+    def buckets_of(self, batch: Batch) -> frozenset[Bucket]:
+        """The partitions and buckets that a batch changes."""
+        keys = [(key, where) for key, where, *_ in batch.rows] + list(batch.deletes)
+        return frozenset(self.bucket_of(*key) for key in keys)
+
+    def bucket_of(self, key: str, where: str) -> Bucket:
+        """The partition and bucket of a key."""
+        return where, _bucket_of(key, self.buckets)
+
+    def excludes(self, batch: Batch, other: Batch) -> bool:
+        """Whether a write may not be completed beside another one that was completed since it began."""
+        return self.mode is not Mode.NON_BLOCKING and bool(self.buckets_of(batch) & self.buckets_of(other))
+
+    def complaint(self, batch: Batch, other: Batch | None, conflict: WriteConflict) -> str | None:
+        """Why a conflict should not have been raised; None if it is right.
+
+        Args:
+            batch: the one that was refused.
+            other: that of the instant which the error names, if it is a batch's.
+        """
+        if isinstance(conflict, EarlyConflict) and not self.is_early:
+            return "early detection is off"
+        if isinstance(conflict, ClusteringConflict) or _REPLACED in str(conflict):
+            return None
+        if self.mode is Mode.NON_BLOCKING and not batch.is_bulk:
+            return "writes do not block each other"
+        if other is not None and not self.buckets_of(batch) & self.buckets_of(other):
+            return f"{other} is in other buckets"
+        return None
+
+
+def rules_of(workload: Workload) -> ConflictRules:
+    """What conflicts in the table of a run."""
+    buckets = workload.options["hoodie.bucket.index.num.buckets"]
+    return ConflictRules(
+        workload.mode, int(str(buckets)), bool(workload.options.get(EARLY_CONFLICTS.key)), workload.is_cow
+    )
+
+
+def named_instant(conflict: WriteConflict) -> str:
+    """The requested time of the other action, as the error says it."""
+    found = _REQUESTED.search(str(conflict))
+    return found.group() if found else ""
