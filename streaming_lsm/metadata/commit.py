@@ -128,9 +128,7 @@ def commit_records(
         metadata.put_if_absent(stat.path, log)
     except FileExistsError as error:
         lock.verify()
-        raise CommitConflict(
-            f"a file of {requested} in {metadata.uri} was created by a writer that lost the lock before: retry"
-        ) from error
+        raise created_by_former(requested, metadata) from error
     complete(
         metadata=metadata,
         running=Instant(requested, DELTA_COMMIT, State.INFLIGHT),
@@ -138,6 +136,13 @@ def commit_records(
         operation="UPSERT_PREPPED",
         times=times,
         lock=lock,
+    )
+
+
+def created_by_former(requested: str, metadata: Storage) -> CommitConflict:
+    """Build the error for a file of an action that a former holder of the lock created at this moment."""
+    return CommitConflict(
+        f"a file of {requested} in {metadata.uri} was created by a writer that lost the lock before: retry"
     )
 
 

@@ -21,7 +21,7 @@ from streaming_lsm.format.metadata.files_partition import (
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME, print_partition_metadata
 from streaming_lsm.format.table.properties import CURRENT_VERSION, table_checksum
 from streaming_lsm.lock.lock import TableLock
-from streaming_lsm.metadata.commit import DELTA_COMMIT, FileChanges, begin, complete
+from streaming_lsm.metadata.commit import DELTA_COMMIT, FileChanges, begin, complete, created_by_former
 from streaming_lsm.metadata.listing import METADATA_TABLE, folder_listing
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
@@ -48,6 +48,7 @@ def create_metadata_table(storage: Storage, data: Timeline, times: InstantSource
         times: instant times of the table.
 
     Raises:
+        CommitConflict: a former holder of the lock created a file of it at this moment.
         Fenced: another writer took the lock.
         UnsupportedTable: a name cannot be recorded in a metadata table; nothing was created.
     """
@@ -57,16 +58,20 @@ def create_metadata_table(storage: Storage, data: Timeline, times: InstantSource
     records, name = FileChanges(folder_listing(storage, data)).records(), base_name(FIRST_INSTANT)
     token = lock.owner.token
     base = encode_base(records, name, times.now_ms(), token)
-    create_table_files(metadata, _properties(properties), times.now_ms, title=f"{LOCK_KEY}={token}")
-    marker = f"{PARTITION}/{PARTITION_METADATA_NAME}"
-    metadata.put_if_absent(marker, print_partition_metadata(FIRST_INSTANT, PARTITION, f"{LOCK_KEY}={token}"))
-    instant = Instant(FIRST_INSTANT, DELTA_COMMIT, State.REQUESTED)
-    begin(metadata, instant)
-    log = log_name(FIRST_INSTANT, native=native)
-    metadata.put_if_absent(f"{PARTITION}/{log}", encode_log({}, log, times.now_ms(), token))
     count = len(records)
     stat = base_file_stat(PARTITION, name, total_bytes=len(base), num_writes=count, num_inserts=count)
-    metadata.put_if_absent(stat.path, base)
+    instant = Instant(FIRST_INSTANT, DELTA_COMMIT, State.REQUESTED)
+    try:
+        create_table_files(metadata, _properties(properties), times.now_ms, title=f"{LOCK_KEY}={token}")
+        marker = f"{PARTITION}/{PARTITION_METADATA_NAME}"
+        metadata.put_if_absent(marker, print_partition_metadata(FIRST_INSTANT, PARTITION, f"{LOCK_KEY}={token}"))
+        begin(metadata, instant)
+        log = log_name(FIRST_INSTANT, native=native)
+        metadata.put_if_absent(f"{PARTITION}/{log}", encode_log({}, log, times.now_ms(), token))
+        metadata.put_if_absent(stat.path, base)
+    except FileExistsError as error:
+        lock.verify()
+        raise created_by_former(FIRST_INSTANT, metadata) from error
     complete(metadata=metadata, running=instant, stats=(stat,), operation="BULK_INSERT_PREPPED", times=times, lock=lock)
     update_properties(storage, {PARTITIONS_KEY: PARTITION, INFLIGHT_KEY: ""}, lock.verify)
     _LOG.info("created the metadata table of %s: %d partitions", storage.uri, count - 1)

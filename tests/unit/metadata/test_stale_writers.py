@@ -142,6 +142,27 @@ def test_a_run_between_whose_calls_a_stale_one_creates_its_log_is_to_be_retried(
     assert_whole(root, model)
 
 
+def test_a_creation_between_whose_calls_a_stale_one_creates_a_file_is_to_be_retried(tmp_path: Path) -> None:
+    _, model = grown(tmp_path / "table", 1)
+    copy = copies(tmp_path / "table")
+    calls = calls_of(copy(), only_enter, **ENABLED)
+    for number in numbers(calls, "put_if_absent"):
+        if calls[number][1].endswith(("hoodie.properties", ".deltacommit")):
+            continue  # the first is taken over from another creation, the names of the second differ
+        root = copy()
+        stale = Driver(root, only_enter, number, **ENABLED)
+        assert stale.is_stopped
+        # The other one deletes what it finds, and is stopped at the same file.
+        run = Driver(root, only_enter, calls_of(copies(root)(), only_enter, **ENABLED).index(calls[number]), **ENABLED)
+        assert run.is_stopped
+        stale.go_on()
+        assert isinstance(stale.error, Fenced), calls[number]
+        run.go_on()
+        assert isinstance(run.error, CommitConflict), calls[number]
+        assert Driver(root, only_enter, **ENABLED).error is None
+        assert_whole(root, model)
+
+
 @VERSIONS
 def test_a_stale_drop_deletes_nothing_of_a_new_metadata_table(tmp_path: Path, version: dict[str, object]) -> None:
     _, model = grown(tmp_path / "table", 1, **ENABLED, **version)
