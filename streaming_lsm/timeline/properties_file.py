@@ -234,6 +234,17 @@ def update_properties(
     return updated
 
 
+def finish_update(storage: Storage, verify: Callable[[], None], clock: Clock = system_clock) -> None:
+    """Undo an update at which the storage failed, or delete its backup if it took effect.
+
+    Args:
+        verify: raises `Fenced` if the caller does not hold the table's lock any more.
+    """
+    if storage.exists(BACKUP_PATH):
+        verify()
+        _recovered(storage, clock)
+
+
 def fence_properties(storage: Storage, token: str, clock: Clock = system_clock) -> None:
     """Rewrite hoodie.properties with the same keys, so that updates that began before cannot take effect.
 

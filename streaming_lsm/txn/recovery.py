@@ -22,6 +22,7 @@ from streaming_lsm.storage.base import Listing, Storage
 from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION, ROLLBACK
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
+from streaming_lsm.timeline.properties_file import finish_update
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.decision import reap_decisions, settle
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision, decision_path
@@ -154,8 +155,8 @@ def recover(
         timeline: as returned by `settle_pending`.
         living: actions of living writers, which are left to them.
         sweep: whether temporary files are deleted from the folders of lock, timeline, heartbeats and decisions even
-            if nothing was undone and the lock was not taken over. That lists them once more, so callers request it
-            once for each opened table.
+            if nothing was undone and the lock was not taken over, and a failed update of the properties is undone. That
+            lists the folders once more, so callers request it once for each opened table.
         lazy: whether writes of dead writers are left for a later recovery.
 
     Returns:
@@ -180,6 +181,8 @@ def recover(
     _reap_markers(storage, lock, timeline)
     _reap_heartbeats(storage, lock, timeline)
     reap_decisions(storage, lock, frozenset(instant.requested for instant in timeline.pending))
+    if sweep:
+        finish_update(storage, lock.verify)
     if sweep or resumed or dead or reverted or lock.formers:
         for folder in (".hoodie", TIMELINE_FOLDER, HEARTBEAT_FOLDER, DECISION_FOLDER):
             storage.sweep(folder)

@@ -21,11 +21,12 @@ from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
+from streaming_lsm.timeline.properties_file import BACKUP_PATH, load_properties, update_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.decision import publish
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision, decision_path
 from streaming_lsm.txn.rollback import planned_files
-from tests.support.faulty_storage import FaultyStorage, Interrupted
+from tests.support.faulty_storage import Fault, FaultyStorage, Interrupted
 from tests.support.writers import (
     KEPT,
     NOON_MS,
@@ -477,3 +478,21 @@ def test_other_folders_among_the_markers_are_left_alone(storage: LocalStorage) -
     storage.put_if_absent(".hoodie/.temp/somebody/else", b"")
     enter(storage)
     assert storage.exists(".hoodie/.temp/somebody/else")
+
+
+def test_an_update_of_the_properties_at_which_the_storage_failed_leaves_nothing(tmp_path: Path) -> None:
+    counted = FaultyStorage(make_table(tmp_path / "counted"))
+    new = update_properties(counted, {"lsm.test": "true"})
+    left = 0
+    for call in range(len(counted.calls)):
+        for fault in (Fault.FAIL_BEFORE, Fault.FAIL_AFTER):
+            storage = make_table(tmp_path / f"{call}{fault.name}")
+            old = load_properties(storage)
+            with suppress(OSError):
+                update_properties(FaultyStorage(storage, {call: fault}), {"lsm.test": "true"})
+            left += storage.exists(BACKUP_PATH)
+            with transaction(storage, new_process()):
+                pass
+            assert not storage.exists(BACKUP_PATH)
+            assert load_properties(storage) in (old, new)
+    assert left > 2
