@@ -87,7 +87,7 @@ def _bucket(file_name: str) -> int | None:
 
 def _is_pending(storage: Storage, instant: str) -> bool:
     """Return whether a write is pending, and its writer has not given it up."""
-    written = (Instant(instant, action, State.INFLIGHT).path for action in WRITE_ACTIONS)
+    written = (Instant(instant, action, State.INFLIGHT).path for action in sorted(WRITE_ACTIONS))
     return storage.exists(heartbeat_path(instant)) and any(storage.exists(path) for path in written)
 
 

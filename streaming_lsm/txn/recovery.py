@@ -115,7 +115,7 @@ def settle_pending(
         CorruptFileError: a decision record is damaged; or a pending write had been completed, see `check_pending`.
     """
     check_pending(storage, timeline)
-    plans = (f"{DECISION_FOLDER}/{name}" for name in decisions if name.endswith(PLAN_RECORD))
+    plans = (f"{DECISION_FOLDER}/{name}" for name in sorted(decisions) if name.endswith(PLAN_RECORD))
     cancelled = [path for path in plans if finish_cancellation(storage, path)]
     if cancelled:
         timeline = Timeline.load(storage, previous=timeline)

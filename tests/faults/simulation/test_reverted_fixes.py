@@ -1,6 +1,6 @@
 """The simulator finds the bugs that were mended, when what mended them is taken out.
 
-``make test`` brings back three that an early seed finds, ``make faults`` all of them.
+``make test`` brings back some that an early seed finds, ``make faults`` all of them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ _SOON = (
     "the ledger is read again when the lock is held",
     "the timeline is read again when the lock is held",
     "leases do not compare clocks",
+    "writes that were pending are checked",
+    "a base file beside logs is a conflict",
 )
 
 

@@ -11,15 +11,26 @@ import time
 
 import pytest
 
+from streaming_lsm.errors import ClusteringConflict, EarlyConflict, WriteConflict
 from tests.support.simulation.aims import commit_calls
 from tests.support.simulation.many import Coverage, run_many
 from tests.support.simulation.shrinking import shrink, story
 from tests.support.simulation.simulate import simulate
+from tests.support.simulation.work.modes import Mode
 
 SCHEDULES = int(os.environ.get("LSM_SCHEDULES", "100"))
 SEED = os.environ.get("LSM_SEED")
+SOME = 100
+"""Schedules after which each mode has had the conflicts that are frequent."""
 MANY = 1000
-"""Schedules after which each kind of call of a commit has met each kind of trouble."""
+"""Schedules after which each mode has had all, and each kind of call of a commit has met each kind of trouble."""
+_FREQUENT = ((Mode.OPTIMISTIC, WriteConflict), (Mode.OPTIMISTIC, EarlyConflict))
+_ALL = (
+    *_FREQUENT,
+    (Mode.OPTIMISTIC, ClusteringConflict),
+    (Mode.NON_BLOCKING, WriteConflict),
+    (Mode.NON_BLOCKING, ClusteringConflict),
+)
 
 
 @pytest.mark.timeout(3600)
@@ -35,12 +46,17 @@ def test_nothing_is_lost_or_doubled_whatever_happens(capsys: pytest.CaptureFixtu
             f"\n{len(results)} schedules in {time.monotonic() - begun:.0f} s: {commits} batches committed, "
             f"{sum(coverage.calls.values())} storage calls, {events} of them struck; {len(broken)} broken promises"
         )
+        print(coverage.summary())
         if SCHEDULES >= MANY:
             print(coverage.table())
     # A second one is often of the same kind; its seed can be run alone.
     others = ", ".join(str(result.seed) for result in broken[1:])
     assert not broken, story(shrink(simulate(broken[0].seed))) + f"\nother seeds: {others}"
+    if SCHEDULES >= SOME:
+        assert set(coverage.modes) == set(Mode)
+        assert coverage.missed_conflicts(_FREQUENT) == []
     if SCHEDULES >= MANY:
+        assert coverage.missed_conflicts(_ALL) == []
         assert coverage.missed(commit_calls()) == []
 
 

@@ -7,9 +7,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
+from streaming_lsm.errors import EarlyConflict, WriteConflict
+from streaming_lsm.txn import transaction
+from tests.support.simulation.aims import aim_of
+from tests.support.simulation.model.conflicts import ConflictRules
 from tests.support.simulation.model.history import Violation
 from tests.support.simulation.running import Result
 from tests.support.simulation.schedule import Event, path_kind
@@ -18,7 +23,7 @@ from tests.support.simulation.simulate import simulate
 from tests.support.simulation.work.modes import Mode
 from tests.support.simulation.work.workload import Batch, Workload
 
-_REPEATED = (3, 4)
+_REPEATED = (3, 4, 14)
 _PROGRAM = "from tests.support.simulation.simulate import simulate; print(simulate({seed}).checksum)"
 
 
@@ -37,9 +42,10 @@ def test_a_seed_gives_the_same_trace_in_every_process(seed: int) -> None:
     assert int(other.stdout) == first.checksum
 
 
-def test_the_events_that_happened_repeat_a_run() -> None:
-    drawn = simulate(2)
-    repeated = simulate(2, events=drawn.events)
+@pytest.mark.parametrize("seed", [2, 5])
+def test_the_events_that_happened_repeat_a_run(seed: int) -> None:
+    drawn = simulate(seed)
+    repeated = simulate(seed, events=drawn.events)
     assert drawn.events
     assert (repeated.events, repeated.checksum) == (drawn.events, drawn.checksum)
 
@@ -69,6 +75,34 @@ def test_without_trouble_all_batches_are_committed() -> None:
     assert result.violation is None
     assert result.events == ()
     assert result.commits == sum(isinstance(s.does, Batch) for a in result.workload.actors for s in a.steps)
+
+
+@pytest.mark.parametrize("seed", [1, 3, 5])
+def test_a_schedule_strikes_what_it_aims_at(seed: int) -> None:
+    aim = aim_of(seed)
+    assert aim is not None
+    struck = {(method, kind, event.family) for method, kind, event in simulate(seed).struck}
+    assert (*aim.call, aim.family) in struck
+
+
+def test_a_conflict_between_writes_that_may_be_made_at_once_is_a_broken_promise() -> None:
+    def refuse(*given: object, **named: object) -> None:
+        raise WriteConflict("by another write")
+
+    with mock.patch.object(transaction, "check_conflicts", refuse):
+        found = simulate(0, mode=Mode.NON_BLOCKING, events=())
+    assert found.violation is not None
+    assert found.violation.kind == "made-up conflict"
+
+
+def test_a_conflict_is_right_where_both_change_a_bucket() -> None:
+    rules = ConflictRules(Mode.OPTIMISTIC, buckets=1, is_early=False, is_cow=False)
+    one, same, other = (Batch("w0", n, ((f"k{n}", where, 1, 1),)) for n, where in enumerate(("nl", "nl", "de")))
+    assert rules.excludes(one, same)
+    assert not rules.excludes(one, other)
+    assert rules.complaint(one, same, WriteConflict("")) is None
+    assert rules.complaint(one, other, WriteConflict("")) == "batch 2 of w0 is in other buckets"
+    assert rules.complaint(one, same, EarlyConflict("")) == "early detection is off"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from multiprocessing import get_context
 
 import pyarrow as pa
 
+from streaming_lsm.errors import WriteConflict
 from tests.support.simulation.running import Result
 from tests.support.simulation.schedule import FAMILIES, Call
 from tests.support.simulation.simulate import simulate
@@ -39,15 +40,19 @@ class Coverage:
     Attributes:
         calls: how often each kind of call was made.
         struck: how often each kind of call was struck by each family of events.
+        modes: how many runs each mode had.
         conflicts: how often which conflict was raised in which mode.
     """
 
     def __init__(self, results: Iterable[Result]) -> None:
         self.calls: Counter[Call] = Counter()
         self.struck: Counter[tuple[Call, str]] = Counter()
+        self.modes: Counter[Mode] = Counter()
         self.conflicts: Counter[tuple[Mode, str]] = Counter()
         for result in results:
-            self.conflicts.update({(result.workload.mode, kind): count for kind, count in result.conflicts.items()})
+            mode = result.workload.mode
+            self.modes[mode] += 1
+            self.conflicts.update({(mode, kind): count for kind, count in result.conflicts.items()})
             self.calls.update(result.calls)
             for (method, kind, event), count in result.struck.items():
                 self.struck[(method, kind), event.family] += count
@@ -60,6 +65,19 @@ class Coverage:
             for family in FAMILIES
             if not self.struck[(method, kind), family]
         ]
+
+    def missed_conflicts(self, conflicts: Iterable[tuple[Mode, type[WriteConflict]]]) -> list[str]:
+        """The conflicts that were never raised."""
+        return [
+            f"{mode.name}: no {kind.__name__}" for mode, kind in conflicts if not self.conflicts[mode, kind.__name__]
+        ]
+
+    def summary(self) -> str:
+        """Modes and conflicts in one line."""
+        modes = ", ".join(f"{count} {mode.name}" for mode, count in sorted(self.modes.items(), key=str))
+        raised = sorted(self.conflicts.items(), key=str)
+        conflicts = ", ".join(f"{count} {kind} in {mode.name}" for (mode, kind), count in raised)
+        return f"{modes}; {conflicts}"
 
     def table(self) -> str:
         """A line for each kind of call."""

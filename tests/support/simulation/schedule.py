@@ -137,6 +137,9 @@ class Schedule:
         """An action was completed; returns as `on_take_over`."""
         return None
 
+    def on_alone(self, track: str) -> None:
+        """A write begins for which others are to wait."""
+
     def _event(self, track: str, call: int, method: str, path: str) -> Event | None:
         return self._events.get((track, call))
 
@@ -202,7 +205,8 @@ class RandomSchedule(Schedule):
     Each seed has some families of events, at some rate, and strikes a few kinds of calls far more often: so that rare
     combinations of rare events come up in some seeds, and others show what one family alone does. What follows a
     take-over of the lock is struck more often, too, and stopped processes go on then, or when others have published.
-    The first call of the kind that the seed aims at is struck for certain.
+    The first call of the kind that the seed aims at is struck for certain, and a write for which others are to wait is
+    often late when it goes on, so that they overtake it.
     """
 
     def __init__(self, seed: int, lease_ms: int, aim: Aim | None = None) -> None:
@@ -218,6 +222,7 @@ class RandomSchedule(Schedule):
         self._failing: dict[str, int] = {}
         self._hot: dict[str, int] = {}
         self._relay = _Relay.drawn(chance)
+        self._alone: dict[str, str] = {}
 
     def on_take_over(self, track: str) -> int | None:
         chance, relay = self._random, self._relay
@@ -232,6 +237,21 @@ class RandomSchedule(Schedule):
         likely = 0.3 if self._relay is None else 0.6
         return self._soon() if self._random.random() < likely else None
 
+    def on_alone(self, track: str) -> None:
+        if self._random.random() < 0.6:
+            self._alone[track] = "inflight"
+
+    def _of_alone(self, track: str, call: int, method: str, path: str) -> Event | None:
+        """Let the first look at the lock be late once the write is on the timeline."""
+        awaited, kind = self._alone.get(track), path_kind(path)
+        if method != "put_if_absent" or kind != awaited:
+            return None
+        if kind == "inflight":
+            self._alone[track] = "lock"
+            return None
+        del self._alone[track]
+        return Event(track, call, Kind.DELAY_BEFORE, 1000 * self._random.randint(50, 400))
+
     def _soon(self) -> int:
         return int(1000 * self._random.uniform(0, self._random.choice((10, 100, 300))))
 
@@ -240,6 +260,10 @@ class RandomSchedule(Schedule):
         if aim is not None and LATE not in track and (method, path_kind(path)) == aim.call:
             self._aim = None
             return self._of_family(aim.family, track, call, method)
+        if track in self._alone:
+            event = self._of_alone(track, call, method, path)
+            if event is not None:
+                return event
         if self._failing.get(track, 0) > 0:
             self._failing[track] -= 1
             return Event(track, call, Kind.FAIL_BEFORE)

@@ -27,7 +27,7 @@ def simulate(
         events: what happens; by default what is drawn from the seed.
         details: whether the trace has calls that only look, too.
     """
-    aim = aim_of(seed) if mode is None and events is None else None
+    aim = aim_of(seed) if mode is None else None
     work = workload or draw_workload(seed, aim.setting if aim else Setting(mode=mode))
     schedule = RandomSchedule(seed, LEASE_MS, aim) if events is None else Schedule(events)
     return run(seed, work, schedule, details=details)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pyarrow as pa
 import streaming_lsm.readable_table
 import streaming_lsm.table
 from streaming_lsm import LsmTable
-from streaming_lsm.config import Options
+from streaming_lsm.config import CONFLICT_RETRIES, Options
 from streaming_lsm.errors import LsmError, WriteConflict
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.lock.runtime import Runtime
@@ -22,11 +23,14 @@ from streaming_lsm.schema import fit_known
 from streaming_lsm.services.compaction.task import CompactionTask
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.batch_ledger import BatchIdentity
+from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.retries import Attempt as RetriedAttempt
 from streaming_lsm.txn.retries import write_with_retries
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.partition_writer import CollectedRows, collect, write_collected
 from streaming_lsm.write.plan import WritePlan
+from tests.support.simulation.model.history import Violation
 from tests.support.simulation.schedule import LATE
 from tests.support.simulation.work.workload import HOSTS
 from tests.support.simulation.world import URI, SimulatedProcess
@@ -86,6 +90,13 @@ class SimulatedTable(LsmTable):
         super().__init__(URI, options)
         self._engine = self._tasks = _Tasks(process)  # type: ignore[assignment]
 
+    def transaction(
+        self, identity: BatchIdentity | None = None, beside: Beside | None = None, *, alone: bool = False
+    ) -> Transaction:
+        if alone:
+            self._world.schedule.on_alone(self._world.scheduler.current.name)
+        return super().transaction(identity, beside, alone=alone)
+
     def plan(self, tx: Transaction, *given: Any, **named: Any) -> WritePlan:
         attempt = self._world.attempts.get(self._world.scheduler.current)
         if attempt is not None:
@@ -128,9 +139,13 @@ def simulated_storages(on_conflict: Callable[[WriteConflict], None]) -> Iterator
         return _opening.pop()
 
     def told(options: Options, runtime: Runtime, write: Callable[[RetriedAttempt], T]) -> T:
-        def attempt(number: RetriedAttempt) -> T:
+        numbers = itertools.count()
+
+        def attempt(retried: RetriedAttempt) -> T:
+            if next(numbers) > options[CONFLICT_RETRIES]:
+                raise Violation("not bounded", f"a batch is written again more than {options[CONFLICT_RETRIES]} times")
             try:
-                return write(number)
+                return write(retried)
             except WriteConflict as conflict:
                 on_conflict(conflict)
                 raise

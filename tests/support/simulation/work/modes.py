@@ -48,9 +48,9 @@ def draw_options(chance: random.Random, mode: Mode) -> Mapping[str, object]:
     options = {
         **options_of_mode(mode),
         FAILED_WRITES.key: chance.choice(("EAGER", "LAZY")),
-        CONFLICT_RETRIES.key: chance.choice((0, 1, 3, 5)),
+        CONFLICT_RETRIES.key: chance.choice((0, 1, 3, 5, 5)),
         # For how long a write waits for one that is made alone, and that one for those that are pending.
-        SINGLE_WRITER_WAIT_MS.key: chance.choice((0, 200, 10_000)),
+        SINGLE_WRITER_WAIT_MS.key: chance.choice((0, 0, 200, 10_000)),
         "hoodie.bucket.index.num.buckets": chance.choice((2, 2, 4)),
     }
     return {**options, EARLY_CONFLICTS.key: True} if mode is Mode.OPTIMISTIC and chance.random() < 0.4 else options
