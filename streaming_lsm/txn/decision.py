@@ -106,7 +106,9 @@ def undo(storage: Storage, pending: Instant, path: str, is_reverted: IsReverted 
     """
     decided = _decide(storage, Decision(path))
     if decided.completed is not None and not (is_reverted and is_reverted(pending, decided)):
-        _put_completed(storage, pending, decided.completed, decided.data)
+        # The writer of a run may be stopped until another run is completed, and then create its record: it is void.
+        if not _is_of_other_run(storage, pending, decided.completed):
+            _put_completed(storage, pending, decided.completed, decided.data)
         return False
     if _completion(storage, pending) is not None:
         storage.delete(path)

@@ -14,7 +14,7 @@ from streaming_lsm.format.actions.rollback import RollbackMetadata
 from streaming_lsm.lock.lock import LOCK_FILE, TableLock
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
 from streaming_lsm.txn.decision import delete_decisions, open_run, publish, reap_decisions, settle, undo, undo_run
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision, decision_path
 from tests.support.faulty_storage import Fault, FaultyStorage, Interrupted, Killed
@@ -383,6 +383,21 @@ NAMES = {REQUESTED, LATER, f"{LATER}.0", f"{LATER}.0.run", f"{LATER}0"}
 def put_records(storage: Storage) -> None:
     for name in NAMES:
         storage.put_if_absent(f"{DECISION_FOLDER}/{name}", b"")
+
+
+def test_the_void_record_of_a_run_is_not_carried_out(storage: LocalStorage) -> None:
+    """Its writer, and the one that settles it, were stopped until another run was completed and its records deleted."""
+    put_pending(storage, COMPACTION)
+    first = open_run(storage, COMPACTION)
+    listed = frozenset(storage.names(DECISION_FOLDER))
+    assert not settle(storage, COMPACTION, listed)
+    done = COMPACTION.completed_at(LATER)
+    publish(storage, open_run(storage, COMPACTION), COMPACTION, done, DATA)
+    delete_decisions(storage, REQUESTED)
+    storage.put_if_absent(first, Decision(first, COMPACTION.completed_at(LATER[:-1] + "9"), b"other").encode())
+    assert settle(storage, COMPACTION, listed)
+    assert [name for name in storage.names(TIMELINE_FOLDER) if "_" in name] == [done.file_name]
+    assert storage.read(done.path) == DATA
 
 
 def test_deleting_the_records_of_an_action_spares_those_of_others(storage: LocalStorage) -> None:
