@@ -16,7 +16,8 @@ from tests.support.simulation.work.workload import Batch, Workload
 
 Bucket = tuple[str, int]
 _REQUESTED = re.compile(r"(?<!\d)\d{17}(?!\d)")
-_REPLACED = "is gone"
+_OVERTAKEN = "is gone"
+"""Of an error about a file that is missing since another write replaced it, which it does not name."""
 
 
 @lru_cache(1000)
@@ -53,16 +54,21 @@ class ConflictRules:
         """Whether a write may not be completed beside another one that was completed since it began."""
         return self.mode is not Mode.NON_BLOCKING and bool(self.buckets_of(batch) & self.buckets_of(other))
 
-    def complaint(self, batch: Batch, other: Batch | None, conflict: WriteConflict) -> str | None:
+    def complaint(
+        self, batch: Batch, other: Batch | None, conflict: WriteConflict, *, is_replaced: bool = False
+    ) -> str | None:
         """Why a conflict should not have been raised; None if it is right.
 
         Args:
             batch: the one that was refused.
             other: that of the instant which the error names, if it is a batch's.
+            is_replaced: whether file groups were replaced since the write was planned.
         """
         if isinstance(conflict, EarlyConflict) and not self.is_early:
             return "early detection is off"
-        if isinstance(conflict, ClusteringConflict) or _REPLACED in str(conflict):
+        if isinstance(conflict, ClusteringConflict):
+            return None if is_replaced else "no file group was replaced since it was planned"
+        if _OVERTAKEN in str(conflict):
             return None
         if self.mode is Mode.NON_BLOCKING and not batch.is_bulk:
             return "writes do not block each other"

@@ -161,7 +161,9 @@ class History:
     def on_conflict(self, attempt: Attempt, conflict: WriteConflict) -> None:
         """A write was refused because of another one."""
         other = self.began.get(named_instant(conflict))
-        complaint = self.rules.complaint(attempt.batch, other.batch if other else None, conflict)
+        is_replaced = any(one.is_replacement and one.requested not in attempt.seen for one in self.published)
+        batch = other.batch if other else None
+        complaint = self.rules.complaint(attempt.batch, batch, conflict, is_replaced=is_replaced)
         if complaint is not None:
             raise Violation(
                 "made-up conflict", f"{attempt.batch}: {complaint}, but {type(conflict).__name__}: {conflict}"
