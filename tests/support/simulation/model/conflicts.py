@@ -50,9 +50,14 @@ class ConflictRules:
         """The partition and bucket of a key."""
         return where, _bucket_of(key, self.buckets)
 
-    def excludes(self, batch: Batch, other: Batch) -> bool:
-        """Whether a write may not be completed beside another one that was completed since it began."""
-        return self.mode is not Mode.NON_BLOCKING and bool(self.buckets_of(batch) & self.buckets_of(other))
+    def excludes(self, batch: Batch, other: Batch, *, without: str | None = None) -> bool:
+        """Whether a write may not be completed beside another one that was completed since it began.
+
+        Args:
+            without: a partition in which what the other one wrote does not count.
+        """
+        both = self.buckets_of(batch) & self.buckets_of(other)
+        return self.mode is not Mode.NON_BLOCKING and any(partition != without for partition, _ in both)
 
     def complaint(
         self, batch: Batch, other: Batch | None, conflict: WriteConflict, *, is_replaced: bool = False

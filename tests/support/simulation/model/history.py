@@ -149,10 +149,12 @@ class History:
 
     def _check_excluded(self, attempt: Attempt, changes: Batch, found: Instant) -> None:
         """Check that no write that excludes one was completed since that began."""
-        for other in self.published:
+        for number, other in enumerate(self.published):
             if other.changes is None or other.requested in attempt.seen:
                 continue
-            if self.rules.excludes(changes, other.changes):
+            # What another program has replaced since is in no way.
+            replaced = any(later.is_replacement for later in self.published[number:])
+            if self.rules.excludes(changes, other.changes, without=REPLACED if replaced else None):
                 raise Violation(
                     "conflict missed",
                     f"{attempt.batch} by {found.path} and {other.changes}, completed at {other.completed}",
