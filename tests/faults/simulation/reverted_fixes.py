@@ -76,14 +76,6 @@ def _check_later_writes(
     check_conflicts(stats, before, others, requested=requested, non_blocking=non_blocking)
 
 
-def _check_unknown_writes(
-    stats: Iterable[WriteStat], before: Timeline, now: Timeline, *, requested: str, non_blocking: bool
-) -> None:
-    """A write that is made alone is not checked against those that it saw completed."""
-    last = max((found.requested for found in now.instants), default=requested)
-    check_conflicts(stats, before, now, requested=last, non_blocking=non_blocking)
-
-
 _both_changed = conflict._both_changed
 
 
@@ -123,7 +115,6 @@ FIXES: dict[str, Revert] = {
     "a claim is verified": _replace(Claim, "verify", _nothing),
     # Of several writers at once:
     "writes that were pending are checked": _replace(transaction, "check_conflicts", _check_later_writes),
-    "writes made alone are checked against later ones": _replace(transaction, "check_conflicts", _check_unknown_writes),
     "a replaced file group is a conflict": _replace(conflict, "_replaced", _none),
     "a base file beside logs is a conflict": _replace(conflict, "_both_changed", _changed_beside_bases),
     "fixed ids of replaced groups are not used again": _replace(WritePlan, "file_id", _always_fixed),
