@@ -17,7 +17,6 @@ _SOON = (
     "the timeline is read again when the lock is held",
     "leases do not compare clocks",
     "writes that were pending are checked",
-    "a base file beside logs is a conflict",
 )
 
 
