@@ -156,8 +156,9 @@ class InlineLogWriter:
         self._files.close()
         if self._open is not None:
             found = self._open
-            # No checksum file exists: one of an earlier file of this name was deleted together with it.
-            self.source.storage.put_if_absent(checksum_path(found.path), found.sums.encode())
+            if self.source.storage.is_file_system:  # an object store has checksums of its own
+                # No checksum file exists: one of an earlier file of this name was deleted together with it.
+                self.source.storage.put_if_absent(checksum_path(found.path), found.sums.encode())
             updates = found.rows if self.source.updates else 0
             yield log_file_stat(
                 self.source.partition,

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.lock.markers import TEMP_FOLDER
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
@@ -25,6 +27,8 @@ _LOST_INFLIGHT = re.compile(
 """A process that reverts a dead run, and is stopped between the lock's check and the deletion of the inflight file, may
 delete that of the next run: the file is empty, so that nothing tells them apart. Nothing reads it once it is completed.
 """
+
+_OF_LATE_OBJECTS = ("leftover.markers", "stats.unlisted", "leftover.instant", "file.versions")
 
 
 def settle(world: World) -> None:
@@ -148,8 +152,21 @@ def _check_files(world: World, table: SimulatedTable) -> None:
         folder, _, name = path.rpartition("/")
         checked = f"{folder}/{name.removeprefix('.').removesuffix('.crc')}"
         is_known = {path, checked} & listed or name == ".hoodie_partition_metadata"
+        if is_late_object(world.workload, path):
+            continue
         if not is_known and not path.startswith(TIMELINE_FOLDER + "/"):
             raise Violation("left over", path)
+
+
+def is_late_object(workload: Workload, path: str) -> bool:
+    """Whether a late task may have left a marker, which the next recovery deletes, or a data file.
+
+    In an object store it looks once, at its end, whether its instant is open. One that is killed between its upload and
+    that look leaves the file (docs/object-stores.md, "Files"), which is in nobody's way.
+    """
+    may_be = workload.on_objects and workload.late_tasks
+    is_data = parse_file_name(path.rpartition("/")[2], rfc103_names=True) is not None
+    return bool(may_be) and (path.startswith(TEMP_FOLDER) or (is_data and not path.startswith(".hoodie/")))
 
 
 def _check_oracle(world: World) -> None:
@@ -159,6 +176,8 @@ def _check_oracle(world: World) -> None:
     with tempfile.TemporaryDirectory(prefix="lsm-simulated-") as folder:
         world.disk.save(Path(folder))
         broken = [found for found in validate(folder) if not _LOST_INFLIGHT.match(found)]
+        if world.workload.on_objects and world.workload.late_tasks:
+            broken = [found for found in broken if not found.startswith(_OF_LATE_OBJECTS)]
         if broken:
             raise Violation("not valid", "; ".join(broken))
         if world.history.published:

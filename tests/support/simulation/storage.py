@@ -52,7 +52,7 @@ class SimulatedStorage:
 
     @property
     def is_file_system(self) -> bool:
-        return True
+        return self._inner.is_file_system
 
     def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
         return self._call("read", path, lambda: self._inner.read(path, most))
@@ -113,6 +113,10 @@ class SimulatedStorage:
         self._call("delete_files", next(iter(files), ""), lambda: self._inner.delete_files(files))
 
     def delete_folder(self, path: str) -> None:
+        if not self.is_file_system:
+            for entry in self._call("walk", path, lambda: [*self._inner.walk(path)]):
+                self._call("delete_folder", entry.path, partial(self._inner.delete, entry.path))
+            return
         # One step for each file, as on a disk: others see a half of it, or create files in between.
         while True:
             for entry in self._inner.walk(path):

@@ -17,6 +17,7 @@ from streaming_lsm.lock.lock import LOCK_FILE
 from streaming_lsm.lock.owner import Process
 from streaming_lsm.lock.runtime import ProcessLocks, Runtime
 from tests.support.faulty_storage import Killed
+from tests.support.memory_objects import MemoryObjects
 from tests.support.memory_storage import MemoryStorage
 from tests.support.simulation.model.conflicts import rules_of
 from tests.support.simulation.model.history import Attempt, History, Violation
@@ -76,7 +77,7 @@ class World:
         self.workload = workload
         self.schedule = schedule
         self.scheduler = Scheduler(_MOST_STEPS)
-        self.disk = MemoryStorage(URI)
+        self.disk = MemoryObjects(URI) if workload.on_objects else MemoryStorage(URI)
         self.history = History(rules_of(workload))
         self.conflicts: Counter[str] = Counter()
         self.trace = Trace(details)

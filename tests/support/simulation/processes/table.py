@@ -22,6 +22,7 @@ from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.schema import fit_known
 from streaming_lsm.services.compaction.task import CompactionTask
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import BatchIdentity
 from streaming_lsm.txn.locked_table import Beside
@@ -102,6 +103,13 @@ class SimulatedTable(LsmTable):
         if attempt is not None:
             attempt.seen = frozenset(write.requested for write in tx.timeline.completed_writes)
         return super().plan(tx, *given, **named)
+
+    def _write_here(
+        self, tx: Transaction, plan: WritePlan, data: pa.Table | pa.RecordBatchReader, attempt: RetriedAttempt
+    ) -> Instant:
+        # As the tasks of Spark, of which there may be several attempts.
+        sole = not self._world.workload.late_tasks
+        return super()._write_here(tx, replace(plan, sole=sole), data, attempt)
 
     def _collect(
         self, plan: WritePlan, data: pa.Table | pa.RecordBatchReader

@@ -104,6 +104,7 @@ class Workload:
         skews_ms: by host, how far its clock is ahead.
         server_times: whether the storage's clock gives the modification times, or that of the writing host.
         late_tasks: share of the tasks of which a second attempt runs elsewhere.
+        on_objects: whether the table is in an object store.
     """
 
     mode: Mode
@@ -112,6 +113,7 @@ class Workload:
     skews_ms: Mapping[str, int]
     server_times: bool
     late_tasks: float
+    on_objects: bool = False
 
     @property
     def is_cow(self) -> bool:
@@ -138,6 +140,7 @@ TABLES: Mapping[str, Mapping[str, object]] = {
     "inline logs": {"hoodie.write.table.version": 9, "hoodie.table.storage.layout": "default"},
 }
 """Options of the kinds of tables."""
+_ON_OBJECTS = 0.3
 _WEIGHTS = {"native logs": 6, "metadata table": 3, "copy on write": 2, "inline logs": 1}
 
 
@@ -149,11 +152,13 @@ class Setting:
         table: the kind of table, one of `TABLES`.
         mode: how writers are kept apart.
         options: options of the table.
+        on_objects: whether the table is in an object store.
     """
 
     table: str | None = None
     mode: Mode | None = None
     options: tuple[tuple[str, object], ...] = ()
+    on_objects: bool | None = None
 
     def all_options(self) -> Mapping[str, object]:
         """Options of a table of this setting, without those that are drawn."""
@@ -203,7 +208,9 @@ def draw_workload(seed: int, setting: Setting = ANY) -> Workload:
         actors.append(_service(of_mode, "p0", (Service.REPLACE,), hurry_ms, 1))
     late_tasks = chance.choice((0.0, 0.0, 0.3))
     options = {**BASE, **table, **shared, **dict(setting.options)}
-    return Workload(mode, options, tuple(actors), skews, chance.random() < 0.5, late_tasks)
+    on_objects = setting.on_objects if setting.on_objects is not None else of_mode.random() < _ON_OBJECTS
+    server_times = chance.random() < 0.5 or on_objects
+    return Workload(mode, options, tuple(actors), skews, server_times, late_tasks, on_objects)
 
 
 def _is_cow(table: Mapping[str, object]) -> bool:
