@@ -1,6 +1,6 @@
 """``lsm copy`` of tables that real Hudi wrote: all rows or no table, and a copy that dies is gone on with.
 
-The process dies before storage calls that change something, every 3rd of them here; with LSM_ALL_FAULTS=1 all of them.
+The process dies before storage calls that change something, every 7th of them here; with LSM_ALL_FAULTS=1 all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streaming_lsm.table_options import copied_options, create_table
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.hudi_tables import unpacked
 
-STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 3
+STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 7
 LOOKING = {"read", "exists", "list", "walk", "open_input"}
 """Storage calls that change nothing: dying before them is dying before the next one that does."""
 BUCKETS = "hoodie.bucket.index.num.buckets"

@@ -1,7 +1,7 @@
 """Upgrade and downgrade of tables that real Hudi wrote: rows stay, and a run that dies is gone on with.
 
 Dying before a call that only looks leaves what dying before the next call that changes something leaves. So a process
-dies before each of the latter and after the last, with LSM_ALL_FAULTS=1; without it before every 11th, and before other
+dies before each of the latter and after the last, with LSM_ALL_FAULTS=1; without it before every 23rd, and before other
 ones for each table.
 """
 
@@ -31,7 +31,7 @@ BUCKETED = [
     for name in CHANGEABLE
     if BUCKETS in MANIFESTS[name]["write_options"] and MANIFESTS[name]["table_type"] == "MERGE_ON_READ"
 ]
-STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 11
+STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 23
 LOOKING = {"read", "exists", "list", "walk", "open_input"}
 """Storage calls that change nothing."""
 ROWS_ONLY = "_hoodie_file_name"

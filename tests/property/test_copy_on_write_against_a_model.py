@@ -43,7 +43,7 @@ def create(folder: Path, *, event_time: bool) -> LsmTable:
 
 @pytest.mark.parametrize("event_time", [True, False], ids=["event-time", "commit-time"])
 @settings(
-    max_examples=random_cases(40, 20), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=random_cases(40, 12), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(stream=streams, places=cuts, ways=operations)
 def test_each_batch_is_folded_into_new_base_files(
