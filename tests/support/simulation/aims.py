@@ -14,10 +14,11 @@ from tests.support.simulation.work.modes import Mode, early_detection
 from tests.support.simulation.work.workload import HOSTS, ActorWork, Batch, Setting, Step, Workload
 
 _SETTINGS = (
-    Setting("native logs"),
-    Setting("copy on write"),
-    Setting("inline logs"),
-    Setting("native logs", Mode.OPTIMISTIC, early_detection()),
+    Setting("native logs", on_objects=False),
+    Setting("copy on write", on_objects=False),
+    Setting("inline logs", on_objects=False),
+    Setting("native logs", Mode.OPTIMISTIC, early_detection(), on_objects=False),
+    Setting("native logs", on_objects=True),
 )
 
 
@@ -32,7 +33,13 @@ def _calls_in(setting: Setting) -> Iterable[Call]:
     steps = tuple(Step(0, Batch("w0", number, rows)) for number in range(2))
     mode, options = setting.mode or Mode.SINGLE_WRITER, setting.all_options()
     work = Workload(
-        mode, options, (ActorWork("w0", "w0", steps),), dict.fromkeys(HOSTS, 0), server_times=True, late_tasks=0
+        mode,
+        options,
+        (ActorWork("w0", "w0", steps),),
+        dict.fromkeys(HOSTS, 0),
+        server_times=True,
+        late_tasks=0,
+        on_objects=bool(setting.on_objects),
     )
     return run(0, work, Schedule(), until_settled=False).calls
 
