@@ -114,7 +114,7 @@ bench-check: install  ## Compare micro-benchmarks with tests/bench/baseline.json
 bench-peers: install  ## Measure other table formats beside this package and write docs/peers.md; goes on where it was stopped; 4 h, with QUICK=1 60 min
 	$(BIN)/python -m tests.bench.peers $(if $(QUICK),--form quick) --page docs/peers.md
 
-faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, many writers, a kill or stop at every storage call, every power loss, 1,000 schedules, and more random cases; 60 min
+faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a killed stream to S3, many writers, a kill or stop at every storage call, every power loss, 1,000 schedules, and more random cases; 60 min
 	@$(call group,faults,$(SIDE_BY_SIDE) faults-processes faults-calls faults-cases faults-schedules)
 
 faults-processes: install

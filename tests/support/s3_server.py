@@ -6,6 +6,7 @@ The server does one request at a time: moto itself looks at conditions and acts 
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,15 @@ class S3Server:
         return list(self._ask({"op": "requests"}))
 
     def rule(
-        self, do: str, method: str, end: str, *, times: int = 1, status: int = 503, code: str = "SlowDown"
+        self,
+        do: str,
+        method: str,
+        end: str,
+        *,
+        times: int = 1,
+        later: int = 0,
+        status: int = 503,
+        code: str = "SlowDown",
     ) -> None:
         """Treat requests otherwise.
 
@@ -57,12 +66,12 @@ class S3Server:
             method: of the requests.
             end: end of their path, followed by ``?`` and the query if there is one.
             times: number of requests.
+            later: the rule is for the request of the method that comes so many after the first one that fits.
             status: of the error.
             code: of the error.
         """
-        self._ask(
-            {"op": "rule", "do": do, "method": method, "end": end, "times": times, "status": status, "code": code}
-        )
+        of = {"method": method, "end": end, "times": times, "later": later}
+        self._ask({"op": "rule", "do": do, **of, "status": status, "code": code})
 
     def clear_rules(self) -> None:
         """Forget the rules that were not applied."""
@@ -70,11 +79,15 @@ class S3Server:
 
     def wait_held(self) -> None:
         """Wait until a request is held."""
-        assert self._ask({"op": "wait"}), "no request came that is to be held"
+        assert self.held(_PATIENCE_S), "no request came that is to be held"
 
-    def release(self) -> None:
-        """Do the held request, and answer it."""
-        self._ask({"op": "release"})
+    def held(self, seconds: float) -> str:
+        """Wait so long for a request to be held; returns its method, path and query, or nothing."""
+        return str(self._ask({"op": "wait", "seconds": seconds}))
+
+    def release(self, *, takes_effect: bool = True) -> None:
+        """Do the held request and answer it, or close its connection; return when that is done."""
+        self._ask({"op": "release", "takes_effect": takes_effect})
 
     def raw(self, method: str, path: str, data: bytes | None = None) -> bytes:
         """Send a request as another program does."""
@@ -116,22 +129,22 @@ class _Rules:
         self._one_at_a_time, self._guard = threading.Lock(), threading.Lock()
         self._rules: list[dict[str, Any]] = []
         self._seen: list[str] = []
-        self._held, self._released = threading.Event(), threading.Event()
+        self._held, self._released, self._settled = threading.Event(), threading.Event(), threading.Event()
+        self._held_request, self._takes_effect = "", True
 
     def __call__(self, environ: dict[str, Any], start: _START) -> Iterable[bytes]:
         if environ["PATH_INFO"] == _CONTROL:
             return self._control(environ, start)
         path, query = environ["PATH_INFO"], environ["QUERY_STRING"]
         with self._guard:
-            self._seen.append(f"{environ['REQUEST_METHOD']} {path}" + (f"?{query}" if query else ""))
+            request = f"{environ['REQUEST_METHOD']} {path}" + (f"?{query}" if query else "")
+            self._seen.append(request)
             rule = self._rule_of(environ["REQUEST_METHOD"], path + (f"?{query}" if query else ""))
         if path.startswith(f"/{CARELESS}/"):
             environ = {key: value for key, value in environ.items() if not key.startswith("HTTP_IF_")}
         do = rule["do"] if rule else ""
         if do == "hold":
-            self._held.set()
-            assert self._released.wait(_PATIENCE_S)
-            self._released.clear()
+            return self._hold(request, environ, start)
         if do == "fail":
             body = f"<Error><Code>{rule['code']}</Code><Message>as the test says</Message></Error>".encode()
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
@@ -148,20 +161,41 @@ class _Rules:
             return self._halved(environ, body[: len(body) // 2])
         return self._hang_up(environ) if do == "lose" else answer
 
+    def _hold(self, request: str, environ: dict[str, Any], start: _START) -> Iterable[bytes]:
+        # All of it is here before its sender may be killed.
+        if length := environ.get("CONTENT_LENGTH"):
+            environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(int(length)))
+        self._held_request = request
+        self._held.set()
+        assert self._released.wait(_PATIENCE_S)
+        self._released.clear()
+        try:
+            if not self._takes_effect:
+                return self._hang_up(environ)
+            with self._one_at_a_time:
+                return list(self._inner(environ, start))
+        finally:
+            self._settled.set()
+
     def _halved(self, environ: dict[str, Any], body: bytes) -> Iterator[bytes]:
         yield body
         self._hang_up(environ)
 
     def _hang_up(self, environ: dict[str, Any]) -> Iterable[bytes]:
-        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # its sender may be dead
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         raise ConnectionAbortedError
 
     def _rule_of(self, method: str, path: str) -> Any:
         found = next((rule for rule in self._rules if rule["method"] == method and path.endswith(rule["end"])), None)
-        if found is not None:
-            found["times"] -= 1
-            if not found["times"]:
-                self._rules.remove(found)
+        if found is None:
+            return None
+        if found["later"]:
+            found["later"], found["end"] = found["later"] - 1, ""
+            return None
+        found["times"] -= 1
+        if not found["times"]:
+            self._rules.remove(found)
         return found
 
     def _control(self, environ: dict[str, Any], start: _START) -> Iterable[bytes]:
@@ -183,13 +217,17 @@ class _Rules:
         with self._guard:
             self._rules.clear()
 
-    def _do_wait(self, _: object) -> bool:
-        seen = self._held.wait(_PATIENCE_S)
+    def _do_wait(self, question: dict[str, Any]) -> str:
+        if not self._held.wait(question["seconds"]):
+            return ""
         self._held.clear()
-        return seen
+        return self._held_request
 
-    def _do_release(self, _: object) -> None:
+    def _do_release(self, question: dict[str, Any]) -> None:
+        self._takes_effect = question["takes_effect"]
+        self._settled.clear()
         self._released.set()
+        self._settled.wait(_PATIENCE_S)
 
 
 def _serve() -> None:
