@@ -17,7 +17,7 @@ _MOST = 4096
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What is seen of a lock or heartbeat at one look.
+    """Hold what is seen of a lock or heartbeat at one look.
 
     Attributes:
         content: the file's content.

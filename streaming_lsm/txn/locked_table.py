@@ -77,7 +77,7 @@ class Beside(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What is seen of a table when its lock was acquired.
+    """Hold what is seen of a table when its lock was acquired.
 
     Attributes:
         decisions: names of the decision records, listed before the timeline.
@@ -169,8 +169,8 @@ class LockedTable:
                 break
             lives = seen.living[excluding]
             # Waiting for a write that is made alone is a courtesy: conflicts are found at the commit.
-            is_known = lives.owner is not None or self._others_lock
-            is_courtesy = (beside is Beside.WRITES or own is not None) and is_known
+            locks_too = lives.owner is not None or self._others_lock
+            is_courtesy = (beside is Beside.WRITES or own is not None) and locks_too
             is_late = pauses.are_used_up(None if is_courtesy else (excluding, lives.renewed_ms))
             if is_late and is_courtesy:
                 break

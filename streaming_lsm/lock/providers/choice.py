@@ -41,7 +41,7 @@ _NewProvider = Callable[[Owner], LockProvider]
 
 @dataclass(frozen=True)
 class ChosenProvider:
-    """How writers of other programs are excluded from a table.
+    """State how writers of other programs are excluded from a table.
 
     Attributes:
         name: as in the options.

@@ -52,7 +52,7 @@ class SharedLockFile:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What a lock file of this package says, inside the JSON that Hudi writes.
+    """Encode and decode what a lock file of this package says, inside the JSON that Hudi writes.
 
     Attributes:
         table: URI of the table, as several tables can have one folder for their locks.

@@ -21,7 +21,7 @@ _LAST = 4
 
 @dataclass(frozen=True)
 class _Measure:
-    """What was measured of one compaction.
+    """Hold what was measured of one compaction.
 
     Attributes:
         around_s: seconds besides merging: to list the table, to begin and to complete the action.

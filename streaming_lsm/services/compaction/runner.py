@@ -139,7 +139,7 @@ def compact_slices(context: ServiceContext, groups: Collection[FileGroupId], eng
 
 @dataclass(frozen=True)
 class _Run:
-    """What a run of a planned compaction does; determined by its plan, whatever is completed after its instant.
+    """Describe a run of a planned compaction; determined by its plan, whatever is completed after its instant.
 
     Attributes:
         task: merges one slice.

@@ -47,7 +47,7 @@ _PHRASES = {
 _UNREACHABLE = ("dns error", "error sending request", "error trying to connect")
 
 STORE_ERRORS = (BaseError, OSError, ValueError)
-"""What calls of the client raise. It raises the base class of its errors for none of them."""
+"""Lists what calls of the client raise. It raises the base class of its errors for none of them."""
 CONFLICTS = (AlreadyExistsError, PreconditionError)
 """The object exists, or has another version, or another process changes it at this moment."""
 
