@@ -133,7 +133,7 @@ class LiveFileGroups:
         # Unknown until this is through: what fails half-way is made up for by listing everything the next time.
         seen, self._seen = self._seen, None
         unseen = sorted(writes - (seen or frozenset()), key=lambda write: write.completed or "")
-        if seen is None or _changes_groups(timeline, unseen, seen - writes):
+        if seen is None or _is_other_table(seen, writes) or _changes_groups(timeline, unseen, seen - writes):
             self._clear()
             for found in checked_slices(view):
                 self._add_slice(found, timeline)
@@ -187,6 +187,14 @@ class LiveFileGroups:
                 f"partition {partition!r} has two file groups for bucket {bucket}: {known.file_id} and {group.file_id}"
             )
         return known
+
+
+def _is_other_table(seen: Collection[Instant], writes: Collection[Instant]) -> bool:
+    """Test whether none of the writes is left: the table may have been deleted, and another one created in its place.
+
+    Archival leaves the newest ones, unless nobody looked for long.
+    """
+    return bool(seen) and not any(write in writes for write in seen)
 
 
 def _changes_groups(timeline: Timeline, unseen: Iterable[Instant], vanished: Iterable[Instant]) -> bool:

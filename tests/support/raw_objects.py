@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import obstore
@@ -20,6 +21,15 @@ def raw_keys(uri: str) -> list[str]:
     scheme, container, prefix = _parts(uri)
     found = [meta["path"] for chunk in obstore.list(connect(scheme, container).store, prefix) for meta in chunk]
     return sorted(key.removeprefix(f"{prefix}/") for key in found)
+
+
+def delete_all(uri: str) -> None:
+    """Delete everything below a root, which may be a folder of a disk."""
+    if "://" not in uri:
+        shutil.rmtree(uri)
+        return
+    scheme, container, prefix = _parts(uri)
+    obstore.delete(connect(scheme, container).store, [f"{prefix}/{path}" for path in raw_keys(uri)])
 
 
 def download(uri: str, folder: Path) -> Path:

@@ -20,7 +20,7 @@ from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
 from streaming_lsm.txn.batch_ledger import BatchIdentity
 from streaming_lsm.txn.outcome import Outcome
 from tests.oracle.validator import validate
-from tests.support.raw_objects import download, raw_keys
+from tests.support.raw_objects import delete_all, download, raw_keys
 from tests.support.s3_server import S3Server
 from tests.support.small_tables import OPTIONS, SCHEMA, Row, rows, shown
 
@@ -103,6 +103,17 @@ def test_a_table_is_created_once_and_none_inside_another(uri: str) -> None:
         new_table(uri)
     with pytest.raises(ConfigError, match="lies in the table"):
         new_table(f"{uri}/country=de/below")
+
+
+@pytest.mark.parametrize("partition", ["nl", "de"])
+def test_a_table_that_was_created_again_in_its_place_has_none_of_the_files_before(uri: str, partition: str) -> None:
+    table = new_table(uri)
+    for ts in range(2):
+        table.upsert(rows(row("a", ts), row("b", ts)))
+    delete_all(uri)
+    new_table(uri).upsert(rows(("z", partition, 1, 10)))
+    table.upsert(rows(row("c", 2)))
+    assert shown(LsmTable(uri, OPTIONS)) == [row("c", 2), ("z", partition, 1, 10)]
 
 
 @pytest.mark.parametrize("kind", ["memory", "s3"])
