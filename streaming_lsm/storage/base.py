@@ -184,7 +184,7 @@ class Storage(Protocol):
         ...
 
     def delete_files(self, paths: Iterable[str]) -> None:
-        """Delete files; those that are missing are passed over. In an object store it is one request for a thousand."""
+        """Delete files; those that are missing are passed over. S3 and Azure take one request for many."""
         ...
 
     def delete_folder(self, path: str) -> None:

@@ -202,13 +202,21 @@ class ConditionalObjects:
         """Delete objects, whatever they contain; those that are missing are passed over."""
         for key in keys:
             self._forget(key)
+        if keys and not self._remove(keys) and len(keys) > 1:
+            # A store that takes one deletion at a time, as Google's, has stopped at the first that is missing.
+            for key in keys:
+                self._remove([key])
+
+    def _remove(self, keys: list[str]) -> bool:
+        """Delete objects; return False if one is missing."""
         try:
-            if keys:
-                obstore.delete(self._connection.store, keys if len(keys) > 1 else keys[0])
+            obstore.delete(self._connection.store, keys if len(keys) > 1 else keys[0])
         except STORE_ERRORS as error:
             found = failure(self._uri_of(keys[0]), error)
             if not isinstance(found, FileNotFoundError):
                 raise found from None
+            return False
+        return True
 
     def _change(self, key: str, new_of: Callable[[Found], bytes | None]) -> bool:
         """Replace an object by what a function makes of it; return False if that is None, or there is no object."""
