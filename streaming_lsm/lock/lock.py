@@ -151,7 +151,7 @@ class TableLock:
         self.formers: frozenset[str] = frozenset()
         self.is_held = self.is_unchanged = False
         self.trace = b""
-        self.acquisitions = 0
+        self.acquisitions = self._attempts = 0
         self.waited_s = self.held_s = 0.0
         self._acquired_s = 0.0
         self._content = self.owner.encode()
@@ -173,8 +173,9 @@ class TableLock:
             LockTimeout: another writer held the lock for all of that time; the message names it.
         """
         wait, begun = wait or self._wait, self._runtime.elapsed()
-        # Each acquisition has a content of its own: a request of an earlier one that a store carries out late, or
-        # twice, changes nothing of this one.
+        # Each attempt has a content of its own: a request of an earlier one that a store carries out late, or twice,
+        # changes nothing of this one.
+        self._attempts += 1
         self.formers, self._content, self._given_back = frozenset(), self._new_content(frozenset()), False
         waited_s = self._runtime.process_locks.acquire(self._storage.uri, self.owner, wait.wait_ms / 1000)
         try:
@@ -365,10 +366,11 @@ class TableLock:
 
     def _new_content(self, formers: frozenset[str]) -> bytes:
         lines = [self.owner.encode()]
-        if formers or self.acquisitions:
+        earlier = self._attempts - 1
+        if formers or earlier:
             lines.append(json.dumps(sorted(formers)).encode())
-        if self.acquisitions:
-            lines.append(str(self.acquisitions).encode())
+        if earlier:
+            lines.append(str(earlier).encode())
         return b"\n".join(lines)
 
     def _refusal(self, owner: Owner | None, waited_s: float) -> str:

@@ -8,7 +8,8 @@ import pytest
 
 from streaming_lsm import LockProvider, LsmTable
 from streaming_lsm.config import LOCK_PROVIDER, Options
-from streaming_lsm.errors import ConfigError
+from streaming_lsm.errors import ConfigError, LockTimeout
+from streaming_lsm.lock.lock import LOCK_FILE, TableLock
 from streaming_lsm.lock.providers.choice import ChosenProvider, choose_provider
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.uris import open_storage
@@ -136,3 +137,18 @@ def test_an_implementation_of_the_users_own_is_held_around_each_critical_section
     first, last = Remembering.calls.index("release"), len(Remembering.calls) - 1
     assert "is_held" in Remembering.calls[first:last]  # before the decision
     assert Remembering.holders == {}
+
+
+def test_a_late_release_of_an_attempt_that_failed_does_not_release_the_lock_of_the_next(tmp_path: Path) -> None:
+    Remembering.forget()
+    storage = create(tmp_path).storage
+    held = TableLock(storage, "query", 1000, Runtime(), provider=chosen(tmp_path, **{PROVIDER: f"{OWN}Remembering"}))
+    Remembering.holders[storage.uri] = "another"
+    with pytest.raises(LockTimeout):
+        held.acquire()
+    failed = held._content
+    Remembering.forget()
+    held.acquire()
+    assert not storage.delete_if_unchanged(LOCK_FILE, failed, reused=True)
+    held.verify()
+    held.release()
