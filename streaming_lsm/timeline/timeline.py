@@ -128,6 +128,17 @@ class Timeline:
         """Requested and inflight actions of every kind, by requested time."""
         return tuple([instant for instant in self.instants if instant.state is not State.COMPLETED])
 
+    @property
+    def void_writes(self) -> tuple[Instant, ...]:
+        """Pending writes that have the requested time of another, completed write, such as a compaction.
+
+        Their writer drew the time, was stopped and lost the lock before it created them: they have no files.
+        """
+        if not self.pending:
+            return ()
+        completed = {write.requested for write in self.completed_writes}
+        return tuple([found for found in self.pending if found.is_write and found.requested in completed])
+
     @cached_property
     def last_time(self) -> str:
         """The largest requested or completion time, ``""`` on an empty timeline."""
@@ -340,7 +351,9 @@ class Timeline:
 
     @cached_property
     def _completions(self) -> dict[str, str | None]:
-        return {instant.requested: instant.completed for instant in self.instants if instant.is_write}
+        # Completed ones last: a void write has the requested time of one of them.
+        writes = (*self.pending, *self.completed_writes)
+        return {instant.requested: instant.completed for instant in writes if instant.is_write}
 
     @cached_property
     def _requested(self) -> frozenset[str]:

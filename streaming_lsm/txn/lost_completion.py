@@ -52,7 +52,9 @@ def check_pending(storage: Storage, timeline: Timeline, until: str = _NOW) -> No
         CorruptFileError: there is such a write.
     """
     pending_writes = () if timeline.layout == FLAT else timeline.pending
+    void = timeline.void_writes
     suspects = [pending for pending in pending_writes if pending.requested <= until and _may_have_files(pending)]
+    suspects = [pending for pending in suspects if pending not in void]
     suspects = [pending for pending in suspects if not storage.exists(marker_folder(pending.requested))]
     if not suspects:
         return

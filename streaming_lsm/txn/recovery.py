@@ -114,6 +114,7 @@ def settle_pending(
         CommitUnknown: the storage failed, and a decision record could not be read.
         CorruptFileError: a decision record is damaged; or a pending write had been completed, see `check_pending`.
     """
+    timeline = _without_void(storage, timeline, living)
     check_pending(storage, timeline)
     plans = (f"{DECISION_FOLDER}/{name}" for name in sorted(decisions) if name.endswith(PLAN_RECORD))
     cancelled = [path for path in plans if finish_cancellation(storage, path)]
@@ -133,6 +134,19 @@ def settle_pending(
     for pending in completed:
         _LOG.warning("completed %s in %s, as its writer had decided", pending.path, storage.uri)
     return Timeline.load(storage, previous=timeline) if completed or reverted.found else timeline
+
+
+def _without_void(storage: Storage, timeline: Timeline, living: Collection[Instant]) -> Timeline:
+    """Delete the instant files of void writes (see `Timeline.void_writes`), and return the timeline without them.
+
+    They are not rolled back: files and markers of that requested time are those of the completed write.
+    """
+    void = [write for write in timeline.void_writes if write.action in WRITE_ACTIONS and write not in living]
+    for write in void:
+        _LOG.warning("deleting %s in %s: its requested time is that of another write", write.path, storage.uri)
+        for path in write.pending_paths():
+            storage.delete(path)
+    return Timeline.load(storage, previous=timeline) if void else timeline
 
 
 def recover(

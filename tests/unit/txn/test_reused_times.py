@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from streaming_lsm import LsmTable
 from streaming_lsm.errors import CommitConflict, Fenced
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import TEMP_FOLDER, marker_path
@@ -20,6 +21,8 @@ from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.planned_actions import revert_to_requested
 from tests.support.faulty_storage import FaultyStorage, Killed
+from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, grow
+from tests.support.small_tables import SCHEMA, Row, rows, shown
 from tests.support.writers import KEPT, NOON_MS, make_table, new_process, transaction, write_batch
 
 HOUR_MS = 3_600_000
@@ -154,3 +157,56 @@ def test_a_time_that_a_fenced_writer_has_drawn_too_is_a_conflict(
         begin(Overtaken(storage))
     write_batch(storage, behind(4), 1)
     assert len(Timeline.load(storage).completed_writes) == 2
+
+
+class AfterCompaction(FaultyStorage):
+    """Another driver compacts before the requested file of a write is created; this one may die at its next release.
+
+    Attributes:
+        uri_of_table: the table.
+        dies: whether it dies.
+    """
+
+    def __init__(self, inner: Storage, uri_of_table: str, *, dies: bool) -> None:
+        super().__init__(inner)
+        self.uri_of_table, self.dies = uri_of_table, dies
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        if path.endswith(".deltacommit.requested"):
+            assert opened(self.uri_of_table, 2).compact() is not None
+        super().put_if_absent(path, data)
+
+    def vacate(self, path: str, expected: bytes) -> bytes | None:
+        if self.dies:
+            self.kill()
+        return super().vacate(path, expected)
+
+
+def opened(uri: str, number: int) -> LsmTable:
+    """The table as a driver with a clock of its own opens it."""
+    table = LsmTable(uri, OPTIONS_OF_SERVICES)
+    table.runtime = behind(number)
+    return table
+
+
+@pytest.mark.parametrize("dies", [True, False], ids=["dies", "lives"])
+@pytest.mark.parametrize("kind", ["disk", "objects"])
+def test_the_write_of_a_fenced_writer_is_void_if_its_time_is_that_of_a_compaction(
+    tmp_path: Path, memory_uri: str, kind: str, dies: bool
+) -> None:
+    uri = memory_uri if kind == "objects" else str(tmp_path / "table")
+    model: Model = {}
+    table = LsmTable.create(uri, SCHEMA, OPTIONS_OF_SERVICES)
+    for batch in range(3):
+        grow(table, model, batch)
+    fenced = opened(uri, 1)
+    fenced.storage = AfterCompaction(table.storage, uri, dies=dies)
+    with pytest.raises(Killed if dies else Fenced):
+        fenced.upsert(rows(("lost", "nl", 9000, 1)))
+    (void,) = table.timeline.pending
+    assert shown(opened(uri, 3)) == sorted(model.values())
+    last: Row = ("last", "nl", 9000, 2)
+    assert opened(uri, 3).upsert(rows(last)) is not None
+    assert shown(opened(uri, 3)) == sorted([*model.values(), last])
+    assert table.timeline.pending == ()
+    assert void.requested in [write.requested for write in table.timeline.completed_writes]
