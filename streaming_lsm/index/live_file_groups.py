@@ -189,12 +189,12 @@ class LiveFileGroups:
         return known
 
 
-def _is_other_table(seen: Collection[Instant], writes: Collection[Instant]) -> bool:
+def _is_other_table(seen: frozenset[Instant], writes: frozenset[Instant]) -> bool:
     """Test whether none of the writes is left: the table may have been deleted, and another one created in its place.
 
     Archival leaves the newest ones, unless nobody looked for long.
     """
-    return bool(seen) and not any(write in writes for write in seen)
+    return bool(seen) and seen.isdisjoint(writes)
 
 
 def _changes_groups(timeline: Timeline, unseen: Iterable[Instant], vanished: Iterable[Instant]) -> bool:

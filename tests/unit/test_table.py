@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CommitConflict, ConfigError, SchemaError
 from streaming_lsm.timeline.instant import Instant
+from tests.oracle.validator import validate
 from tests.support.small_tables import SCHEMA, create, data_files, rows, shown
 from tests.support.writers import NO_WAIT, outcome
 
@@ -314,3 +316,21 @@ def test_arrival_fields_decide_within_a_batch_and_are_not_stored(tmp_path: Path)
     table.upsert(batch)
     assert shown(table) == [("a", "DE", 0, 1)]
     assert table.schema.equals(SCHEMA)
+
+
+@pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_a_writer_of_a_table_that_was_removed_and_created_again_forgets_the_old_files(
+    tmp_path: Path, kind: str
+) -> None:
+    """Its commit would record them, and no reader finds them in the new table."""
+    root, options = tmp_path / "orders", {"hoodie.datasource.write.table.type": kind}
+    table = create(root, **options)
+    for ts in (1, 2):
+        table.upsert(rows(("a", "nl", ts, 1), ("b", "nl", ts, 2), ("c", "nl", ts, 3)))
+    shutil.rmtree(root)
+    create(root, **options).upsert(rows(("d", "fr", 1, 1)))
+    table.upsert(rows(("e", "de", 1, 1)))
+    table.upsert(rows(("f", "nl", 1, 1), ("g", "fr", 1, 1), ("h", "fr", 1, 1)))
+    written = [("d", "fr", 1, 1), ("e", "de", 1, 1), ("f", "nl", 1, 1), ("g", "fr", 1, 1), ("h", "fr", 1, 1)]
+    assert shown(LsmTable(root)) == written
+    assert validate(str(root)) == []
