@@ -185,6 +185,7 @@ class TableLock:
             if self._outer is not None:
                 self._kept_s = self._runtime.elapsed()
                 self._outer.acquire(Pauses(wait, self._runtime, self._kept_s - begun), self._keep)
+            self.is_held = True
         except BaseException:
             if self.formers:
                 self.give_back()
@@ -193,7 +194,6 @@ class TableLock:
         self.acquisitions += 1
         self._acquired_s = self._runtime.elapsed()
         self.waited_s += self._acquired_s - begun
-        self.is_held = True
 
     def release(self) -> bool:
         """Release the lock if it is still this writer's.
@@ -206,16 +206,18 @@ class TableLock:
         if self.is_held:
             self.held_s += self._runtime.elapsed() - self._acquired_s
         self.is_held = False
-        trace = None
-        if self._outer is not None:
-            self._outer.release()
+        self.trace, trace = b"", None
+        # Ctrl-C in one step leaves out none of the others: this process could not acquire the lock any more.
         try:
-            if not self._given_back:
-                trace = self._delete()
-        except Exception:
-            _LOG.warning("%s in %s could not be removed", LOCK_FILE, self._storage.uri, exc_info=True)
+            if self._outer is not None:
+                self._outer.release()
         finally:
-            self._runtime.process_locks.release(self._storage.uri, self.owner)
+            try:
+                trace = None if self._given_back else self._delete()
+            except Exception:
+                _LOG.warning("%s in %s could not be removed", LOCK_FILE, self._storage.uri, exc_info=True)
+            finally:
+                self._runtime.process_locks.release(self._storage.uri, self.owner)
         self.trace = trace or b""
         return trace is not None
 

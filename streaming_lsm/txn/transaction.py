@@ -137,10 +137,13 @@ class Transaction:
                 self._table.acquire(Beside.SERVICES, self._running().instant)
             self._ledger = WriterLedger.of(self.timeline)
         except BaseException as error:
-            fenced = self._loss() if isinstance(error, _OF_FILES) else None
-            if self._action is not None:
-                self._action.give_up(self._table)
-            self._let_go()
+            fenced = None
+            try:
+                fenced = self._loss() if isinstance(error, _OF_FILES) else None
+                if self._action is not None:
+                    self._action.give_up(self._table)
+            finally:
+                self._let_go()
             if fenced is not None:
                 raise fenced from error
             raise
@@ -155,8 +158,9 @@ class Transaction:
             Fenced: in place of an error about a file, if another writer took the lock and deleted the file.
         """
         unpublished = self._action is None or not self._action.is_published
-        fenced = self._loss() if isinstance(error, _OF_FILES) and unpublished else None
+        fenced = None
         try:
+            fenced = self._loss() if isinstance(error, _OF_FILES) and unpublished else None
             if self._action is not None and unpublished:
                 self._action.give_up(self._table)
         finally:

@@ -58,6 +58,41 @@ class Failing(Remembering):
         raise RuntimeError("no route to the lock service")
 
 
+class Refused(Remembering):
+    """A lock whose service refuses the connection."""
+
+    def try_acquire(self) -> bool:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+class Unmade(Remembering):
+    """A lock that connects to its service at once, which is out of reach."""
+
+    def __init__(self, storage: Storage, options: Options, owner: Owner) -> None:
+        raise RuntimeError("no route to the lock service")
+
+
+class Wrapped:
+    """A lock whose methods are those of another object."""
+
+    def __init__(self, storage: Storage, options: Options, owner: Owner) -> None:
+        self._lock = Remembering(storage, options, owner)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._lock, name)
+
+
+class Interrupted(Remembering):
+    """A lock at whose release Ctrl-C is pressed once."""
+
+    presses: ClassVar[list[str]] = []
+
+    def release(self) -> None:
+        super().release()
+        if self.presses:
+            raise KeyboardInterrupt(self.presses.pop())
+
+
 class Incomplete:
     """No lock provider."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -18,6 +20,7 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.uris import open_storage
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from tests.support.faulty_storage import Fault, FaultyStorage, Interrupted, Killed
+from tests.support.lock_providers import Interrupted as Interrupting
 from tests.support.lock_providers import Remembering
 from tests.support.small_tables import create, rows, shown
 from tests.support.writers import NO_WAIT, new_process
@@ -174,10 +177,20 @@ def test_after_a_crash_or_failure_at_any_call_the_next_write_succeeds(
     assert shown(opened(root, {}))[-1][0] == "c"
 
 
-def test_a_provider_whose_service_fails_is_a_named_error_and_nothing_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Failing", "RuntimeError: no route to the lock service"),
+        ("Unmade", "RuntimeError: no route to the lock service"),
+        ("Refused", r"ConnectionRefusedError: \[Errno 111\] Connection refused"),
+    ],
+)
+def test_a_provider_whose_service_fails_is_a_named_error_and_nothing_is_written(
+    tmp_path: Path, name: str, said: str
+) -> None:
     create(tmp_path)
-    with pytest.raises(StorageError, match=r"Failing .*: RuntimeError: no route to the lock service; retry"):
-        opened(tmp_path, {LOCK_PROVIDER.key: f"{OWN}Failing"}).upsert(rows(FIRST))
+    with pytest.raises(StorageError, match=rf"the lock of .*{name} for .* \({LOCK_PROVIDER.key}\): {said}; retry"):
+        opened(tmp_path, {LOCK_PROVIDER.key: f"{OWN}{name}"}).upsert(rows(FIRST))
     opened(tmp_path, {}).upsert(rows(SECOND))
     assert shown(opened(tmp_path, {})) == [SECOND]
 
@@ -244,3 +257,36 @@ def test_a_write_that_is_made_alone_and_is_overtaken_all_the_same_is_made_again(
     table.upsert(rows(FIRST))
     assert overtaken
     assert shown(opened(tmp_path, {})) == [FIRST, ("b", "nl", 1, 2)]
+
+
+def test_after_ctrl_c_while_the_lock_is_released_the_next_write_of_the_process_goes_on(tmp_path: Path) -> None:
+    options: dict[str, object] = {LOCK_PROVIDER.key: f"{OWN}Interrupted"}
+    table = create(tmp_path, **{**NO_WAIT, **options})
+    Interrupting.forget()
+    Interrupting.presses.append("Ctrl-C")
+    with pytest.raises(KeyboardInterrupt):
+        table.upsert(rows(FIRST))
+    assert not (tmp_path / LOCK_FILE).exists()
+    table.upsert(rows(SECOND))
+    assert shown(table) == [SECOND]
+    assert not table.timeline.pending
+
+
+def test_ctrl_c_twice_while_a_write_waits_to_be_made_alone_leaves_nothing_that_others_wait_for(tmp_path: Path) -> None:
+    optimistic: dict[str, object] = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+    create(tmp_path, **optimistic)
+    table = opened(tmp_path, {**optimistic, "lsm.write.single.writer.wait.ms": 60_000})
+
+    def press(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    first = opened(tmp_path, optimistic)
+    table.runtime = replace(first.runtime, sleep=press)
+    with first.transaction() as running:
+        running.begin()
+        acquire_again = mock.patch("streaming_lsm.txn.locked_table.LockedTable.acquire_again", press)
+        with acquire_again, pytest.raises(KeyboardInterrupt):
+            table.transaction(alone=True).__enter__()
+    assert [thread.name for thread in threading.enumerate() if thread.name == "lsm-heartbeat"] == []
+    first.upsert(rows(FIRST))
+    assert not first.timeline.pending
