@@ -22,7 +22,7 @@ from streaming_lsm.errors import ConfigError
 from streaming_lsm.lock.owner import Owner
 from streaming_lsm.lock.providers.base import LockProvider, NewLockProvider
 from streaming_lsm.lock.providers.file_system import FileSystemBasedLockProvider, SharedLockFile
-from streaming_lsm.lock.providers.outer_lock import OuterLock
+from streaming_lsm.lock.providers.outer_lock import OuterLock, naming_failures
 from streaming_lsm.lock.providers.storage_based import StorageBasedLockProvider
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.lock_provider_names import FILE_SYSTEM, IN_PROCESS, STORAGE
@@ -59,15 +59,22 @@ class ChosenProvider:
     renew_ms: int = 0
 
     def outer_lock(self, owner: Owner) -> OuterLock | None:
-        """Return the provider's lock for a transaction; None if there is none beside the lease."""
+        """Return the provider's lock for a transaction; None if there is none beside the lease.
+
+        Raises:
+            ConfigError: an implementation of the user's is incomplete.
+            StorageError: it cannot be made.
+        """
         if self.new is None:
             return None
-        provider: object = self.new(owner)
-        if not isinstance(provider, LockProvider):
-            methods = [name for name in vars(LockProvider) if not name.startswith("_")]
-            missing = ", ".join(name for name in methods if not callable(getattr(provider, name, None)))
+        with naming_failures(self.name, self.uri):
+            provider: object = self.new(owner)
+        # Asked of the object: its methods may be those of another one, by `__getattr__`.
+        methods = [name for name in vars(LockProvider) if not name.startswith("_")]
+        missing = ", ".join(name for name in methods if not callable(getattr(provider, name, None)))
+        if missing:
             raise ConfigError(f"{LOCK_PROVIDER.key}={self.name}: it has no {missing}; see streaming_lsm.LockProvider")
-        return OuterLock(self.name, self.uri, provider)
+        return OuterLock(self.name, self.uri, cast(LockProvider, provider))
 
 
 def choose_provider(storage: Storage, options: Options, runtime: Runtime) -> ChosenProvider | None:
@@ -112,7 +119,7 @@ def _check_options(name: str | None, options: Options) -> None:
 
 def _file_system(storage: Storage, options: Options, runtime: Runtime) -> ChosenProvider:
     own = f"{storage.uri}/{_LEASE_FOLDER}"
-    path = options[FILE_LOCK_PATH]
+    path = (options[FILE_LOCK_PATH] or "").strip() or None  # none where it is empty, as in Hudi
     folder = storage if path is None else open_storage(path)
     if not storage.is_file_system or not folder.is_file_system:
         where = FILE_LOCK_PATH.key + "=" + str(path) if storage.is_file_system else storage.uri

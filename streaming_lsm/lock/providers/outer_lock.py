@@ -41,7 +41,8 @@ class OuterLock:
             name: the provider's name, as in the options.
             uri: URI of the table.
         """
-        self._what = f"the lock of {name} for {uri}"
+        self._name, self._uri = name, uri
+        self._what = _described(name, uri)
         self._provider = provider
         self._may_be_held = False
 
@@ -56,7 +57,7 @@ class OuterLock:
             StorageError: the provider failed.
         """
         self._may_be_held = True
-        with self._naming():
+        with naming_failures(self._name, self._uri):
             while not self._provider.try_acquire():
                 if pauses.are_used_up(None):
                     raise LockTimeout(
@@ -73,7 +74,7 @@ class OuterLock:
             LockLost: it is not.
             StorageError: the provider failed.
         """
-        with self._naming():
+        with naming_failures(self._name, self._uri):
             if not self._provider.is_held():
                 raise LockLost(
                     f"{self._what} was lost while it was held: another program deleted it, or took it over after it "
@@ -83,7 +84,7 @@ class OuterLock:
     def renew(self) -> None:
         """Extend the lock, if it is held."""
         if self._may_be_held:
-            with self._naming():
+            with naming_failures(self._name, self._uri):
                 self._provider.renew()
 
     def release(self) -> None:
@@ -100,13 +101,24 @@ class OuterLock:
         except Exception:
             _LOG.warning("%s could not be released: other programs wait until it expires", self._what, exc_info=True)
 
-    @contextmanager
-    def _naming(self) -> Iterator[None]:
-        """Name the provider in the errors of its implementation."""
-        try:
-            yield
-        except (LsmError, OSError):
+
+@contextmanager
+def naming_failures(name: str, uri: str) -> Iterator[None]:
+    """Name the provider in the errors of its implementation; an error of a file names that.
+
+    Raises:
+        StorageError: for any other error, as of a lock service that cannot be reached.
+    """
+    try:
+        yield
+    except LsmError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
             raise
-        except Exception as error:
-            kind = type(error).__name__
-            raise StorageError(f"{self._what} failed ({LOCK_PROVIDER.key}): {kind}: {error}; retry") from error
+        kind = type(error).__name__
+        raise StorageError(f"{_described(name, uri)} failed ({LOCK_PROVIDER.key}): {kind}: {error}; retry") from error
+
+
+def _described(name: str, uri: str) -> str:
+    return f"the lock of {name} for {uri}"

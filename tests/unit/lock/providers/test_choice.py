@@ -60,7 +60,7 @@ def test_no_provider_is_chosen_by_default(tmp_path: Path) -> None:
     assert chosen(tmp_path) is None
 
 
-@pytest.mark.parametrize("own_path", ["{root}/.hoodie", "file://{root}/.hoodie/"])
+@pytest.mark.parametrize("own_path", ["{root}/.hoodie", "file://{root}/.hoodie/", "", " "])
 def test_the_folder_of_the_lease_gets_no_second_lock_file(tmp_path: Path, own_path: str) -> None:
     found = chosen(tmp_path, **{PROVIDER: "FileSystemBasedLockProvider", PATH: own_path.format(root=tmp_path)})
     assert found is not None
@@ -118,6 +118,12 @@ def test_an_incomplete_implementation_is_an_error_that_names_what_is_missing(tmp
     with pytest.raises(ConfigError, match=r"Incomplete: it has no is_held, renew, release, holder; see streaming_lsm"):
         LsmTable(tmp_path, {PROVIDER: f"{OWN}Incomplete"}).upsert(rows(("a", "nl", 1, 1)))
     assert files_below(tmp_path) == before
+
+
+def test_an_implementation_may_have_the_methods_of_another_object(tmp_path: Path) -> None:
+    Remembering.forget()
+    create(tmp_path, **{PROVIDER: f"{OWN}Wrapped"}).upsert(rows(("a", "nl", 1, 1)))
+    assert "release" in Remembering.calls
 
 
 def test_hudis_file_lock_is_refused_for_a_table_in_an_object_store(memory_uri: str) -> None:
