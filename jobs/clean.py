@@ -2,7 +2,7 @@
 
     python jobs/clean.py lsm.table.path=/lake/orders hoodie.clean.commits.retained=30
     python jobs/clean.py --watch 300 --properties conf/kafka_demo.properties lsm.table.path=/lake/orders
-    spark-submit jobs/clean.py --watch lsm.table.path=/lake/orders
+    spark-submit jobs/clean.py lsm.table.path=/lake/orders --watch
 
 Runs the cleans that anyone has planned and nobody runs; then plans and runs one, if file slices are older than those
 that the options retain (hoodie.clean.policy). One clean of a table runs at a time: a second job leaves it to the first.

@@ -2,7 +2,7 @@
 
     python jobs/compact.py lsm.table.path=/lake/orders
     python jobs/compact.py --watch 30 --properties conf/kafka_demo.properties lsm.table.path=/lake/orders
-    spark-submit jobs/compact.py --watch lsm.table.path=/lake/orders
+    spark-submit jobs/compact.py lsm.table.path=/lake/orders --watch
 
 Runs the compactions that anyone has scheduled and nobody runs, the oldest first; then schedules and runs new ones, if
 they are due by the options (hoodie.compact.inline.trigger.strategy), each of hoodie.compaction.target.io MiB. Several

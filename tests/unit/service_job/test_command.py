@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,6 +114,16 @@ def test_what_follows_watch_is_a_number_of_seconds(capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit, match="2"):
         run("--watch", wrong)
     assert "is no number of seconds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/services.md", "jobs/compact.py", "jobs/clean.py"])
+def test_the_command_lines_of_the_documentation_are_accepted(page: str) -> None:
+    found = re.findall(r"^ *(?:python|spark-submit) jobs/(?:compact|clean)\.py (.+)$", (ROOT / page).read_text(), re.M)
+    assert found
+    for line in found:
+        with pytest.raises(SystemExit) as ended:  # by --help, which comes last: what is wrong before it ends with 2
+            run(*line.split(), "--help")
+        assert ended.value.code == 0, line
 
 
 def test_a_compaction_that_fails_ends_the_job_with_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
