@@ -225,7 +225,7 @@ FILE_LOCK_PATH = text("hoodie.write.lock.filesystem.path", None, _WRITE, "FileSy
 FILE_LOCK_EXPIRE = integer("hoodie.write.lock.filesystem.expire", 0, _WRITE, "FileSystemBasedLockProvider: minutes since the last change of a lock file of another program after which it is deleted, by the clock of this machine. 0: never.")
 STORAGE_LOCK_VALIDITY = integer("hoodie.write.lock.storage.validity.timeout.secs", 300, _WRITE, "StorageBasedLockProvider: seconds for which the lock is valid unless it is renewed.", minimum=10)
 STORAGE_LOCK_RENEW = integer("hoodie.write.lock.storage.renew.interval.secs", 30, _WRITE, "StorageBasedLockProvider: seconds between renewals of the lock, a tenth of the validity at most.", "hoodie.write.lock.storage.heartbeat.poll.secs", minimum=1)
-SINGLE_WRITER_WAIT_MS = integer("lsm.write.single.writer.wait.ms", 300000, _WRITE, "Milliseconds that a write waits while another writer writes to the table; compactions and cleans are not waited for. 0: refuse.")
+SINGLE_WRITER_WAIT_MS = integer("lsm.write.single.writer.wait.ms", 300000, _WRITE, "Milliseconds that a write waits while another writer writes to the table; compactions and cleans are not waited for. 0: refuse. To be completed, a write waits as long for the table's lock.")
 HEARTBEAT_MISSES = integer("hoodie.client.heartbeat.tolerable.misses", 2, _WRITE, "Missed heartbeats after which a writer counts as dead.", minimum=1)
 WRITER_ID = text("lsm.writer.id", None, _WRITE, "Writer id for exactly-once replay; not set: the id of the streaming query.")
 WRITER_IDLE_DAYS = integer("lsm.writer.idle.days", 30, _WRITE, "Days without a commit after which a writer's last batch id is dropped, with a warning.", minimum=1)

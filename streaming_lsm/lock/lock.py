@@ -61,12 +61,14 @@ class LockWait:
         pause_ms: milliseconds between the first two looks; each further pause is up to twice as long.
         longest_ms: limit of a pause.
         retries: limit of looks after the first; 0 for none.
+        option: key of the option that `wait_ms` is of, for messages.
     """
 
     wait_ms: int = 0
     pause_ms: int = 5
     longest_ms: int = 200
     retries: int = 0
+    option: str = LOCK_WAIT_MS.key
 
     @classmethod
     def of(cls, options: Options) -> LockWait:
@@ -98,6 +100,13 @@ class Pauses:
         if self.waited_s * 1000 < self._wait.wait_ms and not 0 < self._wait.retries <= self._count:
             return False
         return not self._wait.wait_ms or is_renewed
+
+    @property
+    def spent(self) -> str:
+        """Say how long was waited, and by which option."""
+        if 0 < self._wait.retries <= self._count and self.waited_s * 1000 < self._wait.wait_ms:
+            return f"for all of {self._count + 1} looks in {self.waited_s:.1f} s ({LOCK_RETRIES.key})"
+        return f"for all of {self.waited_s:.1f} s ({self._wait.option})" if self._wait.wait_ms else "now"
 
     def pause(self) -> None:
         """Wait for a while."""
@@ -329,7 +338,7 @@ class TableLock:
                 after_other = False
                 continue
             if pauses.are_used_up(None if owner is None else seen):
-                raise LockTimeout(self._refusal(owner, pauses.waited_s))
+                raise LockTimeout(self._refusal(owner, pauses.spent))
             pauses.pause()
         raise LockTimeout(f"{LOCK_FILE} in {self._storage.uri} changes its owner all the time; retry")
 
@@ -375,8 +384,7 @@ class TableLock:
             lines.append(str(earlier).encode())
         return b"\n".join(lines)
 
-    def _refusal(self, owner: Owner | None, waited_s: float) -> str:
-        waited = f"for all of {waited_s:.1f} s ({LOCK_WAIT_MS.key})" if self._wait.wait_ms else "now"
+    def _refusal(self, owner: Owner | None, waited: str) -> str:
         if owner is None:
             advice = "" if self._shared is None else f", or set {FILE_LOCK_EXPIRE.key}"
             return (

@@ -207,22 +207,22 @@ class LockedTable:
         except Exception:
             _LOG.debug("%s in %s cannot be asked", excluding.path, self._storage.uri, exc_info=True)
 
-    def acquire_again(self, own: Instant) -> None:
+    def acquire_again(self, own: Instant, wait: LockWait | None = None) -> None:
         """Acquire the lock for the pending action of this transaction; dead writers' files are left to the next one.
 
-        The data is written, so that this waits as long as for another write.
+        Args:
+            wait: how long to wait; by default as long as for another write, as the data is written.
 
         Raises:
             CommitConflict: others held the lock for longer than the options say to wait.
             CommitUnknown, Fenced: as `acquire`.
         """
-        wait = LockWait.of(self._options)
-        longest_ms = max(wait.wait_ms, self._options[SINGLE_WRITER_WAIT_MS])
+        usual = LockWait.of(self._options)
         try:
-            seen = self._acquire_lock(own, replace(wait, wait_ms=longest_ms, retries=0) if wait.wait_ms else wait)
+            seen = self._acquire_lock(own, wait or self._longest(usual))
             self.timeline = self._settle(seen, own)
             if self._is_waited_for:
-                until_s = self._runtime.elapsed() + 2 * wait.longest_ms / 1000
+                until_s = self._runtime.elapsed() + 2 * usual.longest_ms / 1000
                 self._runtime.process_locks.give_way(self._storage.uri, until_s)
             if self.lock.formers:
                 self._revoke_dead(own)
@@ -230,6 +230,13 @@ class LockedTable:
             if self.lock.is_held:
                 self.lock.release()
             raise
+
+    def _longest(self, wait: LockWait) -> LockWait:
+        """Return the wait for the lock of a write whose data is written."""
+        longest_ms = self._options[SINGLE_WRITER_WAIT_MS]
+        if not wait.wait_ms or longest_ms <= wait.wait_ms:
+            return replace(wait, retries=0)
+        return replace(wait, wait_ms=longest_ms, retries=0, option=SINGLE_WRITER_WAIT_MS.key)
 
     def _revoke_dead(self, own: Instant) -> None:
         """Delete the heartbeats of dead writers, for which the next one, which rolls their writes back, need not wait.

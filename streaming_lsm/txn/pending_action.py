@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
 from streaming_lsm.lock.heartbeat import Claim, Heartbeat, revoke_heartbeat
-from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.lock.lock import LockWait, TableLock
 from streaming_lsm.lock.markers import (
     Deletion,
     delete_files,
@@ -189,13 +189,17 @@ class PendingAction:
         self._storage.delete_files([*markers, self._decision_path, self.claim.path])
         self.claim.is_deleted = True
 
-    def give_up(self, table: LockedTable) -> None:
-        """Roll back the write, or revert the planned action; after a failure the next transaction does."""
+    def give_up(self, table: LockedTable, wait: LockWait) -> None:
+        """Roll back the write, or revert the planned action; after a failure the next transaction does.
+
+        Args:
+            wait: how long to wait for the lock.
+        """
         instant, uri = self.instant, self._storage.uri
         try:
             self.claim.verify()
             if not self._lock.is_held:
-                table.acquire_again(instant)
+                table.acquire_again(instant, wait)
             self._lock.verify()
             timeline = Timeline.load(self._storage, previous=table.timeline)
             pending = next((found for found in timeline.pending if found.requested == instant.requested), None)

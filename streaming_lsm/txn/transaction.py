@@ -18,10 +18,11 @@ from streaming_lsm.config import (
     WRITER_MAX,
     Options,
 )
-from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced, StorageError, WriteConflict
+from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced, LockTimeout, StorageError, WriteConflict
 from streaming_lsm.format.avro.container import check_readable
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.lock.heartbeat import Heartbeat
+from streaming_lsm.lock.lock import LockWait
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import COMPACTION, planned_kind
@@ -141,7 +142,7 @@ class Transaction:
             try:
                 fenced = self._loss() if isinstance(error, _OF_FILES) else None
                 if self._action is not None:
-                    self._action.give_up(self._table)
+                    self._action.give_up(self._table, self._wait_after(error))
             finally:
                 self._let_go()
             if fenced is not None:
@@ -162,7 +163,7 @@ class Transaction:
         try:
             fenced = self._loss() if isinstance(error, _OF_FILES) and unpublished else None
             if self._action is not None and unpublished:
-                self._action.give_up(self._table)
+                self._action.give_up(self._table, self._wait_after(error))
         finally:
             self._let_go()
         if fenced is not None:
@@ -172,6 +173,10 @@ class Transaction:
                 f"a file of {self._storage.uri} is gone ({error}), and other writes were completed since this one "
                 "began, which may have replaced it: write the batch again"
             ) from error
+
+    def _wait_after(self, error: BaseException | None) -> LockWait:
+        """Return how long to wait for the lock to undo an action: not again, where it was waited for in vain."""
+        return LockWait() if isinstance(error, LockTimeout) else LockWait.of(self._options)
 
     def _is_overtaken(self) -> bool:
         """Return whether other writes were completed since this write of a copy-on-write table began."""

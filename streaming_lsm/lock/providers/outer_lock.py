@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-from streaming_lsm.config import LOCK_PROVIDER, LOCK_WAIT_MS
+from streaming_lsm.config import LOCK_PROVIDER
 from streaming_lsm.errors import LockLost, LockTimeout, LsmError, StorageError
 from streaming_lsm.lock.providers.base import LockProvider
 
@@ -20,7 +20,10 @@ _LOG = logging.getLogger(__name__)
 class Waiting(Protocol):
     """Pauses between attempts, limited by the options; see `streaming_lsm.lock.lock.Pauses`."""
 
-    waited_s: float
+    @property
+    def spent(self) -> str:
+        """Say how long was waited, and by which option."""
+        ...
 
     def are_used_up(self, seen: object) -> bool:
         """Return whether the retries, or the time to wait, are used up."""
@@ -61,8 +64,7 @@ class OuterLock:
             while not self._provider.try_acquire():
                 if pauses.are_used_up(None):
                     raise LockTimeout(
-                        f"{self._what} was held for {pauses.waited_s:.1f} s ({LOCK_WAIT_MS.key}) by "
-                        f"{self._provider.holder()}; retry when it is done"
+                        f"{self._what} was held {pauses.spent} by {self._provider.holder()}; retry when it is done"
                     )
                 pauses.pause()
                 keep()

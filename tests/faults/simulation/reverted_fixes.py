@@ -14,7 +14,7 @@ from streaming_lsm.lock import lock as lock_module
 from streaming_lsm.lock import markers
 from streaming_lsm.lock.heartbeat import Claim
 from streaming_lsm.lock.lease import Renewal
-from streaming_lsm.lock.lock import TableLock
+from streaming_lsm.lock.lock import LockWait, TableLock
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
@@ -49,10 +49,10 @@ def _undecided(storage: Storage, made: Decision) -> Decision:
 _acquire_again = LockedTable.acquire_again
 
 
-def _kept_timeline(table: LockedTable, own: Instant) -> None:
+def _kept_timeline(table: LockedTable, own: Instant, wait: LockWait | None = None) -> None:
     """A write is completed on the timeline as it was at the beginning."""
     before = table.timeline
-    _acquire_again(table, own)
+    _acquire_again(table, own, wait)
     if any(pending.requested == own.requested for pending in table.timeline.pending):
         table.timeline = replace(before, instants=(*before.instants, own))
 

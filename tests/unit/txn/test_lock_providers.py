@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
+import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
@@ -257,6 +258,42 @@ def test_a_write_that_is_made_alone_and_is_overtaken_all_the_same_is_made_again(
     table.upsert(rows(FIRST))
     assert overtaken
     assert shown(opened(tmp_path, {})) == [FIRST, ("b", "nl", 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "begun_s", "completed_s", "said"),
+    [
+        ({}, 60, 300, "300.. s .lsm.write.single.writer.wait.ms"),
+        ({"hoodie.write.lock.num_retries": 3}, 0, 300, "300.. s .lsm.write.single.writer.wait.ms"),
+        ({"lsm.write.single.writer.wait.ms": 1000}, 60, 60, "60.. s .hoodie.write.lock.wait_time_ms"),
+    ],
+)
+def test_a_lock_that_is_never_released_is_waited_for_once_and_the_option_is_named(
+    tmp_path: Path, options: dict[str, object], begun_s: float, completed_s: float, said: str
+) -> None:
+    """Also where the write is rolled back: the next one does it."""
+    create(tmp_path)
+    table, waits = LsmTable(tmp_path, options), [0.0]
+
+    def sleep(seconds: float) -> None:
+        waits[-1] += seconds
+
+    table.runtime = replace(new_process(), sleep=sleep, elapsed=lambda: sum(waits))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        (tmp_path / LOCK_FILE).write_bytes(b"")
+        yield from rows(FIRST).to_batches()
+
+    with pytest.raises(LockTimeout, match=f"was there for all of {said}"):
+        table.upsert(pa.RecordBatchReader.from_batches(rows().schema, batches()))
+    waits.append(0.0)
+    with pytest.raises(LockTimeout, match="num_retries" if begun_s == 0 else "wait_time_ms"):
+        table.upsert(rows(FIRST))
+    assert waits == [pytest.approx(completed_s, abs=1), pytest.approx(begun_s, abs=1)]
+    give_back(tmp_path)
+    opened(tmp_path, {}).upsert(rows(SECOND))
+    assert shown(opened(tmp_path, {})) == [SECOND]
+    assert not opened(tmp_path, {}).timeline.pending
 
 
 def test_after_ctrl_c_while_the_lock_is_released_the_next_write_of_the_process_goes_on(tmp_path: Path) -> None:
