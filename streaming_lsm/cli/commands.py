@@ -321,9 +321,14 @@ def _compact(arguments: argparse.Namespace) -> None:
         return
     completed, chosen = table.services.compact(LocalEngine(table.options[config.READ_THREADS]))
     if completed is None:
-        print(f"nothing to compact: {chosen.reasons}" if chosen else "nothing to compact: another writer has done it")
+        print(f"nothing to compact: {chosen.reasons if chosen else _left_to_others(table)}")
         return
     print(compacted(completed, table.timeline.read_commit(completed).stats))
+
+
+def _left_to_others(table: LsmTable) -> str:
+    pending = len(pending_compactions(table.timeline))
+    return f"other processes run what is pending ({pending})" if pending else "another writer has done it"
 
 
 def _compaction_lines(table: LsmTable) -> list[str]:
@@ -353,7 +358,8 @@ def _clean(arguments: argparse.Namespace) -> None:
         return
     completed = table.clean()
     if completed is None:
-        print(table.services.preview_clean())
+        busy = pending_cleans(table.timeline)
+        print("nothing to clean: another process cleans" if busy else table.services.preview_clean())
         return
     cleaned = CleanMetadata.decode(table.storage.read(completed.path), completed.path)
     print(f"{completed.file_name}: {counted(sum(map(len, cleaned.files.values())), 'file')} deleted")

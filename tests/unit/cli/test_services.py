@@ -7,12 +7,16 @@ import signal
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from streaming_lsm.cli.commands import main
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.planned_actions import pending_compactions
-from tests.support.service_tables import assert_sound, cleans, compactions, grow, grown
+from streaming_lsm.txn.transaction import Transaction
+from tests.support.service_tables import assert_sound, cleans, compactions, grow, grown, reopened
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
@@ -142,3 +146,27 @@ def test_a_watch_takes_no_argument_that_changes_what_a_look_does(
     assert "--watch does not take --dry-run" in run(capsys, "clean", tmp_path, "--watch", "--dry-run", code=2)
     both = run(capsys, "compact", tmp_path, "--watch", "5", "--schedule-only", code=2)
     assert "--watch does not take --schedule-only" in both
+
+
+def test_what_another_process_runs_is_said_to_be_left_to_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, model = grown(tmp_path)
+    plan, _ = table.services.schedule()
+    assert plan is not None
+    with table.transaction(beside=Beside.ALL) as running:
+        running.start(plan)
+        assert run(capsys, "compact", tmp_path) == "nothing to compact: other processes run what is pending (1)\n"
+    table.compact()
+    for batch in (9, 10):
+        grow(table, model, batch)
+        table.compact()
+
+    def clean_meanwhile(transaction: Transaction, planned: Instant) -> None:
+        start(transaction, planned)
+        with mock.patch.object(Transaction, "start", start):
+            said.append(run(capsys, "clean", tmp_path, "-o", "hoodie.clean.commits.retained=1"))
+
+    start, said = Transaction.start, list[str]()
+    with mock.patch.object(Transaction, "start", clean_meanwhile):
+        reopened(table, **{"hoodie.clean.commits.retained": 1}).clean()
+    assert said == ["nothing to clean: another process cleans\n"]
+    assert len(cleans(table)) == 1
