@@ -61,7 +61,7 @@ class CleaningWorker:
             LsmError, OSError: the clean failed; it stays planned, if it was.
         """
         timeline = self._context.load_timeline()
-        if not timeline.instants:
+        if not timeline.completed_writes:  # a run that was interrupted by the removal may have left its inflight file
             self._context.check_unchanged()
         pending = pending_cleans(timeline)
         elsewhere = self._context.run_elsewhere(timeline) if pending else frozenset()

@@ -116,7 +116,7 @@ class CompactionWorker:
             LsmError, OSError: the timeline cannot be read.
         """
         timeline = self._context.load_timeline()
-        if not timeline.instants:
+        if not timeline.completed_writes:  # a run that was interrupted by the removal may have left its inflight file
             self._context.check_unchanged()
         pending = self._attempts.due(pending_compactions(timeline))
         elsewhere = self._context.run_elsewhere(timeline) if pending else frozenset()

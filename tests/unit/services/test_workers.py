@@ -247,6 +247,17 @@ def test_a_table_whose_settings_were_changed_is_to_be_opened_again(tmp_path: Pat
     assert_sound(table, model)
 
 
+@pytest.mark.parametrize("left", ["compaction.inflight", "clean.inflight"])
+def test_a_table_that_was_removed_during_a_run_is_named(tmp_path: Path, left: str) -> None:
+    table, _ = grown(tmp_path / "table")
+    workers = [worker_of(table), reopened(table).services.cleaning_worker(THREAD)]
+    (tmp_path / "table").rename(tmp_path / "moved")
+    table.storage.put_if_absent(f".hoodie/timeline/20991231000000000.{left}", b"")
+    for worker in workers:
+        with pytest.raises(TableNotFound, match="is no table"):
+            list(worker.look())
+
+
 def test_a_table_that_was_removed_is_named(tmp_path: Path) -> None:
     table, _ = grown(tmp_path / "table")
     workers = [worker_of(table, **NOT_DUE), reopened(table).services.cleaning_worker(THREAD)]
