@@ -38,7 +38,7 @@ class BackgroundThread:
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
-        return self._stop.wait(seconds)
+        return self._stop.wait(min(seconds, threading.TIMEOUT_MAX))
 
     def stop(self) -> None:
         self._stop.set()

@@ -45,7 +45,7 @@ class ProcessLocks:
         Raises:
             LockTimeout: another transaction of this process held it for all of that time.
         """
-        ticket, begun = object(), time.monotonic()
+        ticket, begun, wait_s = object(), time.monotonic(), min(wait_s, threading.TIMEOUT_MAX)
         with self._freed:
             waiting = self._waiting.setdefault(table, deque())
             waiting.append(ticket)

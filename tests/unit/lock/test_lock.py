@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm.errors import CommitConflict, Fenced
+from streaming_lsm.lock.background import BackgroundThread
 from streaming_lsm.lock.lock import LOCK_FILE, LockWait, TableLock
 from streaming_lsm.lock.owner import Owner, Process, process_lives, this_process
 from streaming_lsm.lock.runtime import Runtime
@@ -341,3 +343,27 @@ def test_a_lock_is_lost_only_if_that_can_be_read(storage: LocalStorage) -> None:
     assert lock(FaultyStorage(storage, {0: Fault.FAIL_BEFORE}), new_process()).loss() is None
     storage.replace(LOCK_FILE, b"another writer's")
     assert isinstance(held.loss(), Fenced)
+
+
+def test_a_thread_waits_for_another_one_however_long_the_options_say(storage: LocalStorage) -> None:
+    """Also for the largest number of Java's, which means for ever."""
+    runtime, acquired = everyone_lives(), threading.Event()
+    first, second = lock(storage, runtime), lock(storage, runtime)
+    first.acquire()
+
+    def acquire() -> None:
+        second.acquire(LockWait(wait_ms=2**63 - 1))
+        acquired.set()
+        second.release()
+
+    thread = threading.Thread(target=acquire)
+    thread.start()
+    assert not acquired.wait(0.1)
+    first.release()
+    assert acquired.wait(10)
+    thread.join()
+    beating = BackgroundThread("forever", lambda background: acquired.set() if background.wait(2.0**60) else None)
+    acquired.clear()
+    beating.start()
+    beating.stop()
+    assert acquired.is_set()
