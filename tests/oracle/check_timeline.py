@@ -167,7 +167,9 @@ def _check_plan(path: Path, plan: dict[str, Any], report: Report) -> None:
     instant = path.name[:17]
     report.check(plan["version"] in (2, 3), "plan.version", path.name, plan["version"])
     kinds = {"log": 0, "deletes": 1, "cdc": 2}
-    completions = {p.name[:17]: p.name[18:35] for p in path.parent.glob("*_*")}
+    # A savepoint has the requested time of the write that it keeps.
+    completed = (p.name for p in path.parent.glob("*_*") if p.suffix != ".savepoint")
+    completions = {name[:17]: name[18:35] for name in completed}
     for operation in plan["operations"] or []:
         logs = [parse_name(Path(name), "") for name in operation["deltaFilePaths"] or []]
         named = [file for file in logs if file is not None and file.kind in kinds]
