@@ -74,12 +74,14 @@ class ProcessLocks:
         with self._freed:
             self._giving_way[table] = until_s
 
-    def let_others_go_first(self, table: str, elapsed: Callable[[], float], sleep: Sleep) -> None:
-        """Wait as `give_way` says, once."""
+    def let_others_go_first(self, table: str, elapsed: Callable[[], float], sleep: Sleep) -> float:
+        """Wait as `give_way` says, once; return the seconds."""
         with self._freed:
             until_s = self._giving_way.pop(table, 0.0)
-        if (left_s := until_s - elapsed()) > 0:
+        left_s = max(0.0, until_s - elapsed())
+        if left_s:
             sleep(left_s)
+        return left_s
 
     def begin(self, owner: Owner) -> None:
         """Record that a transaction of this process runs."""

@@ -99,7 +99,7 @@ class LockedTable:
         timeline: the timeline as it was when the lock was last acquired, after dead writers' actions were settled.
         times: times for new instants, later than all on the timelines.
         living: requested times of the pending actions of other living writers.
-        waited_s: seconds spent waiting for other writers that excluded this one.
+        waited_s: seconds spent waiting for other writers that excluded this one, or that it let go first.
         is_known: whether nobody has held the lock since this process released it, so that the table was not listed.
         renew_ms: milliseconds between renewals of what the transaction holds.
     """
@@ -153,8 +153,8 @@ class LockedTable:
         wait = replace(LockWait.of(self._options), wait_ms=self._options[SINGLE_WRITER_WAIT_MS], retries=0)
         pauses, asked = Pauses(wait, self._runtime), None
         if beside is not Beside.ALL:
-            runtime = self._runtime
-            runtime.process_locks.let_others_go_first(self._storage.uri, runtime.elapsed, runtime.sleep)
+            runtime, uri = self._runtime, self._storage.uri
+            self.waited_s += runtime.process_locks.let_others_go_first(uri, runtime.elapsed, runtime.sleep)
         while True:
             seen = self._acquire_lock(own)
             excluding = next(

@@ -94,11 +94,10 @@ def test_a_thread_that_may_not_wait_is_refused_and_leaves_the_queue() -> None:
 def test_who_was_waited_for_lets_others_go_first_once() -> None:
     locks, waited = ProcessLocks(), list[float]()
     locks.give_way("table", 10.0)
-    locks.let_others_go_first("other", lambda: 9.5, waited.append)
-    for _ in range(2):
-        locks.let_others_go_first("table", lambda: 9.5, waited.append)
+    assert locks.let_others_go_first("other", lambda: 9.5, waited.append) == 0
+    assert [locks.let_others_go_first("table", lambda: 9.5, waited.append) for _ in range(2)] == [0.5, 0]
     locks.give_way("table", 10.0)
-    locks.let_others_go_first("table", lambda: 11.0, waited.append)
+    assert locks.let_others_go_first("table", lambda: 11.0, waited.append) == 0
     assert waited == [0.5]
 
 
