@@ -128,7 +128,7 @@ class Timeline:
         """Requested and inflight actions of every kind, by requested time."""
         return tuple([instant for instant in self.instants if instant.state is not State.COMPLETED])
 
-    @property
+    @cached_property
     def void_writes(self) -> tuple[Instant, ...]:
         """Pending writes that have the requested time of another, completed write, such as a compaction.
 
