@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -206,8 +207,9 @@ def decimal_bytes(precision: int) -> int:
     return (largest.bit_length() + 8) // 8
 
 
+@lru_cache(maxsize=64)
 def from_avro(text: str, source: str) -> pa.Schema:
-    """Convert the schema of an Avro record to an Arrow schema.
+    """Convert the schema of an Avro record to an Arrow schema; cached, as each write asks for its table's again.
 
     Args:
         text: Avro JSON.

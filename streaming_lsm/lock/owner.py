@@ -10,6 +10,7 @@ import os
 import socket
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cache
 
 _MOST = 1 << 46
 """Upper limit of plausible process numbers and of milliseconds since the epoch (about two thousand years)."""
@@ -81,8 +82,17 @@ class Owner:
 
 def this_process() -> Process:
     """Return the identity of the calling process."""
+    return _identity()
+
+
+@cache
+def _identity() -> Process:
+    """Read it once: a writer asks for each heartbeat that it finds, while it holds the lock."""
     pid = os.getpid()
     return Process(socket.gethostname(), _machine(), pid, _start_ticks(pid) or 0)
+
+
+os.register_at_fork(after_in_child=_identity.cache_clear)
 
 
 def process_lives(process: Process) -> bool:

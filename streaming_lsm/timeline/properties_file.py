@@ -21,6 +21,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from functools import lru_cache
+from types import MappingProxyType
 
 from streaming_lsm.errors import (
     CommitConflict,
@@ -294,22 +296,33 @@ def _read(storage: Storage, path: str) -> _Found | None:
             return None
         if data.count(b"\n") + data.count(b"\r") > _MAX_LINES:
             raise CorruptFileError(f"{source}: more than {_MAX_LINES} lines: restore the file from a copy")
-        values = parse_properties(data, source)
+        values, checksum = _parsed(data, source)
     except FileNotFoundError:
         return None
     except CorruptFileError as error:
         return _Found({}, data, error)
     sums = {found.strip() for found in _SUM.findall(data)}
-    if sums <= {_sum(values)}:
+    if sums <= {checksum}:
         return _Found(values, data)
     return _Found(
         values,
         data,
         CorruptFileError(
-            f"{source}: its keys and values do not fit its checksum, {_sum(values).decode()} by now: restore the file "
+            f"{source}: its keys and values do not fit its checksum, {checksum.decode()} by now: restore the file "
             "from a copy; if it was changed on purpose, remove its lines '#lsm.checksum='"
         ),
     )
+
+
+@lru_cache(maxsize=16)
+def _parsed(data: bytes, source: str) -> tuple[Mapping[str, str], bytes]:
+    """Return keys and values, and their checksum; cached, as each write reads the file again, mostly unchanged.
+
+    Raises:
+        CorruptFileError: see `parse_properties`.
+    """
+    values = parse_properties(data, source)
+    return MappingProxyType(values), _sum(values)
 
 
 def _sum(properties: Mapping[str, str]) -> bytes:
