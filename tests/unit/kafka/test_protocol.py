@@ -8,6 +8,7 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from streaming_lsm.kafka.protocol import NotKafka, metadata_request, parse_metadata, parse_versions
+from tests.support.crash_points import sample
 
 _CORRELATION = 0x6C736D
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -65,7 +66,7 @@ def test_tagged_fields_are_passed_over() -> None:
 def test_an_answer_that_is_cut_anywhere_is_none() -> None:
     # The fields behind the topics are not read: authorized operations of the cluster, tags.
     whole = answer()[:-5]
-    for size in range(len(whole)):
+    for size in sample(range(len(whole)), 0):
         with pytest.raises(NotKafka):
             parse_metadata(whole[:size], with_ids=True)
     with pytest.raises(NotKafka):
