@@ -18,8 +18,9 @@ SHORT_LIVED_JAVA := SPARK_SUBMIT_OPTS='$(JAVA_OPTIONS) -XX:SharedArchiveFile=$(a
 # These meet faults at some of the storage calls, or try some of their cases only, unless LSM_ALL_FAULTS is set.
 SAMPLED_CALLS := tests/integration/test_killed_driver.py tests/unit/metadata/test_crashes.py \
 	tests/unit/services/cleaning/test_runner.py tests/unit/services/test_interleavings.py \
-	tests/unit/services/test_metadata_table.py tests/unit/services/test_service_crashes.py \
-	tests/unit/test_named_failures.py tests/unit/txn/test_crash_matrix.py
+	tests/unit/services/test_interleavings_on_objects.py tests/unit/services/test_metadata_table.py \
+	tests/unit/services/test_scheduler.py tests/unit/services/test_service_crashes.py \
+	tests/unit/test_named_failures.py tests/unit/txn/test_crash_matrix.py tests/unit/txn/test_lock_providers.py
 SAMPLED_CASES := tests/golden/test_damaged_logs.py tests/golden/test_table_copies.py tests/golden/test_version_changes.py \
 	tests/property/test_avro_against_json.py tests/property/test_avro_columns.py tests/property/test_batches_against_a_model.py \
 	tests/property/test_copy_on_write_against_a_model.py tests/property/test_decoding_against_spark.py \

@@ -33,7 +33,7 @@ from tests.support.service_tables import Model, assert_sound, grow, grown, reope
 from tests.support.small_tables import Row, data_files, rows, shown
 
 EVERY_CALL = bool(os.environ.get("LSM_ALL_FAULTS"))
-STEP = 1 if EVERY_CALL else 19
+STEP = 1 if EVERY_CALL else 29
 TURNS = 2 if EVERY_CALL else 1
 RECOVERY_CALLS = 30
 """Storage calls after which a driver has recovered the table, and works."""
@@ -305,7 +305,7 @@ def test_a_driver_that_resumes_while_the_next_one_recovers_is_told_what_became_o
     counted = Driver(Path(shutil.copytree(root, tmp_path / "counted")), case.work, **RETAINED)
     work, adds = (case.work, case.adds) if other == "same" else (MEANWHILE[other], ADDED[other])
     for number in around_decision(counted.calls):
-        for later in count(1, 2 if EVERY_CALL or (name, other) == ("pending-compaction", "same") else 13):
+        for later in count(1, 2 if EVERY_CALL else 5 if (name, other) == ("pending-compaction", "same") else 19):
             path = Path(shutil.copytree(root, tmp_path / f"{number}-{later}"))
             first = Driver(path, case.work, number, **RETAINED)
             second = Driver(path, work, later, **RETAINED)

@@ -17,6 +17,7 @@ from streaming_lsm.services.compaction.runner import run_compaction
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.txn.planned_actions import pending_cleans, pending_compactions
+from tests.support.crash_points import sample
 from tests.support.faulty_storage import Fault, FaultyStorage
 from tests.support.service_tables import Model, assert_sound, cleans, compactions, grow, grown, most_logs, reopened
 from tests.support.small_tables import rows, shown
@@ -146,7 +147,7 @@ def test_a_storage_that_fails_in_a_service_fails_no_write(tmp_path: Path) -> Non
     upsert(due, model)
     begins = next(n for n, (_, path) in enumerate(counting.calls) if path.endswith("compaction.requested"))
     assert len(counting.calls) - begins > 50
-    for call in range(begins, len(counting.calls), 7):
+    for call in sample(range(begins, len(counting.calls)), 0, 21):
         copy, copied = grown(tmp_path / str(call))
         storage = FaultyStorage(LocalStorage(tmp_path / str(call)), {call: Fault.FAIL_BEFORE})
         upsert(reopened(copy, storage, **INLINE), copied)

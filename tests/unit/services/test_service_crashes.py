@@ -1,6 +1,6 @@
 """A compaction or clean that dies, or loses an answer, at its storage calls; the next process sets it right.
 
-Every ninth call here, another ninth for each kind of fault; with LSM_ALL_FAULTS=1 every call.
+Every thirteenth call here, another thirteenth for each kind of fault; with LSM_ALL_FAULTS=1 every call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.small_tables import data_files, shown
 Service = Callable[[LsmTable], object]
 KILLS = (Fault.KILL_BEFORE, Fault.KILL_AFTER)
 FAULTS = tuple(Fault)
-STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 9
+STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 13
 
 
 def schedule(table: LsmTable) -> object:
