@@ -11,7 +11,8 @@ from tests.faults.simulation.reverted_fixes import FIXES
 from tests.support.crash_points import EVERY_CALL
 from tests.support.simulation.simulate import simulate
 
-_SEEDS = 400
+_SEEDS = 1000
+"""As many schedules as ``make faults`` runs."""
 _SOON = (
     "the ledger is read again when the lock is held",
     "the timeline is read again when the lock is held",
