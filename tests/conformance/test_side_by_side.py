@@ -29,7 +29,8 @@ OURS = (0, 1)
 HUDI = 2
 COMMITS = 40
 HUDI_COMMITS = 6
-ATTEMPTS = 20
+ATTEMPTS = 200
+"""More than Hudi can need: it has no conflicts any more once the others have written their batches."""
 PATIENCE_S = 240
 PROVIDER = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
 OPTIMISTIC: dict[str, object] = {
