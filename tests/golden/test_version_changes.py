@@ -7,7 +7,6 @@ ones for each table.
 
 from __future__ import annotations
 
-import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from streaming_lsm.cli.commands import main
 from streaming_lsm.errors import ConfigError, SchemaError, UnsupportedTable
 from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
 from streaming_lsm.java_properties import parse_properties, print_properties
+from tests.support.crash_points import EVERY_CALL, sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.hudi_tables import MANIFESTS, unpacked
 
@@ -31,7 +31,7 @@ BUCKETED = [
     for name in CHANGEABLE
     if BUCKETS in MANIFESTS[name]["write_options"] and MANIFESTS[name]["table_type"] == "MERGE_ON_READ"
 ]
-STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 23
+STEP = 1 if EVERY_CALL else 23
 LOOKING = {"read", "exists", "list", "walk", "open_input"}
 """Storage calls that change nothing."""
 ROWS_ONLY = "_hoodie_file_name"
@@ -114,15 +114,17 @@ def _native(path: Path) -> list[str]:
     return [file.name for file in path.rglob("*") if isinstance(parse_file_name(file.name), LogFileName)]
 
 
-@pytest.mark.parametrize("name", CHANGEABLE)
-@pytest.mark.parametrize(("begin", "target"), [(9, 10), (10, 9), (9, 8), (8, 9)])
+CHANGES = [(*change, name) for change in ((9, 10), (10, 9), (9, 8), (8, 9)) for name in CHANGEABLE]
+
+
+@pytest.mark.parametrize(("begin", "target", "name"), sample(CHANGES, 0, 3))
 def test_a_change_that_dies_is_gone_on_with(name: str, begin: int, target: int, tmp_path: Path) -> None:
     template = unpacked(name, tmp_path / "template")
     LsmTable(template).change_version(begin)
     _check_every_death(template, target, tmp_path, CHANGEABLE.index(name))
 
 
-@pytest.mark.parametrize("name", BUCKETED)
+@pytest.mark.parametrize("name", sample(BUCKETED, 0, 2))
 def test_a_downgrade_that_dies_over_native_logs_is_gone_on_with(name: str, tmp_path: Path) -> None:
     options, template = buckets(name), unpacked(name, tmp_path / "template")
     table = LsmTable(template, options).change_version(10)
