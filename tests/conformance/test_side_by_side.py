@@ -55,7 +55,8 @@ BY_HUDI = {
     "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
     "hoodie.clean.failed.writes.policy": "LAZY",
     "hoodie.write.lock.provider": PROVIDER,
-    "hoodie.write.lock.client.num_retries": "300",
+    # Its client looks every 100 ms, and others may hold the lock at each look as long as they write.
+    "hoodie.write.lock.client.num_retries": "1500",
     "hoodie.write.lock.client.wait_time_ms_between_retry": "100",
 }
 SHARED, OWN = "beside our lock", "in its own folder"
