@@ -26,6 +26,7 @@ from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.readable_table import OptionValues, Path, ReadableTable
 from streaming_lsm.schema import fit_known, table_schema, to_avro
+from streaming_lsm.services.archiving.planner import ActiveCommits
 from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.services.scheduler import TableServices
 from streaming_lsm.services.upgrade import ChangePlan, VersionChange, change_version, plan_change
@@ -79,6 +80,7 @@ class LsmTable(ReadableTable):
     ) -> None:
         """Open a table; see `ReadableTable`."""
         super().__init__(path, options, properties=properties)
+        ActiveCommits.of(self.options)  # refuses limits that contradict each other
         self._groups = LiveFileGroups(self.config.num_buckets)
         self._committed: Timeline | None = None
         self._buckets_stored = False
@@ -106,6 +108,7 @@ class LsmTable(ReadableTable):
             SchemaError: a column type that a Hudi table cannot hold.
         """
         chosen = options if isinstance(options, Options) else resolve(options, properties)
+        ActiveCommits.of(chosen)
         create_table(open_storage(path), chosen, table_schema(schema))
         return cls(path, chosen)
 
@@ -325,7 +328,7 @@ class LsmTable(ReadableTable):
 
     @cached_property
     def services(self) -> TableServices:
-        """The compaction and cleaning services of the table."""
+        """The compaction, cleaning and archiving services of the table."""
         return TableServices(self._context)
 
     @property
@@ -352,6 +355,11 @@ class LsmTable(ReadableTable):
     def clean(self) -> Instant | None:
         """Delete file slices that no retained commit needs; returns None if there was none."""
         return self.services.clean()
+
+    @names_failures
+    def archive(self) -> tuple[Instant, ...]:
+        """Move completed actions that nothing needs any more into the history; returns them."""
+        return self.services.archive()
 
     @names_failures
     def plan_version(self, version: int | None = None, layout: str | None = None) -> ChangePlan:
@@ -384,7 +392,10 @@ class LsmTable(ReadableTable):
 
     @names_failures
     def run_services(self, engine: Engine | None = None) -> None:
-        """Compact and clean as the options say; errors are logged. Call it after the transaction of `commit` ended."""
+        """Compact, clean and archive as the options say; errors are logged.
+
+        Call it after the transaction of `commit` ended.
+        """
         if self._committed is not None:
             self.services.run_inline(self._committed, engine or self._engine)
 

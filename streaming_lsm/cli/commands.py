@@ -1,4 +1,4 @@
-"""Parse and run the verbs of ``lsm``: read a table, list its timeline, compact, clean, copy it, change its version.
+"""Parse and run the verbs of ``lsm``: read a table, list its timeline, compact, clean, archive, copy, upgrade it.
 
 *Verb*: a subcommand; each parses its arguments, calls `LsmTable` and prints the result. ``read`` and the service verbs
 take options by ``-o`` and ``--properties``. *Service verb*: a verb that changes a table; it takes ``--dry-run``.
@@ -86,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     _service_arguments(clean)
     watch_argument(clean)
     clean.set_defaults(run=_clean)
+    archive = verbs.add_parser("archive", help="move old actions from the timeline into the history")
+    _service_arguments(archive)
+    archive.set_defaults(run=_archive)
     upgrade = verbs.add_parser("upgrade", help="raise the version of a table, or change its storage layout")
     _service_arguments(upgrade)
     upgrade.add_argument(
@@ -363,6 +366,22 @@ def _clean(arguments: argparse.Namespace) -> None:
         return
     cleaned = CleanMetadata.decode(table.storage.read(completed.path), completed.path)
     print(f"{completed.file_name}: {counted(sum(map(len, cleaned.files.values())), 'file')} deleted")
+
+
+def _archive(arguments: argparse.Namespace) -> None:
+    table = _opened(arguments)
+    if arguments.dry_run:
+        selection = table.services.preview_archive()
+        _write_lines([*(action.file_name for action in selection.actions), str(selection)], None)
+        return
+    done = count = len(table.archive())
+    while done:  # a long timeline is archived in parts
+        done = len(table.archive())
+        count += done
+    if count:
+        print(f"{counted(count, 'action')} archived, up to {table.timeline.history.last}")
+    else:
+        print(table.services.preview_archive())
 
 
 def _timeline(arguments: argparse.Namespace) -> None:

@@ -9,7 +9,9 @@ from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
 from streaming_lsm.file_group.lost_files import check_files
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
-from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.storage.base import Names
+from streaming_lsm.timeline.archive import History
+from streaming_lsm.timeline.instant import FLAT, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 
 _ATTEMPTS = 5
@@ -37,7 +39,10 @@ def list_file_slices(look: Callable[[], FileSystemView]) -> tuple[Timeline, list
         view = look()
         slices = view.slices()
         groups = {(found.partition_path, found.file_id): found for found in slices}
-        taking = [clean.requested for clean in _cleans_since(view.timeline) if _takes_from(clean, view, groups)]
+        names = view.timeline.storage.names(view.timeline.folder)
+        cleans = _cleans_since(view.timeline, names)
+        taking = [clean.requested for clean in cleans if _takes_from(clean, view, groups)]
+        taking = taking or _archived_since(view.timeline, names)
         if not taking:
             check_files(view, slices)
             return view.timeline, slices
@@ -48,23 +53,36 @@ def list_file_slices(look: Callable[[], FileSystemView]) -> tuple[Timeline, list
     )
 
 
-def _cleans_since(timeline: Timeline) -> list[Instant]:
+def _cleans_since(timeline: Timeline, names: Names) -> list[Instant]:
     """List the cleans that may have deleted files after `timeline` was loaded, each in its latest state."""
     known = {clean.requested for clean in timeline.completed_cleans}
-    names = (name for name in timeline.storage.names(timeline.folder) if name.endswith(_CLEANS))
     found: dict[str, Instant] = {}
-    for clean in (Instant.parse(name, timeline.layout) for name in names):
+    for clean in (Instant.parse(name, timeline.layout) for name in names if name.endswith(_CLEANS)):
         if clean is not None and (clean.is_completed or clean.requested not in found):
             found[clean.requested] = clean
     return [clean for clean in found.values() if clean.requested not in known]
+
+
+def _archived_since(timeline: Timeline, names: Names) -> list[str]:
+    """Return the newest archived clean if it was completed after `timeline` was loaded, which took long then.
+
+    The history is read only if an action has left the timeline since.
+    """
+    loaded = timeline.whole
+    if timeline.layout == FLAT or {found.file_name for found in loaded.instants}.issubset(names):
+        return []
+    newest = History(timeline.storage).newest_clean()
+    return [newest.requested] if newest is not None and (newest.completed or "") > loaded.last_time else []
 
 
 def _takes_from(clean: Instant, view: FileSystemView, groups: Groups) -> bool:
     """Return whether a clean deletes files that the view's timeline makes visible and the listed slices lack."""
     try:
         files = _deleted_files(clean, view)
-    except FileNotFoundError:  # the clean was completed or rolled back since it was listed
-        return True
+    except FileNotFoundError:  # the clean was completed, archived, or rolled back since it was listed
+        ended = History(view.timeline.storage).completion_of_clean(clean.requested)
+        # A writer that was stopped may have created its inflight file again, when others had archived it.
+        return ended is None or ended > view.timeline.whole.last_time
     return any(
         _is_missed(partition, file.rpartition("/")[2], view, groups)
         for partition, found in files.items()

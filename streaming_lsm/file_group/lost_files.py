@@ -2,8 +2,8 @@
 
 A file state is a checksum of the files of all latest slices, recorded in every commit of this writer. The newest
 commit's file state is compared first, which reads no other commit. If it differs, or another program wrote the commit,
-the write stats of the active timeline identify the missing file. Files of archived writes are not identified, as no
-commit that is read names them; that some are missing shows in the newest commit's file state, if it has one.
+the write stats of the active timeline identify the missing file. That files of archived writes are missing shows in the
+newest commit's file state, if it has one; then they are identified by the write stats in the history.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.actions.commit import WriteStat, file_path
 from streaming_lsm.format.actions.file_state import FILES_KEY, FileState, RecordedFiles
 from streaming_lsm.format.table.file_names import BaseFileName, DataFileName, LogFileName, parse_file_name
-from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.instant import FLAT, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.lost_completion import check_instants, check_named_writes
 
@@ -64,20 +64,25 @@ def check_files(view: FileSystemView, slices: Iterable[FileSlice]) -> None:
         raise _explained(view, lost)
     check_named_writes(timeline.whole, timeline.completed_writes)
     if recorded is not None:
-        _check_count(timeline, newest, recorded, len(paths))
+        _check_count(view, groups, newest, recorded)
 
 
-def _check_count(timeline: Timeline, newest: Instant, recorded: RecordedFiles, count: int) -> None:
+def _check_count(
+    view: FileSystemView, groups: Mapping[Group, FileSlice], newest: Instant, recorded: RecordedFiles
+) -> None:
     """Report missing files of archived writes: there are fewer files than the newest commit recorded.
 
     More files are no damage: a task that outlives its driver may leave the file of a failed attempt. The record counts
     only if the commit before is the one it names: else another program committed at the same time.
     """
+    timeline, count = view.timeline, sum(len(found.paths) for found in groups.values())
     before = max((write for write in timeline.completed_writes if write != newest), key=_completed, default=None)
     if count >= recorded.state.count or (before is not None and before.file_name != recorded.after):
         return
     storage = timeline.storage
     if newest_write(Timeline.load(storage, timeline.layout)) == newest:
+        for lost in lost_files(view, groups, archived=True):
+            raise _explained(view, lost)
         raise CorruptFileError(
             f"{recorded.state.count - count} data files of archived writes in {storage.uri} are gone, or not listed, "
             f"by the number of files in {newest.path}: restore the data files and .hoodie_partition_metadata of all "
@@ -172,7 +177,7 @@ def _is_replaced(timeline: Timeline, path: str) -> bool:
 
 
 def lost_files(
-    view: FileSystemView, slices: Mapping[Group, FileSlice], only: Group | None = None
+    view: FileSystemView, slices: Mapping[Group, FileSlice], only: Group | None = None, *, archived: bool = False
 ) -> Iterator[LostFile]:
     """List the files that belong to the latest slices by the write stats and are missing from them.
 
@@ -180,6 +185,7 @@ def lost_files(
         view: the view from which the slices were listed.
         slices: by partition path and file id.
         only: the one file group to check; None for all.
+        archived: whether the write stats of the visible archived writes are read, too, which takes long.
     """
     there = {path for found in slices.values() for path in found.paths}
     if view.rfc103_names:
@@ -188,7 +194,7 @@ def lost_files(
     absent: list[tuple[LostFile, Group, DataFileName]] = []
     # Commits completed before the group's base instant are absorbed by that base file.
     first = since.get(only, "") if only else ""
-    for write in view.timeline.completed_writes:
+    for write in (*(_archived_writes(view.timeline) if archived else ()), *view.timeline.completed_writes):
         if _completed(write) < first:
             continue
         for stat in view.timeline.read_commit(write).stats:
@@ -203,6 +209,11 @@ def lost_files(
         time = name.instant if isinstance(name, BaseFileName) else view.log_time(name)
         if time >= since.get(group, ""):
             yield lost_file
+
+
+def _archived_writes(timeline: Timeline) -> Iterator[Instant]:
+    writes = timeline.history.writes().values() if timeline.layout != FLAT else ()
+    return (write for write in writes if timeline.completion_time(write.requested) is not None)
 
 
 def _usual_path(found: FileSlice, log: LogFile) -> str:
@@ -233,7 +244,8 @@ def _absent(
 def _explained(view: FileSystemView, lost: LostFile) -> Exception:
     """Build the error for a missing file: a clean in progress, a cleaned past state, or a lost file."""
     storage, write = view.storage, lost.write
-    if not storage.exists(write.path) or _is_cleaned(view, lost, known=False):
+    is_archived = view.timeline.is_archived(write.requested)
+    if not (is_archived or storage.exists(write.path)) or _is_cleaned(view, lost, known=False):
         return CommitConflict(f"{lost.path} in {storage.uri} was deleted while the table was listed: try again")
     if _is_cleaned(view, lost, known=True):
         if view.timeline.until is None:

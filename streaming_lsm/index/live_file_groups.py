@@ -71,6 +71,7 @@ class LiveFileGroups:
         """Start without file groups, for a table of `num_buckets` per partition."""
         self._num_buckets = num_buckets
         self._seen: frozenset[Instant] | None = None
+        self._pending: frozenset[str] = frozenset()
         self._clear()
 
     def _clear(self) -> None:
@@ -133,7 +134,9 @@ class LiveFileGroups:
         # Unknown until this is through: what fails half-way is made up for by listing everything the next time.
         seen, self._seen = self._seen, None
         unseen = sorted(writes - (seen or frozenset()), key=lambda write: write.completed or "")
-        if seen is None or _is_other_table(seen, writes) or _changes_groups(timeline, unseen, seen - writes):
+        # One that was pending may have been completed and archived since.
+        gone = self._pending - {instant.requested for instant in timeline.instants}
+        if seen is None or gone or _is_other_table(seen, writes) or _changes_groups(timeline, unseen, seen - writes):
             self._clear()
             for found in checked_slices(view):
                 self._add_slice(found, timeline)
@@ -144,6 +147,7 @@ class LiveFileGroups:
                     if not view.is_replaced(stat.partition_path, stat.file_id):
                         self._add_file(write, stat)
         self._seen = writes
+        self._pending = frozenset(pending.requested for pending in timeline.pending if pending.is_write)
 
     def _add_slice(self, found: FileSlice, timeline: Timeline) -> None:
         logs = tuple((timeline.completion_time(log.name.instant) or "", log.path) for log in found.logs)

@@ -144,7 +144,14 @@ def slice_time(timeline: Timeline, log: LogName) -> str:
 def counted_instants(data: Timeline) -> Callable[[str], bool]:
     """Return a predicate: whether the metadata records of an instant are valid, as the table's action is completed."""
     completed = {instant.requested for instant in data.instants if instant.is_completed}
-    return lambda instant: instant in completed or instant < data.first or is_first(instant)
+
+    def counts(instant: str) -> bool:
+        if instant in completed or instant < data.first or is_first(instant):
+            return True
+        # Its files may have been deleted while the folder was listed.
+        return data.history.has_time(instant)
+
+    return counts
 
 
 def is_first(instant: str) -> bool:

@@ -1,6 +1,6 @@
-"""Compact and clean the metadata table, that is the one file group of its partition ``files``.
+"""Compact, clean and archive the metadata table, that is the one file group of its partition ``files``.
 
-Both run while the lock is held and no delta commit belongs to a pending action of the data table, so that every delta
+They run while the lock is held and no delta commit belongs to a pending action of the data table, so that every delta
 commit is valid or erased. An interrupted compaction or clean is undone by the next transaction, and run again when it
 is due.
 """
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from urllib.parse import unquote
 
+from streaming_lsm.errors import CommitConflict
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.actions.commit import base_file_stat
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation, CompactionPlan
@@ -19,12 +21,17 @@ from streaming_lsm.format.table.file_names import BaseFileName
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import delete_files
 from streaming_lsm.metadata.commit import DELTA_COMMIT, begin, complete, put_completed
-from streaming_lsm.metadata.listing import MetadataFileSlice, is_first, slice_time, visible_files
+from streaming_lsm.metadata.creation import INFLIGHT_KEY, PARTITIONS_KEY
+from streaming_lsm.metadata.listing import METADATA_TABLE, MetadataFileSlice, is_first, slice_time, visible_files
 from streaming_lsm.metadata.removal import remove_file
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION
+from streaming_lsm.timeline.archive import HISTORY_FOLDER
+from streaming_lsm.timeline.archiving import HistoryWriter, NewFile, archived_paths, mergeable, read_archived
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
 
 _KEPT_SLICES = 2
@@ -41,8 +48,38 @@ def compaction_is_due(timeline: Timeline, delta_commits: int) -> bool:
     return len(since) >= delta_commits
 
 
+def needed_since(storage: Storage, data: Timeline) -> str | None:
+    """Return the requested time of the oldest action whose delta commit the metadata table has not compacted.
+
+    Readers of delta commits look for their actions on the active timeline of the table, so that these are not archived.
+
+    Args:
+        storage: the table.
+        data: its timeline.
+
+    Returns:
+        None without a metadata table; files of one that was dropped may remain.
+    """
+    properties = load_properties(storage)
+    if not (properties.get(PARTITIONS_KEY) or properties.get(INFLIGHT_KEY)):
+        return None
+    metadata = Subfolder(storage, METADATA_TABLE)
+    timeline = Timeline.load(metadata)
+    if not timeline.instants:
+        return None
+    last = max((write.requested for write in timeline.completed_writes if write.action == "commit"), default="")
+    late = [action.requested for action in data.instants if (action.completed or "~") >= last]
+    return min([last, *late])
+
+
 def compact(
-    metadata: Storage, timeline: Timeline, counts: Callable[[str], bool], times: InstantSource, lock: TableLock
+    metadata: Storage,
+    timeline: Timeline,
+    counts: Callable[[str], bool],
+    times: InstantSource,
+    lock: TableLock,
+    *,
+    archives: bool = False,
 ) -> None:
     """Merge the log files into a new base file, and clean old file slices.
 
@@ -51,6 +88,7 @@ def compact(
         timeline: its timeline.
         counts: whether the log records of an instant are valid, see `counted_instants`.
         times: instant times of the data table, whose lock is held.
+        archives: whether to archive the actions of the slices that were cleaned.
 
     Raises:
         CorruptFileError, UnsupportedTable: a file cannot be read.
@@ -71,6 +109,8 @@ def compact(
     complete(metadata=metadata, running=running, stats=(stat,), operation="COMPACT", times=times, lock=lock)
     _LOG.info("compacted the metadata table %s: %d logs", metadata.uri, len(slice_.logs))
     _clean(metadata, timeline, times, lock)
+    if archives:
+        _archive(metadata, timeline, lock)
 
 
 def _plan(found: MetadataFileSlice, sizes: Mapping[str, int]) -> CompactionPlan:
@@ -126,3 +166,31 @@ def _clean(metadata: Storage, timeline: Timeline, times: InstantSource, lock: Ta
         files={PARTITION: names},
     )
     put_completed(metadata, running, done.encode(), times, lock)
+
+
+def _archive(metadata: Storage, timeline: Timeline, lock: TableLock) -> None:
+    """Move the actions that are older than the slices that were kept into the history of the metadata table.
+
+    No reader needs them: their files are cleaned, and what they recorded is in the base files.
+    """
+    timeline = Timeline.load(metadata, previous=timeline)
+    bases, _ = visible_files(timeline, metadata.names(PARTITION))
+    first_kept = min((base.instant for base in bases), default="")
+    writer, history = HistoryWriter(metadata, lock.verify), timeline.history
+    actions = list(takewhile(lambda action: (action.completed or "~") < first_kept, timeline.instants))
+    chosen = [action for action in actions if not history.has(action)]
+    try:
+        history = writer.newest()
+        if chosen:
+            history = writer.add(history, NewFile.of(list(read_archived(metadata, timeline, chosen))))
+        files = mergeable(history)
+        if files:
+            history = writer.add(history, NewFile.merged(history, files), files)
+            writer.delete_old_manifests(history)
+    except CommitConflict as error:
+        _LOG.debug("%s: %s", metadata.uri, error)
+        return
+    for paths in archived_paths(timeline, history):
+        for path in paths:
+            remove_file(metadata, path, lock.verify)
+    metadata.sweep(HISTORY_FOLDER)

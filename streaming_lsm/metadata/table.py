@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
-from streaming_lsm.config import METADATA_COMPACT_COMMITS, METADATA_ENABLE, Options
+from streaming_lsm.config import ARCHIVE_AUTOMATIC, METADATA_COMPACT_COMMITS, METADATA_ENABLE, Options
 from streaming_lsm.errors import CorruptFileError, TableNotFound, UnsupportedTable
 from streaming_lsm.format.metadata.files_partition import PARTITION
 from streaming_lsm.format.table.properties import listed
@@ -81,6 +81,7 @@ class MetadataTable:
         self._timelines = timelines
         self._wanted = options[METADATA_ENABLE] if options.is_set(METADATA_ENABLE) else None
         self._delta_commits = options[METADATA_COMPACT_COMMITS]
+        self._archives = options[ARCHIVE_AUTOMATIC]
         self._native = False
         # Whether a delta commit belongs to a pending action of a living writer.
         self._is_unsettled = False
@@ -137,7 +138,8 @@ class MetadataTable:
         due = self._timeline is not None and compaction_is_due(self._timeline, self._delta_commits)
         if self._timeline is not None and due and not self._is_unsettled:
             try:
-                compact(self._metadata, self._timeline, counted_instants(data), times, self._lock)
+                counts = counted_instants(data)
+                compact(self._metadata, self._timeline, counts, times, self._lock, archives=self._archives)
             except _DAMAGE as error:
                 self.drop(str(error))
         if self._wanted and self._timeline is None:

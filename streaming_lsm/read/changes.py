@@ -25,7 +25,7 @@ from streaming_lsm.read.slice_reader import SliceReader
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY
 from streaming_lsm.storage.base import Listing
 from streaming_lsm.storage.failures import named_failures
-from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.instant import FLAT, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.lost_completion import check_named_writes
 
@@ -103,14 +103,15 @@ class Changes:
         check_kinds(self.reader.storage, (file for file in files if isinstance(file, LogFile)))
 
     def _writes(self) -> list[Instant]:
-        """Find the queried writes on the active timeline; the write stats of archived ones are not read."""
+        """Find the queried writes on the active timeline and in the history; layout 1 keeps no write stats there."""
         found = {write.requested: write for write in self.timeline.completed_writes}
         archived = [time for time in self.commits if time not in found]
-        if archived:
+        if archived and self.timeline.layout == FLAT:
             raise ConfigError(
                 f"the write at {archived[-1]} is archived, and its changes cannot be queried: begin at its completion "
                 "time or later"
             )
+        found |= {time: write for time in archived if (write := self.timeline.history.write(time)) is not None}
         return [found[time] for time in self.commits]
 
     def _of_write(self, write: Instant, commit: CommitMetadata, states: _States) -> Iterator[pa.RecordBatch]:

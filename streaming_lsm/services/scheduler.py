@@ -10,6 +10,8 @@ import pyarrow as pa
 from streaming_lsm import config
 from streaming_lsm.errors import LsmError
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation
+from streaming_lsm.services.archiving.planner import ArchiveSelection
+from streaming_lsm.services.archiving.runner import Archiver
 from streaming_lsm.services.cleaning.runner import Cleaner, CleanSelection
 from streaming_lsm.services.cleaning.worker import CleaningWorker
 from streaming_lsm.services.compaction.planner import CompactionSelection
@@ -34,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class TableServices:
-    """Compaction and cleaning of one table."""
+    """Compaction, cleaning and archiving of one table."""
 
     def __init__(self, context: ServiceContext, clock: Clock = system_clock) -> None:
         """Create the services without reading the table.
@@ -45,6 +47,7 @@ class TableServices:
         self._context = context
         self._clock = clock
         self._cleaner = Cleaner(context)
+        self._archiver = Archiver(context)
         self._attempts = PlanBackoff()
         self._limits = TimeLimits(context)
         self._next = NextCompaction(context, clock)
@@ -69,6 +72,14 @@ class TableServices:
         """Select the files that a clean would delete now."""
         return self._cleaner.preview(self._context.load_timeline())
 
+    def archive(self) -> tuple[Instant, ...]:
+        """Archive what is due; see `Archiver.archive`."""
+        return self._archiver.archive()
+
+    def preview_archive(self) -> ArchiveSelection:
+        """Select the actions that would be archived now."""
+        return self._archiver.preview()
+
     def compaction_worker(self, engine: Engine, *, schedules: bool = True) -> CompactionWorker:
         """Create a worker that compacts in a process of its own."""
         return CompactionWorker(self._context, engine, schedules=schedules, clock=self._clock)
@@ -78,7 +89,7 @@ class TableServices:
         return CleaningWorker(self._context, engine, clock=self._clock)
 
     def run_inline(self, timeline: Timeline, engine: Engine) -> None:
-        """Compact and clean after a write, as the options say, if either is due.
+        """Compact, clean and archive after a write, as the options say, if any is due.
 
         Errors are logged and not raised: the write is committed, and a later write, ``lsm compact`` or ``lsm clean``
         finishes the services.
@@ -89,7 +100,10 @@ class TableServices:
         """
         changed = self._guarded("compaction", lambda: self._compact_inline(timeline, engine))
         if self._context.options[config.CLEAN_AUTOMATIC]:
-            self._guarded("cleaning", lambda: self._clean_inline(timeline, reload=changed))
+            cleaned = self._guarded("cleaning", lambda: self._clean_inline(timeline, reload=changed))
+            changed = changed or cleaned
+        if self._context.options[config.ARCHIVE_AUTOMATIC]:
+            self._guarded("archiving", lambda: self._archive_inline(timeline, reload=changed))
 
     def _guarded(self, what: str, run: Callable[[], bool]) -> bool:
         try:
@@ -171,3 +185,7 @@ class TableServices:
             return False
         self._cleaner.clean()
         return True
+
+    def _archive_inline(self, timeline: Timeline, *, reload: bool) -> bool:
+        current = self._context.load_timeline() if reload else timeline
+        return self._archiver.is_due(current) and bool(self._archiver.archive())

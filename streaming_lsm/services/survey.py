@@ -50,10 +50,16 @@ class Survey:
 def is_continued(before: Timeline, now: Timeline) -> bool:
     """Return whether all writes and savepoints of an earlier timeline are on a later one, which has no new savepoint.
 
-    Then each file slice that was superseded before is so now.
+    Then each file slice that was superseded before is so now. Writes may have been archived since, if there are none
+    among them that the earlier timeline did not have: what such a write changed would be unknown.
     """
-    kept = frozenset(before.completed_writes) <= frozenset(now.completed_writes)
-    return kept and savepoints(before) == savepoints(now)
+    if savepoints(before) != savepoints(now):
+        return False
+    known, left = frozenset(before.completed_writes), frozenset(now.completed_writes)
+    if known <= left:
+        return True
+    archived = frozenset(now.history.writes_since(before.first))
+    return archived <= known and known <= left | archived
 
 
 def savepoints(timeline: Timeline) -> list[Instant]:

@@ -1,100 +1,390 @@
-"""Read the archived timeline: completion times of instants that left the active timeline.
+"""Read the archived timeline: actions that left the active timeline.
 
-See docs/format/02-timeline.md, "Archived timeline".
+See docs/format/02-timeline.md, "Archived timeline". The *history* consists of the history files that the newest
+manifest names. A history file never changes, so that what was read of it is kept while a table is open.
 """
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streaming_lsm.bounded_json import SMALL, parse_json
 from streaming_lsm.errors import CorruptFileError
-from streaming_lsm.format.avro.record_reader import decode_data_block
-from streaming_lsm.format.log.inline_blocks import BlockType, Header, read_blocks
+from streaming_lsm.format.actions.clean import CleanMetadata
+from streaming_lsm.format.history import (
+    INSTANT_COLUMNS,
+    ArchivedInstant,
+    HistoryFile,
+    Manifest,
+    manifest_name,
+    manifest_number,
+    read_instants,
+)
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.storage.checked import read_checked
-from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, WRITE_ACTIONS, Instant
+from streaming_lsm.timeline.flat_archive import flat_writes
+from streaming_lsm.timeline.instant import (
+    FLAT,
+    TIMELINE_FOLDER,
+    WRITE_ACTIONS,
+    Action,
+    Instant,
+    State,
+)
 
 HISTORY_FOLDER = f"{TIMELINE_FOLDER}/history"
-ARCHIVE_FOLDER = f"{FLAT_FOLDER}/archived"
-_ARCHIVE = re.compile(r"\.commits_\.archive\.[0-9]+(_[0-9-]+)?")
-_ENTRY = ("actionState", "actionType", "commitTime")
+VERSION_PATH = f"{HISTORY_FOLDER}/_version_"
+_NUMBER = re.compile(rb"\s*[0-9]{1,18}\s*")
 _MOST_VERSION = 1 << 10
-_MANIFEST = re.compile(r"manifest_([0-9]{1,18})")
+_ATTEMPTS = 3
+
+T = TypeVar("T")
 
 
-def archived_completions(storage: Storage, layout: int = 2) -> dict[str, str]:
-    """Return the completion time of every archived write, by requested time.
+@dataclass(frozen=True, slots=True)
+class ArchivedActions:
+    """Hold the actions of one history file, without their contents.
 
-    Args:
-        storage: the table.
-        layout: the timeline layout; in layout 1 both times are the same.
-
-    Raises:
-        CorruptFileError: a file of the history is missing or cannot be read.
+    Attributes:
+        actions: all actions.
+        writes: completed writes by requested time.
+        cleans: completed cleans, by requested time ascending.
     """
-    if layout == FLAT:
-        return {time: time for time in _flat_completions(storage)}
-    completions: dict[str, str] = {}
-    for name in _members(storage):
-        rows = _read(storage, f"{HISTORY_FOLDER}/{name}")
-        for requested, completed, action in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-            if action in WRITE_ACTIONS:
-                completions[requested] = completed
-    return completions
+
+    actions: frozenset[Action]
+    writes: Mapping[str, Instant]
+    cleans: tuple[Instant, ...]
 
 
-def _members(storage: Storage) -> list[str]:
-    """Return the names of the files in the newest manifest; other files in the folder do not count."""
-    version = _version(storage)
-    if version is None:
-        return []
-    path = f"{HISTORY_FOLDER}/manifest_{version}"
-    try:
-        files = parse_json(storage.read(path, SMALL))["files"]
-        names = [str(file["fileName"]) for file in files]
-    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptFileError(f"{path}: not a manifest of archived instants ({error}); restore the file") from None
-    if any("/" in name for name in names):
-        raise CorruptFileError(f"{path}: names a file outside {HISTORY_FOLDER}; restore the file")
-    return names
+@dataclass(frozen=True)
+class KnownHistory:
+    """Keep the actions of history files, over all timelines of an open table."""
+
+    files: dict[tuple[str, HistoryFile], ArchivedActions] = field(default_factory=dict)
+
+    def keep(self, uri: str, files: Iterable[HistoryFile]) -> None:
+        """Forget the files of a table that are not among those of its newest manifest, as they were merged."""
+        named = {(uri, file) for file in files}
+        for key in list(self.files):
+            if key[0] == uri and key not in named:
+                self.files.pop(key, None)
 
 
-def _version(storage: Storage) -> int | None:
-    """Return the number of the newest manifest: that in ``_version_``, or the largest one while it is rewritten."""
-    try:
-        text = storage.read(f"{HISTORY_FOLDER}/_version_", _MOST_VERSION)
+@dataclass(frozen=True)
+class _Newest:
+    """Hold the newest manifest, its number, and the content of ``_version_``; None where there is none."""
+
+    version_text: bytes | None
+    number: int | None
+    manifest: Manifest
+
+
+class History:
+    """Represent the archived timeline as of its newest manifest, which is read when it is first needed."""
+
+    def __init__(self, storage: Storage, layout: int = 2, known: KnownHistory | None = None) -> None:
+        """Prepare; nothing is read.
+
+        Args:
+            storage: the table.
+            layout: the timeline layout; in layout 1 requested and completion time are the same.
+            known: what was read of history files before.
+        """
+        self.known = known or KnownHistory()
+        self._storage = storage
+        self._layout = layout
+        # No `cached_property`, which in Python 3.11 lets one thread read at a time.
+        self._newest: _Newest | None = None
+        self._flat_writes: Mapping[str, Instant] | None = None
+
+    @property
+    def number(self) -> int | None:
+        """Number of the newest manifest: that in ``_version_``, or the largest while it is rewritten; None: none."""
+        return self._read_newest().number
+
+    @property
+    def version_text(self) -> bytes | None:
+        """Content of ``_version_``; None if it is missing."""
+        return self._read_newest().version_text
+
+    @property
+    def manifest(self) -> Manifest:
+        """The newest manifest; empty if nothing was archived, and in layout 1, which has none.
+
+        Raises:
+            CorruptFileError: it is missing or cannot be read.
+        """
+        return self._read_newest().manifest
+
+    def _read_newest(self) -> _Newest:
+        if self._newest is None:
+            self._newest = _Newest(None, None, Manifest()) if self._layout == FLAT else self._look()
+            self.known.keep(self._storage.uri, self._newest.manifest.files)
+        return self._newest
+
+    def _look(self) -> _Newest:
+        missing: int | None = None
+        while True:
+            text = self._version_text()
+            number = self._number(text)
+            if number is None:
+                return _Newest(text, None, Manifest())
+            path = f"{HISTORY_FOLDER}/{manifest_name(number)}"
+            try:
+                return _Newest(text, number, Manifest.decode(self._storage.read(path), path))
+            except FileNotFoundError:
+                # Others may have archived since, and deleted it, as it is an old one.
+                if number == missing:
+                    raise CorruptFileError(
+                        f"{path} in {self._storage.uri} is gone, which names the archived instants: restore the file"
+                    ) from None
+            missing = number
+
+    def _version_text(self) -> bytes | None:
+        try:
+            return self._storage.read(VERSION_PATH, _MOST_VERSION)
+        except FileNotFoundError:
+            return None
+
+    def _number(self, text: bytes | None) -> int | None:
+        if text is None:
+            found = [manifest_number(name) for name in self._storage.names(HISTORY_FOLDER)]
+            return max((number for number in found if number is not None), default=None)
+        if not _NUMBER.fullmatch(text):
+            raise CorruptFileError(f"{VERSION_PATH}: not a number: {text[:40]!r}; restore the file")
         return int(text)
-    except FileNotFoundError:
-        found = [_MANIFEST.fullmatch(entry.name) for entry in storage.list(HISTORY_FOLDER)]
-        return max((int(match[1]) for match in found if match), default=None)
-    except ValueError:
-        raise CorruptFileError(f"{HISTORY_FOLDER}/_version_: not a number: {text[:40]!r}; restore the file") from None
+
+    @property
+    def last(self) -> str:
+        """Largest requested time of the history, ``""`` for an empty one."""
+        return max((file.last for file in self.manifest.files), default="")
+
+    def write(self, requested: str) -> Instant | None:
+        """Return the archived write with a requested time; None if the history has none."""
+        if self._layout == FLAT:
+            return self._flat.get(requested)
+        return self._read_whole(lambda found: found._write(requested))
+
+    def _write(self, requested: str) -> Instant | None:
+        files = [file for file in self.manifest.files if file.may_have(requested)]
+        return next((write for file in files if (write := self._actions(file).writes.get(requested))), None)
+
+    def is_in_range(self, requested: str) -> bool:
+        """Return whether a write with this requested time would be in the history, if it had been completed.
+
+        Archiving leaves no write behind that is older than one that it takes.
+        """
+        files = self.manifest.files
+        return bool(files) and files[0].first <= requested <= self.last
+
+    def writes(self) -> Mapping[str, Instant]:
+        """Return all archived writes by requested time."""
+        if self._layout == FLAT:
+            return self._flat
+        return self._read_whole(lambda found: found._writes())
+
+    def _writes(self) -> Mapping[str, Instant]:
+        return {time: write for file in self.manifest.files for time, write in self._actions(file).writes.items()}
+
+    def writes_since(self, first: str) -> list[Instant]:
+        """Return the archived writes that were requested at a time or later."""
+        return self._read_whole(lambda found: found._writes_since(first))
+
+    def _writes_since(self, first: str) -> list[Instant]:
+        files = [file for file in self.manifest.files if file.last >= first]
+        writes = (write for file in files for write in self._actions(file).writes.values())
+        return [write for write in writes if write.requested >= first]
+
+    def has(self, action: Instant) -> bool:
+        """Return whether an action is archived, in whatever state it is given."""
+        if self._layout == FLAT:
+            return action.requested in self._flat and action.is_write
+        return self._read_whole(lambda found: found._has(action))
+
+    def _has(self, action: Instant) -> bool:
+        files = [file for file in self.manifest.files if file.may_have(action.requested)]
+        return any(action.of_action in self._actions(file).actions for file in files)
+
+    def has_time(self, requested: str) -> bool:
+        """Return whether any action with a requested time is archived."""
+        if self._layout == FLAT:
+            return requested in self._flat
+        return self._read_whole(lambda found: found._has_time(requested))
+
+    def _has_time(self, requested: str) -> bool:
+        files = [file for file in self.manifest.files if file.may_have(requested)]
+        return any(time == requested for file in files for time, _ in self._actions(file).actions)
+
+    def newest_clean(self) -> Instant | None:
+        """Return the newest archived clean; None if there is none, and in layout 1."""
+        return self._read_whole(lambda found: found._newest_clean())
+
+    def _newest_clean(self) -> Instant | None:
+        cleans = (self._actions(file).cleans for file in reversed(self.manifest.files))
+        return next((found[-1] for found in cleans if found), None)
+
+    def earliest_retained(self) -> str:
+        """Return the requested time of the earliest write whose slices all archived cleans retained, ``""`` for none.
+
+        See `Timeline.earliest_retained`.
+        """
+        return "" if self._layout == FLAT else self._read_whole(lambda found: found._earliest_retained())
+
+    def _earliest_retained(self) -> str:
+        earliest = ""
+        for file in reversed(self.manifest.files):
+            cleans = self._actions(file).cleans if file.last > earliest else ()
+            if cleans and cleans[-1].requested > earliest:
+                # Nearly always the newest one says that the others need not be read.
+                earliest = max(earliest, *self._earliest(file, cleans[-1].requested))
+                earliest = max(earliest, *self._earliest(file, earliest))
+        return earliest
+
+    def _earliest(self, file: HistoryFile, since: str) -> list[str]:
+        """Read what the cleans of a file record that were requested at a time or later."""
+        wanted = (pc.field("action") == "clean") & (pc.field("instantTime") >= since)
+        contents = self._read(file, ["metadata"], wanted).column(0).to_pylist()
+        path = f"{HISTORY_FOLDER}/{file.name}"
+        return ["", *(CleanMetadata.decode(content or b"", path).earliest for content in contents)]
+
+    def completion_of_clean(self, requested: str) -> str | None:
+        """Return the completion time of an archived clean; None if the history has none of this requested time."""
+        return self._read_whole(lambda found: found._completion_of_clean(requested))
+
+    def _completion_of_clean(self, requested: str) -> str | None:
+        files = [file for file in self.manifest.files if file.may_have(requested)]
+        cleans = (clean for file in files for clean in self._actions(file).cleans)
+        return next((clean.completed for clean in cleans if clean.requested == requested), None)
+
+    def last_compaction(self) -> str:
+        """Return the requested time of the newest archived ``commit``, ``""`` without one."""
+        return self._read_whole(lambda found: found._last_compaction())
+
+    def _last_compaction(self) -> str:
+        for file in reversed(self.manifest.files):
+            found = [write.requested for write in self._actions(file).writes.values() if write.action == "commit"]
+            if found:
+                return max(found)
+        return ""
+
+    def instants(self, files: Iterable[HistoryFile]) -> Iterator[ArchivedInstant]:
+        """Yield the actions of some history files with their contents, by requested time, each of them once.
+
+        Of each file a row group is held at a time.
+
+        Raises:
+            CorruptFileError: a file is missing or cannot be read.
+            FileNotFoundError: another process has merged and deleted it.
+        """
+        with ExitStack() as opened:
+            read = [self._instants(file, opened) for file in files]
+            last: Action | None = None
+            for instant in heapq.merge(*read, key=lambda found: (found.requested, found.action)):
+                if (instant.requested, instant.action) != last:
+                    yield instant
+                last = instant.requested, instant.action
+
+    def _instants(self, file: HistoryFile, opened: ExitStack) -> Iterator[ArchivedInstant]:
+        path = f"{HISTORY_FOLDER}/{file.name}"
+        try:
+            source = opened.enter_context(self._storage.open_input(path))
+        except FileNotFoundError:
+            if History(self._storage).number == self.number:
+                raise self._gone(file) from None
+            raise
+        yield from read_instants(source, path)
+
+    def content(self, instant: Instant) -> bytes:
+        """Read the content of the completed file of an archived action.
+
+        Raises:
+            FileNotFoundError: the history does not have it; layout 1 keeps it in another form.
+        """
+        return self._read_whole(lambda found: found._content_of(instant))
+
+    def _content_of(self, instant: Instant) -> bytes:
+        for file in self.manifest.files:
+            if file.may_have(instant.requested):
+                actions = self._actions(file)
+                if instant.of_action in actions.actions:
+                    return self._content(file, instant)
+        raise FileNotFoundError(f"{instant.file_name} is not archived")
+
+    def _content(self, file: HistoryFile, instant: Instant) -> bytes:
+        wanted = (pc.field("instantTime") == instant.requested) & (pc.field("action") == instant.action)
+        found = self._read(file, ["metadata"], wanted).column(0).to_pylist()
+        if not found or found[0] is None:
+            path = f"{HISTORY_FOLDER}/{file.name}"
+            raise CorruptFileError(f"{path}: {instant.file_name} has no content; restore the file")
+        content: bytes = found[0]
+        return content
+
+    def _actions(self, file: HistoryFile) -> ArchivedActions:
+        key = (self._storage.uri, file)
+        found = self.known.files.get(key)
+        if found is None:
+            rows = self._read(file, list(INSTANT_COLUMNS))
+            found = self.known.files[key] = _actions(rows, f"{HISTORY_FOLDER}/{file.name}")
+        return found
+
+    def _read(self, file: HistoryFile, columns: list[str], wanted: pc.Expression | None = None) -> pa.Table:
+        path = f"{HISTORY_FOLDER}/{file.name}"
+        try:
+            with self._storage.open_input(path) as source:
+                return pq.read_table(source, columns=columns, filters=wanted, page_checksum_verification=True)
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptFileError(f"{path}: archived instants cannot be read ({error}); restore the file") from error
+
+    def _read_whole(self, read: Callable[[History], T]) -> T:
+        """Read by this manifest or, if files were merged since it was read, by a newer one."""
+        found = self
+        for _ in range(_ATTEMPTS):
+            try:
+                return read(found)
+            except FileNotFoundError as error:
+                newer = History(self._storage, self._layout, self.known)
+                if newer.number == found.number:
+                    missing = next((file for file in found.manifest.files if not self._exists(file)), None)
+                    if missing is None:
+                        raise
+                    raise found._gone(missing) from error
+                found = newer
+        return read(found)
+
+    def _gone(self, file: HistoryFile) -> CorruptFileError:
+        return CorruptFileError(
+            f"{HISTORY_FOLDER}/{file.name} in {self._storage.uri} is gone, which has archived instants by "
+            f"{manifest_name(self.number or 0)}: restore the file"
+        )
+
+    def _exists(self, file: HistoryFile) -> bool:
+        return self._storage.exists(f"{HISTORY_FOLDER}/{file.name}")
+
+    @property
+    def _flat(self) -> Mapping[str, Instant]:
+        """Archived writes of layout 1."""
+        if self._flat_writes is None:
+            self._flat_writes = {
+                time: Instant(time, action, State.COMPLETED, time, FLAT) for time, action in flat_writes(self._storage)
+            }
+        return self._flat_writes
 
 
-def _read(storage: Storage, path: str) -> pa.Table:
-    try:
-        with storage.open_input(path) as source:
-            columns = ["instantTime", "completionTime", "action"]
-            return pq.read_table(source, columns=columns, page_checksum_verification=True)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise CorruptFileError(f"{path}: archived instants cannot be read ({error}); restore the file") from error
-
-
-def _flat_completions(storage: Storage) -> Iterator[str]:
-    """Yield the instants of the archived writes of layout 1: inline logs with a record for every state of an action."""
-    for name in storage.names(ARCHIVE_FOLDER):
-        if _ARCHIVE.fullmatch(name):
-            path = f"{ARCHIVE_FOLDER}/{name}"
-            for block in read_blocks(read_checked(storage, path), path):
-                if block.type is not BlockType.AVRO_DATA:
-                    raise CorruptFileError(f"{path}: a {block.type.name} block at {block.offset}; restore the file")
-                schema = block.header.get(Header.SCHEMA, "")
-                for entry in decode_data_block(schema, block.content, path, _ENTRY).to_pylist():
-                    done = str(entry["actionState"]).upper() == "COMPLETED"
-                    if done and Instant.completed_action(str(entry["actionType"])) in WRITE_ACTIONS:
-                        yield str(entry["commitTime"])
+def _actions(rows: pa.Table, path: str) -> ArchivedActions:
+    found = []
+    for requested, completed, action in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+        if not (requested and completed and action):
+            raise CorruptFileError(f"{path}: an archived instant without time or action; restore the file")
+        found.append(Instant(requested, action, State.COMPLETED, completed))
+    writes = {instant.requested: instant for instant in found if instant.action in WRITE_ACTIONS}
+    cleans = tuple(instant for instant in found if instant.action == "clean")
+    return ArchivedActions(frozenset(instant.of_action for instant in found), writes, cleans)

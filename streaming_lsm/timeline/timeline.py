@@ -6,7 +6,7 @@ completion time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
@@ -18,7 +18,7 @@ from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata, decode_json
 from streaming_lsm.format.actions.rollback import RollbackMetadata
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.archive import archived_completions
+from streaming_lsm.timeline.archive import History
 from streaming_lsm.timeline.clock import instant_digits, moment_text
 from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, WRITING_ACTIONS, Instant, State
 from streaming_lsm.timeline.instant_facts import InstantFacts, ReplacedGroups, cached
@@ -115,6 +115,12 @@ class Timeline:
         """Completed commits, delta commits and replace commits, by requested time."""
         return tuple([i for i in self.instants if i.completed is not None and i.action in WRITING_ACTIONS])
 
+    @property
+    def every_write(self) -> tuple[Instant, ...]:
+        """The completed writes of the history and of this timeline, by requested time."""
+        writes = {**self.history.writes(), **{write.requested: write for write in self.completed_writes}}
+        return tuple(writes[requested] for requested in sorted(writes))
+
     def newest_first(self) -> Iterator[Instant]:
         """Yield the completed writes, the one that took effect last first: it may be requested before another one."""
         newest = max(self.completed_writes, key=_completed, default=None)
@@ -146,19 +152,33 @@ class Timeline:
         return max([last, *(found.completed for found in self.instants if found.completed is not None)])
 
     def completion_time(self, requested: str) -> str | None:
-        """Return the completion time of the write at `requested`; None if it is pending, rolled back or not visible.
+        """Return the completion time of the write at `requested`; None if it is pending, rolled back or not visible."""
+        completed = self.whole._completed_at(requested)
+        if completed is None or self.until is None:
+            return completed
+        return completed if (requested if self.until_by_request else completed) <= self.until else None
 
-        A write older than the active timeline is archived. If the archive lacks it, it counts as completed at its
-        requested time (docs/format/10-rules.md, "Rule 9", "Rule 10"), unless a rollback on the timeline undid it: a
-        task that outlived its driver may have left a file of a rolled back write.
+    def _completed_at(self, requested: str) -> str | None:
+        """Return the completion time of a write that is completed here, or archived.
+
+        A write that is not completed here may have been archived while the folder was listed. One that is older than
+        this timeline and than the history counts as completed at its requested time (docs/format/10-rules.md, "Rule 9",
+        "Rule 10"), unless a rollback on the timeline undid it: a task that outlived its driver may have left a file of
+        a rolled back write.
         """
-        if requested in self._completions:
-            return self._completions[requested]
-        if requested >= self.first or requested in self._rolled_back:
-            return None
-        completed = self._archived.get(requested, requested)
-        counted = requested if self.until_by_request else completed
-        return completed if self.until is None or counted <= self.until else None
+        if requested not in self._completed_times:
+            self._completed_times[requested] = self._found_completed_at(requested)
+        return self._completed_times[requested]
+
+    def _found_completed_at(self, requested: str) -> str | None:
+        found = self._completions.get(requested)
+        if found is not None or requested in self._rolled_back:
+            return found
+        archived = self.history.write(requested)
+        if archived is not None:
+            return archived.completed
+        is_older = requested < self.first and requested not in self._completions
+        return requested if is_older and not self.history.is_in_range(requested) else None
 
     def visible(self) -> VisibleInstants:
         """Return the visible writes, for executors that read blocks of several writes without a timeline."""
@@ -178,15 +198,26 @@ class Timeline:
         return self._commits[instant]
 
     def _read(self, instant: Instant) -> CommitMetadata:
-        try:
-            data = self.storage.read(instant.path)
-        except FileNotFoundError:
-            raise CorruptFileError(
-                f"{instant.path} was there when the timeline was read and is gone: load the timeline again"
-            ) from None
+        data = self.read_content(instant)
         if self.layout == FLAT:
             return decode_json(data, instant.path)
         return self.facts.decoded(data, lambda: CommitMetadata.decode(data, instant.path))
+
+    def read_content(self, action: Instant) -> bytes:
+        """Read the content of a completed action's file, from the history if it is archived.
+
+        Raises:
+            CorruptFileError: neither has it, or it cannot be read.
+        """
+        try:
+            return self.storage.read(action.path)
+        except FileNotFoundError:
+            try:
+                return History(self.storage, self.layout, self.facts.history).content(action)
+            except FileNotFoundError:
+                raise CorruptFileError(
+                    f"{action.path} was there when the timeline was read and is gone: load the timeline again"
+                ) from None
 
     def as_of(self, value: str | date, zone: str = "UTC") -> Timeline:
         """Restrict the timeline to the writes visible at a point in time (docs/format/10-rules.md, "Rule 7").
@@ -207,8 +238,9 @@ class Timeline:
 
     def before(self, write: Instant) -> Timeline:
         """Restrict the timeline to the writes that took effect before a write."""
-        times = (_completed(found) for found in self.completed_writes)
-        return self.completed_by(max((time for time in times if time < _completed(write)), default=""))
+        time = _completed(write)
+        # All times are distinct (docs/format/10-rules.md, "Rule 28").
+        return self.completed_by(f"{int(time) - 1:0{len(time)}}" if int(time) else "")
 
     def up_to(self, write: Instant) -> Timeline:
         """Restrict the timeline to a write and the writes that took effect before it."""
@@ -227,9 +259,8 @@ class Timeline:
         since, until = _moment(begin, zone), "~" if end is None else _moment(end, zone)
         if end is not None:
             self.check_retained(end, until, exact=False)
-        times = {write.requested: _completed(write) for write in self.completed_writes}
         # An archived write may have been completed after younger ones were requested.
-        times = self._archived | times
+        times = {write.requested: _completed(write) for write in self.every_write}
         found = sorted((completed, requested) for requested, completed in times.items() if since < completed <= until)
         return self if end is None else self.completed_by(until), [requested for _, requested in found]
 
@@ -283,8 +314,11 @@ class Timeline:
         for clean in reversed(self.completed_cleans):
             if clean.requested <= earliest:
                 break
-            earliest = max(earliest, CleanMetadata.decode(self.storage.read(clean.path), clean.path).earliest)
+            earliest = max(earliest, self._read_clean(clean).earliest)
         return earliest
+
+    def _read_clean(self, clean: Instant) -> CleanMetadata:
+        return CleanMetadata.decode(self.read_content(clean), clean.path)
 
     @cached_property
     def completed_cleans(self) -> tuple[Instant, ...]:
@@ -302,22 +336,24 @@ class Timeline:
         Raises:
             ConfigError: a clean deleted files of that time.
         """
-        earliest = self.earliest_retained
+        archived = self.history.newest_clean()
+        cleans = [*([archived] if archived else []), *self.completed_cleans]
+        earliest = max(self.earliest_retained, self.history.earliest_retained())
         if not earliest or (exact and self._is_savepoint(limit)):
             return
-        if limit < (earliest if exact else self._readable_since(earliest)):
+        if limit < (earliest if exact else self._readable_since(earliest, cleans)):
             raise ConfigError(
                 f"as of {value}: files of that time were cleaned; the earliest state that can be read is {earliest} "
                 "(hoodie.clean.commits.retained and hoodie.clean.fileversions.retained keep more, each by its policy)"
             )
 
-    def _readable_since(self, earliest: str) -> str:
-        """Return the completion time from which on the slices retained by the last clean are complete.
+    def _readable_since(self, earliest: str, cleans: Iterable[Instant]) -> str:
+        """Return the completion time from which on the slices retained by the last of some cleans are complete.
 
         It is the last one, before the last clean, of the writes that were requested until `earliest`.
         """
-        cleaned = max(clean.completed or "" for clean in self.completed_cleans)
-        made = [write.completed or "" for write in self.completed_writes if write.requested <= earliest]
+        cleaned = max(_completed(clean) for clean in cleans)
+        made = [_completed(write) for write in self.every_write if write.requested <= earliest]
         return max((completed for completed in made if completed < cleaned), default=earliest)
 
     def _is_savepoint(self, time: str) -> bool:
@@ -325,11 +361,11 @@ class Timeline:
 
     def _is_request(self, time: str) -> bool:
         """Return whether a completed write has this requested time."""
-        return any(write.requested == time for write in self.completed_writes) or time in self._archived
+        return any(write.requested == time for write in self.completed_writes) or self.is_archived(time)
 
     def is_archived(self, requested: str) -> bool:
         """Return whether the archive has a completed write with this requested time."""
-        return requested in self._archived
+        return self.history.write(requested) is not None
 
     @cached_property
     def _commits(self) -> dict[Instant, CommitMetadata]:
@@ -337,9 +373,14 @@ class Timeline:
         return {} if self.origin is None else self.origin._commits
 
     @cached_property
-    def _archived(self) -> dict[str, str]:
-        """Completion times of archived writes; loaded only if a file is older than the active timeline."""
-        return archived_completions(self.storage, self.layout) if self.origin is None else self.origin._archived
+    def history(self) -> History:
+        """The archived timeline, which is read only where an action is not on this one."""
+        return History(self.storage, self.layout, self.facts.history) if self.origin is None else self.origin.history
+
+    @cached_property
+    def _completed_times(self) -> dict[str, str | None]:
+        """Cache of `_completed_at`: many files have one requested time."""
+        return {}
 
     def table_schema(self) -> str | None:
         """Return the table's schema as Avro JSON without meta columns, from the newest completed write that has one."""

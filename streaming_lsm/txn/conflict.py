@@ -62,7 +62,7 @@ def check_conflicts(
     others = [write for write in now.completed_writes if write not in known or write.requested > requested]
     pending = [found for found in now.pending if found.action in ("clustering", "replacecommit")]
     late = [write for write in before.completed_writes if write.requested > requested]
-    _refuse_archived((*before.pending, *late), now)
+    others += _archived((*before.pending, *late), now)
     if not others and not pending:
         return
     own = Changed.of(stats)
@@ -80,14 +80,11 @@ def check_conflicts(
             raise WriteConflict(_text(now, other, changed, "changed"))
 
 
-def _refuse_archived(others: Iterable[Instant], now: Timeline) -> None:
-    """Refuse the write if one that it is checked against is archived, as one that was pending when it began may be."""
-    over = [write for write in others if write.requested < now.first and now.is_archived(write.requested)]
-    if over:
-        raise WriteConflict(
-            f"{over[0].path} in {now.storage.uri} was completed and archived since this write began, so that it is "
-            "unknown what it has changed: write the batch again"
-        )
+def _archived(others: Iterable[Instant], now: Timeline) -> list[Instant]:
+    """Return the writes among `others` that are archived, as one that was pending when another began may be."""
+    active = {instant.requested for instant in now.instants}
+    gone = (write.requested for write in others if write.requested not in active)
+    return [write for requested in gone if (write := now.history.write(requested)) is not None]
 
 
 def _refuse_clustered(own: Changed, now: Timeline, pending: Instant) -> None:

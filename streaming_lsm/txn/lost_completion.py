@@ -68,7 +68,8 @@ def check_pending(storage: Storage, timeline: Timeline, until: str = _NOW) -> No
         # been completed or rolled back since; both precede the deletion of markers.
         if left is None or storage.exists(marker_folder(pending.requested)):
             continue
-        if pending in Timeline.load(storage).pending:
+        now = Timeline.load(storage)
+        if pending in now.pending and not now.history.has(pending):
             raise CorruptFileError(
                 f"{left} in {storage.uri} is a file of {pending.path}, whose completed instant file is missing (its "
                 "markers were deleted after completion): restore it; to drop the write, delete its data files and its "

@@ -114,7 +114,7 @@ def settle_pending(
         CommitUnknown: the storage failed, and a decision record could not be read.
         CorruptFileError: a decision record is damaged; or a pending write had been completed, see `check_pending`.
     """
-    timeline = _without_void(storage, timeline, living)
+    timeline = _without_leftovers(storage, timeline, living, own)
     check_pending(storage, timeline)
     plans = (f"{DECISION_FOLDER}/{name}" for name in sorted(decisions) if name.endswith(PLAN_RECORD))
     cancelled = [path for path in plans if finish_cancellation(storage, path)]
@@ -136,17 +136,31 @@ def settle_pending(
     return Timeline.load(storage, previous=timeline) if completed or reverted.found else timeline
 
 
-def _without_void(storage: Storage, timeline: Timeline, living: Collection[Instant]) -> Timeline:
-    """Delete the instant files of void writes (see `Timeline.void_writes`), and return the timeline without them.
+def _without_leftovers(
+    storage: Storage, timeline: Timeline, living: Collection[Instant], own: Collection[Instant]
+) -> Timeline:
+    """Delete the instant files of void writes and of archived actions, and return the timeline without them.
 
-    They are not rolled back: files and markers of that requested time are those of the completed write.
+    Void writes (see `Timeline.void_writes`) are not rolled back: files and markers of that requested time are those of
+    the completed write. An archived action looks pending if its files were deleted while the folder was listed, or if
+    its writer was stopped before it created one of them, and resumed when others had completed and archived it.
     """
     void = [write for write in timeline.void_writes if write.action in WRITE_ACTIONS and write not in living]
     for write in void:
         _LOG.warning("deleting %s in %s: its requested time is that of another write", write.path, storage.uri)
-        for path in write.pending_paths():
+    dead = [found for found in timeline.pending if not (found in living or found in own or found in void)]
+    archived = [found for found in dead if _may_be_archived(timeline, found) and timeline.history.has(found)]
+    for left in (*void, *archived):
+        for path in left.pending_paths():
             storage.delete(path)
-    return Timeline.load(storage, previous=timeline) if void else timeline
+    return Timeline.load(storage, previous=timeline) if void or archived else timeline
+
+
+def _may_be_archived(timeline: Timeline, pending: Instant) -> bool:
+    """Return whether the history is to be read: a plan may wait for long, and only what is oldest is archived."""
+    if pending.action not in (COMPACTION, CLEAN):
+        return True
+    return all(found.requested > pending.requested for found in timeline.instants if found.is_completed)
 
 
 def recover(
@@ -262,12 +276,16 @@ def _reap_markers(storage: Storage, lock: TableLock, timeline: Timeline) -> None
 def _reap(storage: Storage, lock: TableLock, timeline: Timeline, instant: str) -> None:
     """Delete the markers of a completed or rolled back write, and the marked files that it did not commit."""
     written = next((write for write in timeline.completed_writes if write.requested == instant), None)
+    if written is None and timeline.completion_time(instant) is not None:
+        # A task that was stopped when its write was completed may have made one since.
+        written = timeline.history.write(instant)
+        if written is None:
+            folder = f"{TEMP_FOLDER}/{instant}"
+            _LOG.warning("%s in %s: the history does not have its instant, so it is kept", folder, storage.uri)
+            return
     marked = set(list_marked_files(storage, instant))
     if written is not None:
         marked -= timeline.read_commit(written).paths
-    elif timeline.completion_time(instant) is not None:
-        _LOG.warning("%s/%s in %s: its instant is archived, so the markers are kept", TEMP_FOLDER, instant, storage.uri)
-        return
     revoke_heartbeat(storage, lock, instant)
     delete_files(storage, lock, marked)
     delete_markers(storage, instant)

@@ -262,6 +262,14 @@ class Transaction:
         """Return a requested time for an action to be scheduled, greater than all times before."""
         return self._table.times.next()
 
+    def verify(self) -> None:
+        """Check that the lock is held, before a change of files that no action of this transaction owns.
+
+        Raises:
+            Fenced: another writer took the lock.
+        """
+        self._lock.verify()
+
     def now_ms(self) -> int:
         """Return the clock's time in milliseconds since the epoch; for durations, never for instants."""
         return self._table.times.now_ms()

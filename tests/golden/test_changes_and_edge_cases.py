@@ -116,10 +116,11 @@ def _changes(path: Path) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("name", ARCHIVED)
-def test_changes_of_archived_writes_are_refused(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "reason"), [(ARCHIVED[0], "were cleaned"), (ARCHIVED[1], "is archived")])
+def test_changes_of_archived_writes_that_were_cleaned_are_refused(name: str, reason: str, tmp_path: Path) -> None:
+    """Hudi cleans each table here; of version 6 the changes of archived writes are not read at all."""
     table = LsmTable(unpacked(name, tmp_path))
-    with pytest.raises(ConfigError, match="is archived"):
+    with pytest.raises(ConfigError, match=reason):
         table.changes("000").to_arrow()
     latest = max(write.completed or "" for write in table.timeline.completed_writes[:-1])
     assert len(table.changes(latest).to_arrow())

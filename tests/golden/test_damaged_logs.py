@@ -21,7 +21,7 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError, LsmError
 from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.timeline.archive import archived_completions
+from streaming_lsm.timeline.archive import History
 from tests.support.crash_points import random_cases
 from tests.support.hudi_tables import unpacked
 
@@ -98,7 +98,7 @@ def _read_changes(path: Path) -> None:
 
 
 def _read_archive(path: Path) -> None:
-    archived_completions(LocalStorage(path), layout=1)
+    History(LocalStorage(path), layout=1).writes()
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ def check_stats(table: Table, files: list[DataFile], listed: dict[str, Listed], 
     cleaned = Cleaned(table, report)
     writes = table.timeline.writes()
     on_disk = {file.relative: file for file in files}
+    replaced = replaced_groups(table)
     cdc = cdc_paths(listed)
     live: list[DataFile] = []
     for path, file in on_disk.items():
@@ -85,7 +86,7 @@ def check_stats(table: Table, files: list[DataFile], listed: dict[str, Listed], 
     for path, one in listed.items():
         if path in on_disk:
             with report.guard("stats.unreadable", path):
-                _check_stat(on_disk[path], one, listed, report)
+                _check_stat(on_disk[path], one, _unreplaced(one, listed, replaced), report)
         else:
             partition, _, name = path.rpartition("/")
             gone = cleaned.covers(partition, name, one.write.instant)
@@ -94,6 +95,35 @@ def check_stats(table: Table, files: list[DataFile], listed: dict[str, Listed], 
         if path in on_disk:
             report.equal(size, on_disk[path].path.stat().st_size, "stats.size", path)
     return live
+
+
+def replaced_groups(table: Table) -> dict[tuple[str, str], list[str]]:
+    """Return the instants at which file groups were replaced, by partition and file id."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for write in table.timeline.writes().values():
+        if write.action == "replacecommit":
+            for partition, ids in (write.metadata().get("partitionToReplaceFileIds") or {}).items():
+                for file_id in ids:
+                    found.setdefault((partition, file_id), []).append(write.instant)
+    return found
+
+
+def _unreplaced(
+    one: Listed, listed: dict[str, Listed], replaced: dict[tuple[str, str], list[str]]
+) -> dict[str, Listed]:
+    """Leave out files of the group that were replaced before a file was written: it begins the group anew."""
+    times = replaced.get((one.stat["partitionPath"], one.stat["fileId"]), [])
+    since = max((time for time in times if time < one.write.instant), default="")
+    group = (one.stat["partitionPath"], one.stat["fileId"])
+    return (
+        {
+            path: other
+            for path, other in listed.items()
+            if (other.stat["partitionPath"], other.stat["fileId"]) != group or other.write.instant > since
+        }
+        if since
+        else listed
+    )
 
 
 def _check_markers(table: Table, file: DataFile, report: Report) -> None:

@@ -133,10 +133,12 @@ def _table_schema(visible: dict[str, Completed]) -> pa.Schema | None:
 
 def _completion_times(table: Table, files: list[DataFile], writes: dict[str, Completed], point: AsOf) -> dict[str, str]:
     """Return the completion times of visible instants; one that nobody knows of and that is older than the active
-    timeline completed when it was requested (docs/format/10-rules.md, "Rule 9", "Rule 10")."""
+    timeline and the history completed when it was requested (docs/format/10-rules.md, "Rule 9", "Rule 10")."""
     times = {instant: write.completion for instant, write in writes.items()}
+    archived = [action.instant for action in table.timeline.archived]
     for file in files:
-        if file.instant < table.timeline.first and file.instant not in table.timeline.pending:
+        known = bool(archived) and min(archived) <= file.instant <= max(archived)
+        if file.instant < table.timeline.first and file.instant not in table.timeline.pending and not known:
             times.setdefault(file.instant, file.instant)
     return {instant: time for instant, time in times.items() if point.sees(instant, time)}
 
@@ -145,7 +147,7 @@ def _replaced(visible: dict[str, Completed]) -> set[tuple[str, str]]:
     return {
         (partition, file_id)
         for write in visible.values()
-        if write.action == "replacecommit"
+        if write.action == "replacecommit" and not write.archived
         for partition, ids in (write.metadata().get("partitionToReplaceFileIds") or {}).items()
         for file_id in ids
     }

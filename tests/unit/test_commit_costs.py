@@ -18,6 +18,7 @@ from tests.support.faulty_storage import FaultyStorage
 from tests.support.histories import add_past
 from tests.support.small_tables import create, rows
 
+UNARCHIVED = {"hoodie.archive.automatic": False}
 BATCH = rows(("a", "nl", 1, 1), ("b", "de", 1, 2))
 
 
@@ -41,7 +42,7 @@ def test_an_upsert_at_400_instants_reads_as_many_files_as_at_20(tmp_path: Path, 
     counts = []
     for instants in (20, 400):
         root = tmp_path / str(instants)
-        table = create(root)
+        table = create(root, **UNARCHIVED)
         table.upsert(BATCH)
         add_past(table, instants, parts)
         table.upsert(BATCH)
@@ -50,7 +51,7 @@ def test_an_upsert_at_400_instants_reads_as_many_files_as_at_20(tmp_path: Path, 
 
 
 def test_an_upsert_parses_only_the_names_that_are_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = create(tmp_path / "t")
+    table = create(tmp_path / "t", **UNARCHIVED)
     table.upsert(BATCH)
     add_past(table, 400, ("deltacommit", "rollback", "clean"))
     table.upsert(BATCH)
@@ -84,11 +85,33 @@ def test_an_upsert_hashes_only_the_paths_of_its_own_files(tmp_path: Path, monkey
 def test_a_table_opened_anew_reads_no_more_files_of_a_long_history(tmp_path: Path) -> None:
     counts = []
     for instants in (20, 400):
-        table = create(tmp_path / str(instants))
+        table = create(tmp_path / str(instants), **UNARCHIVED)
         table.upsert(BATCH)
         add_past(table, instants, ("deltacommit", "rollback", "clean"))
         counts.append(counted_upsert(LsmTable(tmp_path / str(instants), table.options)))
     assert counts[0] == counts[1]
+
+
+def test_a_commit_and_a_read_cost_as_much_after_4500_archived_actions_as_after_90(tmp_path: Path) -> None:
+    commits, reads, active = [], [], []
+    for instants in (90, 4500):
+        table = create(tmp_path / str(instants))
+        table.upsert(BATCH)
+        add_past(table, instants, ("deltacommit", "rollback", "clean"))
+        while table.archive():
+            pass
+        active.append(len(table.timeline.instants))
+        table = LsmTable(tmp_path / str(instants), table.options)
+        table.upsert(BATCH)
+        commits.append(counted_upsert(table))
+        reader = LsmTable(tmp_path / str(instants))
+        reader.storage = counting = FaultyStorage(reader.storage)
+        reader.scan().to_arrow()
+        reads.append(Counter(name for name, _ in counting.calls))
+        assert len(reader.timeline.history.writes()) + len(reader.timeline.completed_writes) == instants // 3 + 3
+    assert commits[0] == commits[1]
+    assert reads[0] == reads[1]
+    assert active[0] == active[1] < 40
 
 
 @pytest.mark.parametrize("action", ["rollback", "replacecommit"])

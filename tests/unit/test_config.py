@@ -89,7 +89,10 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, nearest:
         ),
         ("hoodie.meta.sync.client.tool.class", "an option of Hudi for catalog sync, which this release does not have"),
         ("hoodie.clustering.inline", "an option of Hudi for clustering, which this release does not have"),
-        ("hoodie.keep.max.commits", "an option of Hudi for archiving the timeline, which this release does not have"),
+        (
+            "hoodie.commits.archival.batch",
+            "an option of Hudi for archiving the timeline, which this release does not have",
+        ),
         ("hoodie.embed.timeline.server", "an option of Hudi for the timeline server, which this release does not have"),
         ("hoodie.write.lock.zookeeper.url", "this release does not have this option for several writers"),
         ("hoodie.upsert.shuffle.parallelism", "an option of Hudi for shuffles, which this release does not have"),

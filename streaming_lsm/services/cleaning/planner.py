@@ -54,13 +54,19 @@ class Retention:
         """Whether the policy counts commits."""
         return self.policy == KEEP_COMMITS
 
-    def earliest(self, timeline: Timeline) -> RetainedInstant | None:
+    def earliest(self, timeline: Timeline, *, with_history: bool = False) -> RetainedInstant | None:
         """Return the earliest retained write: the oldest of the last `commits` writes, or an older pending one.
 
         None if there are no more writes than `commits`, or the policy does not count commits. Pending compactions are
         ignored, as the slices that they need are retained separately.
+
+        Args:
+            with_history: whether to count archived writes, too. Archiving by the same options leaves what is needed on
+                the active timeline; by those of another process it may not.
         """
         writes = timeline.completed_writes
+        if with_history and len(writes) <= self.commits:
+            writes = timeline.every_write
         if not self.by_commits or len(writes) <= self.commits:
             return None
         pending = (instant for instant in timeline.pending if instant.is_write and instant.action != "compaction")

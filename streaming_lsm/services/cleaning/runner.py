@@ -90,9 +90,14 @@ class _CleanScope:
 class Cleaner:
     """Cleans one table, and remembers which writes it has examined."""
 
-    def __init__(self, context: ServiceContext) -> None:
-        """Create a cleaner without reading the table."""
+    def __init__(self, context: ServiceContext, *, with_history: bool = False) -> None:
+        """Create a cleaner without reading the table.
+
+        Args:
+            with_history: whether `is_due` counts archived writes, too, see `Retention.earliest`.
+        """
         self._context = context
+        self._with_history = with_history
         self._retention = Retention.of(context.options)
         self._own = self._others = _CleanScope()
 
@@ -113,7 +118,10 @@ class Cleaner:
         if pending_cleans(timeline):
             return True
         limit = self._limit(timeline)
-        bases = [write for write in timeline.completed_writes if write.action in ("commit", "replacecommit")]
+        writes = timeline.completed_writes
+        if self._with_history and len(writes) <= self._retention.commits:
+            writes = timeline.every_write
+        bases = [write for write in writes if write.action in ("commit", "replacecommit")]
         old = [write for write in bases if (write.completed or "") < limit]
         new = [write for write in old if not self._own.covers(write) and not self._others.covers(write)]
         if not new:
@@ -139,7 +147,7 @@ class Cleaner:
         Raises:
             CorruptFileError: a committed file is missing.
         """
-        context, earliest = self._context, self._retention.earliest(timeline)
+        context, earliest = self._context, self._retention.earliest(timeline, with_history=True)
         view, kept = context.view(timeline), retained_files(context, timeline)
         listings = sorted(view.listings().items())
         check_files(view, (found for partition, entries in listings for found in view.slices_in(partition, entries)))
@@ -256,7 +264,7 @@ class Cleaner:
         """Return the time before which a completed write may have superseded slices that can be deleted."""
         if not self._retention.by_commits:
             return _EVER
-        earliest = self._retention.earliest(timeline)
+        earliest = self._retention.earliest(timeline, with_history=self._with_history)
         return earliest.requested if earliest else ""
 
 

@@ -40,7 +40,7 @@ class CleaningWorker:
         self._clock = clock
         self._context = context
         self._engine = engine
-        self._cleaner = Cleaner(context)
+        self._cleaner = Cleaner(context, with_history=True)
         self._is_left = False
 
     @property

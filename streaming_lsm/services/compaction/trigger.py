@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from streaming_lsm import config
 from streaming_lsm.config import Options
 from streaming_lsm.services.context import ServiceContext
 from streaming_lsm.timeline.clock import Clock, instant_ms
+from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_compactions
 
@@ -48,17 +50,24 @@ class CompactionTrigger:
             return f"{self.strategy}, {seconds}"
         return f"{self.strategy}, {commits}" + (f", {seconds}" if "TIME" in self.strategy else "")
 
-    def is_due(self, timeline: Timeline, now_ms: int, zone: str, since: str = "") -> bool:
+    def is_due(
+        self, timeline: Timeline, now_ms: int, zone: str, since: str = "", *, with_history: bool = False
+    ) -> bool:
         """Return whether a compaction is due.
 
         Args:
             since: a time up to which nothing is left to merge; treated as a compaction.
             now_ms: milliseconds since the epoch. A clock that was set back never makes a compaction due by time.
             zone: the timeline's zone, ``UTC`` or ``LOCAL``.
+            with_history: whether to count archived delta commits, too. Archiving by the same options leaves what is
+                needed on the active timeline; by those of another process it may not.
         """
         after_request = self.strategy == NUM_COMMITS_AFTER_LAST_REQUEST
         last = max(since, _last_compaction(timeline, requested=after_request))
-        new = _delta_commits_since(timeline, last)
+        new = _delta_commits_since(timeline.completed_writes, last)
+        if with_history and not last and len(new) < self.commits:
+            last = timeline.history.last_compaction()
+            new = [*_delta_commits_since(timeline.history.writes().values(), last), *new]
         enough = len(new) >= self.commits
         if self.strategy in (NUM_COMMITS, NUM_COMMITS_AFTER_LAST_REQUEST) or not new:
             return enough and bool(new)
@@ -66,6 +75,21 @@ class CompactionTrigger:
         if self.strategy == TIME_ELAPSED:
             return late
         return enough and late if self.strategy == NUM_AND_TIME else enough or late
+
+    def needs_since(self, timeline: Timeline, zone: str) -> str | None:
+        """Return the requested time of the oldest delta commit by which `is_due` decides; None if it needs none.
+
+        Archiving leaves it on the active timeline, with all that is younger.
+        """
+        deltas = [write for write in timeline.completed_writes if write.action == "deltacommit"]
+        needed = []
+        if "NUM" in self.strategy:
+            needed += [deltas[-self.commits :][0].requested] if deltas else []
+        if "TIME" in self.strategy and deltas:
+            newest = instant_ms(deltas[-1].requested, zone)
+            old = [d.requested for d in deltas if newest - instant_ms(d.requested, zone) >= self.seconds * 1000]
+            needed.append(old[-1] if old else deltas[0].requested)
+        return min(needed, default=None)
 
 
 class NextCompaction:
@@ -75,8 +99,14 @@ class NextCompaction:
         trigger: the rule.
     """
 
-    def __init__(self, context: ServiceContext, clock: Clock) -> None:
-        """Begin without any memory; `clock` is the current time, for compactions that are due by time."""
+    def __init__(self, context: ServiceContext, clock: Clock, *, with_history: bool = False) -> None:
+        """Begin without any memory.
+
+        Args:
+            clock: the current time, for compactions that are due by time.
+            with_history: see `CompactionTrigger.is_due`.
+        """
+        self._with_history = with_history
         self.trigger = CompactionTrigger.of(context.options)
         self._zone = context.config.timeline_zone
         self._clock = clock
@@ -84,7 +114,8 @@ class NextCompaction:
 
     def is_due(self, timeline: Timeline) -> bool:
         """Return whether a compaction is due; see `CompactionTrigger.is_due`."""
-        return self.trigger.is_due(timeline, self._clock(), self._zone, self._fruitless)
+        history = self._with_history
+        return self.trigger.is_due(timeline, self._clock(), self._zone, self._fruitless, with_history=history)
 
     def found_nothing(self, timeline: Timeline) -> None:
         """Record that there was nothing to merge, so that partitions are not listed again each time."""
@@ -98,10 +129,6 @@ def _last_compaction(timeline: Timeline, *, requested: bool) -> str:
     return max([*done, *planned], default="")
 
 
-def _delta_commits_since(timeline: Timeline, last: str) -> list[str]:
+def _delta_commits_since(writes: Iterable[Instant], last: str) -> list[str]:
     """List the requested times of the delta commits that the compaction at `last` did not merge."""
-    return [
-        write.requested
-        for write in timeline.completed_writes
-        if write.action == "deltacommit" and (write.completed or "") > last
-    ]
+    return [write.requested for write in writes if write.action == "deltacommit" and (write.completed or "") > last]

@@ -30,6 +30,8 @@ SCENARIOS: Mapping[str, Callable[[], Scenario]] = {
     "a compaction with a metadata table": lambda: scenarios.compaction(ENABLED),
     "a clean": lambda: scenarios.clean(PLAIN),
     "a clean with a metadata table": lambda: scenarios.clean(ENABLED),
+    "a batch and an archiving": lambda: scenarios.archiving(PLAIN),
+    "a batch and an archiving with a metadata table": lambda: scenarios.archiving(ENABLED),
     "a rollback and a batch": lambda: scenarios.rollback(PLAIN),
     "a rollback and a batch with a metadata table": lambda: scenarios.rollback(ENABLED),
     "the completion of a decided batch": lambda: scenarios.completion(PLAIN),

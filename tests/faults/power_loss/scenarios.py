@@ -159,6 +159,19 @@ def clean(options: Options) -> Scenario:
     return Scenario(retained, prepare, rows_after(4), [call])
 
 
+def archiving(options: Options) -> Scenario:
+    """Write a batch, and archive what is older, after earlier writes were archived."""
+    archives = {
+        **options,
+        **RETAIN_ONE,
+        "hoodie.archive.automatic": True,
+        "hoodie.keep.min.commits": 2,
+        "hoodie.keep.max.commits": 3,
+        "hoodie.metadata.compact.max.delta.commits": 2,
+    }
+    return Scenario(archives, grown(archives, 9), rows_after(9), [upsert(archives, 9)])
+
+
 def rollback(options: Options) -> Scenario:
     """Write a batch after its writer died with data files written: roll back, and write again."""
     return _after_death(options, lambda calls: _last(calls, "create_or_close", ".parquet") + 1)

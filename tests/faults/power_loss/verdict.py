@@ -131,4 +131,5 @@ def _with(rows: Seen, extra: Sequence[tuple[str, str, int, int]]) -> Seen:
 
 def _actions(table: LsmTable) -> Counter[str]:
     done = (instant for instant in table.timeline.instants if instant.is_completed and instant.action != "rollback")
-    return Counter(instant.action for instant in done)
+    # An action that is archived, and whose files are not deleted yet, counts once.
+    return Counter(instant.action for instant in {*done, *table.timeline.every_write})

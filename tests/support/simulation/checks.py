@@ -11,7 +11,8 @@ from pathlib import Path
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.lock.markers import TEMP_FOLDER
-from streaming_lsm.timeline.instant import TIMELINE_FOLDER
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
+from streaming_lsm.timeline.timeline import Timeline
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.simulation.model.history import History, Published, Rows, Violation
@@ -20,7 +21,7 @@ from tests.support.simulation.processes.table import SimulatedTable
 from tests.support.simulation.work.workload import HOSTS, LEASE_MS, Batch, Service, Workload
 from tests.support.simulation.world import SimulatedProcess, World
 
-_RETAINED = 3
+_RETAINED = 2
 _LOST_INFLIGHT = re.compile(
     r"timeline\.triple: \d+: \{'requested': \['compaction'\], 'inflight': \[\], 'completed': \['commit'\]\}$"
 )
@@ -46,6 +47,7 @@ def settle(world: World) -> None:
     if world.workload.options.get("hoodie.table.type") != "COPY_ON_WRITE":
         table.compact()
     table.clean()
+    table.archive()
 
 
 def check(world: World) -> None:
@@ -76,12 +78,21 @@ def _check_batches(workload: Workload, history: History) -> None:
 
 
 def _check_timeline(table: SimulatedTable, history: History) -> None:
-    found = [(write.requested, write.completed) for write in table.timeline.newest_first()][::-1]
+    timeline = table.timeline
+    twice = timeline.history.writes().keys() & {write.requested for write in timeline.completed_writes}
+    if twice:
+        raise Violation("archived and active", str(sorted(twice)))
+    found = sorted(((write.requested, write.completed) for write in all_writes(timeline)), key=lambda times: times[1])
     expected = [(one.requested, one.completed) for one in history.published]
     if found != expected:
         raise Violation("history changed", f"the timeline has {found}, published were {expected}")
     if table.timeline.pending:
         raise Violation("left pending", str([pending.path for pending in table.timeline.pending]))
+
+
+def all_writes(timeline: Timeline) -> list[Instant]:
+    """The completed writes of the history and of the active timeline."""
+    return [*timeline.history.writes().values(), *timeline.completed_writes]
 
 
 def _check_rows(what: str, expected: Rows, found: Rows) -> None:
@@ -145,7 +156,7 @@ def _incremental(table: SimulatedTable, since: str, until: str | None) -> Rows:
 def _check_files(world: World, table: SimulatedTable) -> None:
     """After a clean there are the files that commits list, the timeline and the properties, and nothing else."""
     timeline = table.timeline
-    listed = {path for write in timeline.completed_writes for path in timeline.read_commit(write).paths}
+    listed = {path for write in all_writes(timeline) for path in timeline.read_commit(write).paths}
     for path in world.disk.paths():
         if path.startswith(".hoodie/metadata/") or path == ".hoodie/hoodie.properties":
             continue

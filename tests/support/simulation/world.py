@@ -316,8 +316,9 @@ def _shown(path: str, answer: object, data: bytes | None) -> str:
     shown = "" if answer is None else str(answer) if isinstance(answer, bool | str) else f"{type(answer).__name__}"
     if isinstance(answer, list):
         shown = f"{len(answer)} names"
-    # Commits have the times that tasks took, and a metadata table is created with the date of today: no two runs
-    # share these. All other content is the same.
-    if data is not None and kind_of_path(path).rpartition(": ")[2] not in ("completed", "decision", "properties"):
+    # Commits, which the history has, too, have the times that tasks took, and a metadata table is created with the date
+    # of today: no two runs share these. All other content is the same.
+    kind = "history" if "/history/" in path else kind_of_path(path).rpartition(": ")[2]
+    if data is not None and kind not in ("completed", "decision", "properties", "history"):
         shown += f" {len(data)} bytes {zlib.crc32(data):08x}"
     return shown.strip()

@@ -17,6 +17,7 @@ from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.planned_actions import pending_compactions
 from streaming_lsm.txn.transaction import Transaction
 from tests.support.service_tables import assert_sound, cleans, compactions, grow, grown, reopened
+from tests.support.small_tables import create, rows
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
@@ -170,3 +171,20 @@ def test_what_another_process_runs_is_said_to_be_left_to_it(tmp_path: Path, caps
         reopened(table, **{"hoodie.clean.commits.retained": 1}).clean()
     assert said == ["nothing to clean: another process cleans\n"]
     assert len(cleans(table)) == 1
+
+
+def test_archive_tells_what_leaves_the_timeline_and_why_nothing_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = create(tmp_path, **{"hoodie.archive.automatic": False})
+    for number in range(16):
+        table.upsert(rows(("a", "nl", number, number)))
+    old = [write.file_name for write in table.timeline.completed_writes[:5]]
+    planned = run(capsys, "archive", tmp_path, "--dry-run").splitlines()
+    assert planned == [*old, f"5 actions to archive, up to {old[-1][:17]}"]
+    assert run(capsys, "archive", tmp_path) == f"5 actions archived, up to {old[-1][:17]}\n"
+    few = "nothing to archive: the timeline has no more commits than hoodie.keep.max.commits=15\n"
+    assert run(capsys, "archive", tmp_path) == run(capsys, "archive", tmp_path, "--dry-run") == few
+    told = run(capsys, "archive", tmp_path, "-o", "hoodie.keep.min.commits=3", code=2)
+    assert "hoodie.keep.min.commits=3 is not more than hoodie.clean.commits.retained=10" in told
+    assert len(table.timeline.instants) == 11

@@ -17,6 +17,7 @@ from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.actions.file_state import FILES_KEY, FileState, RecordedFiles
 from streaming_lsm.format.actions.rollback import RollbackPlan
 from streaming_lsm.services.compaction.planner import CompactionStrategy, select_slices
+from streaming_lsm.storage.base import METADATA_BYTES
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant, State
 from tests.support.small_tables import create, data_files, rows, shown
@@ -261,9 +262,9 @@ class CountingStorage(LocalStorage):
         super().__init__(root)
         self.paths: list[str] = []
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, most: int | None = METADATA_BYTES) -> bytes:
         self.paths.append(path)
-        return super().read(path)
+        return super().read(path, most)
 
 
 # --- completed instants that are gone --------------------------------------------------------------------------------

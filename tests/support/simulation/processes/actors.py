@@ -138,6 +138,7 @@ class Actor:
                 Service.COMPACT: table.compact,
                 Service.SCHEDULE: table.services.schedule,
                 Service.CLEAN: table.clean,
+                Service.ARCHIVE: table.archive,
             }
             with named_failures():
                 services[what]()

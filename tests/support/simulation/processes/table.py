@@ -22,7 +22,7 @@ from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.schema import fit_known
 from streaming_lsm.services.compaction.task import CompactionTask
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import BatchIdentity
 from streaming_lsm.txn.locked_table import Beside
@@ -101,8 +101,18 @@ class SimulatedTable(LsmTable):
     def plan(self, tx: Transaction, *given: Any, **named: Any) -> WritePlan:
         attempt = self._world.attempts.get(self._world.scheduler.current)
         if attempt is not None:
-            attempt.seen = frozenset(write.requested for write in tx.timeline.completed_writes)
+            seen = {write.requested for write in tx.timeline.completed_writes}
+            attempt.seen = frozenset(seen | self._archived())
         return super().plan(tx, *given, **named)
+
+    def _archived(self) -> set[str]:
+        """The writes whose completed files are archived."""
+        active = set(self._world.disk.paths())
+        times = (
+            (one.requested, f"{TIMELINE_FOLDER}/{one.requested}_{one.completed}.")
+            for one in self._world.history.published
+        )
+        return {requested for requested, prefix in times if not any(path.startswith(prefix) for path in active)}
 
     def _write_here(
         self, tx: Transaction, plan: WritePlan, data: pa.Table | pa.RecordBatchReader, attempt: RetriedAttempt

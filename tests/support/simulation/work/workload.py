@@ -58,6 +58,7 @@ class Service(Enum):
     COMPACT = "compact"
     SCHEDULE = "schedule a compaction"
     CLEAN = "clean"
+    ARCHIVE = "archive"
     READ = "read"
     REPLACE = "replace file groups"
 
@@ -127,7 +128,10 @@ BASE: Mapping[str, object] = {
     "lsm.read.threads": 1,
     "hoodie.parquet.compression.codec": "uncompressed",
     "hoodie.clean.automatic": False,
-    "hoodie.clean.commits.retained": 3,
+    "hoodie.clean.commits.retained": 2,
+    "hoodie.keep.min.commits": 3,
+    "hoodie.keep.max.commits": 4,
+    "hoodie.archive.automatic": False,
     HEARTBEAT_MS.key: LEASE_MS // 2,
     HEARTBEAT_MISSES.key: 2,
     LOCK_WAIT_MS.key: 10_000,
@@ -206,6 +210,11 @@ def draw_workload(seed: int, setting: Setting = ANY) -> Workload:
         actors += [_service(chance, f"r{n}", (Service.READ,), hurry_ms, 2) for n in range(chance.choice((0, 1)))]
     if mode.is_shared and of_mode.random() < 0.25:
         actors.append(_service(of_mode, "p0", (Service.REPLACE,), hurry_ms, 1))
+    of_archive = random.Random(f"{SEEDS}{seed} archive")
+    actors += [
+        _service(of_archive, f"a{n}", (Service.ARCHIVE,), 3 * hurry_ms, 2) for n in range(of_archive.choice((0, 1, 2)))
+    ]
+    actors = [_now_and_then_archiving(of_archive, actor) for actor in actors]
     late_tasks = chance.choice((0.0, 0.0, 0.3))
     options = {**BASE, **table, **shared, **dict(setting.options)}
     on_objects = setting.on_objects if setting.on_objects is not None else of_mode.random() < _ON_OBJECTS
@@ -232,6 +241,10 @@ def _now_and_then_bulk(chance: random.Random, step: Step) -> Step:
     if not isinstance(step.does, Batch) or step.does.deletes or chance.random() >= _BULK:
         return step
     return replace(step, does=replace(step.does, is_bulk=True))
+
+
+def _now_and_then_archiving(chance: random.Random, actor: ActorWork) -> ActorWork:
+    return replace(actor, options=(*actor.options, ("hoodie.archive.automatic", chance.random() < 0.3)))
 
 
 def _batch(chance: random.Random, writer_id: str, number: int) -> Batch:

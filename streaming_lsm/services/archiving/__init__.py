@@ -1,0 +1,1 @@
+"""Archive the timeline: move completed actions that are no longer needed into the history."""

@@ -1,0 +1,133 @@
+"""Select the actions to archive (docs/format/02-timeline.md, "Archived timeline"); pure, without file access.
+
+A *bound* is a requested time at which archiving stops: the action at that time, and all younger ones, stay on the
+active timeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from streaming_lsm import config
+from streaming_lsm.config import Options
+from streaming_lsm.errors import ConfigError
+from streaming_lsm.services.cleaning.planner import Retention
+from streaming_lsm.services.compaction.trigger import CompactionTrigger
+from streaming_lsm.services.survey import savepoints
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.timeline import Timeline
+
+_MARGIN = 4
+"""Commits more than are cleaned that stay at most, if the options do not say how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """State that archiving stops at a requested time, and the reason."""
+
+    time: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ActiveCommits:
+    """State how many completed writes stay on the active timeline.
+
+    Attributes:
+        least: number of writes that archiving leaves.
+        most: number of writes beyond which it begins.
+    """
+
+    least: int
+    most: int
+
+    @staticmethod
+    def of(options: Options) -> ActiveCommits:
+        """Read the limits from the options; one that is not set is raised above the commits that cleans retain.
+
+        Raises:
+            ConfigError: a limit that is set is too small.
+        """
+        least, most = options[config.KEEP_MIN_COMMITS], options[config.KEEP_MAX_COMMITS]
+        retention = Retention.of(options)
+        if retention.by_commits and least <= retention.commits:
+            if options.is_set(config.KEEP_MIN_COMMITS):
+                raise ConfigError(
+                    f"{config.KEEP_MIN_COMMITS.key}={least} is not more than {config.CLEAN_COMMITS.key}="
+                    f"{retention.commits}, whose commits cleans need: raise it, or retain fewer commits"
+                )
+            least = retention.commits + 1
+        if most <= least:
+            if options.is_set(config.KEEP_MAX_COMMITS):
+                raise ConfigError(
+                    f"{config.KEEP_MAX_COMMITS.key}={most} is not more than the {least} commits that stay "
+                    f"({config.KEEP_MIN_COMMITS.key}, and one more than {config.CLEAN_COMMITS.key}): raise it"
+                )
+            most = least + _MARGIN
+        return ActiveCommits(least, most)
+
+    def bound(self, timeline: Timeline) -> Bound | None:
+        """Return the bound by number; None if there are few writes."""
+        writes = timeline.completed_writes
+        if len(writes) <= self.most:
+            return None
+        return Bound(writes[-self.least].requested, f"{config.KEEP_MIN_COMMITS.key}={self.least}")
+
+
+@dataclass(frozen=True)
+class ArchiveSelection:
+    """The actions that are to be archived.
+
+    Attributes:
+        actions: completed actions, by requested time.
+        bound: where archiving stops; None if there are no more writes than may stay.
+        commits: how many writes stay.
+    """
+
+    actions: tuple[Instant, ...]
+    bound: Bound | None
+    commits: ActiveCommits
+
+    def __str__(self) -> str:
+        if self.actions:
+            return f"{len(self.actions)} actions to archive, up to {self.actions[-1].requested}"
+        if self.bound is None:
+            most = f"{config.KEEP_MAX_COMMITS.key}={self.commits.most}"
+            return f"nothing to archive: the timeline has no more commits than {most}"
+        since = f" before {self.bound.time}" if self.bound.time else ""
+        return f"nothing to archive{since}: {self.bound.reason}"
+
+
+def select(timeline: Timeline, options: Options, zone: str, further: Iterable[Bound] = ()) -> ArchiveSelection:
+    """Select the actions to archive: all completed ones that are older than each bound.
+
+    Args:
+        options: number of commits to keep, and which cleans and compactions need them.
+        zone: the timeline's zone, ``UTC`` or ``LOCAL``.
+        further: bounds that are known from files.
+
+    Raises:
+        ConfigError: the numbers of commits contradict each other.
+    """
+    commits = ActiveCommits.of(options)
+    by_number = commits.bound(timeline)
+    if by_number is None:
+        return ArchiveSelection((), None, commits)
+    bound = min([by_number, *_bounds(timeline, options, zone), *further], key=lambda found: found.time)
+    older = tuple(action for action in timeline.instants if action.requested < bound.time)
+    return ArchiveSelection(older, bound, commits)
+
+
+def _bounds(timeline: Timeline, options: Options, zone: str) -> Iterator[Bound]:
+    for pending in timeline.pending[:1]:
+        yield Bound(pending.requested, f"{pending.file_name} is pending")
+    for savepoint in savepoints(timeline)[:1]:
+        yield Bound(savepoint.requested, f"{savepoint.file_name} keeps it")
+    retained = Retention.of(options).earliest(timeline)
+    if retained is not None:
+        yield Bound(retained.requested, "cleans retain it")
+    if options[config.COMPACT_INLINE] or options[config.COMPACT_SCHEDULE]:
+        needed = CompactionTrigger.of(options).needs_since(timeline, zone)
+        if needed:
+            yield Bound(needed, f"{config.COMPACT_TRIGGER.key} counts from it")

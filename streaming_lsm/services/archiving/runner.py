@@ -1,0 +1,155 @@
+"""Archive the timeline of a table; see `streaming_lsm.timeline.archiving` for the steps."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from streaming_lsm.errors import CommitConflict
+from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.metadata.services import needed_since
+from streaming_lsm.services.archiving.planner import ActiveCommits, ArchiveSelection, Bound, select
+from streaming_lsm.services.context import ServiceContext
+from streaming_lsm.timeline.archive import HISTORY_FOLDER, History
+from streaming_lsm.timeline.archiving import HistoryWriter, NewFile, archived_paths, mergeable, read_archived
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.batch_ledger import LEDGER_KEY
+from streaming_lsm.txn.transaction import Transaction
+
+_LOG = logging.getLogger(__name__)
+_ATTEMPTS = 3
+
+
+class Archiver:
+    """Archives the timeline of one table."""
+
+    def __init__(self, context: ServiceContext) -> None:
+        """Create an archiver without reading the table.
+
+        Raises:
+            ConfigError: the options of archiving contradict each other.
+        """
+        self._context = context
+        self._by = context.options, context.config.timeline_zone
+        commits = ActiveCommits.of(context.options)
+        self._margin = commits.most - commits.least
+        self._held_up = 0
+
+    def is_due(self, timeline: Timeline) -> bool:
+        """Return whether there may be actions to archive, from the timeline alone.
+
+        If files forbade it the last time, it is due again when some more actions could be archived.
+        """
+        found = len(select(timeline, *self._by).actions)
+        if found <= self._held_up:
+            return False
+        self._held_up = 0
+        return found > 0
+
+    def preview(self) -> ArchiveSelection:
+        """Select the actions that would be archived now."""
+        return self._select(self._context.load_timeline())
+
+    def archive(self) -> tuple[Instant, ...]:
+        """Archive what is due, or a part of it if it is much, and delete the files of archived actions.
+
+        Returns:
+            The actions that were archived; () if there were none.
+
+        Raises:
+            CommitConflict: others archived at the same time during each attempt, or held the lock for longer than the
+                options say to wait.
+            CorruptFileError: a file of the timeline or of the history cannot be read; nothing was deleted.
+        """
+        for _ in range(_ATTEMPTS):
+            timeline = self._context.load_timeline()
+            selection = self._select(timeline)
+            archived = frozenset(action for action in selection.actions if timeline.history.has(action))
+            chosen = [action for action in selection.actions if action not in archived]
+            try:
+                done = self._add(timeline, chosen) if chosen else ()
+            except (CommitConflict, FileNotFoundError) as error:
+                _LOG.debug("%s: archiving is tried again: %s", self._context.storage.uri, error)
+                continue
+            if done or archived:
+                self._delete_archived()
+                self._merge()
+            self._held_up = 0 if done else len(select(timeline, *self._by).actions) + self._margin
+            return done
+        raise CommitConflict(
+            f"the timeline of {self._context.storage.uri} was archived by others during {_ATTEMPTS} attempts: try again"
+        )
+
+    def _add(self, timeline: Timeline, chosen: list[Instant]) -> tuple[Instant, ...]:
+        rows = list(read_archived(self._context.storage, timeline, chosen))
+        done, new = tuple(chosen[: len(rows)]), NewFile.of(rows)
+        with self._context.transaction() as tx:
+            writer = self._writer(tx)
+            history = writer.newest()
+            if history.number != timeline.history.number or not self._may_go(tx.timeline, done):
+                raise CommitConflict("the timeline was changed since it was read")
+            writer.add(history, new)
+        _LOG.info("archived %d actions of %s, up to %s", len(done), self._context.storage.uri, done[-1].requested)
+        return done
+
+    def _may_go(self, timeline: Timeline, chosen: tuple[Instant, ...]) -> bool:
+        """Return whether actions may be archived by the timeline as it is while the lock is held."""
+        return frozenset(chosen) <= frozenset(self._select(timeline).actions)
+
+    def _delete_archived(self) -> None:
+        """Delete the files of archived actions; without the lock, as nothing needs them and none comes back."""
+        storage = self._context.storage
+        # What a transaction remembers of the table has them still.
+        self._context.timelines.known = None
+        for paths in archived_paths(self._context.load_timeline(), History(storage)):
+            storage.delete_files(paths)
+        storage.sweep(HISTORY_FOLDER)
+
+    def _merge(self) -> None:
+        """Merge history files of one level, so that there are few."""
+        storage = self._context.storage
+        history = History(storage)
+        files = mergeable(history)
+        if not files:
+            return
+        try:
+            new = NewFile.merged(history, files)
+        except FileNotFoundError:  # another process has merged them
+            return
+        with self._context.transaction() as tx:
+            writer = self._writer(tx)
+            newest = writer.newest()
+            if newest.number == history.number:
+                writer.delete_old_manifests(writer.add(newest, new, files))
+
+    def _writer(self, tx: Transaction) -> HistoryWriter:
+        return HistoryWriter(self._context.storage, tx.verify)
+
+    def _select(self, timeline: Timeline) -> ArchiveSelection:
+        selection = select(timeline, *self._by)
+        if not selection.actions:
+            return selection
+        return select(timeline, *self._by, self._further_bounds(timeline, selection.actions))
+
+    def _further_bounds(self, timeline: Timeline, actions: tuple[Instant, ...]) -> Iterator[Bound]:
+        """Yield the bounds that are known from files."""
+        for write in timeline.newest_first():
+            if LEDGER_KEY in timeline.read_commit(write).extra:
+                yield Bound(write.requested, "it has the newest ledger of writers")
+                break
+        for write in actions:
+            if write.action == "replacecommit" and self._has_replaced_files(timeline, write):
+                yield Bound(write.requested, "the file groups that it replaced are not cleaned yet")
+                break
+        needed = needed_since(self._context.storage, timeline)
+        if needed is not None:
+            yield Bound(needed, "the metadata table is not compacted since")
+
+    def _has_replaced_files(self, timeline: Timeline, write: Instant) -> bool:
+        for partition, file_ids in (timeline.read_commit(write).replaced or {}).items():
+            gone = frozenset(file_ids)
+            names = map(parse_file_name, self._context.storage.names(partition))
+            if any(name is not None and name.file_id in gone for name in names):
+                return True
+        return False
