@@ -110,9 +110,11 @@ class TableServices:
             return run()
         except (LsmError, OSError, pa.ArrowException) as error:
             _LOG.warning("%s of %s failed, a later write tries again: %s", what, self._context.storage.uri, error)
-        except Exception:
-            uri = self._context.storage.uri
-            _LOG.warning("%s of %s failed, a later write tries again", what, uri, exc_info=True)
+        except Exception as error:
+            # Its stack, and Java's in its text, would be printed at each Ctrl-C that meets a service.
+            uri, reason = self._context.storage.uri, f"{type(error).__name__}: {error}".partition("\n")[0]
+            _LOG.warning("%s of %s failed, a later write tries again: %s", what, uri, reason)
+            _LOG.debug("%s of %s failed", what, uri, exc_info=True)
         return True
 
     def _compact_inline(self, timeline: Timeline, engine: Engine) -> bool:
