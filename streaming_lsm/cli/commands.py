@@ -374,10 +374,9 @@ def _archive(arguments: argparse.Namespace) -> None:
         selection = table.services.preview_archive()
         _write_lines([*(action.file_name for action in selection.actions), str(selection)], None)
         return
-    done = count = len(table.archive())
-    while done:  # a long timeline is archived in parts
-        done = len(table.archive())
-        count += done
+    count = 0
+    while done := table.archive():  # a long timeline is archived in parts
+        count += len(done)
     if count:
         print(f"{counted(count, 'action')} archived, up to {table.timeline.history.last}")
     else:

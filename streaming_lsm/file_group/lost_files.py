@@ -244,8 +244,8 @@ def _absent(
 def _explained(view: FileSystemView, lost: LostFile) -> Exception:
     """Build the error for a missing file: a clean in progress, a cleaned past state, or a lost file."""
     storage, write = view.storage, lost.write
-    is_archived = view.timeline.is_archived(write.requested)
-    if not (is_archived or storage.exists(write.path)) or _is_cleaned(view, lost, known=False):
+    is_known = storage.exists(write.path) or view.timeline.is_archived(write.requested)
+    if not is_known or _is_cleaned(view, lost, known=False):
         return CommitConflict(f"{lost.path} in {storage.uri} was deleted while the table was listed: try again")
     if _is_cleaned(view, lost, known=True):
         if view.timeline.until is None:

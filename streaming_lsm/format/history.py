@@ -147,18 +147,13 @@ def manifest_number(name: str) -> int | None:
 def encode_instants(instants: Iterable[ArchivedInstant]) -> bytes:
     """Encode a history file; the rows are those given, in their order, of which few are held at a time."""
     out = pa.BufferOutputStream()
-    _write_instants(out, _row_groups(instants))
-    return out.getvalue().to_pybytes()
-
-
-def _write_instants(out: pa.NativeFile, groups: Iterable[Sequence[ArchivedInstant]]) -> None:
-    schema = _SCHEMA.with_metadata({"parquet.avro.schema": _avro_schema(), "writer.model.name": "avro"})
     with pq.ParquetWriter(
-        out, schema, compression="gzip", use_dictionary=False, store_schema=False, write_page_checksum=True
+        out, _SCHEMA, compression="gzip", use_dictionary=False, store_schema=False, write_page_checksum=True
     ) as writer:
         writer.add_key_value_metadata({"parquet.avro.schema": _avro_schema(), "writer.model.name": "avro"})
-        for instants in groups:
-            writer.write_table(_table(instants))
+        for group in _row_groups(instants):
+            writer.write_table(_table(group))
+    return out.getvalue().to_pybytes()
 
 
 def read_instants(source: pa.NativeFile, path: str) -> Iterator[ArchivedInstant]:
