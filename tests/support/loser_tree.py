@@ -1,14 +1,20 @@
-"""A k-way merge by a tournament of losers, record by record: slow, and plain to check.
+"""The k-way merge of Hudi's RFC as an executable specification: a loser tree, record by record.
 
 See docs/format/05-merge.md, "Loser tree".
 
-Nothing of the package is used: what it does to whole blocks must come out as this does it one record at a time.
+A *leaf* is a run with its next key. A *winner* is on the way to the root; a *loser* stays at the node where it lost. A
+key is *new* until a record of it was popped, then the *same* for the other leaves that have it. A leaf whose record
+was popped is advanced when all records of its key are popped. `first_same_key` is the node nearest to a winner's leaf
+at which another leaf with its key lost: the next record of the key is there, so that no comparison is needed.
+
+Nothing of the package is used: what it does to whole blocks must equal this one record at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 
 
 @dataclass(frozen=True)
@@ -30,53 +36,162 @@ class Record:
     value: int
 
 
+class State(Enum):
+    """The states of a leaf, as the RFC names them."""
+
+    WINNER_WITH_NEW_KEY = "winner, new key"
+    WINNER_WITH_SAME_KEY = "winner, same key"
+    WINNER_POPPED = "winner, popped"
+    LOSER_WITH_NEW_KEY = "loser, new key"
+    LOSER_WITH_SAME_KEY = "loser, same key"
+    LOSER_POPPED = "loser, popped"
+
+    @property
+    def wins(self) -> bool:
+        """Whether the leaf is on the way to the root."""
+        return self in (State.WINNER_WITH_NEW_KEY, State.WINNER_WITH_SAME_KEY, State.WINNER_POPPED)
+
+
+@dataclass
+class Leaf:
+    """One run.
+
+    Attributes:
+        records: what comes after `following`.
+        head: the next record; None at the end.
+        following: the record after it.
+        state: see `State`.
+        first_same_key: see the module; -1 for none.
+    """
+
+    records: Iterator[Record]
+    head: Record | None = None
+    following: Record | None = None
+    state: State = State.WINNER_WITH_NEW_KEY
+    first_same_key: int = -1
+
+    def advance(self) -> None:
+        """Go to the first record of the next key."""
+        self.step()
+        self.state, self.first_same_key = State.WINNER_WITH_NEW_KEY, -1
+
+    def step(self) -> None:
+        """Go to the next record."""
+        self.head, self.following = self.following, next(self.records, None)
+
+    def found_same_key(self, node: int) -> None:
+        """Note a node with the same key; the first one counts."""
+        if self.first_same_key < 0:
+            self.first_same_key = node
+
+
+@dataclass
 class LoserTree:
-    """Records of sorted runs by (key, merge order): `tree[0]` is the champion, `tree[n]` the loser of match n."""
+    """Records of sorted runs by key, then merge order: `tree[0]` is the winner, `tree[n]` the loser of match n.
 
-    def __init__(self, runs: Sequence[Sequence[Record]]) -> None:
-        """Runs in merge order; those without a record take no part."""
-        self._runs = [iter(run) for run in runs if run]
-        self._records: list[Record | None] = [next(run) for run in self._runs]
-        self._leaves = 1
-        while self._leaves < len(self._runs):
-            self._leaves *= 2
-        self._winners = [-1] * (2 * self._leaves)
-        self._tree = [-1] * self._leaves
-        for leaf in range(len(self._runs)):
-            self._winners[self._leaves + leaf] = leaf
-        for node in range(self._leaves - 1, 0, -1):
-            self._replay(node)
-        self._tree[0] = self._winners[1]
+    Attributes:
+        runs: in merge order.
+        comparisons: number of comparisons of keys so far.
+        ties: number of comparisons of merge orders so far.
+    """
 
-    def _replay(self, node: int) -> None:
-        left, right = self._winners[2 * node], self._winners[2 * node + 1]
-        if self._wins(left, right):
-            self._winners[node], self._tree[node] = left, right
-        else:
-            self._winners[node], self._tree[node] = right, left
+    runs: Sequence[Sequence[Record]]
+    comparisons: int = 0
+    ties: int = 0
+    leaves: list[Leaf] = field(init=False)
+    tree: list[int] = field(init=False)
 
-    def _wins(self, left: int, right: int) -> bool:
-        if left < 0 or right < 0:
-            return right < 0
-        one, other = self._records[left], self._records[right]
-        assert one is not None
-        assert other is not None
-        return (one.key, left) <= (other.key, right)
+    def __post_init__(self) -> None:
+        """Build the tree from the first record of each run."""
+        self.leaves = [Leaf(iter(run)) for run in self.runs]
+        self.tree = [-1] * max(1, len(self.leaves))
+        for number in reversed(range(len(self.leaves))):
+            self.leaves[number].step()
+            self.leaves[number].advance()
+            self._adjust(number)
 
-    def pop(self) -> Record | None:
-        """The smallest record that is left; None at the end."""
-        champion = self._tree[0]
-        if champion < 0:
-            return None
-        taken = self._records[champion]
-        self._records[champion] = next(self._runs[champion], None)
-        node = self._leaves + champion
-        self._winners[node] = champion if self._records[champion] is not None else -1
-        while node > 1:
+    @property
+    def held(self) -> int:
+        """Number of records and node entries in memory."""
+        records = (record for leaf in self.leaves for record in (leaf.head, leaf.following))
+        return len(self.tree) + sum(record is not None for record in records)
+
+    def groups(self) -> Iterator[Iterator[Record]]:
+        """Iterate over the keys, ascending: the records of each in merge order, of one run in its order."""
+        while self._next_key():
+            yield self._records_of_key()
+
+    def _next_key(self) -> bool:
+        """Advance the leaves whose records were popped; False at the end of all runs."""
+        while self.leaves and self.leaves[self.tree[0]].state is State.WINNER_POPPED:
+            self.leaves[self.tree[0]].advance()
+            self._adjust(self.tree[0])
+        return bool(self.leaves) and self.leaves[self.tree[0]].head is not None
+
+    def _records_of_key(self) -> Iterator[Record]:
+        while (leaf := self.leaves[self.tree[0]]).state is not State.WINNER_POPPED:
+            record = leaf.head
+            assert record is not None
+            yield record
+            if leaf.following is not None and leaf.following.key == record.key:
+                leaf.step()  # a key that repeats in one run: no other run's record of the key comes in between
+            else:
+                leaf.state = State.WINNER_POPPED
+                self._adjust(self.tree[0])
+
+    def _adjust(self, winner: int) -> None:
+        """Replay the matches from a leaf to the root; a popped winner goes where the next record of its key is."""
+        node = (winner + len(self.leaves)) // 2
+        while node > 0:
+            leaf = self.leaves[winner]
+            if self.tree[node] < 0:  # the tree is being built
+                leaf.state = State.LOSER_WITH_NEW_KEY
+            elif leaf.state is State.WINNER_POPPED:
+                if leaf.first_same_key < 0:
+                    break
+                node = leaf.first_same_key
+                leaf.state = State.LOSER_POPPED
+                self.leaves[self.tree[node]].state = State.WINNER_WITH_SAME_KEY
+            else:
+                self._match(node, self.tree[node], winner)
+            if not leaf.state.wins:
+                winner, self.tree[node] = self.tree[node], winner
+            if winner < 0:
+                break
             node //= 2
-            self._replay(node)
-        self._tree[0] = self._winners[1]
-        return taken
+        self.tree[0] = winner
+
+    def _match(self, node: int, loser: int, winner: int) -> None:
+        old, new = self.leaves[loser], self.leaves[winner]
+        if new.state is State.WINNER_WITH_NEW_KEY and old.state is State.LOSER_POPPED:
+            old.state, old.first_same_key, new.state = State.WINNER_POPPED, -1, State.LOSER_WITH_NEW_KEY
+        elif new.state is State.WINNER_WITH_NEW_KEY:
+            assert old.state is State.LOSER_WITH_NEW_KEY
+            order = self._compare(old, new)
+            if order == 0:
+                self._tie(node, loser, winner)
+            elif order < 0:
+                old.state, new.state = State.WINNER_WITH_NEW_KEY, State.LOSER_WITH_NEW_KEY
+        elif old.state is State.LOSER_WITH_SAME_KEY:
+            self._tie(node, loser, winner)
+
+    def _compare(self, one: Leaf, other: Leaf) -> int:
+        """Compare the next keys: negative if that of `one` is smaller; the end of a run comes after every key."""
+        self.comparisons += 1
+        if one.head is None or other.head is None:
+            return 1 if one.head is None else -1
+        return (one.head.key > other.head.key) - (one.head.key < other.head.key)
+
+    def _tie(self, node: int, loser: int, winner: int) -> None:
+        """Let the older run win; the other one has the same key as it."""
+        self.ties += 1
+        old, new = self.leaves[loser], self.leaves[winner]
+        if winner < loser:
+            old.state = State.LOSER_WITH_SAME_KEY
+            new.found_same_key(node)
+        else:
+            old.state, new.state = new.state, State.LOSER_WITH_SAME_KEY
+            old.found_same_key(node)
 
 
 def merge(runs: Sequence[Sequence[Record]], *, event_time: bool, base: bool) -> Iterator[Record]:
@@ -87,20 +202,14 @@ def merge(runs: Sequence[Sequence[Record]], *, event_time: bool, base: bool) -> 
         event_time: the larger ordering value wins; else the later source does.
         base: whether the first run is a base file, whose rows are shown as they are when no log has their key.
     """
-    numbered = [[(record, base and place == 0) for record in run] for place, run in enumerate(runs)]
-    of_base = {id(record): is_base for run in numbered for record, is_base in run}
-    tree = LoserTree(runs)
-    record = tree.pop()
-    while record is not None:
-        winner, untouched = record, of_base[id(record)]
-        following = tree.pop()
-        while following is not None and following.key == winner.key:
-            untouched &= of_base[id(following)]
-            winner = _pairwise(winner, following, event_time=event_time)
-            following = tree.pop()
-        if untouched or not winner.delete:
+    of_base = {id(record) for run in runs[: int(base)] for record in run}
+    for records in LoserTree(runs).groups():
+        winner, untouched = None, True
+        for record in records:
+            untouched &= id(record) in of_base
+            winner = record if winner is None else _pairwise(winner, record, event_time=event_time)
+        if winner is not None and (untouched or not winner.delete):
             yield winner
-        record = following
 
 
 def _pairwise(old: Record, new: Record, *, event_time: bool) -> Record:

@@ -179,8 +179,7 @@ def test_the_loser_tree_pops_by_key_and_then_by_run() -> None:
     sources = [
         [Record(key.encode(), 0, False, False, run) for key in keys] for run, keys in enumerate(["bd", "", "abb"])
     ]
-    tree = LoserTree(sources)
-    popped = iter(tree.pop, None)
+    popped = [record for records in LoserTree(sources).groups() for record in records]
     assert [(record.key, record.value) for record in popped] == [
         (b"a", 2),
         (b"b", 0),
@@ -188,7 +187,7 @@ def test_the_loser_tree_pops_by_key_and_then_by_run() -> None:
         (b"b", 2),
         (b"d", 0),
     ]
-    assert LoserTree([]).pop() is None
+    assert list(LoserTree([]).groups()) == []
 
 
 def run(keys: list[str], size: int, *, first_value: int = 0, name: str = "log", base: bool = False) -> SortedRun:
