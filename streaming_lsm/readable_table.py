@@ -103,6 +103,7 @@ class ReadableTable:
             marker=table.delete_marker,
             partial=table.partial_mode,
             unavailable=table.unavailable,
+            logs_first=table.folds_logs_first,
         )
 
     @names_failures

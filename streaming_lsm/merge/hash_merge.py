@@ -1,8 +1,8 @@
-"""Merge the files of a slice whose rows are not sorted, with the semantics of Hudi's hash-based reader.
+"""Merge the files of a slice whose rows are not sorted, by the keys of the logs, which are held in memory.
 
-The logs are folded first, and their outcome is merged with the base file as the older side. This can differ from a fold
-of all records from left to right: an unordered delete that is followed by a row does not act on the base file any more
-(docs/format/05-merge.md, "Pairwise rule").
+The logs are folded first, and their outcome is merged with the base file as the older side. An unordered delete among
+the logs removes the base row, so that the outcome is that of a fold of all records from left to right. Up to table
+version 9 it does not if a row follows it in the logs, as in Hudi's readers (docs/format/05-merge.md, "Pairwise rule").
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class LogOutcome:
         keys: the keys, each once.
         rows: one row per key; that of a deleted key has only the key and the ordering fields.
         deleted: bool (keys,), whether the winner is a delete.
-        unordered_deletes: bool (keys,), whether it is an unordered delete, which wins over any base row.
+        cleared: bool (keys,), whether an unordered delete removes the base row, whatever its ordering value.
         present: the columns that were sent, in a merge of partial rows; None when rows are taken whole.
     """
 
     keys: pa.StringArray
     rows: pa.Table
     deleted: Flags
-    unordered_deletes: Flags
+    cleared: Flags
     present: SentValues | None = None
 
 
@@ -77,19 +77,20 @@ def fold_logs(parts: Sequence[LogPart], schema: pa.Schema, rule: MergeRule) -> L
     keys = strings(rows.column(RECORD_KEY))
     ordered = sort_keys(KeyWords.of(keys))
     ordered_ranks = None if ranks is None else ranks[ordered.order]
-    winner = ordered.order[fold(ordered.starts, unordered_deletes[ordered.order], ordered_ranks).winner]
-    if rule.partial is None and all(part.columns is None for part in parts):
-        return LogOutcome(
-            _taken(keys, winner), rows.take(pa.array(winner, pa.int64())), deleted[winner], unordered_deletes[winner]
-        )
-    sent = sent_values(rows, [(part.columns, len(part.rows)) for part in parts], rule)
     order = ordered.order
+    winner = order[fold(ordered.starts, unordered_deletes[order], ordered_ranks).winner]
+    cleared = unordered_deletes[winner]
+    if not rule.logs_first and len(order):
+        cleared = np.logical_or.reduceat(unordered_deletes[order], ordered.starts)
+    if rule.partial is None and all(part.columns is None for part in parts):
+        return LogOutcome(_taken(keys, winner), rows.take(pa.array(winner, pa.int64())), deleted[winner], cleared)
+    sent = sent_values(rows, [(part.columns, len(part.rows)) for part in parts], rule)
     chosen = fold_columns(ordered.starts, deleted[order], unordered_deletes[order], ordered_ranks, sent.take(order))
     return LogOutcome(
         _taken(keys, winner),
         take_columns(rows, {name: order[place] for name, place in chosen.places.items()}, order[chosen.ruling]),
         deleted[winner],
-        unordered_deletes[winner],
+        cleared,
         chosen.present,
     )
 
@@ -131,11 +132,13 @@ def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags) 
         return Block(rows)
     met[log_rows] = True
     of_base, of_logs = rows.take(pa.array(base_rows, pa.int64())), logs.rows.take(pa.array(log_rows, pa.int64()))
-    wins = _log_wins(of_base, of_logs, logs.unordered_deletes[log_rows], rule)
+    cleared = logs.cleared[log_rows]
+    wins = _log_wins(of_base, of_logs, cleared, rule)
     gone = np.where(wins, logs.deleted[log_rows], rule.deletes(of_base))
     merged = of_logs
     if logs.present is not None:
-        merged = _merge_columns(of_base, of_logs, wins & ~logs.deleted[log_rows], logs.present.take(log_rows), rule)
+        sent = logs.present.take(log_rows)
+        merged = _merge_columns(of_base, of_logs, wins & ~logs.deleted[log_rows], cleared, sent, rule)
         wins |= ~logs.deleted[log_rows]  # if the base row wins, the logs still fill its missing columns
     source = np.arange(len(rows), dtype=np.int64)
     source[base_rows[wins]] = len(rows) + np.flatnonzero(wins)
@@ -149,22 +152,24 @@ def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags) 
     )
 
 
-def _log_wins(base: pa.Table, logs: pa.Table, unordered_deletes: Flags, rule: MergeRule) -> Flags:
+def _log_wins(base: pa.Table, logs: pa.Table, cleared: Flags, rule: MergeRule) -> Flags:
     both = pa.concat_tables([base.select(rule.ordering_fields), logs.select(rule.ordering_fields)])
     ranks = rule.ranks(both) if rule.event_time else None
     if ranks is None:
         return np.ones(len(base), np.bool_)
-    wins: Flags = unordered_deletes | (ranks[len(base) :] >= ranks[: len(base)])
+    wins: Flags = cleared | (ranks[len(base) :] >= ranks[: len(base)])
     return wins
 
 
-def _merge_columns(base: pa.Table, logs: pa.Table, wins: Flags, sent: SentValues, rule: MergeRule) -> pa.Table:
+def _merge_columns(
+    base: pa.Table, logs: pa.Table, wins: Flags, cleared: Flags, sent: SentValues, rule: MergeRule
+) -> pa.Table:
     """Merge rows by column: take the winner's value if it was sent, else the other side's.
 
     See docs/format/05-merge.md, "Partial updates".
     """
     of_base = sent_values(base, [(None, len(base))], rule)
-    gone = rule.deletes(base)  # a deleted row fills no columns
+    gone = cleared | rule.deletes(base)  # a deleted row fills no columns
     columns = []
     for name in base.schema.names:
         from_logs = gone | np.where(wins, sent.of(name), ~of_base.of(name) & sent.of(name))

@@ -29,6 +29,8 @@ class MergeRule:
         partial: the partial update mode, by which a winner's columns are filled from the loser; None when the winner
             is taken whole.
         unavailable: the text that marks a value as not sent.
+        logs_first: whether the merge of unsorted files folds the logs before it looks at the base row, so that an
+            unordered delete that is followed by a row does not remove the base row; as Hudi does up to version 9.
     """
 
     event_time: bool
@@ -37,6 +39,7 @@ class MergeRule:
     delete_marker: str | None = None
     partial: str | None = None
     unavailable: str = ""
+    logs_first: bool = False
 
     @staticmethod
     def of(
@@ -46,6 +49,8 @@ class MergeRule:
         marker: str | None,
         partial: str | None = None,
         unavailable: str = "",
+        *,
+        logs_first: bool = False,
     ) -> MergeRule:
         """Build the rule of a table; in commit-time mode, or without ordering fields, the later record wins."""
         event_time = mode == EVENT_TIME_ORDERING and bool(ordering_fields)
@@ -56,6 +61,7 @@ class MergeRule:
             delete_marker=marker,
             partial=partial,
             unavailable=unavailable,
+            logs_first=logs_first,
         )
 
     def columns(self, schema: pa.Schema) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 Per key, number the records in merge order. Let c be the last delete that orders by commit time. What lies before c
 does not count; of what comes after it the largest ordering value wins, ties go to the latest; with nothing after it the
 delete itself stands. A winning delete gives no row, unless the key is in the base file alone (docs/format/05-merge.md;
-docs/format/10-rules.md, "Rule 11").
+docs/format/10-rules.md, "Rule 11"). In version 10 that is so in both layouts.
 """
 
 from __future__ import annotations
@@ -79,13 +79,14 @@ def _refuse(table: Table) -> None:
     properties = table.properties
     expected = {
         "hoodie.table.version": "10",
-        "hoodie.table.storage.layout": "lsm_tree",
         "hoodie.table.base.file.format": "PARQUET",
         "hoodie.populate.meta.fields": "true",
     }
     for key, value in expected.items():
         if properties.get(key, value if key.startswith("hoodie.populate") else "") != value:
             raise Unsupported(f"{key}={properties.get(key)}")
+    if properties.get("hoodie.table.storage.layout", "default") not in ("lsm_tree", "default"):
+        raise Unsupported(f"hoodie.table.storage.layout={properties['hoodie.table.storage.layout']}")
     if table.merge_mode not in ("EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"):
         raise Unsupported(f"merge mode {table.merge_mode}")
     if "hoodie.table.partial.update.mode" in properties:

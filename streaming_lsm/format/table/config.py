@@ -109,6 +109,14 @@ class TableConfig:
         """
         return self.version >= CURRENT_VERSION
 
+    @property
+    def folds_logs_first(self) -> bool:
+        """Whether unsorted logs are folded before their outcome meets the base row, as in Hudi's releases.
+
+        See docs/format/05-merge.md, "Pairwise rule".
+        """
+        return self.version < CURRENT_VERSION
+
     def check_changeable(self, source: str) -> None:
         """Check that this release can modify tables of this version.
 

@@ -129,7 +129,8 @@ class MergeHandle:
 
     def _parts(self, block: FileGroupChanges) -> list[LogPart]:
         rows = block_with_meta(self._plan, block, self._sequence).cast(self._base_schema)
-        return [LogPart(rows), LogPart(block.deletes, deletes=True)]
+        older, newer = (LogPart(deletes, deletes=True) for deletes in (block.unordered_deletes, block.deletes))
+        return [older, LogPart(rows), newer]
 
     def _runs(
         self, group: BucketId, previous: BaseFile | None, blocks: Iterable[FileGroupChanges], files: ExitStack
@@ -145,10 +146,10 @@ class MergeHandle:
         """Build one run of the batch: per key the unordered delete, the row, and the delete after the row."""
         for block in blocks:
             rows = self._marked(block_with_meta(self._plan, block, self._sequence), deleted=False)
-            # In the default layout a row after an unordered delete hides that delete from the base file
+            # Up to version 9 a row after an unordered delete hides that delete from the base file
             # (docs/format/05-merge.md, "Pairwise rule").
-            unordered_deletes = [self._deletes(block.unordered_deletes)] if self._plan.config.is_lsm_tree else []
-            parts = [*unordered_deletes, rows, self._deletes(block.deletes)]
+            older = [] if self._plan.rule.logs_first else [self._deletes(block.unordered_deletes)]
+            parts = [*older, rows, self._deletes(block.deletes)]
             filled = [part for part in parts if part.num_rows]
             table = pa.concat_tables(filled or parts)
             if len(filled) > 1:

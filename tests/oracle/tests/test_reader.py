@@ -74,7 +74,7 @@ def test_a_table_without_commits_has_no_rows(tmp_path: Path) -> None:
     "extra",
     [
         {"hoodie.table.version": "9"},
-        {"hoodie.table.storage.layout": "default"},
+        {"hoodie.table.storage.layout": "another"},
         {"hoodie.record.merge.mode": "CUSTOM"},
         {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"},
     ],
