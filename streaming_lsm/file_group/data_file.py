@@ -67,6 +67,7 @@ class DataFile:
         opened: the open file; None in a slice of many files, each of which is opened when it is read.
         commits: instants whose rows are read, by `_hoodie_commit_time`; None for all.
         declared: whether the sorting columns of its footer declare that the rows ascend by record key.
+        groups: the row groups that are read; None for all.
     """
 
     storage: Storage
@@ -81,6 +82,13 @@ class DataFile:
     opened: OpenFile | None = None
     commits: frozenset[str] | None = None
     declared: bool = False
+    groups: tuple[int, ...] | None = None
+
+    def part(self, groups: Sequence[int]) -> DataFile:
+        """Return the file reduced to some of its row groups; it must be open."""
+        assert self.opened is not None
+        rows = sum(self.opened.parquet.metadata.row_group(number).num_rows for number in groups)
+        return replace(self, groups=tuple(groups), rows=rows)
 
     def batches(self, schema: pa.Schema, *, threads: bool = False) -> Generator[pa.RecordBatch, None, None]:
         """Read the file as batches of `schema`; columns that the file lacks are null.
@@ -140,16 +148,17 @@ class DataFile:
         """
         parquet = opened.parquet
         limits = RowLimits(parquet, opened.source, self.path, columns, self.batch_bytes)
-        groups = [parquet.metadata.row_group(place) for place in range(parquet.metadata.num_row_groups)]
+        numbers = range(parquet.metadata.num_row_groups) if self.groups is None else self.groups
+        groups = [parquet.metadata.row_group(number) for number in numbers]
         stored = [max(1, group.total_byte_size) for group in groups]
         widths = [max(1.0, size / max(1, group.num_rows)) for size, group in zip(stored, groups, strict=True)]
         begin, ratio = 0, 1.0
         while begin < len(groups):
-            rows, end = self._rows(widths[begin] * ratio, limits.rows(begin)), begin + 1
-            while begin and end < len(groups) and self._rows(widths[end] * ratio, limits.rows(end)) == rows:
+            rows, end = self._rows(widths[begin] * ratio, limits.rows(numbers[begin])), begin + 1
+            while begin and end < len(groups) and self._rows(widths[end] * ratio, limits.rows(numbers[end])) == rows:
                 end += 1
             held = 0
-            stretch = list(range(begin, end))
+            stretch = list(numbers[begin:end])
             for batch in parquet.iter_batches(rows, row_groups=stretch, columns=columns, use_threads=threads):
                 held += batch.nbytes
                 yield batch

@@ -47,9 +47,14 @@ class SortedRun:
     trusted: bool = False
     _repeats: bool = False
     _loaded: list[pa.RecordBatch] = field(default_factory=list)
+    _sizes: list[int] = field(default_factory=list)
     _bytes: int = 0
     _latest: int = 0
     _exhausted: bool = False
+
+    def ready(self) -> bool:
+        """Load a batch if none is loaded; False at the end of the file."""
+        return bool(self._loaded) or self.load()
 
     def load(self) -> bool:
         """Load one more batch with rows; False at the end of the file."""
@@ -59,6 +64,7 @@ class SortedRun:
                     self._check_order(batch)
                 self._loaded.append(batch)
                 self._latest = batch.nbytes
+                self._sizes.append(self._latest)
                 self._bytes += self._latest
                 return True
         self._exhausted = True
@@ -112,12 +118,15 @@ class SortedRun:
             batch = self._loaded[whole]
             cut = bisect_left(range(batch.num_rows), bound, key=partial(_key_at, batch.column(RECORD_KEY)))
         if whole:
-            del self._loaded[:whole]
+            self._bytes -= sum(self._sizes[:whole])
+            del self._loaded[:whole], self._sizes[:whole]
         if cut:
             taken.append(batch.slice(0, cut))
             self._loaded[0] = batch.slice(cut)
-            self._bytes += self._loaded[0].nbytes - batch.nbytes
-        self._bytes -= sum(batch.nbytes for batch in taken[:whole])
+            # In proportion: Arrow looks at each column to count the bytes of a slice.
+            left = self._sizes[0] * (batch.num_rows - cut) // batch.num_rows
+            self._bytes += left - self._sizes[0]
+            self._sizes[0] = left
         return taken
 
 
@@ -146,22 +155,27 @@ def _key_at(keys: pa.Array[Any], row: int) -> bytes:
     return bytes(keys[row].as_buffer())
 
 
-def aligned_blocks(runs: Sequence[SortedRun]) -> Iterator[list[tuple[SortedRun, list[pa.RecordBatch]]]]:
+def aligned_blocks(
+    runs: Sequence[SortedRun], end: bytes | None = None
+) -> Iterator[list[tuple[SortedRun, list[pa.RecordBatch]]]]:
     """Cut the runs into key ranges that no key spans; each range is complete in all runs.
 
     Args:
         runs: runs with a key column; other columns are passed through.
+        end: the key before which the ranges end; the runs keep what follows. None for all keys.
 
     Yields:
         The runs that have rows in the range, in the order given, each with its rows.
     """
-    alive = [run for run in runs if run.load()]
+    alive = [run for run in runs if run.ready()]
     while alive:
-        bounds = [bound for bound in (run.bound() for run in alive) if bound is not None]
+        bounds = [bound for bound in (end, *(run.bound() for run in alive)) if bound is not None]
         bound = min(bounds, default=None)
         parts = [(run, batches) for run in alive if (batches := run.take_below(bound))]
         if parts:
             yield parts
+        elif end is not None and bound == end:
+            return
         else:  # one key fills all loaded rows: load more of the runs that end with it
             for run in alive:
                 while run.bound() == bound and run.load():
@@ -183,7 +197,7 @@ def interleave_runs(runs: Sequence[SortedRun]) -> Iterator[pa.Table]:
         yield rows
 
 
-def merge_runs(runs: Sequence[SortedRun], rule: MergeRule) -> Iterator[Block]:
+def merge_runs(runs: Sequence[SortedRun], rule: MergeRule, end: bytes | None = None) -> Iterator[Block]:
     """Merge the runs of one slice into live records, ascending by key.
 
     See docs/format/05-merge.md, "Pairwise rule"; docs/format/03-native-logs.md, "Merge order".
@@ -191,11 +205,12 @@ def merge_runs(runs: Sequence[SortedRun], rule: MergeRule) -> Iterator[Block]:
     Args:
         runs: in merge order, the oldest first; data runs share one schema, but for their `marks`.
         rule: the table's merge semantics.
+        end: the key before which the merge ends; the runs keep what follows. None for all keys.
 
     Yields:
         Blocks whose rows have the data runs' columns. A delete yields no row.
     """
-    for parts in aligned_blocks(runs):
+    for parts in aligned_blocks(runs, end):
         block = _merge_block([(run, pa.Table.from_batches(batches)) for run, batches in parts], rule)
         if block is not None and (block.rows.num_rows or block.deletes):
             yield block
@@ -210,14 +225,15 @@ def _merge_block(chunks: Sequence[tuple[SortedRun, pa.Table]], rule: MergeRule) 
     keys = strings(pa.chunked_array([chunk for _, table in chunks for chunk in table.column(RECORD_KEY).chunks]))
     longest = max(len(table) for _, table in chunks)
     ordered = sort_keys(KeyWords.of(keys), runs=longest * 4 > len(keys) * 3)
-    records = _Records.of(chunks, rule)
+    values = pa.concat_tables(data)
+    records = _Records.of(chunks, values, rule)
     winner = _winners(ordered, records)
     # The base file is the oldest run: it has the key if the first record is its own, and it alone if the last one is.
     in_base = records.base[ordered.order[ordered.starts]]
     only_base = records.base[ordered.order[_ends(ordered) - 1]]
     live = only_base | ~records.deleted[winner]
     return Block(
-        _gather(pa.concat_tables(data), records.value_row[winner[live]]),
+        _gather(values, records.value_row[winner[live]]),
         inserts=int(np.count_nonzero(live & ~in_base)),
         updates=int(np.count_nonzero(live & in_base & ~records.base[winner])),
         deletes=int(np.count_nonzero(in_base & ~live)),
@@ -273,25 +289,29 @@ class _Records:
     value_row: Int64s
 
     @staticmethod
-    def of(chunks: Sequence[tuple[SortedRun, pa.Table]], rule: MergeRule) -> _Records:
-        deleted = [_deleted(run, rows, rule) for run, rows in chunks]
-        unordered_deletes = [
-            rule.unordered_deletes(rows, gone) for (_, rows), gone in zip(chunks, deleted, strict=True)
-        ]
+    def of(chunks: Sequence[tuple[SortedRun, pa.Table]], values: pa.Table, rule: MergeRule) -> _Records:
+        """Compute them for the whole block at once.
+
+        Args:
+            chunks: the runs' rows, in merge order.
+            values: the rows of the data runs.
+            rule: the table's merge semantics.
+        """
         base = [np.full(len(rows), run.base) for run, rows in chunks]
         is_value = np.concatenate([np.full(len(rows), not run.deletes) for run, rows in chunks])
         ordering = pa.concat_tables([rows.select(rule.ordering_fields) for _, rows in chunks])
+        deleted = ~is_value
+        deleted[is_value] = rule.deletes(values)
+        if any(run.marks is not None for run, _ in chunks):
+            deleted |= np.concatenate([_marked(run, rows) for run, rows in chunks])
         return _Records(
-            np.concatenate(deleted),
-            np.concatenate(unordered_deletes),
+            deleted,
+            rule.unordered_deletes(ordering, deleted),
             np.concatenate(base),
             rule.ranks(ordering),
             np.cumsum(is_value, dtype=np.int64) - 1,
         )
 
 
-def _deleted(run: SortedRun, rows: pa.Table, rule: MergeRule) -> Flags:
-    if run.deletes:
-        return np.ones(len(rows), np.bool_)
-    deleted = rule.deletes(rows)
-    return deleted if run.marks is None else deleted | flags(rows.column(run.marks))
+def _marked(run: SortedRun, rows: pa.Table) -> Flags:
+    return np.zeros(len(rows), np.bool_) if run.marks is None else flags(rows.column(run.marks))

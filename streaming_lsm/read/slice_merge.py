@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.batches import rebatched
 from streaming_lsm.file_group.data_file import MAX_OPEN_FILES, DataFile
+from streaming_lsm.file_group.stored_row_group import StoredRowGroup
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block, SortedRun, interleave_runs, merge_runs
 from streaming_lsm.schema import OPERATION, delete_log_schema
@@ -45,10 +46,19 @@ class SliceMerge:
     max_open: int = MAX_OPEN_FILES
 
     def blocks(self, files: Sequence[DataFile]) -> Iterator[Block]:
-        """Merge files that are in merge order.
+        """Merge files that are in merge order; see `parts`."""
+        return (part for part in self.parts(files, ()) if isinstance(part, Block))
+
+    def parts(self, files: Sequence[DataFile], copied: Sequence[StoredRowGroup]) -> Iterator[Block | StoredRowGroup]:
+        """Merge files that are in merge order, but for row groups of the base file that share no key with a log.
+
+        Args:
+            files: the base file first, if there is one.
+            copied: row groups of the base file, ascending.
 
         Yields:
-            Blocks with `columns`, and the changelog column `_hoodie_operation` if a file has one.
+            Blocks with `columns`, and the changelog column `_hoodie_operation` if a file has one; between them, in
+            key order, the row groups of `copied`.
 
         Raises:
             CorruptFileError: a file is damaged.
@@ -62,7 +72,22 @@ class SliceMerge:
                 spilled = self._spill(parts[first:last], schema, files)
                 held.callback(spilled.file.close)
                 parts[first:last] = [spilled]
-            yield from merge_runs([part.open(held) for part in parts], self.rule)
+            if not copied:
+                yield from merge_runs([part.open(held) for part in parts], self.rule)
+                return
+            logs = [part.open(held) for part in parts[1:]]
+            begin = 0
+            for group in copied:
+                before = self._base_run(files[0], range(begin, group.number), schema, held)
+                yield from merge_runs([*before, *logs], self.rule, group.first.encode())
+                yield group
+                begin = group.number + 1
+            rest = self._base_run(files[0], range(begin, _group_count(files[0])), schema, held)
+            yield from merge_runs([*rest, *logs], self.rule)
+
+    def _base_run(self, base: DataFile, groups: range, schema: pa.Schema, held: ExitStack) -> list[SortedRun]:
+        """Open the row groups of a base file as a run, if there are any."""
+        return [_Stored(base.part(groups), schema, self).open(held)] if groups else []
 
     def _data_schema(self, files: Sequence[DataFile]) -> pa.Schema:
         """Build the schema to read from data files; the changelog column, not a table column, is added if present."""
@@ -87,6 +112,11 @@ class SliceMerge:
             batches = (batch for table in interleave_runs(runs) for batch in table.to_batches())
             file = SpillFile(self.spill_folder, marked, rebatched(batches, size=size, rows=rows))
         return _Spilled(file, sum(part.rows for part in parts))
+
+
+def _group_count(file: DataFile) -> int:
+    assert file.opened is not None
+    return int(file.opened.parquet.metadata.num_row_groups)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streaming_lsm.file_group.data_file import open_base, open_slice
 from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.file_group.stored_row_group import CopyRules, StoredRowGroup
 from streaming_lsm.merge.hash_merge import fold_logs, merge_base
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block
@@ -100,10 +101,23 @@ class SliceReader:
             UnsupportedTable: a file has a feature that is not supported.
             StorageError: a file cannot be opened at present, or the local disk has no room for the spill files.
         """
+        return (part for part in self.parts(file_slice, counts, None) if isinstance(part, Block))
+
+    def parts(
+        self, file_slice: FileSlice, counts: LogCounts | None, copies: CopyRules | None
+    ) -> Iterator[Block | StoredRowGroup]:
+        """Merge one slice as `blocks`, but for row groups of the base file that a new file may copy.
+
+        Args:
+            file_slice, counts: see `blocks`.
+            copies: what these row groups have in common with the new file; None to merge all.
+        """
         counts = counts or LogCounts()
         if not self.sorted_files:
             return self._hashed(file_slice, counts)
-        return self._sorted(file_slice, counts) if file_slice.is_native else self._hashed_in_order(file_slice, counts)
+        if not file_slice.is_native:
+            return self._hashed_in_order(file_slice, counts)
+        return self._sorted(file_slice, counts, copies)
 
     @property
     def _needed(self) -> pa.Schema:
@@ -111,7 +125,9 @@ class SliceReader:
         names = dict.fromkeys([RECORD_KEY, *time, *self.rule.columns(self.schema), *self.columns])
         return pa.schema([self.schema.field(name) for name in names])
 
-    def _sorted(self, file_slice: FileSlice, counts: LogCounts) -> Iterator[Block]:
+    def _sorted(
+        self, file_slice: FileSlice, counts: LogCounts, copies: CopyRules | None
+    ) -> Iterator[Block | StoredRowGroup]:
         with ExitStack() as files:
             opened = open_slice(self.storage, file_slice, self.rule, files, commits=self.commits)
             if not all(file.ascends() for file in opened):
@@ -120,7 +136,9 @@ class SliceReader:
                 return
             logs = [file for file in opened if not file.is_base]
             counts.blocks, counts.records = len(logs), sum(file.rows for file in logs)
-            yield from SliceMerge(self.rule, self._needed, self.spill_folder, self.threads).blocks(opened)
+            merge = SliceMerge(self.rule, self._needed, self.spill_folder, self.threads)
+            copied = [] if copies is None or file_slice.base is None else copies.groups(opened[0], logs)
+            yield from merge.parts(opened, copied)
 
     def _hashed_in_order(self, file_slice: FileSlice, counts: LogCounts) -> Iterator[Block]:
         return in_key_order(self._hashed(file_slice, counts), self.spill_folder)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from streaming_lsm.errors import Fenced
 from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.file_group.stored_row_group import StoredRowGroup
 from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
 from streaming_lsm.format.table.file_names import BaseFileName, WriteToken
 from streaming_lsm.lock.heartbeat import check_still_inflight
@@ -21,6 +22,7 @@ from streaming_lsm.read.slice_reader import LogCounts, SliceReader
 from streaming_lsm.schema import to_avro, with_meta
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.files.base_file_writer import BaseFileWriter
+from streaming_lsm.write.files.copied_row_group import copy_rules
 from streaming_lsm.write.plan import FileOptions
 
 
@@ -80,7 +82,7 @@ class CompactionTask:
             scan_ms=merged.waited_ms,
         )
 
-    def _blocks(self, found: FileSlice, counts: LogCounts) -> Iterator[Block]:
+    def _blocks(self, found: FileSlice, counts: LogCounts) -> Iterator[Block | StoredRowGroup]:
         schema = with_meta(self.schema)
         names, spill_folder = tuple(schema.names), self.spill_folder
         reader = SliceReader(
@@ -92,8 +94,9 @@ class CompactionTask:
             sorted_files=self.sorted_files,
             visible=self.visible,
         )
-        merged = reader.blocks(found, counts)
-        return merged if self.sorted_files else in_key_order(merged, spill_folder)
+        if not self.sorted_files:
+            return in_key_order(reader.blocks(found, counts), spill_folder)
+        return reader.parts(found, counts, copy_rules(schema, self.files))
 
     def _create(self, number: int, partition: str, file_id: str) -> BaseFileWriter:
         """Create a base file under a name that no other attempt has used, in this or an earlier run of the compaction.
@@ -120,6 +123,9 @@ class CompactionTask:
         base.append(schema.empty_table())
         inserts = updates = deletes = 0
         for block in merged:
+            if isinstance(block, StoredRowGroup):
+                base.copy(block)
+                continue
             base.append(block.rows.select(schema.names).cast(schema))
             inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
         stat = base_file_stat(
@@ -146,12 +152,12 @@ class CompactionTask:
 class _Timed:
     """Iterates over blocks and measures the time spent waiting for them."""
 
-    def __init__(self, blocks: Iterable[Block]) -> None:
+    def __init__(self, blocks: Iterable[Block | StoredRowGroup]) -> None:
         self._blocks = blocks
         self._begun = time.monotonic()
         self._waited = 0.0
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[Block | StoredRowGroup]:
         asked = time.monotonic()
         for block in self._blocks:
             self._waited += time.monotonic() - asked

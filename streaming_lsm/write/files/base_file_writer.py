@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import pc
+from streaming_lsm.file_group.stored_row_group import StoredRowGroup
 from streaming_lsm.format.base_file_footer import base_file_footer
 from streaming_lsm.format.table.file_names import BaseFileName
 from streaming_lsm.schema import FILE_NAME, RECORD_KEY
@@ -101,6 +102,23 @@ class BaseFileWriter:
                 self._bloom.add(keys)
             self._first = str(keys[0].as_py()) if self._first is None else self._first
             self._last = str(keys[-1].as_py())
+
+    def copy(self, group: StoredRowGroup) -> None:
+        """Copy a row group of another base file as it is stored; ``_hoodie_file_name`` becomes this file's.
+
+        Call `append` before, at least without rows.
+
+        Raises:
+            CorruptFileError: a page of the row group does not have its checksum.
+            ValueError: its keys come before those of the rows before it.
+        """
+        if self._last is not None and group.first < self._last:
+            raise ValueError(f"{self.path}: a row group for a sorted file whose record keys do not ascend")
+        self._file.copy(group, {FILE_NAME: str(self.name)})
+        if self._bloom is not None:
+            self._bloom.add(group.keys())
+        self._first = group.first if self._first is None else self._first
+        self._last = group.last
 
     def _check_order(self, keys: pa.ChunkedArray[Any]) -> None:
         falls = pc.any(pc.less(keys[1:], keys[:-1])).as_py()

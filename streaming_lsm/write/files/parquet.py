@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
@@ -71,18 +72,21 @@ def constant(value: str, count: int) -> pa.DictionaryArray[Any, Any]:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32), pa.int32()), pa.array([value]))
 
 
-def open_writer(sink: BinaryIO, rows: pa.Table, options: FileOptions) -> pq.ParquetWriter:
+def open_writer(
+    sink: BinaryIO | pa.NativeFile, rows: pa.Table, options: FileOptions, dictionary: Sequence[str] | None = None
+) -> pq.ParquetWriter:
     """Open a writer of rows that ascend by record key. No Arrow schema is stored, see `SortedParquetFile.finish`.
 
     Args:
         rows: the first rows, which decide which columns get a dictionary, and how often pages are looked at.
+        dictionary: the leaf columns that get one; None to choose by `rows`.
     """
     schema = rows.schema
     return pq.ParquetWriter(
         sink,
         schema,
         compression=_CODECS[options.codec],
-        use_dictionary=list(_dictionary_columns(rows)),  # type: ignore[arg-type]  # the stubs miss the list
+        use_dictionary=list(_dictionary_columns(rows) if dictionary is None else dictionary),  # type: ignore[arg-type]  # the stubs miss the list
         data_page_size=options.page_bytes,
         write_batch_size=_values_between_looks(rows, options.page_bytes),
         write_page_index=True,
@@ -90,6 +94,24 @@ def open_writer(sink: BinaryIO, rows: pa.Table, options: FileOptions) -> pq.Parq
         sorting_columns=pq.SortingColumn.from_ordering(schema, [(RECORD_KEY, "ascending")]),
         store_schema=False,
     )
+
+
+def constant_column(field: pa.Field[Any], value: str, rows: int, options: FileOptions) -> bytes:
+    """Write a Parquet file of one column and one row group that holds one text in all rows."""
+    sink = io.BytesIO()
+    column = constant(value, rows)
+    table = pa.table([column], schema=pa.schema([pa.field(field.name, column.type, field.nullable)]))
+    pq.write_table(
+        table,
+        sink,
+        row_group_size=max(1, rows),
+        compression=_CODECS[options.codec],
+        use_dictionary=True,
+        write_page_index=True,
+        write_page_checksum=True,
+        store_schema=False,
+    )
+    return sink.getvalue()
 
 
 def _dictionary_columns(rows: pa.Table) -> Iterator[str]:

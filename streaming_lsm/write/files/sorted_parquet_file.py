@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streaming_lsm.file_group.stored_row_group import StoredRowGroup
 from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.write.files.parquet import open_writer
+from streaming_lsm.write.files.copied_row_group import CopiedRowGroup, only_chunk, with_copied
+from streaming_lsm.write.files.parquet import constant_column, open_writer
 from streaming_lsm.write.plan import FileOptions
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 class SortedParquetFile:
@@ -53,7 +59,12 @@ class SortedParquetFile:
             if instant is not None and storage.is_file_system:
                 check_still_inflight(storage, instant)
             self._created = created.pop_all()
+        # Arrow counts the bytes of what it writes: a row group is copied through the same file object as it writes to.
+        self._held = _HeldEnd(self._sink)
+        self._native = pa.PythonFile(self._held, mode="w")
         self._writer: pq.ParquetWriter | None = None
+        self._groups: list[CopiedRowGroup | None] = []
+        self._fields = pa.schema([])
         self._open: list[pa.Table] = []
         self._open_rows = 0
         self._encoded = 0
@@ -81,6 +92,7 @@ class SortedParquetFile:
 
     def append(self, rows: pa.Table) -> None:
         """Append rows. Full row groups are written; the others are held in memory (`buffered_bytes`)."""
+        self._fields = rows.schema
         self._open.append(rows)
         self._open_rows += rows.num_rows
         self.buffered_bytes += rows.nbytes
@@ -93,14 +105,45 @@ class SortedParquetFile:
     def _flush(self, rows: int) -> None:
         table = pa.concat_tables(self._open)
         if self._writer is None:  # opened with the first rows, by which encodings are chosen
-            self._writer = open_writer(self._sink, table, self._options)
+            self._writer = open_writer(self._native, table, self._options)
         group, rest = table.slice(0, rows), table.slice(rows)
         self._writer.write_table(group, row_group_size=max(1, rows))
+        self._groups.append(None)
         self._open = [rest] if rest.num_rows else []
         self._open_rows = rest.num_rows
         left = rest.nbytes if rest.num_rows else 0
         self._encoded += self.buffered_bytes - left
         self.buffered_bytes = left
+
+    def copy(self, group: StoredRowGroup, texts: Mapping[str, str]) -> None:
+        """Copy a row group as it is stored, after the rows so far; the file's columns are those of the row group.
+
+        `append` must have been called before, at least without rows.
+
+        Args:
+            group: the row group.
+            texts: columns that get another value, the same in all rows.
+
+        Raises:
+            CorruptFileError: a page does not have its checksum.
+        """
+        if self._open_rows:
+            self._flush(self._open_rows)
+        if self._writer is None:
+            dictionary = [chunk.path for chunk in group.chunks if chunk.has_dictionary]
+            self._writer = open_writer(self._native, self._open[0], self._options, dictionary)
+        fields = self._fields
+        made = {
+            name: constant_column(fields.field(name), text, group.rows, self._options) for name, text in texts.items()
+        }
+        copied = CopiedRowGroup.of(group.footer.group(group.number))
+        for chunk in group.chunks:
+            if chunk.path in made:
+                copied.add(self._native, *only_chunk(made[chunk.path]))
+            else:
+                copied.add(self._native, chunk, group.pages(chunk), group.read)
+        self._groups.append(copied)
+        self.rows += group.rows
 
     def finish(self, footer: Mapping[str, str]) -> int:
         """Write the open row group and the footer, and flush the file to disk.
@@ -119,11 +162,40 @@ class SortedParquetFile:
         if self._open_rows:
             self._flush(self._open_rows)
         elif self._writer is None:
-            self._writer = open_writer(self._sink, self._open[0], self._options)
+            self._writer = open_writer(self._native, self._open[0], self._options)
         assert self._writer is not None
         self._writer.add_key_value_metadata(dict(footer))
         writer, self._writer = self._writer, None
+        copied = any(self._groups)
+        self._held.hold = copied
         writer.close()
+        if copied:
+            self._sink.write(with_copied(self._held.taken(), int(self._sink.tell()), self._groups))
         size = int(self._sink.tell())
         self._created.close()
         return size
+
+
+class _HeldEnd(io.RawIOBase):
+    """A file that is written to; what comes after `hold` was set stays in memory."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._file = file
+        self._end = bytearray()
+        self.hold = False
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: ReadableBuffer) -> int:
+        """Write, or keep in memory."""
+        if not self.hold:
+            return self._file.write(data)
+        self._end += data
+        return memoryview(data).nbytes
+
+    def taken(self) -> bytes:
+        """Return what was kept in memory."""
+        return bytes(self._end)
