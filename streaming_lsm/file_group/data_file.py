@@ -205,9 +205,11 @@ def open_slice(
     """
     count = max(1, min(len(file_slice.paths), MAX_OPEN_FILES))
     kept = files if len(file_slice.paths) <= MAX_OPEN_FILES else None
-    # The batches of all files share one limit, so that a slice of many files takes no more memory than one of a few.
+    # The batches of all logs share one limit, so that a slice of many takes no more memory than one of a few. The base
+    # file, by far the largest, ends most blocks of a merge: with smaller batches there would be more, smaller blocks.
+    whole = _FooterReader(storage, kept, batch_bytes=batch_bytes)
     look = _FooterReader(storage, kept, min(BATCH_ROWS, _SLICE_ROWS // count), min(batch_bytes, _SLICE_BYTES // count))
-    opened = [] if file_slice.base is None else [look.base(file_slice.base)]
+    opened = [] if file_slice.base is None else [whole.base(file_slice.base)]
     found = [look.log(log) for log in file_slice.logs]
     if commits is not None:
         found = logs_of_commits(found, _said, commits)

@@ -248,7 +248,7 @@ def test_batches_are_smaller_where_a_slice_has_many_files(table: LsmTable) -> No
         with ExitStack() as files:
             opened = open_slice(table.storage, found, table.rule, files)
             held.append((len(opened), sum(file.batch_rows for file in opened)))
-    assert held == [(33, 33 * (2**20 // 33)), (1, 131072)]
+    assert held == [(33, 131072 + 32 * (2**20 // 33)), (1, 131072)]
     assert shown(table)[0] == ("a", "DE", 32, 32)
 
 
