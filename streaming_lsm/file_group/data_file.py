@@ -68,6 +68,7 @@ class DataFile:
         commits: instants whose rows are read, by `_hoodie_commit_time`; None for all.
         declared: whether the sorting columns of its footer declare that the rows ascend by record key.
         groups: the row groups that are read; None for all.
+        key_range: bounds of its record keys, by its statistics; None if a row group has none, or there is no row.
     """
 
     storage: Storage
@@ -83,6 +84,7 @@ class DataFile:
     commits: frozenset[str] | None = None
     declared: bool = False
     groups: tuple[int, ...] | None = None
+    key_range: tuple[str, str] | None = None
 
     def part(self, groups: Sequence[int]) -> DataFile:
         """Return the file reduced to some of its row groups; it must be open."""
@@ -178,6 +180,27 @@ def _is_declared_ascending(parquet: pq.ParquetFile) -> bool:
         bool(order) and not order[0].descending and order[0].column_index in places
         for order in (group.sorting_columns for group in groups)
     )
+
+
+def key_ranges(metadata: pq.FileMetaData) -> list[tuple[str, str]]:
+    """Return bounds of the record keys of each row group; nothing if one has no statistics of the key."""
+    found: list[tuple[str, str]] = []
+    if not metadata.num_row_groups:
+        return found
+    first = metadata.row_group(0)
+    place = next((n for n in range(metadata.num_columns) if first.column(n).path_in_schema == RECORD_KEY), None)
+    if place is None:
+        return found
+    for number in range(metadata.num_row_groups):
+        keys = metadata.row_group(number).column(place).statistics
+        if keys is None or not keys.has_min_max or not isinstance(keys.min, str) or not isinstance(keys.max, str):
+            return []
+        found.append((keys.min, keys.max))
+    return found
+
+
+def _whole_range(ranges: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
+    return (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None
 
 
 def open_slice(
@@ -295,6 +318,7 @@ class _FooterReader:
                 batch_bytes=self.batch_bytes,
                 opened=opened if self.kept else None,
                 declared=_is_declared_ascending(parquet),
+                key_range=_whole_range(key_ranges(metadata)),
             )
             return file, metadata.metadata or {}
 

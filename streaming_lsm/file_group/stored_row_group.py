@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streaming_lsm.errors import CorruptFileError
-from streaming_lsm.file_group.data_file import DataFile, OpenFile
+from streaming_lsm.file_group.data_file import DataFile, OpenFile, key_ranges
 from streaming_lsm.format.parquet_row_groups import Chunk, StoredFooter
 from streaming_lsm.format.parquet_thrift import Field
 from streaming_lsm.schema import RECORD_KEY
@@ -107,7 +107,7 @@ class CopyRules:
             raise CorruptFileError(f"{base.path}: its footer is damaged: {error}; restore the file") from error
         if footer.schema != self.schema:
             return []
-        ranges = _key_ranges(opened.parquet.metadata)
+        ranges = key_ranges(opened.parquet.metadata)
         free = self._alone(opened.parquet.metadata, ranges)
         for log in logs:
             free -= _touched(log, {number: ranges[number] for number in free})
@@ -138,20 +138,6 @@ class CopyRules:
 
 def _read_at(opened: OpenFile, offset: int, size: int) -> bytes:
     return bytes(opened.source.read_at(size, offset))  # type: ignore[call-arg]  # the stubs lack the offset
-
-
-def _key_ranges(metadata: pq.FileMetaData) -> list[tuple[str, str]]:
-    """Return the smallest and largest key of each row group; nothing if one has no statistics of the key."""
-    place = next((n for n in range(metadata.num_columns) if metadata.schema.column(n).path == RECORD_KEY), None)
-    if place is None:
-        return []
-    found = []
-    for number in range(metadata.num_row_groups):
-        keys = metadata.row_group(number).column(place).statistics
-        if keys is None or not keys.has_min_max or not isinstance(keys.min, str) or not isinstance(keys.max, str):
-            return []
-        found.append((keys.min, keys.max))
-    return found
 
 
 def _touched(log: DataFile, ranges: dict[int, tuple[str, str]]) -> set[int]:

@@ -3,6 +3,9 @@
 A run is the sequence of batches of one file, ascending by record key. A block holds the records of all runs below a
 bound, the smallest of the last keys that the runs have loaded. All records of these keys are loaded, so that the block
 can be folded at once. Memory is bounded by one batch per run (more only if one key fills whole batches).
+
+Runs whose key ranges do not overlap may form a chain: one is loaded when the one before it has ended, so that the
+number of runs at a time is that of overlapping key ranges, not of files.
 """
 
 from __future__ import annotations
@@ -37,6 +40,9 @@ class SortedRun:
         marks: a boolean column of a data run whose true rows are deletes. It is dropped from the output; columns other
             than the key and the ordering fields may be null in such rows.
         trusted: whether this process wrote the batches, so that their order is not checked.
+        position: the place in merge order, for runs with a `successor`.
+        successor: the run that takes this one's place when it has ended; all its keys are larger.
+        successor_key: a key that is larger than all of this run, and not larger than any of the successor.
     """
 
     source: str
@@ -45,6 +51,9 @@ class SortedRun:
     base: bool = False
     marks: str | None = None
     trusted: bool = False
+    position: int = 0
+    successor: SortedRun | None = None
+    successor_key: bytes | None = None
     _repeats: bool = False
     _loaded: list[pa.RecordBatch] = field(default_factory=list)
     _sizes: list[int] = field(default_factory=list)
@@ -66,6 +75,7 @@ class SortedRun:
                 self._latest = batch.nbytes
                 self._sizes.append(self._latest)
                 self._bytes += self._latest
+                self.check_successor_key()
                 return True
         self._exhausted = True
         return False
@@ -102,8 +112,17 @@ class SortedRun:
         return bool(self._loaded)
 
     def bound(self) -> bytes | None:
-        """Return the last loaded key; None at the end of the file, when no more keys follow."""
-        return None if self._exhausted else _key(self._loaded[-1], -1)
+        """Return a key before which all keys are loaded: the last one, or the successor's; None if no more follow."""
+        return self.successor_key if self._exhausted else _key(self._loaded[-1], -1)
+
+    def check_successor_key(self) -> None:
+        """Check that the last loaded key is smaller than the successor's keys, as the footers say.
+
+        Raises:
+            CorruptFileError: it is not.
+        """
+        if self.successor_key is not None and _key(self._loaded[-1], -1) >= self.successor_key:
+            raise CorruptFileError(f"{self.source}: a record key is larger than its footer says; restore the file")
 
     def take_below(self, bound: bytes | None) -> list[pa.RecordBatch]:
         """Remove and return all loaded rows whose key is below `bound` (all of them without one).
@@ -167,7 +186,7 @@ def aligned_blocks(
     Yields:
         The runs that have rows in the range, in the order given, each with its rows.
     """
-    alive = [run for run in runs if run.ready()]
+    alive = _in_merge_order([found for run in runs if (found := _ready(run))])
     while alive:
         bounds = [bound for bound in (end, *(run.bound() for run in alive)) if bound is not None]
         bound = min(bounds, default=None)
@@ -180,7 +199,21 @@ def aligned_blocks(
             for run in alive:
                 while run.bound() == bound and run.load():
                     pass
-        alive = [run for run in alive if run.fill()]
+        left = [run if run.fill() else _ready(run.successor) for run in alive]
+        changed = any(one is not other for one, other in zip(left, alive, strict=True))
+        alive = [run for run in left if run]
+        alive = _in_merge_order(alive) if changed else alive
+
+
+def _ready(run: SortedRun | None) -> SortedRun | None:
+    """Return the run, or the first of its successors, that has rows left."""
+    while run is not None and not run.ready():
+        run = run.successor
+    return run
+
+
+def _in_merge_order(runs: Sequence[SortedRun]) -> list[SortedRun]:
+    return sorted(runs, key=lambda run: run.position)
 
 
 def interleave_runs(runs: Sequence[SortedRun]) -> Iterator[pa.Table]:

@@ -1,6 +1,7 @@
 """Merge the sorted files of one slice, for scans, compaction and copy on write, with a bound on open files.
 
-A merge has all its runs open at once. If a slice has more files than may be open, adjacent logs in merge order are
+A merge has all its runs open at once. Files whose key ranges do not overlap, by their statistics, are chained to one
+run. If a slice has more chains than files may be open, adjacent logs in merge order are
 first combined into spill files on a local disk: all their rows, sorted by key and then by merge order, without folding.
 The final merge then gives the same rows as one over the files themselves. The base file, by far the largest, is always
 read directly (docs/format/05-merge.md, "Opened-file bound"; the choice of logs to combine is left to the reader).
@@ -11,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from heapq import heappush, heapreplace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +26,7 @@ from streaming_lsm.merge.runs import Block, SortedRun, interleave_runs, merge_ru
 from streaming_lsm.schema import OPERATION, delete_log_schema
 from streaming_lsm.storage.spill_file import SpillFile
 
+_BEFORE_LOGS = -1
 _DELETE = "_lsm_delete"
 """Marks the deletes among the rows of a spilled file; no column of a table may begin with ``_lsm_``."""
 
@@ -67,15 +71,15 @@ class SliceMerge:
         with ExitStack() as held:
             schema = self._data_schema(files)
             parts: list[_Part] = [_Stored(file, schema, self) for file in files]
-            while len(parts) > self.max_open:
+            while len(_chains(parts)) > self.max_open:
                 first, last = self._next_pass(parts)
                 spilled = self._spill(parts[first:last], schema, files)
                 held.callback(spilled.file.close)
                 parts[first:last] = [spilled]
             if not copied:
-                yield from merge_runs([part.open(held) for part in parts], self.rule)
+                yield from merge_runs(_open_chains(parts, held), self.rule)
                 return
-            logs = [part.open(held) for part in parts[1:]]
+            logs = _open_chains(parts[1:], held)
             begin = 0
             for group in copied:
                 before = self._base_run(files[0], range(begin, group.number), schema, held)
@@ -87,7 +91,11 @@ class SliceMerge:
 
     def _base_run(self, base: DataFile, groups: range, schema: pa.Schema, held: ExitStack) -> list[SortedRun]:
         """Open the row groups of a base file as a run, if there are any."""
-        return [_Stored(base.part(groups), schema, self).open(held)] if groups else []
+        if not groups:
+            return []
+        run = _Stored(base.part(groups), schema, self).open(held)
+        run.position = _BEFORE_LOGS
+        return [run]
 
     def _data_schema(self, files: Sequence[DataFile]) -> pa.Schema:
         """Build the schema to read from data files; the changelog column, not a table column, is added if present."""
@@ -135,6 +143,10 @@ class _Stored:
     def is_base(self) -> bool:
         return self.data.is_base
 
+    @property
+    def key_range(self) -> tuple[str, str] | None:
+        return None if self.is_base else self.data.key_range
+
     def open(self, opened: ExitStack) -> SortedRun:
         """Open the file as a run; `opened` closes it."""
         is_delete = self.data.is_delete
@@ -150,6 +162,7 @@ class _Spilled:
     file: SpillFile
     rows: int
     is_base: bool = False
+    key_range: None = None
 
     def open(self, opened: ExitStack) -> SortedRun:
         """Open the spill file as a run; it can be read once."""
@@ -158,6 +171,46 @@ class _Spilled:
 
 
 _Part = _Stored | _Spilled
+
+
+def _chains(parts: Sequence[_Part]) -> list[list[int]]:
+    """Distribute the parts to as few chains as possible; the key ranges of a chain ascend and do not overlap.
+
+    The base file is a chain of its own, and so is a file without statistics.
+
+    Returns:
+        The places in `parts` of each chain, in key order.
+    """
+    ranges = {place: found for place, part in enumerate(parts) if (found := part.key_range) is not None}
+    chains = [[place] for place in range(len(parts)) if place not in ranges]
+    ends: list[tuple[str, int]] = []  # last key and number of each chain, a heap
+    for place in sorted(ranges, key=lambda place: (ranges[place], place)):
+        first, last = ranges[place]
+        if ends and ends[0][0] < first:
+            number = heapreplace(ends, (last, ends[0][1]))[1]
+            chains[number].append(place)
+        else:
+            heappush(ends, (last, len(chains)))
+            chains.append([place])
+    return chains
+
+
+def _open_chains(parts: Sequence[_Part], opened: ExitStack) -> list[SortedRun]:
+    """Chain the files; a file is read when the one before it in its chain has ended.
+
+    Returns:
+        The first run of each chain.
+    """
+    runs = [part.open(opened) for part in parts]
+    for place, run in enumerate(runs):
+        run.position = place
+    chains = _chains(parts)
+    for chain in chains:
+        for one, other in pairwise(chain):
+            found = parts[other].key_range
+            runs[one].successor = runs[other]
+            runs[one].successor_key = None if found is None else found[0].encode()
+    return [runs[chain[0]] for chain in chains]
 
 
 def _with_marks(run: SortedRun, schema: pa.Schema) -> SortedRun:

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import LsmError, StorageError
+from streaming_lsm.errors import CorruptFileError, LsmError, StorageError
 from streaming_lsm.file_group.data_file import MAX_OPEN_FILES, open_slice
 from streaming_lsm.merge.runs import SortedRun
+from streaming_lsm.read import slice_merge
 from streaming_lsm.read.slice_merge import SliceMerge
 from streaming_lsm.schema import with_meta
 from streaming_lsm.storage.local import LocalStorage
@@ -213,3 +214,68 @@ def test_memory_is_that_of_the_files_of_one_pass(tmp_path: Path, monkeypatch: py
             assert sum(block.rows.num_rows for block in blocks) == 24 * size
         peaks.append(max(taken) - before)
     assert peaks[1] < peaks[0] / 2, peaks
+
+
+def rolled_writes(root: Path, seed: int) -> LsmTable:
+    """Writes whose files cover key ranges of their own here, and overlap there, in random order."""
+    chance = random.Random(seed)
+    schema = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
+    table = create(root, schema, **ONE_SLICE)
+    for write in range(14):
+        first = chance.randrange(40)
+        numbers = sorted(chance.sample(range(first, first + chance.choice([4, 30])), 4))
+        keys = [f"k{number:02d}" for number in numbers]
+        if write == 0:
+            table.bulk_insert(pa.table([keys, [0] * 4, numbers], schema=schema))
+        elif chance.random() < 0.3:
+            table.delete(pa.table({"id": keys[:2], "ts": pa.array([chance.choice([None, 1, 2])] * 2, pa.int64())}))
+        else:
+            table.upsert(pa.table([keys, [chance.randrange(4)] * 4, [100 * write] * 4], schema=schema))
+    return table
+
+
+def test_files_that_share_no_key_are_chained_and_give_the_rows_of_the_merge(
+    tmp_path: Path,
+) -> None:
+    chained = 0
+    for seed in range(40 if EVERY_CALL else 8):
+        table = rolled_writes(tmp_path / str(seed), seed)
+        oracle = read_snapshot(tmp_path / str(seed)).select(["id", "ts", "v"]).to_pylist()
+        for max_open in (2, 4, 100):
+            found, _ = merged(table, max_open)
+            assert [{name: row[name] for name in ("id", "ts", "v")} for row in found] == oracle, (seed, max_open)
+        (one,) = table.file_slices()
+        with ExitStack() as files:
+            opened = open_slice(table.storage, one, table.rule, files)
+            merge = SliceMerge(table.rule, with_meta(table.schema))
+            parts = [slice_merge._Stored(file, with_meta(table.schema), merge) for file in opened]
+            chains = slice_merge._chains(parts)
+        assert sorted(place for chain in chains for place in chain) == list(range(len(parts)))
+        chained += len(parts) - len(chains)
+    assert chained > 8
+
+
+def test_as_many_runs_are_open_as_key_ranges_overlap_however_many_files_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(tmp_path, **{**ONE_SLICE, "lsm.read.threads": 1})
+    count = MAX_OPEN_FILES + 20
+    for ts in range(count):
+        table.upsert(rows((f"k{(ts * 7) % count:03d}", "DE", ts, ts)))
+    monkeypatch.setattr(SliceMerge, "_spill", None)  # one run at a time: nothing to spill
+    table.storage = storage = CountingStorage(tmp_path)
+    assert [row[0] for row in shown(table)] == [f"k{number:03d}" for number in range(count)]
+    assert storage.most <= 3
+
+
+def test_a_key_beyond_the_footer_s_key_range_is_an_error(tmp_path: Path) -> None:
+    table = create(tmp_path, **ONE_SLICE)
+    table.upsert(rows(("a", "DE", 1, 1), ("c", "DE", 1, 1)))
+    table.upsert(rows(("d", "DE", 1, 1)))
+    (found,) = table.file_slices()
+    with ExitStack() as files:
+        one, other = open_slice(table.storage, found, table.rule, files)
+        assert (one.key_range, other.key_range) == (("a", "c"), ("d", "d"))
+        wrong = [dataclasses.replace(one, key_range=("a", "a")), dataclasses.replace(other, key_range=("b", "d"))]
+        with pytest.raises(CorruptFileError, match="footer"):
+            list(SliceMerge(table.rule, with_meta(table.schema)).blocks(wrong))
