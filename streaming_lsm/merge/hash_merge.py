@@ -34,11 +34,13 @@ class LogPart:
         rows: with the columns of every other part; a delete part has the key and the ordering fields only.
         deletes: whether every record is a delete.
         columns: the columns that a block of partial rows has; None for all.
+        logs_first: whether it is of an inline log, as those of version 9, so that it merges as there in any version.
     """
 
     rows: pa.Table
     deletes: bool = False
     columns: frozenset[str] | None = None
+    logs_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,16 +74,16 @@ def fold_logs(parts: Sequence[LogPart], schema: pa.Schema, rule: MergeRule) -> L
     # Deletes lack the other columns; these become null.
     rows = pa.concat_tables(tables, promote_options="default").combine_chunks()
     deleted = rule.deletes(rows)
-    deleted |= np.repeat(np.array([part.deletes for part in parts], np.bool_), [len(part.rows) for part in parts])
+    lengths = [len(part.rows) for part in parts]
+    deleted |= np.repeat(np.array([part.deletes for part in parts], np.bool_), lengths)
     unordered_deletes, ranks = rule.unordered_deletes(rows, deleted), rule.ranks(rows)
     keys = strings(rows.column(RECORD_KEY))
     ordered = sort_keys(KeyWords.of(keys))
     ordered_ranks = None if ranks is None else ranks[ordered.order]
     order = ordered.order
     winner = order[fold(ordered.starts, unordered_deletes[order], ordered_ranks).winner]
-    cleared = unordered_deletes[winner]
-    if not rule.logs_first and len(order):
-        cleared = np.logical_or.reduceat(unordered_deletes[order], ordered.starts)
+    older = np.repeat(np.array([rule.logs_first or part.logs_first for part in parts], np.bool_), lengths)
+    cleared = _cleared(ordered.starts, unordered_deletes[order], ordered_ranks, older[order])
     if rule.partial is None and all(part.columns is None for part in parts):
         return LogOutcome(_taken(keys, winner), rows.take(pa.array(winner, pa.int64())), deleted[winner], cleared)
     sent = sent_values(rows, [(part.columns, len(part.rows)) for part in parts], rule)
@@ -93,6 +95,21 @@ def fold_logs(parts: Sequence[LogPart], schema: pa.Schema, rule: MergeRule) -> L
         cleared,
         chosen.present,
     )
+
+
+def _cleared(starts: Int64s, unordered_deletes: Flags, ranks: Int64s | None, logs_first: Flags) -> Flags:
+    """Mark the keys whose base row an unordered delete removes, bool (keys,).
+
+    Any of them does, but of the records marked `logs_first`, which are older than the others, only one that wins there.
+    """
+    cleared = np.zeros(len(starts), np.bool_)
+    key = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(unordered_deletes))))
+    cleared[key[unordered_deletes & ~logs_first]] = True
+    places = np.flatnonzero(logs_first)
+    begins = np.flatnonzero(np.diff(key[places], prepend=-1))
+    winner = fold(begins, unordered_deletes[places], None if ranks is None else ranks[places]).winner
+    cleared[key[places[begins]]] |= unordered_deletes[places[winner]]
+    return cleared
 
 
 def _taken(keys: pa.StringArray, rows: Int64s) -> pa.StringArray:

@@ -137,7 +137,8 @@ class LogBlocks:
             wanted = delete_log_schema(self.schema, self.rule.ordering_fields)
             ordering = [wanted.field(name) for name in self.rule.ordering_fields]
             deletes = decode_delete_block(block.content, ordering, where)
-            return LogPart(pa.Table.from_batches([deletes]).select(wanted.names).cast(wanted), deletes=True)
+            rows = pa.Table.from_batches([deletes]).select(wanted.names).cast(wanted)
+            return LogPart(rows, deletes=True, logs_first=True)
         schema = block.header.get(Header.SCHEMA)
         if schema is None:
             raise CorruptFileError(f"{where}: its header has no SCHEMA; restore the file")
@@ -146,7 +147,7 @@ class LogBlocks:
             raise CorruptFileError(f"{where}: no column {RECORD_KEY}, which all data blocks have; restore the file")
         has = frozenset(batches[0].schema.names) if block.is_partial and batches else None
         rows = pa.Table.from_batches([conform(batch, self.schema, where) for batch in batches], schema=self.schema)
-        return LogPart(rows, columns=has)
+        return LogPart(rows, columns=has, logs_first=True)
 
     def _rows(self, block: LogBlock, schema: str, where: str) -> list[pa.RecordBatch]:
         if block.type is BlockType.AVRO_DATA:

@@ -23,6 +23,7 @@ from streaming_lsm.format.actions.commit import WriteStat, file_path
 from streaming_lsm.format.avro.record_reader import decode_data_block
 from streaming_lsm.format.log.delete_block import decode_delete_block
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, LogBlock, read_blocks
+from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.schema import PARTITION_PATH, delete_log_schema, with_meta
 from tests.support.hudi_tables import FOLDER, MANIFESTS, reads, unpacked
 
@@ -34,7 +35,11 @@ SOME_BASE = "20200101000000000"
 
 @pytest.mark.parametrize("every", [1, 2], ids=["all", "every-other"])
 @pytest.mark.parametrize("name", NAMES)
-def test_native_logs_show_what_hudi_read_of_inline_ones(name: str, every: int, tmp_path: Path) -> None:
+def test_native_logs_show_what_hudi_read_of_inline_ones(
+    name: str, every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Hudi read them by the merge rule of version 9 (docs/format/05-merge.md, "Pairwise rule").
+    monkeypatch.setattr(TableConfig, "folds_logs_first", True)
     path = unpacked(name, tmp_path)
     table = LsmTable(path).change_version(10)
     logs = [log for log in sorted(path.rglob(".*.log.*")) if ".hoodie" not in log.parts]

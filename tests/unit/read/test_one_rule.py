@@ -72,11 +72,25 @@ def test_within_one_batch_it_is_the_same(tmp_path: Path, version: int, layout: s
     assert shown(table) == [(1, "new") if version >= 10 else (10, "base")]
 
 
-def test_an_upgrade_gives_the_answer_of_version_10(tmp_path: Path) -> None:
+def test_an_upgrade_changes_no_row_and_what_follows_it_merges_by_the_rule_of_version_10(tmp_path: Path) -> None:
     table = create(tmp_path, 9, "default")
     table.bulk_insert(rows(10, "base"))
     table.delete(pa.table({"id": ["a"]}))
     table.upsert(rows(1, "new"))
     assert shown(table) == [(10, "base")]
     table.change_version(10)
+    assert shown(LsmTable(tmp_path)) == [(10, "base")]
+    LsmTable(tmp_path).delete(pa.table({"id": ["a"]}))
+    LsmTable(tmp_path).upsert(rows(0, "newest"))
+    assert shown(LsmTable(tmp_path)) == [(0, "newest")]
+    LsmTable(tmp_path).compact()
+    assert shown(LsmTable(tmp_path)) == [(0, "newest")]
+
+
+def test_a_delete_at_the_end_of_the_inline_logs_counts_after_an_upgrade(tmp_path: Path) -> None:
+    table = create(tmp_path, 9, "default")
+    table.bulk_insert(rows(10, "base"))
+    table.delete(pa.table({"id": ["a"]}))
+    table.change_version(10)
+    LsmTable(tmp_path).upsert(rows(1, "new"))
     assert shown(LsmTable(tmp_path)) == [(1, "new")]
