@@ -11,6 +11,8 @@ from dataclasses import dataclass
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
 _INTEGERS = (4, 5, 6)
 I32, I64 = 5, 6
+_MOST_BITS = 70
+_MOST_DEPTH = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,10 @@ def encode(struct: Struct) -> bytes:
 class _Reader:
     def __init__(self, data: memoryview, place: int) -> None:
         self._data, self.place = data, place
+        self._depth = 0
 
     def struct(self) -> Struct:
+        self._enter()
         found: Struct = {}
         number = 0
         while head := self._byte():
@@ -91,7 +95,13 @@ class _Reader:
             number = number + (head >> 4) if head >> 4 else self._zigzag()
             items = self._data[self.place] & 15 if kind in (_LIST, _SET) else 0
             found[number] = Field(kind, self._value(kind, in_list=False), items)
+        self._depth -= 1
         return found
+
+    def _enter(self) -> None:
+        self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            raise ValueError("the struct is nested too deeply")
 
     def _byte(self) -> int:
         self.place += 1
@@ -99,12 +109,13 @@ class _Reader:
 
     def _varint(self) -> int:
         value = shift = 0
-        while True:
+        while shift < _MOST_BITS:
             byte = self._byte()
             value |= (byte & 127) << shift
             if byte < 128:
                 return value
             shift += 7
+        raise ValueError("an integer has more than ten bytes")
 
     def _zigzag(self) -> int:
         value = self._varint()
@@ -138,7 +149,10 @@ class _Reader:
         count = self._varint() if head >> 4 == 15 else head >> 4
         if count > len(self._data) - self.place:
             raise IndexError
-        return [self._value(head & 15, in_list=True) for _ in range(count)]
+        self._enter()
+        found = [self._value(head & 15, in_list=True) for _ in range(count)]
+        self._depth -= 1
+        return found
 
 
 def _put_struct(out: bytearray, struct: Struct) -> None:

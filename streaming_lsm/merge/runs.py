@@ -43,6 +43,7 @@ class SortedRun:
         position: the place in merge order, for runs with a `successor`.
         successor: the run that takes this one's place when it has ended; all its keys are larger.
         successor_key: a key that is larger than all of this run, and not larger than any of the successor.
+        least: a key that no key of this run may be below, as its file's statistics say; checked where it is given.
     """
 
     source: str
@@ -54,6 +55,7 @@ class SortedRun:
     position: int = 0
     successor: SortedRun | None = None
     successor_key: bytes | None = None
+    least: bytes | None = None
     _repeats: bool = False
     _loaded: list[pa.RecordBatch] = field(default_factory=list)
     _sizes: list[int] = field(default_factory=list)
@@ -75,7 +77,7 @@ class SortedRun:
                 self._latest = batch.nbytes
                 self._sizes.append(self._latest)
                 self._bytes += self._latest
-                self.check_successor_key()
+                self._check_range()
                 return True
         self._exhausted = True
         return False
@@ -115,14 +117,24 @@ class SortedRun:
         """Return a key before which all keys are loaded: the last one, or the successor's; None if no more follow."""
         return self.successor_key if self._exhausted else _key(self._loaded[-1], -1)
 
-    def check_successor_key(self) -> None:
-        """Check that the last loaded key is smaller than the successor's keys, as the footers say.
-
-        Raises:
-            CorruptFileError: it is not.
-        """
+    def _check_range(self) -> None:
+        """Check that the batch just loaded lies in the key range that the footers of a chain say."""
         if self.successor_key is not None and _key(self._loaded[-1], -1) >= self.successor_key:
             raise CorruptFileError(f"{self.source}: a record key is larger than its footer says; restore the file")
+        if self.least is not None and _key(self._loaded[-1], 0) < self.least:
+            raise CorruptFileError(f"{self.source}: a record key is smaller than its footer says; restore the file")
+
+    def check_ended(self, end: bytes) -> None:
+        """Check that a merge up to `end` left nothing of this run.
+
+        Raises:
+            CorruptFileError: it holds keys from `end` on, where its file's statistics say that there are none.
+        """
+        if self.ready():
+            raise CorruptFileError(
+                f"{self.source}: a row group holds record keys from {end.decode()!r} on, where its statistics say that "
+                "the next one begins; restore the file"
+            )
 
     def take_below(self, bound: bytes | None) -> list[pa.RecordBatch]:
         """Remove and return all loaded rows whose key is below `bound` (all of them without one).

@@ -82,8 +82,11 @@ class SliceMerge:
             logs = _open_chains(parts[1:], held)
             begin = 0
             for group in copied:
+                end = group.first.encode()
                 before = self._base_run(files[0], range(begin, group.number), schema, held)
-                yield from merge_runs([*before, *logs], self.rule, group.first.encode())
+                yield from merge_runs([*before, *logs], self.rule, end)
+                for run in before:
+                    run.check_ended(end)
                 yield group
                 begin = group.number + 1
             rest = self._base_run(files[0], range(begin, _group_count(files[0])), schema, held)
@@ -209,7 +212,7 @@ def _open_chains(parts: Sequence[_Part], opened: ExitStack) -> list[SortedRun]:
         for one, other in pairwise(chain):
             found = parts[other].key_range
             runs[one].successor = runs[other]
-            runs[one].successor_key = None if found is None else found[0].encode()
+            runs[one].successor_key = runs[other].least = None if found is None else found[0].encode()
     return [runs[chain[0]] for chain in chains]
 
 

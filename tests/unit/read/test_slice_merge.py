@@ -26,6 +26,7 @@ from streaming_lsm.storage.local import LocalStorage
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.crash_points import EVERY_CALL
+from tests.support.false_statistics import set_key_range
 from tests.support.small_tables import create, rows, shown
 
 ONE_SLICE: dict[str, object] = {
@@ -279,3 +280,20 @@ def test_a_key_beyond_the_footer_s_key_range_is_an_error(tmp_path: Path) -> None
         wrong = [dataclasses.replace(one, key_range=("a", "a")), dataclasses.replace(other, key_range=("b", "d"))]
         with pytest.raises(CorruptFileError, match="footer"):
             list(SliceMerge(table.rule, with_meta(table.schema)).blocks(wrong))
+
+
+@pytest.mark.parametrize(
+    ("place", "low", "high"),
+    [(0, None, "k04"), (1, "k15", None)],
+    ids=["earlier-file-ends-later", "later-file-begins-earlier"],
+)
+def test_a_key_beyond_the_range_that_a_chained_file_states_is_an_error(
+    tmp_path: Path, place: int, low: str | None, high: str | None
+) -> None:
+    table = create(tmp_path, **ONE_SLICE)
+    for begin in (0, 8):
+        table.upsert(rows(*((f"k{number:02d}", "AT", 0, number) for number in range(begin, begin + 10))))
+    (one,) = table.file_slices()
+    set_key_range(tmp_path / one.logs[place].path, 0, low, high)
+    with pytest.raises(CorruptFileError, match=r"a record key is (larger|smaller) than its footer says"):
+        table.scan().to_arrow()

@@ -16,6 +16,7 @@ from streaming_lsm.write.files.base_file_writer import BaseFileWriter
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.crash_points import random_cases
+from tests.support.false_statistics import set_key_range
 
 SCHEMA = pa.schema(
     [
@@ -188,4 +189,48 @@ def test_a_damaged_page_is_not_copied(tmp_path: Path) -> None:
     path.chmod(0o644)
     path.write_bytes(content)
     with pytest.raises(CorruptFileError, match="checksum"):
+        table.compact()
+
+
+@pytest.mark.parametrize(
+    ("number", "low", "high"),
+    [(1, None, "k00150"), (3, "k00350", None), (0, None, "k00010"), (2, "k00210", None), (2, None, "k00290")],
+    ids=["before-ends-early", "after-begins-late", "first-ends-early", "copied-begins-late", "copied-ends-early"],
+)
+def test_statistics_that_do_not_hold_lose_no_row(
+    tmp_path: Path, number: int, low: str | None, high: str | None
+) -> None:
+    table = create(tmp_path)
+    table.bulk_insert(rows(list(range(600)), 1))
+    table.upsert(rows([120, 320, 599], 2))
+    before = table.scan(meta=True).to_arrow()
+    set_key_range(base_path(table, tmp_path), number, low, high)
+    table.compact()
+    check(table, tmp_path, before)
+
+
+def test_row_groups_that_overlap_a_copied_one_against_their_statistics_are_an_error(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    table.bulk_insert(rows([*range(200), *range(300, 400)], 1))
+    table.upsert(rows([150], 2))
+    path = base_path(table, tmp_path)
+    unsorted = pq.read_table(path, use_threads=False)
+    keys = unsorted.column("_hoodie_record_key").to_pylist()
+    keys[199] = "k00350"  # of the second row group, though the third begins with k00300
+    column = unsorted.schema.get_field_index("_hoodie_record_key")
+    unsorted = unsorted.set_column(column, unsorted.schema.field(column), pa.array(keys, pa.string()))
+    stored = pq.ParquetFile(path)
+    footer = {name: value for name, value in (stored.metadata.metadata or {}).items() if not name.startswith(b"ARROW")}
+    path.chmod(0o644)
+    pq.write_table(
+        unsorted.replace_schema_metadata(footer),
+        path,
+        row_group_size=GROUP,
+        compression="zstd",
+        use_dictionary=False,
+        sorting_columns=[pq.SortingColumn(column)],
+        store_schema=False,
+    )
+    set_key_range(path, 1, None, "k00199")
+    with pytest.raises(CorruptFileError, match=r"do not ascend|record keys from 'k00300' on"):
         table.compact()
