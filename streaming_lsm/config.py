@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,15 @@ def _integer(minimum: int) -> Callable[[object], int]:
     return parse
 
 
+def _pattern(value: object) -> str:
+    found = _text(value)
+    try:
+        re.compile(found)
+    except re.error as error:
+        raise ValueError(f"expected a regular expression: {error}") from None
+    return found
+
+
 def _fraction(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("expected a number between 0 and 1")
@@ -155,6 +165,10 @@ def strategy(key: str, default: str, allowed: tuple[str, ...], group: str, doc: 
             key=key, default=default, parse=_strategy_names(*allowed), kind=" \\| ".join(allowed), group=group, doc=doc
         )
     )
+
+
+def pattern(key: str, group: str, doc: str) -> Option[str | None]:
+    return _register(Option(key=key, default=None, parse=_pattern, kind="regular expression", group=group, doc=doc))
 
 
 def lock_provider(key: str, group: str, doc: str) -> Option[str | None]:
@@ -265,10 +279,18 @@ COMPACT_TRIGGER = choice("hoodie.compact.inline.trigger.strategy", "NUM_COMMITS"
 COMPACT_COMMITS = integer("hoodie.compact.inline.max.delta.commits", 5, _SERVICES, "Delta commits since the last compaction after which the next one is due.", minimum=1)
 COMPACT_SECONDS = integer("hoodie.compact.inline.max.delta.seconds", 3600, _SERVICES, "Seconds since the last compaction after which the next one is due.", minimum=1)
 COMPACT_LIMIT_MS = integer("lsm.compact.inline.max.ms", 0, _SERVICES, "Milliseconds that a batch waits for inline compactions. Plans are made small enough by the pace of the last ones; what does not fit stays planned for a later batch or another process. A file group alone may take longer. 0: no limit.")
-COMPACTION_STRATEGY = strategy("hoodie.compaction.strategy", "LogFileSizeBasedCompactionStrategy", ("LogFileSizeBasedCompactionStrategy", "LogFileNumBasedCompactionStrategy", "BoundedIOCompactionStrategy", "UnBoundedCompactionStrategy"), _SERVICES, "Strategy that selects and orders the file slices of a compaction. Hudi's full class names are accepted too.")
+COMPACTION_STRATEGY = strategy("hoodie.compaction.strategy", "LogFileSizeBasedCompactionStrategy", ("LogFileSizeBasedCompactionStrategy", "LogFileNumBasedCompactionStrategy", "BoundedIOCompactionStrategy", "UnBoundedCompactionStrategy", "DayBasedCompactionStrategy", "PartitionRegexBasedCompactionStrategy"), _SERVICES, "Strategy that selects and orders the file slices of a compaction. Hudi's full class names are accepted too.")
 COMPACTION_LOG_BYTES = integer("hoodie.compaction.logfile.size.threshold", 0, _SERVICES, "LogFileSizeBased: skip file groups with fewer bytes of log files.")
 COMPACTION_LOG_FILES = integer("hoodie.compaction.logfile.num.threshold", 0, _SERVICES, "LogFileNumBased: skip file groups with fewer log files.")
-COMPACTION_IO_MB = integer("hoodie.compaction.target.io", 512000, _SERVICES, "Target in MiB read and written by one compaction: it takes no further file groups beyond it. UnBounded ignores it.", minimum=1)
+COMPACTION_IO_MB = integer("hoodie.compaction.target.io", 512000, _SERVICES, "Target in MiB read and written by one compaction: it takes no further file groups beyond it. UnBounded, DayBased and PartitionRegexBased ignore it.", minimum=1)
+COMPACTION_DAYS = integer("hoodie.compaction.daybased.target.partitions", 10, _SERVICES, "DayBased: number of the newest days of which one compaction takes the file groups. Partition paths are days: `2026/11/23`, `2026-11-23`, `day=2026-11-23`.", minimum=1)
+COMPACTION_PARTITIONS = pattern("hoodie.compaction.partition.path.regex", _SERVICES, "PartitionRegexBased: pattern of the whole partition path.")
+COMPACTION_GENERATOR = strategy("hoodie.compaction.plan.generator", "HoodieCompactionPlanGenerator", ("HoodieCompactionPlanGenerator", "HybridCompactionPlanGenerator"), _SERVICES, "What a compaction does with a file group. HoodieCompactionPlanGenerator: merges its logs into the base file (FULL). HybridCompactionPlanGenerator: merges small logs into a larger one (LOG) as long as the base file is large and the logs are a small share of it.")
+COMPACTION_SMALL_BASE = integer("lsm.compaction.small.base.bytes", 134217728, _SERVICES, "Hybrid: base files of fewer bytes are rewritten with their logs (FULL).")
+COMPACTION_LOG_SHARE = fraction("lsm.compaction.log.share", 0.5, _SERVICES, "Hybrid: logs of more than this share of the base file's bytes are merged into it (FULL).")
+COMPACTION_MAX_RUNS = integer("lsm.compaction.max.runs", 10, _SERVICES, "Hybrid: most sorted runs, each of one commit or of one log compaction, that a file group has when the next compaction is due.", minimum=2)
+LOG_COMPACT_INLINE = boolean("hoodie.log.compaction.inline", False, _SERVICES, "After a write, run pending log compactions, and schedule and run a new one when as many delta commits as `hoodie.log.compaction.blocks.threshold` were completed since the last compaction or log compaction. It merges logs into a larger one by Hudi's action `logcompaction`; where both are due, the compaction runs first.")
+LOG_COMPACTION_BLOCKS = integer("hoodie.log.compaction.blocks.threshold", 5, _SERVICES, "Fewest sorted runs of a file group that a log compaction merges.", minimum=2)
 CLEAN_AUTOMATIC = boolean("hoodie.clean.automatic", True, _SERVICES, "After a write, delete file slices that no retained commit needs.")
 CLEAN_POLICY = choice("hoodie.clean.policy", "KEEP_LATEST_COMMITS", ("KEEP_LATEST_COMMITS", "KEEP_LATEST_FILE_VERSIONS"), _SERVICES, "Cleaning policy: retain the file slices that the last commits need, or the last file slices of each file group.")
 FAILED_WRITES = choice("hoodie.clean.failed.writes.policy", "EAGER", ("EAGER", "LAZY"), _SERVICES, "Roll the writes of dead writers back when the next write begins (EAGER), or in the next compaction or clean (LAZY). Those of living writers are never rolled back, in either.")

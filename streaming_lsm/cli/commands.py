@@ -34,6 +34,7 @@ from streaming_lsm.service_job.command import watch_argument
 from streaming_lsm.service_job.loop import ServiceLoop, Worker
 from streaming_lsm.service_job.messages import compacted, counted
 from streaming_lsm.service_job.stopping import Stop, StoppableEngine
+from streaming_lsm.services.compaction.planner import CompactionSelection
 from streaming_lsm.services.context import Engine
 from streaming_lsm.table import LsmTable
 from streaming_lsm.table_copy import plan_copy
@@ -80,6 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     compact = verbs.add_parser("compact", help="merge log files into base files")
     _service_arguments(compact)
     compact.add_argument("--schedule-only", action="store_true", help="write the plan; the next compaction runs it")
+    compact.add_argument("--log", action="store_true", help="merge log files into larger log files only")
+    compact.add_argument("--explain", action="store_true", help="show what is decided for each file group, and why")
     watch_argument(compact)
     compact.set_defaults(run=_compact)
     clean = verbs.add_parser("clean", help="delete file slices that no retained commit needs")
@@ -315,14 +318,18 @@ def _compact(arguments: argparse.Namespace) -> None:
         _watch(arguments, lambda table, engine: table.services.compaction_worker(engine))
         return
     table = _opened(arguments)
+    if arguments.explain:
+        _write_lines(_decision_lines(table.services.preview_compaction(log=arguments.log)), None)
+        return
     if arguments.dry_run:
-        _write_lines(_compaction_lines(table), None)
+        _write_lines(_compaction_lines(table, log=arguments.log), None)
         return
     if arguments.schedule_only:
-        scheduled, selection = table.services.schedule()
+        scheduled, selection = table.services.schedule(log=arguments.log)
         print(f"scheduled {scheduled.file_name}" if scheduled else f"nothing to compact: {selection.reasons}")
         return
-    completed, chosen = table.services.compact(LocalEngine(table.options[config.READ_THREADS]))
+    engine = LocalEngine(table.options[config.READ_THREADS])
+    completed, chosen = table.services.compact(engine, log=arguments.log)
     if completed is None:
         print(f"nothing to compact: {chosen.reasons if chosen else _left_to_others(table)}")
         return
@@ -334,17 +341,24 @@ def _left_to_others(table: LsmTable) -> str:
     return f"other processes run what is pending ({pending})" if pending else "another writer has done it"
 
 
-def _compaction_lines(table: LsmTable) -> list[str]:
+def _decision_lines(selection: CompactionSelection) -> list[str]:
+    shown = TextTable(("partition", "file group", "operation", "why"))
+    for decision in selection.decisions:
+        shown.add(decision.partition_path, decision.file_id, decision.type or "none", decision.reason)
+    return [*shown.lines(), str(selection)]
+
+
+def _compaction_lines(table: LsmTable, *, log: bool) -> list[str]:
     planned = [f"planned: {pending.file_name}" for pending in pending_compactions(table.timeline)]
-    selection = table.services.preview_compaction()
+    selection = table.services.preview_compaction(log=log)
     if not selection.operations:
         return [*planned, f"nothing to schedule: {selection.reasons}"]
     numbers = ("log files", "bytes")
-    shown = TextTable(("partition", "file group", "base file", *numbers), frozenset(numbers))
+    shown = TextTable(("partition", "file group", "operation", "base file", *numbers), frozenset(numbers))
     for operation in selection.operations:
         size = f"{operation.metrics['TOTAL_LOG_FILES_SIZE']:,.0f}"
         base = operation.base_file or ""
-        shown.add(operation.partition_path, operation.file_id, base, f"{len(operation.logs):,}", size)
+        shown.add(operation.partition_path, operation.file_id, operation.type, base, f"{len(operation.logs):,}", size)
     return [*planned, *shown.lines(), str(selection)]
 
 

@@ -37,9 +37,10 @@ def message(event: Event) -> str:
 def compacted(completed: Instant, stats: Sequence[WriteStat]) -> str:
     """Describe a completed compaction."""
     logs = sum(stat.log_files_compacted for stat in stats)
+    groups = len({(stat.partition_path, stat.file_id) for stat in stats})
     rows, size = sum(stat.num_writes for stat in stats), sum(stat.total_bytes for stat in stats)
     return (
-        f"{completed.file_name}: {counted(len(stats), 'file group')} compacted, {counted(logs, 'log file')} merged, "
+        f"{completed.file_name}: {counted(groups, 'file group')} compacted, {counted(logs, 'log file')} merged, "
         f"{counted(rows, 'row')} in {counted(size, 'byte')}"
     )
 

@@ -6,19 +6,23 @@ A table service is compaction, cleaning or a change of the table version. A plan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from streaming_lsm import config
 from streaming_lsm.config import Options
-from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import METADATA_FOLDER, FileSystemView
+from streaming_lsm.file_group.log_facts import LogFactsReader
+from streaming_lsm.format.actions.clustering_plan import clustered_groups
 from streaming_lsm.format.actions.compaction_plan import CompactionPlan
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.action_kind import COMPACTIONS, LOG_COMPACTION
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
@@ -64,6 +68,7 @@ class ServiceContext:
             services change the table in transactions only.
         timelines: cache of the table's timeline.
         runtime: clock and process checks of looks at the table without its lock.
+        log_facts: reads what the headers of logs say, and keeps it.
     """
 
     storage: Storage
@@ -73,6 +78,11 @@ class ServiceContext:
     new_transaction: Callable[[Beside], Transaction]
     timelines: TimelineCache = field(default_factory=TimelineCache)
     runtime: Runtime = field(default_factory=Runtime)
+    log_facts: LogFactsReader = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Begin without the headers of any log."""
+        object.__setattr__(self, "log_facts", LogFactsReader(self.storage, self.rule))
 
     def transaction(self) -> Transaction:
         """Create a transaction of a service, which shares no file with writes and other services.
@@ -154,15 +164,34 @@ def read_compaction_plan(storage: Storage, pending: Instant) -> CompactionPlan:
         CommitConflict: the plan was cancelled or finished since the timeline was loaded.
         CorruptFileError: the plan is missing or cannot be decoded.
     """
-    return CompactionPlan.decode(read_plan_file(storage, pending), pending.at(State.REQUESTED).path)
+    data, path = read_plan_file(storage, pending), pending.at(State.REQUESTED).path
+    return CompactionPlan.decode(data, path, log=pending.action == LOG_COMPACTION)
 
 
 def planned_slices(storage: Storage, timeline: Timeline) -> dict[FileGroupId, frozenset[str]]:
     """List the names of the files in pending compaction and log compaction plans, by file group."""
     planned: dict[FileGroupId, frozenset[str]] = {}
     for pending in timeline.pending:
-        if pending.action in ("compaction", "logcompaction"):
+        if pending.action in COMPACTIONS:
             for operation in read_compaction_plan(storage, pending).operations:
                 group = (operation.partition_path, operation.file_id)
                 planned[group] = planned.get(group, frozenset()).union(operation.files)
     return planned
+
+
+def clustered_slices(storage: Storage, timeline: Timeline) -> frozenset[FileGroupId]:
+    """List the file groups of pending clusterings.
+
+    Raises:
+        UnsupportedTable: one has no plan, so that its file groups are not known.
+    """
+    found: frozenset[FileGroupId] = frozenset()
+    for pending in timeline.pending:
+        if pending.action in ("clustering", "replacecommit"):
+            path = pending.at(State.REQUESTED).path
+            with suppress(FileNotFoundError):  # completed or cancelled since
+                data = storage.read(path)
+                if not data and pending.action == "clustering":
+                    raise UnsupportedTable(f"{storage.uri}/{path} is pending without a plan: finish it with Hudi")
+                found |= clustered_groups(data, path)
+    return found

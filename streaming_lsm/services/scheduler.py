@@ -23,10 +23,11 @@ from streaming_lsm.services.compaction.runner import (
     schedule_plans,
 )
 from streaming_lsm.services.compaction.time_limit import MOST_PENDING, Room, TimeLimit, TimeLimits
-from streaming_lsm.services.compaction.trigger import NextCompaction
+from streaming_lsm.services.compaction.trigger import NextCompaction, log_compaction_is_due
 from streaming_lsm.services.compaction.worker import CompactionWorker
 from streaming_lsm.services.context import Engine, ServiceContext, read_compaction_plan
 from streaming_lsm.services.plan_backoff import PlanBackoff
+from streaming_lsm.timeline.action_kind import COMPACTION, LOG_COMPACTION
 from streaming_lsm.timeline.clock import Clock, system_clock
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -51,18 +52,19 @@ class TableServices:
         self._attempts = PlanBackoff()
         self._limits = TimeLimits(context)
         self._next = NextCompaction(context, clock)
+        self._without_runs = ""
 
-    def compact(self, engine: Engine) -> tuple[Instant | None, CompactionSelection | None]:
+    def compact(self, engine: Engine, *, log: bool = False) -> tuple[Instant | None, CompactionSelection | None]:
         """Run pending compactions, or schedule and run one; see `compact`."""
-        return compact(self._context, engine)
+        return compact(self._context, engine, log=log)
 
-    def schedule(self) -> tuple[Instant | None, CompactionSelection]:
+    def schedule(self, *, log: bool = False) -> tuple[Instant | None, CompactionSelection]:
         """Schedule a compaction without running it; see `schedule_compaction`."""
-        return schedule_compaction(self._context)
+        return schedule_compaction(self._context, log=log)
 
-    def preview_compaction(self) -> CompactionSelection:
+    def preview_compaction(self, *, log: bool = False) -> CompactionSelection:
         """Select the file slices that a compaction would merge now."""
-        return preview_compaction(self._context)
+        return preview_compaction(self._context, log=log)
 
     def clean(self, engine: Engine | None = None) -> Instant | None:
         """Run pending cleans, then plan and run one; see `Cleaner.clean`."""
@@ -120,8 +122,29 @@ class TableServices:
     def _compact_inline(self, timeline: Timeline, engine: Engine) -> bool:
         """Run and schedule compactions; returns whether the timeline was changed."""
         options = self._context.options
-        inline, limit = options[config.COMPACT_INLINE], self._limits.begin(engine)
-        planned = self._attempts.due(pending_compactions(timeline)) if inline else []
+        limit = self._limits.begin(engine)
+        changed = self._full_inline(timeline, engine, limit)
+        if not options[config.LOG_COMPACT_INLINE]:
+            return changed
+        timeline = self._context.load_timeline() if changed else timeline
+        return self._log_inline(timeline, engine) or changed
+
+    def _log_inline(self, timeline: Timeline, engine: Engine) -> bool:
+        """Schedule and run a log compaction if it is due; returns whether the timeline was changed."""
+        commits = self._context.options[config.LOG_COMPACTION_BLOCKS]
+        if not log_compaction_is_due(timeline, commits, self._without_runs):
+            return False
+        planned, _ = schedule_compaction(self._context, log=True)
+        if planned is None:
+            self._without_runs = timeline.last_time
+        else:
+            self._attempt(planned, engine)
+        return True
+
+    def _full_inline(self, timeline: Timeline, engine: Engine, limit: TimeLimit | None) -> bool:
+        options = self._context.options
+        inline = options[config.COMPACT_INLINE]
+        planned = self._attempts.due(self._planned(timeline))
         if planned:
             elsewhere = self._context.run_elsewhere(timeline)
             self._run([plan for plan in planned if plan.requested not in elsewhere], limit, engine)
@@ -134,6 +157,12 @@ class TableServices:
         elif inline:
             self._run(scheduled, limit, engine)
         return True
+
+    def _planned(self, timeline: Timeline) -> Sequence[Instant]:
+        """Return the pending compactions that the options ask to run."""
+        options = self._context.options
+        wanted = {COMPACTION: options[config.COMPACT_INLINE], LOG_COMPACTION: options[config.LOG_COMPACT_INLINE]}
+        return [planned for planned in pending_compactions(timeline) if wanted[planned.action]]
 
     def _schedule(self, timeline: Timeline, limit: TimeLimit | None) -> Sequence[Instant]:
         if limit is None:

@@ -219,7 +219,7 @@ def _left_behind(
 
 def _check_free(context: ServiceContext, timeline: Timeline, *, leaves_native: bool) -> None:
     """Refuse a change while a pending service or a savepoint keeps files that it must delete."""
-    held = next((pending for pending in timeline.pending if pending.action in ("logcompaction", "clustering")), None)
+    held = next((pending for pending in timeline.pending if pending.action == "clustering"), None)
     if held is not None:
         raise UnsupportedTable(f"{held.path} is pending, which this release cannot execute: finish it with Hudi")
     for instant in timeline.instants:

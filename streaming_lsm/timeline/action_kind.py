@@ -7,7 +7,9 @@ from enum import Enum, auto
 
 from streaming_lsm.timeline.instant import WRITE_ACTIONS
 
-COMPACTION, CLEAN, ROLLBACK = "compaction", "clean", "rollback"
+COMPACTION, LOG_COMPACTION, CLEAN, ROLLBACK = "compaction", "logcompaction", "clean", "rollback"
+COMPACTIONS = (COMPACTION, LOG_COMPACTION)
+"""Planned actions that write files of their own."""
 
 
 class OnFailure(Enum):
@@ -45,7 +47,7 @@ _KINDS = {
     kind.action: kind
     for kind in (
         *(ActionKind(action, OnFailure.ROLL_BACK, is_planned=False) for action in sorted(WRITE_ACTIONS)),
-        ActionKind(COMPACTION, OnFailure.PUT_BACK, is_planned=True),
+        *(ActionKind(action, OnFailure.PUT_BACK, is_planned=True) for action in COMPACTIONS),
         ActionKind(CLEAN, OnFailure.KEEP, is_planned=True),
         ActionKind(ROLLBACK, OnFailure.KEEP, is_planned=False),
     )

@@ -14,6 +14,7 @@ from streaming_lsm.format.actions.file_state import RecordedFiles
 from streaming_lsm.format.actions.rollback import RollbackPlan
 from streaming_lsm.lock.markers import is_file_of, marker_folder
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.action_kind import COMPACTIONS
 from streaming_lsm.timeline.instant import FLAT, WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.partition_folders import partition_listings
 from streaming_lsm.timeline.timeline import Timeline
@@ -89,7 +90,7 @@ def planned_rollbacks(storage: Storage, timeline: Timeline) -> set[str]:
 
 
 def _may_have_files(pending: Instant) -> bool:
-    return pending.action in WRITE_ACTIONS or (pending.action == "compaction" and pending.state is State.INFLIGHT)
+    return pending.action in WRITE_ACTIONS or (pending.action in COMPACTIONS and pending.state is State.INFLIGHT)
 
 
 def check_unknown_files(timeline: Timeline, files: Mapping[str, str]) -> None:

@@ -18,7 +18,7 @@ from streaming_lsm.lock.heartbeat import revoke_heartbeat
 from streaming_lsm.lock.lock import Held, TableLock
 from streaming_lsm.lock.markers import delete_files, list_marked_files
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION
+from streaming_lsm.timeline.action_kind import CLEAN, COMPACTIONS
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
@@ -26,8 +26,8 @@ from streaming_lsm.txn.plan_record import cancel_plan, plan_record_path
 
 
 def pending_compactions(timeline: Timeline) -> tuple[Instant, ...]:
-    """Return the pending compactions, the oldest first, without log compactions."""
-    return tuple(instant for instant in timeline.pending if instant.action == COMPACTION)
+    """Return the pending compactions, the oldest first, log compactions among them."""
+    return tuple(instant for instant in timeline.pending if instant.action in COMPACTIONS)
 
 
 def pending_cleans(timeline: Timeline) -> tuple[Instant, ...]:

@@ -19,7 +19,7 @@ from streaming_lsm.lock.markers import TEMP_FOLDER, delete_files, delete_markers
 from streaming_lsm.lock.owner import Owner
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Listing, Storage
-from streaming_lsm.timeline.action_kind import CLEAN, COMPACTION, ROLLBACK
+from streaming_lsm.timeline.action_kind import CLEAN, COMPACTIONS, ROLLBACK
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.properties_file import finish_update
@@ -120,7 +120,7 @@ def settle_pending(
     cancelled = [path for path in plans if finish_cancellation(storage, path)]
     if cancelled:
         timeline = Timeline.load(storage, previous=timeline)
-    known = (*WRITE_ACTIONS, COMPACTION, CLEAN, ROLLBACK)
+    known = (*WRITE_ACTIONS, *COMPACTIONS, CLEAN, ROLLBACK)
     left = {pending.requested for pending in own}
     found = [pending for pending in timeline.pending if pending.action in known and pending.requested not in left]
     if not found:
@@ -158,7 +158,7 @@ def _without_leftovers(
 
 def _may_be_archived(timeline: Timeline, pending: Instant) -> bool:
     """Return whether the history is to be read: a plan may wait for long, and only what is oldest is archived."""
-    if pending.action not in (COMPACTION, CLEAN):
+    if pending.action not in (*COMPACTIONS, CLEAN):
         return True
     return all(found.requested > pending.requested for found in timeline.instants if found.is_completed)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.action_kind import COMPACTION
+from streaming_lsm.timeline.action_kind import COMPACTIONS
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.decision_record import Decision
@@ -36,7 +36,7 @@ class RevertedActions:
 
     def has(self, pending: Instant, decided: Decision) -> bool:
         """Return whether a pending action is undone by another program, although it was decided to be completed."""
-        is_put_back = pending.action == COMPACTION and self._is_put_back(pending, decided)
+        is_put_back = pending.action in COMPACTIONS and self._is_put_back(pending, decided)
         if not is_put_back and not self._is_rolled_back(pending):
             return False
         _LOG.warning("%s in %s is not completed, as another program undoes it", decided.path, self.storage.uri)

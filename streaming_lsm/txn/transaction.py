@@ -25,7 +25,7 @@ from streaming_lsm.lock.heartbeat import Heartbeat
 from streaming_lsm.lock.lock import LockWait
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.action_kind import COMPACTION, planned_kind
+from streaming_lsm.timeline.action_kind import COMPACTIONS, planned_kind
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.properties_file import update_properties
@@ -361,7 +361,7 @@ class Transaction:
             requested, before = running.instant.requested, self._before
             check_conflicts(outcome.stats, before, self.timeline, requested=requested, non_blocking=self._non_blocking)
         entries = {**(extra(self.timeline) if extra else {}), LEDGER_KEY: self._next_ledger(outcome).encode()}
-        metadata = outcome.metadata(entries, compacted=running.instant.action == COMPACTION)
+        metadata = outcome.metadata(entries, compacted=running.instant.action in COMPACTIONS)
         data = metadata.encode()
         completed = self._finish(running, data)
         # The next transaction reads it.

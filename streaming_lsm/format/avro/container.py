@@ -71,8 +71,9 @@ def decode_record(schema_name: str, data: bytes, source: str) -> AvroRecord:
     """
     text, body = _open(data, source)
     found = _record_name(_json(text, source), source)
-    if found != schema_name:
-        raise CorruptFileError(f"{source}: holds an Avro record {found!r} instead of {schema_name!r}; restore the file")
+    wanted = record_type(schema_name)
+    if found != wanted:
+        raise CorruptFileError(f"{source}: holds an Avro record {found!r} instead of {wanted!r}; restore the file")
     try:
         writer = _writer_schema(text, source)
         if text != _schema_text(schema_name):
@@ -327,6 +328,12 @@ def _schema_text(name: str) -> bytes:
     """Return the packaged schema without white space, as Hudi writes it into the header."""
     text = resources.files("streaming_lsm.format").joinpath("schemas", f"{name}.avsc").read_text("utf-8")
     return json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@functools.cache
+def record_type(name: str) -> str:
+    """Return the record name of a packaged schema; several versions of a record have schemas of different names."""
+    return str(json.loads(_schema_text(name))["name"])
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from streaming_lsm.config import Options
 from streaming_lsm.file_group.file_group import FileGroup, SliceFiles
 from streaming_lsm.format.actions.clean import RetainedInstant
 from streaming_lsm.services.context import FileGroupId
+from streaming_lsm.timeline.action_kind import COMPACTIONS
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -69,7 +70,7 @@ class Retention:
             writes = timeline.every_write
         if not self.by_commits or len(writes) <= self.commits:
             return None
-        pending = (instant for instant in timeline.pending if instant.is_write and instant.action != "compaction")
+        pending = (instant for instant in timeline.pending if instant.is_write and instant.action not in COMPACTIONS)
         earliest: Instant = min([writes[-self.commits], *pending], key=lambda instant: instant.requested)
         return RetainedInstant(earliest.requested, earliest.action, earliest.state.name)
 

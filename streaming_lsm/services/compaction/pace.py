@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation
-from streaming_lsm.services.compaction.planner import LOG_BYTES, READ_MB
+from streaming_lsm.services.compaction.strategy import LOG_BYTES, READ_MB
 
 _SLOW, _FAST = 4 << 20, 64 << 20
 """Bytes a second before anything was measured: a machine merges more than the first, and less than the second."""

@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
 from streaming_lsm.format.actions.commit import file_path
-from streaming_lsm.format.actions.compaction_plan import CompactionOperation, CompactionPlan
+from streaming_lsm.format.actions.compaction_plan import LOG, CompactionOperation, CompactionPlan
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME
+from streaming_lsm.services.compaction.planner import ReadLogFacts, live_logs
 from streaming_lsm.services.context import is_data_folder
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.partition_folders import table_around
 
 
-def planned_file_slices(view: FileSystemView, plan: CompactionPlan, planned: Instant) -> list[FileSlice]:
+@dataclass(frozen=True, slots=True)
+class PlannedSlice:
+    """What an operation merges.
+
+    Attributes:
+        type: `FULL` or `LOG`.
+        files: FULL: the slice with all its files; LOG: the logs to merge, in merge order, without the base file.
+    """
+
+    type: str
+    files: FileSlice
+
+
+def planned_file_slices(
+    view: FileSystemView, plan: CompactionPlan, planned: Instant, read_facts: ReadLogFacts
+) -> list[PlannedSlice]:
     """Find the slice of each operation: the latest of its file group as of the compaction's instant.
 
     The new base file absorbs every log completed before that instant (docs/format/10-rules.md, "Rule 8"). A plan that
-    leaves out a file would lose its rows, or bring deleted rows back.
+    leaves out a file would lose its rows, or bring deleted rows back. A log compaction takes adjacent logs only: what
+    it leaves out comes before or after all of them in merge order.
 
     Args:
         view: the current view of the table.
+        read_facts: reads what the headers say of the logs of a LOG operation's slice.
 
     Raises:
         CorruptFileError: an operation does not name exactly the files of the slice, a partition is not the table's, or
@@ -33,7 +51,7 @@ def planned_file_slices(view: FileSystemView, plan: CompactionPlan, planned: Ins
     path = planned.at(State.REQUESTED).path
     then = replace(view, timeline=view.timeline.completed_by(planned.requested))
     folders: dict[str, Mapping[str, FileSlice]] = {}
-    found: dict[tuple[str, str], FileSlice] = {}
+    found: dict[tuple[str, str], PlannedSlice] = {}
     for operation in plan.operations:
         partition = operation.partition_path
         if partition not in folders:
@@ -41,7 +59,11 @@ def planned_file_slices(view: FileSystemView, plan: CompactionPlan, planned: Ins
         group = (partition, operation.file_id)
         if group in found:
             raise _refused(path, f"names file group {operation.file_id} of partition {partition!r} twice")
-        found[group] = _file_slice(then, operation, folders[partition], planned)
+        if operation.type == LOG:
+            files = _logs(then, operation, folders[partition], planned, read_facts)
+        else:
+            files = _file_slice(then, operation, folders[partition], planned)
+        found[group] = PlannedSlice(operation.type, files)
     return list(found.values())
 
 
@@ -69,6 +91,35 @@ def _file_slice(
     left_out = sorted({name for name in there if name is not None}.difference(operation.files))
     why = f"leaves out {left_out[0]!r} of the slice" if left_out else "names a log as base file, or a file twice"
     raise _refused(planned.at(State.REQUESTED).path, f"{why}, in file group {operation.file_id}")
+
+
+def _logs(
+    then: FileSystemView,
+    operation: CompactionOperation,
+    slices: Mapping[str, FileSlice],
+    planned: Instant,
+    read_facts: ReadLogFacts,
+) -> FileSlice:
+    """Find the logs of a LOG operation in merge order; plans of other programs name replaced ones, too."""
+    path = planned.at(State.REQUESTED).path
+    found = slices.get(operation.file_id, FileSlice(operation.partition_path, operation.file_id, None, ()))
+    there, named = {str(log.name) for log in found.logs}, set(operation.logs)
+    for name in operation.logs:
+        if name not in there:
+            raise _misfit(then, operation, name, planned)
+    live = live_logs(found.logs, read_facts(found.logs))
+    places = [place for place, log in enumerate(live) if str(log.name) in named]
+    if not places:
+        raise _refused(path, f"names no log of file group {operation.file_id} that another log compaction has left")
+    merged = live[places[0] : places[-1] + 1]
+    instants = {log.name.instant for log in merged}
+    whole = [log for log in live if log.name.instant in instants]
+    left_out = next((str(log.name) for log in whole if str(log.name) not in named), None)
+    if left_out is not None:
+        raise _refused(
+            path, f"leaves out {left_out!r}, which lies between the logs that it merges, in file group {found.file_id}"
+        )
+    return replace(found, base=None, logs=tuple(merged))
 
 
 def _misfit(then: FileSystemView, operation: CompactionOperation, name: str, planned: Instant) -> CorruptFileError:

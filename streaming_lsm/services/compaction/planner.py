@@ -6,87 +6,52 @@ A compaction plan is a list of operations; an operation names the base file and 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
 
-from streaming_lsm import config
-from streaming_lsm.config import Options
 from streaming_lsm.file_group.file_system_view import FileSlice, LogFile
-from streaming_lsm.format.actions.compaction_plan import CompactionOperation, CompactionPlan
+from streaming_lsm.file_group.log_facts import LogFacts
+from streaming_lsm.file_group.log_order import merge_order
+from streaming_lsm.format.actions.compaction_plan import (
+    FULL,
+    HYBRID_PLAN_VERSION,
+    LOG,
+    PLAN_VERSION,
+    CompactionOperation,
+    CompactionPlan,
+)
+from streaming_lsm.services.compaction.operation_choice import (
+    Choice,
+    Chooser,
+    LiveRuns,
+    LogRun,
+    SliceSizes,
+    full_always,
+)
+from streaming_lsm.services.compaction.strategy import CompactionStrategy, io_metrics
 from streaming_lsm.services.context import FileGroupId
 
-BY_LOG_SIZE = "LogFileSizeBasedCompactionStrategy"
-BY_LOG_NUMBER = "LogFileNumBasedCompactionStrategy"
-BOUNDED = "BoundedIOCompactionStrategy"
-UNBOUNDED = "UnBoundedCompactionStrategy"
-_NO_LIMIT = 1 << 62
-
-LOG_BYTES, READ_MB = "TOTAL_LOG_FILES_SIZE", "TOTAL_IO_READ_MB"
-_LOG_FILES, _IO_MB = "TOTAL_LOG_FILES", "TOTAL_IO_MB"
+ReadLogFacts = Callable[[Sequence[LogFile]], Sequence[LogFacts]]
+"""Reads what the facts of the logs of a slice say."""
 
 
-@dataclass(frozen=True)
-class CompactionStrategy:
-    """Orders the candidates of a compaction and limits their number.
+def unread_facts(logs: Sequence[LogFile]) -> Sequence[LogFacts]:
+    """Return those of plain logs, where no choice depends on them."""
+    return [LogFacts()] * len(logs)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a plan does with one file group, and why.
 
     Attributes:
-        name: Hudi's name of the strategy.
-        min_log_bytes: minimum log bytes of a slice for `BY_LOG_SIZE`.
-        min_log_files: minimum number of logs of a slice for `BY_LOG_NUMBER`.
-        io_mb: target sum of bytes read and written, in MiB, for all strategies but `UNBOUNDED`; the operation that
-            reaches it is the last.
+        type: `FULL`, `LOG`, or None if it is left out.
     """
 
-    name: str = BY_LOG_SIZE
-    min_log_bytes: int = 0
-    min_log_files: int = 0
-    io_mb: int = 512_000
-
-    @staticmethod
-    def of(options: Options) -> CompactionStrategy:
-        """Read the strategy from the options."""
-        return CompactionStrategy(
-            options[config.COMPACTION_STRATEGY] or BY_LOG_SIZE,
-            options[config.COMPACTION_LOG_BYTES],
-            options[config.COMPACTION_LOG_FILES],
-            options[config.COMPACTION_IO_MB],
-        )
-
-    def choose(self, candidates: Iterable[CompactionOperation]) -> tuple[CompactionOperation, ...]:
-        """Choose the operations of a plan, the most urgent first."""
-        if self.name == UNBOUNDED:
-            return tuple(candidates)
-        return self._within_io(self._ranked(candidates))
-
-    def cut(self, chosen: Sequence[CompactionOperation]) -> list[tuple[CompactionOperation, ...]]:
-        """Cut the operations that a strategy without a limit chose into plans, each within the limit of this one."""
-        plans, left = [], tuple(chosen)
-        while left:
-            plan = left if self.name == UNBOUNDED else self._within_io(left)
-            plans.append(plan)
-            left = left[len(plan) :]
-        return plans
-
-    @property
-    def without_limit(self) -> CompactionStrategy:
-        """This strategy without the limit of bytes read and written."""
-        return replace(self, io_mb=_NO_LIMIT)
-
-    def _ranked(self, candidates: Iterable[CompactionOperation]) -> list[CompactionOperation]:
-        least = {BY_LOG_SIZE: (LOG_BYTES, self.min_log_bytes), BY_LOG_NUMBER: (_LOG_FILES, self.min_log_files)}
-        if self.name not in least:
-            return list(candidates)
-        metric, minimum = least[self.name]
-        large = [operation for operation in candidates if operation.metrics[metric] >= minimum]
-        return sorted(large, key=lambda operation: -operation.metrics[metric])
-
-    def _within_io(self, ranked: Sequence[CompactionOperation]) -> tuple[CompactionOperation, ...]:
-        chosen, left = [], float(self.io_mb)
-        for operation in ranked:
-            chosen.append(operation)
-            left -= operation.metrics[_IO_MB]
-            if left <= 0:
-                break
-        return tuple(chosen)
+    partition_path: str
+    file_id: str
+    type: str | None
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -98,7 +63,10 @@ class CompactionSelection:
         groups: number of live file groups.
         busy: number of those in a pending plan.
         without_logs: number of those without logs.
+        undue: number of those for which no rule asks for an operation.
         unchosen: number of those that the strategy left out.
+        decisions: one per file group.
+        version: version of the plan.
     """
 
     operations: tuple[CompactionOperation, ...]
@@ -106,11 +74,18 @@ class CompactionSelection:
     busy: int
     without_logs: int
     unchosen: int
+    undue: int = 0
+    decisions: tuple[Decision, ...] = ()
+    version: int = PLAN_VERSION
 
     @property
     def plan(self) -> CompactionPlan:
         """The compaction plan, for the requested instant."""
-        return CompactionPlan(self.operations)
+        return self.plan_of(self.operations)
+
+    def plan_of(self, operations: Iterable[CompactionOperation]) -> CompactionPlan:
+        """Build the plan of some of the operations."""
+        return CompactionPlan(tuple(operations), self.version)
 
     @property
     def reasons(self) -> str:
@@ -118,6 +93,7 @@ class CompactionSelection:
         counts = {
             "no log files": self.without_logs,
             "a pending plan already": self.busy,
+            "few or small logs": self.undue,
             "fewer logs than the strategy's minimum, or exceed its I/O limit": self.unchosen,
         }
         return f"of {self.groups} file groups " + ", ".join(
@@ -125,7 +101,28 @@ class CompactionSelection:
         )
 
     def __str__(self) -> str:
-        return f"{len(self.operations)} file groups to compact; {self.reasons}"
+        logs = sum(operation.type == LOG for operation in self.operations)
+        kinds = f" ({len(self.operations) - logs} {FULL}, {logs} {LOG})" if logs else ""
+        return f"{len(self.operations)} file groups to compact{kinds}; {self.reasons}"
+
+
+@dataclass(frozen=True)
+class SliceRules:
+    """How a compaction chooses.
+
+    Attributes:
+        strategy: orders and limits the candidates.
+        choose: decides for one slice with logs.
+        read_facts: reads what the headers of logs say, where `choose` depends on them.
+        version: version of the plan.
+        with_logs_only: whether to leave out slices without logs.
+    """
+
+    strategy: CompactionStrategy
+    choose: Chooser = full_always
+    read_facts: ReadLogFacts = unread_facts
+    version: int = PLAN_VERSION
+    with_logs_only: bool = True
 
 
 def select_slices(
@@ -133,9 +130,7 @@ def select_slices(
     busy: Container[FileGroupId],
     completion_time: Callable[[str], str | None],
     instant: str,
-    strategy: CompactionStrategy,
-    *,
-    with_logs_only: bool = True,
+    rules: SliceRules,
 ) -> CompactionSelection:
     """Choose from the latest slices what a compaction at `instant` merges.
 
@@ -144,22 +139,76 @@ def select_slices(
         busy: file groups in a pending plan.
         completion_time: returns the completion time of the write at a requested time.
         instant: requested time of the compaction; logs completed later belong to the next slice.
-        strategy: orders and limits the candidates.
-        with_logs_only: whether to leave out slices without logs.
     """
     free = [found for found in slices if (found.partition_path, found.file_id) not in busy]
-    logs = [_logs_before(found.logs, completion_time, instant) for found in free]
-    candidates = [
-        _operation(found, merged) for found, merged in zip(free, logs, strict=True) if merged or not with_logs_only
-    ]
-    chosen = strategy.choose(candidates)
+    candidates: list[CompactionOperation] = []
+    decisions = {_group(found): Decision(*_group(found), None, "a pending plan already") for found in slices}
+    without_logs = 0
+    for found in free:
+        logs = _logs_before(found.logs, completion_time, instant)
+        if not logs and rules.with_logs_only:
+            without_logs += 1
+            decisions[_group(found)] = Decision(*_group(found), None, "no log files")
+            continue
+        choice = _choice(found, logs, rules)
+        decisions[_group(found)] = Decision(*_group(found), choice.type, choice.reason)
+        if choice.type is not None:
+            candidates.append(_operation(found, logs, choice))
+    chosen = rules.strategy.choose(candidates)
+    taken = {(operation.partition_path, operation.file_id) for operation in chosen}
+    for left in candidates:
+        group = (left.partition_path, left.file_id)
+        if group not in taken:
+            decisions[group] = Decision(*group, None, f"left out by {rules.strategy.name}: {decisions[group].reason}")
     return CompactionSelection(
         chosen,
         groups=len(slices),
         busy=len(slices) - len(free),
-        without_logs=len(free) - len(candidates),
+        without_logs=without_logs,
         unchosen=len(candidates) - len(chosen),
+        undue=len(free) - without_logs - len(candidates),
+        decisions=tuple(decisions.values()),
+        version=rules.version,
     )
+
+
+def _group(found: FileSlice) -> FileGroupId:
+    return found.partition_path, found.file_id
+
+
+def _choice(found: FileSlice, logs: Sequence[LogFile], rules: SliceRules) -> Choice:
+    if not logs:
+        return Choice(FULL, "no logs, to be rewritten")
+    sizes = SliceSizes(
+        found.base.size if found.base else None,
+        sum(log.size for log in logs),
+        len({log.name.instant for log in logs}),
+    )
+    return rules.choose(sizes, lambda: live_runs(logs, rules.read_facts(logs)))
+
+
+def live_runs(logs: Sequence[LogFile], facts: Sequence[LogFacts]) -> LiveRuns:
+    """List the runs of a slice in merge order, without those that a log compaction replaced.
+
+    Args:
+        logs: of the slice, in the order of their names.
+        facts: of these logs.
+    """
+    ordered = live_logs(logs, facts)
+    runs = ((instant, list(files)) for instant, files in groupby(ordered, key=lambda log: log.name.instant))
+    return LiveRuns(
+        tuple(
+            LogRun(instant, tuple(str(log.name) for log in files), sum(log.size for log in files))
+            for instant, files in runs
+        ),
+        partial=any(one.is_partial for one in facts),
+    )
+
+
+def live_logs(logs: Sequence[LogFile], facts: Sequence[LogFacts]) -> list[LogFile]:
+    """Sort the logs of a slice into merge order, without those that a log compaction replaced; see `live_runs`."""
+    said = {log.path: (log.name.instant, one.compacted) for log, one in zip(logs, facts, strict=True)}
+    return merge_order(logs, lambda log: said[log.path])
 
 
 def _logs_before(
@@ -168,30 +217,27 @@ def _logs_before(
     return tuple(log for log in logs if "" < (completion_time(log.name.instant) or "") < instant)
 
 
-def _operation(found: FileSlice, logs: Sequence[LogFile]) -> CompactionOperation:
-    """Build the operation of a slice, with all its logs, those that a log compaction replaced included.
+def _operation(found: FileSlice, logs: Sequence[LogFile], choice: Choice) -> CompactionOperation:
+    """Build the operation of a slice, with all its logs, or with those that a LOG operation merges.
 
     See docs/format/10-rules.md, "Rule 22", "Rule 23", "Rule 24".
     """
     ordered = sorted(logs, key=lambda log: log.name.sort_key)
+    is_log = choice.type == LOG
+    if is_log:
+        merged = {name for run in choice.runs for name in run.names}
+        ordered = [log for log in ordered if str(log.name) in merged]
     return CompactionOperation(
         partition_path=found.partition_path,
         file_id=found.file_id,
-        base_instant=found.base.name.instant if found.base else ordered[0].name.instant,
+        base_instant=found.base.name.instant if found.base else min(log.name.instant for log in logs),
         logs=tuple(str(log.name) for log in ordered),
         base_file=str(found.base.name) if found.base else None,
-        metrics=_metrics(found.base.size if found.base else 0, [log.size for log in ordered]),
+        metrics=io_metrics(found.base.size if found.base else 0, [log.size for log in ordered], is_log=is_log),
+        type=choice.type or FULL,
     )
 
 
-def _metrics(base_bytes: int, log_bytes: Sequence[int]) -> dict[str, float]:
-    read_mb = (base_bytes + sum(log_bytes)) >> 20
-    # Hudi estimates the new base file by the size of the old one; a first one is estimated by the size of its logs.
-    write_mb = (base_bytes or sum(log_bytes)) >> 20
-    return {
-        _LOG_FILES: float(len(log_bytes)),
-        LOG_BYTES: float(sum(log_bytes)),
-        READ_MB: float(read_mb),
-        "TOTAL_IO_WRITE_MB": float(write_mb),
-        _IO_MB: float(read_mb + write_mb),
-    }
+def hybrid_version(choose: Chooser) -> int:
+    """Return the version of the plans of a chooser."""
+    return PLAN_VERSION if choose is full_always else HYBRID_PLAN_VERSION

@@ -1,6 +1,6 @@
-"""Schedule and execute compactions: requested, inflight, one base file per operation, ``commit``.
+"""Schedule and execute compactions: requested, inflight, files of each operation, ``commit`` or ``deltacommit``.
 
-See docs/format/06-services.md, "Compaction".
+See docs/format/06-services.md, "Compaction", "Log compaction", "Hybrid compaction".
 """
 
 from __future__ import annotations
@@ -14,17 +14,34 @@ from streaming_lsm.errors import CorruptFileError, LsmError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.lost_files import FilesChange
 from streaming_lsm.format.actions.commit import WriteStat
-from streaming_lsm.format.actions.compaction_plan import PLAN_VERSION, CompactionOperation, CompactionPlan
+from streaming_lsm.format.actions.compaction_plan import (
+    FULL,
+    HYBRID_PLAN_VERSION,
+    LOG,
+    PLAN_VERSION,
+    CompactionOperation,
+)
 from streaming_lsm.format.actions.file_state import FileState
 from streaming_lsm.read.log_parts import visible_blocks
 from streaming_lsm.schema import from_avro, to_avro
-from streaming_lsm.services.compaction.plan_check import planned_file_slices
-from streaming_lsm.services.compaction.planner import UNBOUNDED, CompactionSelection, CompactionStrategy, select_slices
+from streaming_lsm.services.compaction.log_task import LogCompactionTask
+from streaming_lsm.services.compaction.operation_choice import Chooser, HybridRules, LogCompactionRules, full_always
+from streaming_lsm.services.compaction.plan_check import PlannedSlice, planned_file_slices
+from streaming_lsm.services.compaction.planner import CompactionSelection, SliceRules, select_slices
+from streaming_lsm.services.compaction.strategy import UNBOUNDED, CompactionStrategy
 from streaming_lsm.services.compaction.task import CompactionTask
-from streaming_lsm.services.context import Engine, FileGroupId, ServiceContext, planned_slices, read_compaction_plan
+from streaming_lsm.services.compaction.trigger import LOG_COMPACT
+from streaming_lsm.services.context import (
+    Engine,
+    FileGroupId,
+    ServiceContext,
+    clustered_slices,
+    planned_slices,
+    read_compaction_plan,
+)
 from streaming_lsm.services.survey import Survey
-from streaming_lsm.timeline.action_kind import COMPACTION
-from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.action_kind import COMPACTION, LOG_COMPACTION
+from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.planned_actions import pending_compactions
@@ -33,35 +50,56 @@ from streaming_lsm.write.plan import FileOptions
 
 _LOG = logging.getLogger(__name__)
 _LATEST = "9" * 17
+HYBRID = "HybridCompactionPlanGenerator"
 
 
-def preview_compaction(context: ServiceContext) -> CompactionSelection:
+def preview_compaction(context: ServiceContext, *, log: bool = False) -> CompactionSelection:
     """Select the file slices that a compaction scheduled now would merge; raises as `schedule_compaction`."""
     survey = Survey.of(context)
-    return _select(context, survey.timeline, survey.slices, _LATEST, CompactionStrategy.of(context.options))
+    rules = _rules(context, survey.timeline, _LATEST, CompactionStrategy.of(context.options), log=log)
+    return _select(context, survey.timeline, survey.slices, _LATEST, rules)
+
+
+def _rules(
+    context: ServiceContext, timeline: Timeline, requested: str, strategy: CompactionStrategy, *, log: bool = False
+) -> SliceRules:
+    """Build the rules of a plan as the options say.
+
+    A log compaction takes logs that are older than every pending write, which may be completed later at a place between
+    them (docs/format/06-services.md, "Log compaction").
+
+    Args:
+        log: whether it is a log compaction of its own action.
+    """
+    pending = [found.requested for found in timeline.pending if found.action in WRITE_ACTIONS]
+    before = min([requested, *pending])
+    if log:
+        choose: Chooser = LogCompactionRules(context.options[config.LOG_COMPACTION_BLOCKS], before)
+        return SliceRules(strategy, choose, context.log_facts)
+    if context.options[config.COMPACTION_GENERATOR] == HYBRID and context.rule.partial is None:
+        return SliceRules(
+            strategy, HybridRules.of(context.options, before), context.log_facts, version=HYBRID_PLAN_VERSION
+        )
+    return SliceRules(strategy)
 
 
 def _select(
-    context: ServiceContext,
-    timeline: Timeline,
-    slices: Sequence[FileSlice],
-    requested: str,
-    strategy: CompactionStrategy,
+    context: ServiceContext, timeline: Timeline, slices: Sequence[FileSlice], requested: str, rules: SliceRules
 ) -> CompactionSelection:
-    _check_free(context, timeline)
-    busy = planned_slices(context.storage, timeline)
-    return select_slices(slices, busy, timeline.completion_time, requested, strategy)
-
-
-def _check_free(context: ServiceContext, timeline: Timeline) -> None:
     context.config.check_compactable(context.storage.uri)
-    clustering = next((pending for pending in timeline.pending if pending.action == "clustering"), None)
-    if clustering is not None:
-        raise UnsupportedTable(f"{clustering.path} is pending, which this release cannot read: finish it with Hudi")
+    return select_slices(slices, _busy(context, timeline), timeline.completion_time, requested, rules)
 
 
-def schedule_compaction(context: ServiceContext) -> tuple[Instant | None, CompactionSelection]:
+def _busy(context: ServiceContext, timeline: Timeline) -> set[FileGroupId]:
+    """Return the file groups in pending compactions and clusterings."""
+    return {*planned_slices(context.storage, timeline), *clustered_slices(context.storage, timeline)}
+
+
+def schedule_compaction(context: ServiceContext, *, log: bool = False) -> tuple[Instant | None, CompactionSelection]:
     """Schedule a compaction: write its plan to the timeline, unless there is nothing to merge.
+
+    Args:
+        log: whether to schedule a log compaction of Hudi's own action, which merges logs only.
 
     Returns:
         The pending compaction (None if nothing was selected), and the selection.
@@ -69,17 +107,31 @@ def schedule_compaction(context: ServiceContext) -> tuple[Instant | None, Compac
     Raises:
         CommitConflict: others held the lock for longer than the options say to wait.
         CorruptFileError: a committed file is missing.
-        UnsupportedTable: a clustering is pending, whose file groups must not be compacted.
+        UnsupportedTable: a log compaction of a table whose rows may be partial.
     """
-    survey = Survey.of(context)
+    if log and context.rule.partial is not None:
+        raise UnsupportedTable(
+            f"{context.storage.uri} merges partial rows ({context.rule.partial}), which a log compaction cannot: run a "
+            "compaction"
+        )
+    survey, strategy = Survey.of(context), CompactionStrategy.of(context.options)
+    _read_ahead(context, survey, strategy, log=log)
     with context.transaction() as tx:
-        requested, strategy = tx.new_time(), CompactionStrategy.of(context.options)
-        selection = _select(context, tx.timeline, survey.at(context, tx.timeline), requested, strategy)
+        requested = tx.new_time()
+        rules = _rules(context, tx.timeline, requested, strategy, log=log)
+        selection = _select(context, tx.timeline, survey.at(context, tx.timeline), requested, rules)
         if not selection.operations:
             return None, selection
-        planned = tx.schedule(COMPACTION, requested, selection.plan.encode())
+        planned = tx.schedule(LOG_COMPACTION if log else COMPACTION, requested, selection.plan.encode())
     _LOG.info("scheduled %s in %s: %s", planned.path, context.storage.uri, selection)
     return planned, selection
+
+
+def _read_ahead(context: ServiceContext, survey: Survey, strategy: CompactionStrategy, *, log: bool = False) -> None:
+    """Read the headers of logs on which the choice depends before the lock is acquired; they are kept."""
+    rules = _rules(context, survey.timeline, _LATEST, strategy, log=log)
+    if rules.choose is not full_always:
+        _select(context, survey.timeline, survey.slices, _LATEST, rules)
 
 
 Cut = Callable[[Sequence[CompactionOperation]], Sequence[tuple[CompactionOperation, ...]]]
@@ -101,13 +153,15 @@ def schedule_plans(
     Raises:
         LsmError: as `schedule_compaction`.
     """
-    survey = Survey.of(context)
+    survey, strategy = Survey.of(context), CompactionStrategy.of(context.options).without_limit
+    _read_ahead(context, survey, strategy)
     with context.transaction() as tx:
         if not is_due(tx.timeline):
             return (), None
-        requested, strategy = tx.new_time(), CompactionStrategy.of(context.options).without_limit
-        selection = _select(context, tx.timeline, survey.at(context, tx.timeline), requested, strategy)
-        plans = [CompactionPlan(operations).encode() for operations in cut(selection.operations)]
+        requested = tx.new_time()
+        rules = _rules(context, tx.timeline, requested, strategy)
+        selection = _select(context, tx.timeline, survey.at(context, tx.timeline), requested, rules)
+        plans = [selection.plan_of(operations).encode() for operations in cut(selection.operations)]
         # While the lock is held nothing is completed: all plans are of the slices at `requested`.
         times = [requested, *(tx.new_time() for _ in plans[1:])]
         scheduled = tuple(tx.schedule(COMPACTION, time, plan) for time, plan in zip(times, plans, strict=False))
@@ -124,13 +178,12 @@ def compact_slices(context: ServiceContext, groups: Collection[FileGroupId], eng
     """
     survey = Survey.of(context)
     with context.transaction() as tx:
-        _check_free(context, tx.timeline)
+        context.config.check_compactable(context.storage.uri)
         requested = tx.new_time()
-        slices, busy = survey.at(context, tx.timeline), planned_slices(context.storage, tx.timeline)
+        slices, busy = survey.at(context, tx.timeline), _busy(context, tx.timeline)
         wanted = [found for found in slices if (found.partition_path, found.file_id) in groups]
-        selection = select_slices(
-            wanted, busy, tx.timeline.completion_time, requested, CompactionStrategy(UNBOUNDED), with_logs_only=False
-        )
+        rules = SliceRules(CompactionStrategy(UNBOUNDED), with_logs_only=False)
+        selection = select_slices(wanted, busy, tx.timeline.completion_time, requested, rules)
         if not selection.operations:
             return None
         planned = tx.schedule(COMPACTION, requested, selection.plan.encode())
@@ -138,17 +191,32 @@ def compact_slices(context: ServiceContext, groups: Collection[FileGroupId], eng
 
 
 @dataclass(frozen=True)
+class _OperationTask:
+    """Runs one operation; picklable, so that it can be sent to executors."""
+
+    full: CompactionTask
+    log: LogCompactionTask
+
+    def __call__(self, operation: tuple[int, PlannedSlice]) -> tuple[WriteStat, ...]:
+        """Write the files of an operation; raises as the tasks."""
+        number, planned = operation
+        if planned.type == LOG:
+            return self.log((number, planned.files))
+        return (self.full((number, planned.files)),)
+
+
+@dataclass(frozen=True)
 class _Run:
     """Describe a run of a planned compaction; determined by its plan, whatever is completed after its instant.
 
     Attributes:
-        task: merges one slice.
-        slices: the file slices to merge.
+        task: runs one operation.
+        slices: what the operations merge.
         survey: the latest slices before the run.
     """
 
-    task: CompactionTask
-    slices: Sequence[FileSlice]
+    task: _OperationTask
+    slices: Sequence[PlannedSlice]
     survey: Survey
 
     @classmethod
@@ -156,13 +224,13 @@ class _Run:
         """Check the plan and find its slices; raises as `run_compaction`."""
         context.config.check_compactable(context.storage.uri)
         plan = read_compaction_plan(context.storage, planned)
-        if plan.version != PLAN_VERSION:
+        if plan.version not in (PLAN_VERSION, HYBRID_PLAN_VERSION):
             raise UnsupportedTable(
                 f"{planned.path}: plan version {plan.version} is not supported: finish it with its own program"
             )
         # First of all, as its errors name the plan.
-        slices = planned_file_slices(context.view(timeline), plan, planned)
-        task = CompactionTask(
+        slices = planned_file_slices(context.view(timeline), plan, planned, context.log_facts)
+        full = CompactionTask(
             storage=context.storage,
             instant=planned.requested,
             table_name=context.config.name,
@@ -173,12 +241,13 @@ class _Run:
             sorted_files=context.config.is_lsm_tree,
             visible=visible_blocks(context.config, timeline),
         )
-        return cls(task, slices, Survey.of(context))
+        return cls(_OperationTask(full, LogCompactionTask(full)), slices, Survey.of(context))
 
     def changed(self, stats: Sequence[WriteStat]) -> FilesChange:
         """Describe how the run changes the files of the latest slices."""
         before = FileState.of(path for found in self.survey.slices for path in found.paths)
-        removed = [path for found in self.slices for path in found.paths]
+        # A log compaction leaves the logs that it replaces in the slice.
+        removed = [path for found in self.slices if found.type == FULL for path in found.files.paths]
         return FilesChange(self.survey.timeline, before, removed, [stat.path for stat in stats])
 
 
@@ -210,8 +279,9 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
             _LOG.info("%s in %s is being run by another writer", planned.path, context.storage.uri)
             return None
         tx.start(planned)
-        stats = tuple(engine.map(run.task, enumerate(run.slices)))
-        outcome = Outcome(stats, "COMPACT", to_avro(run.task.schema, context.config.name))
+        stats = tuple(stat for written in engine.map(run.task, enumerate(run.slices)) for stat in written)
+        operation = LOG_COMPACT if planned.action == LOG_COMPACTION else "COMPACT"
+        outcome = Outcome(stats, operation, to_avro(run.task.full.schema, context.config.name))
         tx.reconcile(outcome)
         completed = tx.complete(outcome, run.changed(stats).recorded)
     warn_of_large_base_files(stats, context.config, context.options, context.storage.uri)
@@ -235,8 +305,13 @@ def _pending(timeline: Timeline, requested: str) -> Instant | None:
     return next((found for found in pending_compactions(timeline) if found.requested == requested), None)
 
 
-def compact(context: ServiceContext, engine: Engine) -> tuple[Instant | None, CompactionSelection | None]:
+def compact(
+    context: ServiceContext, engine: Engine, *, log: bool = False
+) -> tuple[Instant | None, CompactionSelection | None]:
     """Run all pending compactions, the oldest first; if none is pending, schedule one and run it.
+
+    Args:
+        log: whether to do so with log compactions, see `schedule_compaction`.
 
     Returns:
         The last completed compaction, None if there was nothing to do; and the selection if none was pending.
@@ -244,10 +319,11 @@ def compact(context: ServiceContext, engine: Engine) -> tuple[Instant | None, Co
     Raises:
         LsmError: as `run_compaction`; the first error, after all pending compactions were tried.
     """
-    planned = pending_compactions(context.load_timeline())
+    action = LOG_COMPACTION if log else COMPACTION
+    planned = [found for found in pending_compactions(context.load_timeline()) if found.action == action]
     if planned:
         return run_all(context, planned, engine), None
-    scheduled, selection = schedule_compaction(context)
+    scheduled, selection = schedule_compaction(context, log=log)
     return (run_compaction(context, scheduled.requested, engine) if scheduled else None), selection
 
 

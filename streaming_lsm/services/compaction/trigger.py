@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from streaming_lsm import config
 from streaming_lsm.config import Options
 from streaming_lsm.services.context import ServiceContext
+from streaming_lsm.timeline.action_kind import COMPACTION, LOG_COMPACTION
 from streaming_lsm.timeline.clock import Clock, instant_ms
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_compactions
 
+LOG_COMPACT = "LOG_COMPACT"
+"""Operation type of a log compaction."""
 NUM_COMMITS = "NUM_COMMITS"
 NUM_COMMITS_AFTER_LAST_REQUEST = "NUM_COMMITS_AFTER_LAST_REQUEST"
 TIME_ELAPSED = "TIME_ELAPSED"
@@ -92,6 +95,27 @@ class CompactionTrigger:
         return min(needed, default=None)
 
 
+def log_compaction_is_due(timeline: Timeline, commits: int, since: str = "") -> bool:
+    """Return whether so many delta commits were completed since the last compaction or log compaction.
+
+    Args:
+        since: a time up to which nothing is left to merge.
+    """
+    if any(pending.action == LOG_COMPACTION for pending in timeline.pending):
+        return False
+    new = 0
+    for write in timeline.newest_first():
+        if (write.completed or "") <= since or write.action == "commit":
+            return False
+        if write.action == "deltacommit":
+            if timeline.read_commit(write).operation_type == LOG_COMPACT:
+                return False
+            new += 1
+            if new >= commits:
+                return True
+    return False
+
+
 class NextCompaction:
     """Tells when the next compaction of a table is due; remembers in memory up to when there was nothing to merge.
 
@@ -125,7 +149,8 @@ class NextCompaction:
 def _last_compaction(timeline: Timeline, *, requested: bool) -> str:
     """Return the requested time of the last completed (with `requested` also pending) compaction, "" if none."""
     done = [write.requested for write in timeline.completed_writes if write.action == "commit"]
-    planned = [instant.requested for instant in pending_compactions(timeline)] if requested else []
+    pending = (instant for instant in pending_compactions(timeline) if instant.action == COMPACTION)
+    planned = [instant.requested for instant in pending] if requested else []
     return max([*done, *planned], default="")
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.format.actions.commit import WriteStat
-from streaming_lsm.services.compaction.planner import CompactionSelection, CompactionStrategy
+from streaming_lsm.services.compaction.planner import CompactionSelection
 from streaming_lsm.services.compaction.runner import run_compaction, schedule_plans
+from streaming_lsm.services.compaction.strategy import CompactionStrategy
 from streaming_lsm.services.compaction.trigger import NextCompaction
 from streaming_lsm.services.context import Engine, EngineStopped, ServiceContext
 from streaming_lsm.services.plan_backoff import PlanBackoff

@@ -40,7 +40,7 @@ def test_a_dry_run_shows_the_operations_and_changes_nothing(tmp_path: Path, caps
     table, _ = grown(tmp_path)
     before = table.timeline.instants
     lines = run(capsys, "compact", tmp_path, "--dry-run").splitlines()
-    assert lines[0].split() == ["partition", "file", "group", "base", "file", "log", "files", "bytes"]
+    assert lines[0].split() == ["partition", "file", "group", "operation", "base", "file", "log", "files", "bytes"]
     assert [line.split()[:2] for line in lines[1:3]] == [
         ["nl", operation.file_id] for operation in table.services.preview_compaction().operations
     ]

@@ -16,7 +16,8 @@ from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.actions.file_state import FILES_KEY, FileState, RecordedFiles
 from streaming_lsm.format.actions.rollback import RollbackPlan
-from streaming_lsm.services.compaction.planner import CompactionStrategy, select_slices
+from streaming_lsm.services.compaction.planner import SliceRules, select_slices
+from streaming_lsm.services.compaction.strategy import CompactionStrategy
 from streaming_lsm.storage.base import METADATA_BYTES
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant, State
@@ -173,7 +174,7 @@ def plan_without_checks(table: LsmTable) -> Instant:
     with table.transaction() as tx:
         requested = tx.new_time()
         slices = FileSystemView(table.storage, tx.timeline).slices()
-        chosen = select_slices(slices, (), tx.timeline.completion_time, requested, CompactionStrategy())
+        chosen = select_slices(slices, (), tx.timeline.completion_time, requested, SliceRules(CompactionStrategy()))
         return tx.schedule("compaction", requested, chosen.plan.encode())
 
 

@@ -136,7 +136,7 @@ def test_a_plan_that_cannot_be_carried_out_fails_no_write_and_no_clean(
     table.storage.replace(good.path, unreadable(plan))
     later = reopened(table, **{**INLINE, **CLEAN})
     run(later, model, [4, 5])
-    assert "plan version 3" in caplog.text
+    assert "plan version 4" in caplog.text
     assert len(cleans(later)) == 1
     table.storage.replace(good.path, plan)
     run(later, model, [6])
@@ -235,7 +235,7 @@ def test_a_plan_that_cannot_be_carried_out_stops_no_other_plan_and_no_schedule(
     foreign, other, *rest = table.services.preview_compaction().operations
     assert rest
     with table.transaction() as tx:
-        newer = tx.schedule("compaction", tx.new_time(), CompactionPlan((foreign,), version=3).encode())
+        newer = tx.schedule("compaction", tx.new_time(), CompactionPlan((foreign,), version=4).encode())
         ours = tx.schedule("compaction", tx.new_time(), CompactionPlan((other,)).encode())
     later = reopened(table, **INLINE, **{"hoodie.bucket.index.num.buckets": 4})
     run(later, model, [3, 4])
@@ -244,13 +244,13 @@ def test_a_plan_that_cannot_be_carried_out_stops_no_other_plan_and_no_schedule(
     compacted = {found.file_id for found in later.file_slices() if found.base}
     assert compacted == {operation.file_id for operation in (other, *rest)}
     assert f"compaction {newer.requested} of" in caplog.text
-    assert "version 3" in caplog.text
+    assert "version 4" in caplog.text
     assert shown(later) == sorted(model.values())
 
 
 def unreadable(plan: bytes) -> bytes:
     """A compaction plan of a version that is not carried out."""
-    return replace(CompactionPlan.decode(plan, "plan"), version=3).encode()
+    return replace(CompactionPlan.decode(plan, "plan"), version=4).encode()
 
 
 def attempts(caplog: pytest.LogCaptureFixture, plan: Instant) -> int:
@@ -274,7 +274,7 @@ def test_a_plan_that_fails_is_tried_again_after_ever_more_writes_and_by_a_new_pr
     assert tried == [1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4]
     upsert(reopened(table, **patient), model)
     assert attempts(caplog, plan) == 5
-    with pytest.raises(UnsupportedTable, match="plan version 3"):
+    with pytest.raises(UnsupportedTable, match="plan version 4"):
         stream.compact()
     table.storage.replace(plan.path, good)
     assert stream.compact() is not None

@@ -375,7 +375,7 @@ def test_a_base_file_deleted_between_task_and_commit_fails_the_run(tmp_path: Pat
     class Thief:
         def map(self, task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
             results = [task(item) for item in items]
-            os.unlink(tmp_path / results[0].path)  # type: ignore[attr-defined]
+            os.unlink(tmp_path / results[0][0].path)  # type: ignore[index]
             return iter(results)
 
     with pytest.raises(CorruptFileError, match="gone since it was written"):
@@ -456,8 +456,8 @@ def test_a_plan_of_a_newer_version_is_left_to_its_program(tmp_path: Path) -> Non
     table, _ = grown(tmp_path)
     operations = table.services.preview_compaction().operations
     with table.transaction() as tx:
-        tx.schedule("compaction", tx.new_time(), CompactionPlan(operations, version=3).encode())
-    with pytest.raises(UnsupportedTable, match="version 3"):
+        tx.schedule("compaction", tx.new_time(), CompactionPlan(operations, version=4).encode())
+    with pytest.raises(UnsupportedTable, match="version 4"):
         table.compact()
 
 
@@ -570,11 +570,11 @@ def test_a_plan_that_cannot_be_carried_out_does_not_keep_the_others_waiting(
     table, model = grown(tmp_path, **{"hoodie.bucket.index.num.buckets": 4})
     bad, good, worse, *_ = (
         CompactionPlan((operation,), version=version)
-        for operation, version in zip(table.services.preview_compaction().operations, (3, 2, 4), strict=False)
+        for operation, version in zip(table.services.preview_compaction().operations, (4, 2, 5), strict=False)
     )
     with table.transaction() as tx:
         waiting = [tx.schedule("compaction", tx.new_time(), plan.encode()) for plan in (bad, good, worse)]
-    with pytest.raises(UnsupportedTable, match="version 3"):
+    with pytest.raises(UnsupportedTable, match="version 4"):
         table.compact()
     assert [done.requested for done in compactions(table)] == [waiting[1].requested]
     assert pending_compactions(table.timeline) == (waiting[0], waiting[2])
