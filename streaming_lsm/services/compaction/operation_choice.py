@@ -26,11 +26,13 @@ class LogRun:
         instant: its requested time.
         names: file names, ascending.
         size: bytes of all files.
+        is_inline: whether one of them is an inline log.
     """
 
     instant: str
     names: tuple[str, ...]
     size: int
+    is_inline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +107,13 @@ class LogCompactionRules:
     Attributes:
         min_runs: fewest live runs that are merged.
         before: instants from here on are left out: a write that is still pending may come between them and older ones.
+        writes_native: whether new logs are native. Then inline ones, of before an upgrade, are left to a FULL operation,
+            as they merge with the base file by another rule (docs/format/05-merge.md, "Pairwise rule").
     """
 
     min_runs: int
     before: str
+    writes_native: bool = True
 
     def __call__(self, sizes: SliceSizes, runs: Runs) -> Choice:
         """Merge all live runs if there are enough."""
@@ -118,7 +123,7 @@ class LogCompactionRules:
         if found.partial:
             return Choice(None, _PARTIAL)
         live = found.runs
-        window = settled(live, self.before)
+        window = mergeable(live, self.before, writes_native=self.writes_native)
         if len(live) < self.min_runs or len(window) < 2:
             return Choice(None, _unsettled(live, window, self.min_runs))
         return Choice(LOG, f"{len(window)} of {_counted(len(live))} into one", window)
@@ -134,7 +139,7 @@ class HybridRules:
         min_runs: fewest live runs for which a LOG operation pays.
         max_runs: most live runs that may be left when the next compaction is due.
         reserve: runs that come until then.
-        before: as in `LogCompactionRules`.
+        before, writes_native: as in `LogCompactionRules`.
     """
 
     small_base_bytes: int
@@ -143,9 +148,10 @@ class HybridRules:
     max_runs: int
     reserve: int
     before: str
+    writes_native: bool = True
 
     @staticmethod
-    def of(options: Options, before: str) -> HybridRules:
+    def of(options: Options, before: str, *, writes_native: bool) -> HybridRules:
         """Read the rules from the options."""
         return HybridRules(
             options[config.COMPACTION_SMALL_BASE],
@@ -154,6 +160,7 @@ class HybridRules:
             options[config.COMPACTION_MAX_RUNS],
             options[config.COMPACT_COMMITS],
             before,
+            writes_native,
         )
 
     @property
@@ -177,7 +184,7 @@ class HybridRules:
         if found.partial:
             return Choice(FULL, _PARTIAL)
         live = found.runs
-        window = settled(live, self.before)
+        window = mergeable(live, self.before, writes_native=self.writes_native)
         if len(live) <= few or len(window) < 2:
             return Choice(None, _unsettled(live, window, few + 1))
         merged = self._newest(live, window)
@@ -200,15 +207,20 @@ class HybridRules:
         return tuple(window[len(window) - taken :])
 
 
-def settled(live: Sequence[LogRun], before: str) -> tuple[LogRun, ...]:
-    """Return the runs up to the first one at or after an instant; no run will come between them any more."""
+def mergeable(live: Sequence[LogRun], before: str, *, writes_native: bool) -> tuple[LogRun, ...]:
+    """Return the runs up to the first one at or after an instant: no run will come between them any more.
+
+    Args:
+        writes_native: whether to begin after the last inline log.
+    """
     end = next((place for place, run in enumerate(live) if run.instant >= before), len(live))
-    return tuple(live[:end])
+    inline = [place for place, run in enumerate(live[:end]) if run.is_inline and writes_native]
+    return tuple(live[inline[-1] + 1 if inline else 0 : end])
 
 
 def _unsettled(live: Sequence[LogRun], window: Sequence[LogRun], wanted: int) -> str:
     if len(live) >= wanted > len(window):
-        return f"{_counted(len(live))}, of which {len(live) - len(window)} wait for a write that is pending"
+        return f"{_counted(len(live))}, of which {len(live) - len(window)} wait for a pending write or are inline logs"
     return f"{_counted(len(live))}, merged from {wanted} on"
 
 

@@ -198,7 +198,12 @@ def live_runs(logs: Sequence[LogFile], facts: Sequence[LogFacts]) -> LiveRuns:
     runs = ((instant, list(files)) for instant, files in groupby(ordered, key=lambda log: log.name.instant))
     return LiveRuns(
         tuple(
-            LogRun(instant, tuple(str(log.name) for log in files), sum(log.size for log in files))
+            LogRun(
+                instant,
+                tuple(str(log.name) for log in files),
+                sum(log.size for log in files),
+                is_inline=not all(log.is_native for log in files),
+            )
             for instant, files in runs
         ),
         partial=any(one.is_partial for one in facts),

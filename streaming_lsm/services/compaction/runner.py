@@ -74,12 +74,13 @@ def _rules(
     pending = [found.requested for found in timeline.pending if found.action in WRITE_ACTIONS]
     before = min([requested, *pending])
     if log:
-        choose: Chooser = LogCompactionRules(context.options[config.LOG_COMPACTION_BLOCKS], before)
+        choose: Chooser = LogCompactionRules(
+            context.options[config.LOG_COMPACTION_BLOCKS], before, context.config.has_native_logs
+        )
         return SliceRules(strategy, choose, context.log_facts)
     if context.options[config.COMPACTION_GENERATOR] == HYBRID and context.rule.partial is None:
-        return SliceRules(
-            strategy, HybridRules.of(context.options, before), context.log_facts, version=HYBRID_PLAN_VERSION
-        )
+        choose = HybridRules.of(context.options, before, writes_native=context.config.has_native_logs)
+        return SliceRules(strategy, choose, context.log_facts, version=HYBRID_PLAN_VERSION)
     return SliceRules(strategy)
 
 
@@ -241,7 +242,18 @@ class _Run:
             sorted_files=context.config.is_lsm_tree,
             visible=visible_blocks(context.config, timeline),
         )
-        return cls(_OperationTask(full, LogCompactionTask(full)), slices, Survey.of(context))
+        log = LogCompactionTask(
+            storage=full.storage,
+            instant=full.instant,
+            table_name=full.table_name,
+            schema=full.schema,
+            rule=full.rule,
+            files=full.files,
+            spill_folder=full.spill_folder,
+            sorted_files=full.sorted_files,
+            native_logs=context.config.has_native_logs,
+        )
+        return cls(_OperationTask(full, log), slices, Survey.of(context))
 
     def changed(self, stats: Sequence[WriteStat]) -> FilesChange:
         """Describe how the run changes the files of the latest slices."""

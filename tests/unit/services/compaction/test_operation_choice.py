@@ -14,7 +14,7 @@ from streaming_lsm.services.compaction.operation_choice import (
     LogCompactionRules,
     LogRun,
     SliceSizes,
-    settled,
+    mergeable,
 )
 
 MB = 1 << 20
@@ -111,11 +111,11 @@ def test_runs_stay_bounded_and_a_record_is_merged_a_logarithmic_number_of_times(
 
 def test_runs_from_a_pending_write_on_wait() -> None:
     live = runs(MB, MB, MB, MB)
-    assert [run.instant for run in settled(live, live[2].instant)] == [run.instant for run in live[:2]]
+    assert [run.instant for run in mergeable(live, live[2].instant, writes_native=True)] == [run.instant for run in live[:2]]
     choice = rules(before=live[3].instant)(sizes(live), lambda: LiveRuns(live))
     assert choice.runs == live[:3]
     waiting = rules(before=live[1].instant)(sizes(live), lambda: LiveRuns(live))
-    assert (waiting.type, waiting.reason) == (None, "4 sorted runs, of which 3 wait for a write that is pending")
+    assert (waiting.type, waiting.reason) == (None, "4 sorted runs, of which 3 wait for a pending write or are inline logs")
 
 
 def test_partial_rows_are_left_to_a_full_operation() -> None:
@@ -128,3 +128,9 @@ def test_a_log_compaction_takes_all_runs_that_no_pending_write_can_come_between(
     live = runs(9 * MB, MB, MB)
     assert LogCompactionRules(3, LATEST)(sizes(live), lambda: LiveRuns(live)).runs == live
     assert LogCompactionRules(3, live[2].instant)(sizes(live), lambda: LiveRuns(live)).runs == live[:2]
+
+
+def test_inline_logs_of_before_an_upgrade_are_left_to_a_full_operation() -> None:
+    live = (LogRun("1", ("a",), MB, is_inline=True), *runs(MB, MB, MB)[1:], LogRun("9", ("b",), MB))
+    assert mergeable(live, LATEST, writes_native=True) == live[1:]
+    assert mergeable(live, LATEST, writes_native=False) == live

@@ -1,0 +1,206 @@
+"""Hybrid compactions and log compactions: the rows of every query stay, and the sorted runs are few."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.format.actions.compaction_plan import CompactionPlan
+from streaming_lsm.services.compaction.planner import live_runs
+from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.txn.planned_actions import pending_compactions
+from tests.oracle.reader import read_snapshot
+from tests.oracle.validator import validate
+from tests.support.crash_points import random_cases
+from tests.support.service_tables import OPTIONS_OF_SERVICES
+from tests.support.small_tables import create
+
+HYBRID: dict[str, object] = {
+    **OPTIONS_OF_SERVICES,
+    "hoodie.compaction.plan.generator": "HybridCompactionPlanGenerator",
+    "lsm.compaction.small.base.bytes": 0,
+    "lsm.compaction.log.share": 0.9,
+    "lsm.compaction.max.runs": 6,
+    "hoodie.compact.inline.max.delta.commits": 3,
+    "hoodie.log.compaction.blocks.threshold": 3,
+    "hoodie.clean.commits.retained": 3,
+    "hoodie.datasource.write.partitionpath.field": None,
+}
+COLUMNS = ["id", "ts", "qty"]
+LAYOUTS: dict[str, dict[str, object]] = {
+    "lsm_tree": {},
+    "commit-time": {"hoodie.table.ordering.fields": None},
+    "default": {"hoodie.table.storage.layout": "default"},
+    "v9": {"hoodie.write.table.version": 9},
+    "v8-commit-time": {"hoodie.write.table.version": 8, "hoodie.table.ordering.fields": None},
+}
+BASE_KEYS = 3000
+
+
+def key(number: int) -> str:
+    return f"{random.Random(number).getrandbits(128):032x}"
+
+
+def table_rows(numbers: list[int], ts: list[int], qty: int) -> pa.Table:
+    values = {"id": [key(number) for number in numbers], "country": ["nl"] * len(numbers), "ts": ts}
+    return pa.table({**values, "qty": [qty + place for place in range(len(numbers))]})
+
+
+def created(root: Path, **options: object) -> LsmTable:
+    """A table of two file groups with base files of some 100 KiB."""
+    table = create(root, **{**HYBRID, **options})
+    table.bulk_insert(table_rows(list(range(BASE_KEYS)), [5] * BASE_KEYS, 0))
+    return table
+
+
+def write(table: LsmTable, chance: random.Random, batch: int) -> Instant | None:
+    """One batch: updates, late ones among them, or deletes with or without ordering values."""
+    numbers = chance.sample(range(40), chance.randrange(1, 9))
+    ts = [chance.randrange(0, 12) for _ in numbers]
+    if chance.random() < 0.7:
+        return table.upsert(table_rows(numbers, ts, 1000 * batch))
+    gone = {"id": [key(number) for number in numbers], "country": ["nl"] * len(numbers)}
+    ordered = "ts" in table.rule.ordering_fields and chance.random() < 0.5
+    return table.delete(pa.table({**gone, "ts": ts} if ordered else gone))
+
+
+def shown(table: LsmTable, **how: str) -> list[tuple[object, ...]]:
+    return sorted(tuple(row.values()) for row in table.scan(COLUMNS, **how).to_arrow().to_pylist())
+
+
+def oracle(table: LsmTable) -> list[tuple[object, ...]]:
+    root = table.path.removeprefix("file://")
+    assert validate(root) == []
+    return sorted(tuple(row[name] for name in COLUMNS) for row in read_snapshot(root).to_pylist())
+
+
+def compactions(table: LsmTable) -> Iterator[tuple[Instant, CompactionPlan]]:
+    for done in table.timeline.every_write:
+        planned = Instant(done.requested, "compaction", State.REQUESTED)
+        if done.action == "commit" and table.storage.exists(planned.path):
+            yield done, CompactionPlan.decode(table.storage.read(planned.path), planned.path)
+
+
+def most_runs(table: LsmTable) -> int:
+    facts = table.services._context.log_facts
+    return max(len(live_runs(found.logs, facts(found.logs)).runs) for found in table.file_slices())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_hybrid_compactions_change_no_row_of_any_query_and_bound_the_runs(tmp_path: Path, layout: str) -> None:
+    for seed in range(random_cases(6, 1)):
+        chance, twin_chance = random.Random(seed), random.Random(seed)
+        table = created(tmp_path / f"hybrid{seed}", **LAYOUTS[layout], **{"hoodie.compact.inline": True})
+        twin = created(tmp_path / f"plain{seed}", **LAYOUTS[layout])
+        states: list[tuple[Instant, list[tuple[object, ...]]]] = []
+        for batch in range(30):
+            done, other = write(table, chance, batch), write(twin, twin_chance, batch)
+            assert (done is None) == (other is None)
+            assert shown(table) == shown(twin), batch
+            assert most_runs(table) <= 6
+            if done is not None:
+                states.append((done, shown(table)))
+        kinds = {operation.type for _, plan in compactions(table) for operation in plan.operations}
+        assert "LOG" in kinds
+        assert oracle(table) == shown(table)
+        for done, rows in states:
+            assert shown(table, as_of=done.completed or "") == rows
+        last = twin.timeline.completed_writes
+        begin, end = states[4][0].completed, states[-1][0].completed
+        of_twin = [write.completed for write in last][-len(states) :]
+        found = table.incremental(begin, end).to_arrow().select(COLUMNS).to_pylist()
+        expected = twin.incremental(of_twin[4], of_twin[-1]).to_arrow().select(COLUMNS).to_pylist()
+        assert sorted(map(str, found)) == sorted(map(str, expected))
+        table.compact()
+        table.clean()
+        assert shown(table) == shown(twin)
+        assert oracle(table) == shown(twin)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_log_compaction_of_its_own_action_is_a_delta_commit_that_changes_no_row(tmp_path: Path, layout: str) -> None:
+    chance = random.Random(3)
+    table = created(tmp_path, **LAYOUTS[layout])
+    for batch in range(7):
+        write(table, chance, batch)
+    before = shown(table)
+    done, selection = table.services.compact(table._engine, log=True)
+    assert done is not None
+    assert selection is not None
+    assert done.action == "deltacommit"
+    commit = table.timeline.read_commit(done)
+    assert (commit.operation_type, {bool(stat.log_version) for stat in commit.stats}) == ("LOG_COMPACT", {True})
+    assert most_runs(table) == 1
+    assert shown(table) == oracle(table) == before
+    for batch in range(7, 12):
+        write(table, chance, batch)
+    before = shown(table)
+    assert table.services.compact(table._engine, log=True)[0] is not None
+    assert most_runs(table) == 1
+    assert shown(table) == oracle(table) == before
+    assert table.compact() is not None
+    assert shown(table) == oracle(table) == before
+
+
+def test_inline_log_compactions_run_when_enough_delta_commits_were_completed(tmp_path: Path) -> None:
+    table = created(tmp_path, **{"hoodie.log.compaction.inline": True, "hoodie.log.compaction.blocks.threshold": 4})
+    chance = random.Random(5)
+    for batch in range(13):
+        write(table, chance, batch)
+        assert most_runs(table) <= 5
+    types = [table.timeline.read_commit(done).operation_type for done in table.timeline.every_write]
+    assert types.count("LOG_COMPACT") == 3
+
+
+def test_a_pending_write_keeps_newer_logs_out_of_a_log_compaction(tmp_path: Path) -> None:
+    table = created(tmp_path, **{"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"})
+    chance = random.Random(9)
+    for batch in range(4):
+        write(table, chance, batch)
+    with table.transaction() as pending:
+        instant = pending.begin()
+        later = LsmTable(table.path, table.options)
+        for batch in range(4, 8):
+            write(later, chance, batch)
+        planned, _ = later.services.schedule()
+        assert planned is not None
+        plan = CompactionPlan.decode(later.storage.read(planned.path), planned.path)
+        assert {operation.type for operation in plan.operations} == {"LOG"}
+        merged = [name.split("_")[2] for operation in plan.operations for name in operation.logs]
+        assert max(merged) < instant
+
+
+@pytest.mark.parametrize("damage", ["missing", "foreign", "gap", "replaced", "none"])
+def test_a_log_operation_that_does_not_fit_its_slice_is_refused_and_deletes_nothing(
+    tmp_path: Path, damage: str
+) -> None:
+    table = created(tmp_path, **{"hoodie.bucket.index.num.buckets": 1})
+    for batch in range(6):
+        table.upsert(table_rows(list(range(batch, batch + 4)), [batch] * 4, batch))
+        if batch == 2:
+            assert table.services.compact(table._engine, log=True)[0] is not None
+    planned, _ = table.services.schedule(log=True)
+    assert planned is not None
+    (operation,) = CompactionPlan.decode(table.storage.read(planned.path), planned.path, log=True).operations
+    names, (found,) = operation.logs, table.file_slices()
+    wrong: dict[str, tuple[str, ...]] = {
+        "missing": (*names, names[0].replace("_1.log", "_9.log")),
+        "foreign": (*names, names[0].replace(names[0][:8], "00000009")),
+        "gap": (names[0], *names[2:]),
+        "replaced": tuple(str(log.name) for log in found.logs if str(log.name) not in names),
+        "none": (),
+    }
+    assert wrong["replaced"]
+    before = shown(table)
+    table.storage.replace(planned.path, CompactionPlan((replace(operation, logs=wrong[damage]),)).encode())
+    with pytest.raises(CorruptFileError, match=planned.file_name):
+        table.services.compact(table._engine, log=True)
+    assert pending_compactions(table.timeline) == (planned,)
+    assert shown(table) == before
