@@ -100,6 +100,15 @@ def _pattern(value: object) -> str:
     return found
 
 
+def _ratio(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("expected a number above 0")
+    number = float(value)
+    if not 0.0 < number < float("inf"):
+        raise ValueError("expected a number above 0")
+    return number
+
+
 def _fraction(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("expected a number between 0 and 1")
@@ -145,6 +154,10 @@ def integer(key: str, default: int, group: str, doc: str, *aliases: str, minimum
 
 def fraction(key: str, default: float, group: str, doc: str) -> Option[float]:
     return _register(Option(key=key, default=default, parse=_fraction, kind="number", group=group, doc=doc))
+
+
+def ratio(key: str, default: float, group: str, doc: str) -> Option[float]:
+    return _register(Option(key=key, default=default, parse=_ratio, kind="number", group=group, doc=doc))
 
 
 def fields(key: str, group: str, doc: str, *aliases: str) -> Option[tuple[str, ...]]:
@@ -287,7 +300,7 @@ COMPACTION_DAYS = integer("hoodie.compaction.daybased.target.partitions", 10, _S
 COMPACTION_PARTITIONS = pattern("hoodie.compaction.partition.path.regex", _SERVICES, "PartitionRegexBased: pattern of the whole partition path.")
 COMPACTION_GENERATOR = strategy("hoodie.compaction.plan.generator", "HoodieCompactionPlanGenerator", ("HoodieCompactionPlanGenerator", "HybridCompactionPlanGenerator"), _SERVICES, "What a compaction does with a file group. HoodieCompactionPlanGenerator: merges its logs into the base file (FULL). HybridCompactionPlanGenerator: merges small logs into a larger one (LOG) as long as the base file is large and the logs are a small share of it.")
 COMPACTION_SMALL_BASE = integer("lsm.compaction.small.base.bytes", 134217728, _SERVICES, "Hybrid: base files of fewer bytes are rewritten with their logs (FULL).")
-COMPACTION_LOG_SHARE = fraction("lsm.compaction.log.share", 0.5, _SERVICES, "Hybrid: logs of more than this share of the base file's bytes are merged into it (FULL).")
+COMPACTION_LOG_SHARE = ratio("lsm.compaction.log.share", 0.5, _SERVICES, "Hybrid: logs of more than this share of the base file's bytes are merged into it (FULL).")
 COMPACTION_MAX_RUNS = integer("lsm.compaction.max.runs", 10, _SERVICES, "Hybrid: most sorted runs, each of one commit or of one log compaction, that a file group has when the next compaction is due.", minimum=2)
 LOG_COMPACT_INLINE = boolean("hoodie.log.compaction.inline", False, _SERVICES, "After a write, run pending log compactions, and schedule and run a new one when as many delta commits as `hoodie.log.compaction.blocks.threshold` were completed since the last compaction or log compaction. It merges logs into a larger one by Hudi's action `logcompaction`; where both are due, the compaction runs first.")
 LOG_COMPACTION_BLOCKS = integer("hoodie.log.compaction.blocks.threshold", 5, _SERVICES, "Fewest sorted runs of a file group that a log compaction merges.", minimum=2)

@@ -192,7 +192,7 @@ def compact_slices(context: ServiceContext, groups: Collection[FileGroupId], eng
 
 
 @dataclass(frozen=True)
-class _OperationTask:
+class OperationTask:
     """Runs one operation; picklable, so that it can be sent to executors."""
 
     full: CompactionTask
@@ -216,7 +216,7 @@ class _Run:
         survey: the latest slices before the run.
     """
 
-    task: _OperationTask
+    task: OperationTask
     slices: Sequence[PlannedSlice]
     survey: Survey
 
@@ -253,7 +253,7 @@ class _Run:
             sorted_files=full.sorted_files,
             native_logs=context.config.has_native_logs,
         )
-        return cls(_OperationTask(full, log), slices, Survey.of(context))
+        return cls(OperationTask(full, log), slices, Survey.of(context))
 
     def changed(self, stats: Sequence[WriteStat]) -> FilesChange:
         """Describe how the run changes the files of the latest slices."""

@@ -137,6 +137,7 @@ class Actor:
             services: dict[Service, Callable[[], object]] = {
                 Service.COMPACT: table.compact,
                 Service.SCHEDULE: table.services.schedule,
+                Service.LOG_COMPACT: lambda: table.services.compact(table._engine, log=True),
                 Service.CLEAN: table.clean,
                 Service.ARCHIVE: table.archive,
             }

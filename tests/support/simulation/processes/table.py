@@ -20,7 +20,7 @@ from streaming_lsm.errors import LsmError, WriteConflict
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.schema import fit_known
-from streaming_lsm.services.compaction.task import CompactionTask
+from streaming_lsm.services.compaction.runner import OperationTask
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -39,8 +39,9 @@ from tests.support.simulation.world import URI, SimulatedProcess
 T = TypeVar("T")
 
 
-def _compact_on(task: CompactionTask, item: object, storage: Storage) -> object:
-    return replace(task, storage=storage)(item)  # type: ignore[arg-type]
+def _compact_on(task: OperationTask, item: object, storage: Storage) -> object:
+    full, log = replace(task.full, storage=storage), replace(task.log, storage=storage)
+    return OperationTask(full, log)(item)  # type: ignore[arg-type]
 
 
 class _Tasks:
@@ -57,7 +58,7 @@ class _Tasks:
 
     def map(self, task: Callable[..., object], items: Iterable[object]) -> Iterator[object]:
         for item in items:
-            if isinstance(task, CompactionTask):
+            if isinstance(task, OperationTask):
                 self.repeat(partial(_compact_on, task, item))
             yield task(item)
 

@@ -57,6 +57,7 @@ class Service(Enum):
 
     COMPACT = "compact"
     SCHEDULE = "schedule a compaction"
+    LOG_COMPACT = "compact logs"
     CLEAN = "clean"
     ARCHIVE = "archive"
     READ = "read"
@@ -132,6 +133,10 @@ BASE: Mapping[str, object] = {
     "hoodie.keep.min.commits": 3,
     "hoodie.keep.max.commits": 4,
     "hoodie.archive.automatic": False,
+    "hoodie.log.compaction.blocks.threshold": 2,
+    "lsm.compaction.small.base.bytes": 0,
+    "lsm.compaction.log.share": 4,
+    "lsm.compaction.max.runs": 3,
     HEARTBEAT_MS.key: LEASE_MS // 2,
     HEARTBEAT_MISSES.key: 2,
     LOCK_WAIT_MS.key: 10_000,
@@ -215,6 +220,10 @@ def draw_workload(seed: int, setting: Setting = ANY) -> Workload:
         _service(of_archive, f"a{n}", (Service.ARCHIVE,), 3 * hurry_ms, 2) for n in range(of_archive.choice((0, 1, 2)))
     ]
     actors = [_now_and_then_archiving(of_archive, actor) for actor in actors]
+    of_logs = random.Random(f"{SEEDS}{seed} log compactions")
+    if is_mor:
+        actors += [_service(of_logs, f"l{n}", (Service.LOG_COMPACT,), hurry_ms, 2) for n in range(of_logs.choice((0, 0, 1)))]
+        actors = [_now_and_then_hybrid(of_logs, actor) for actor in actors]
     late_tasks = chance.choice((0.0, 0.0, 0.3))
     options = {**BASE, **table, **shared, **dict(setting.options)}
     on_objects = setting.on_objects if setting.on_objects is not None else of_mode.random() < _ON_OBJECTS
@@ -245,6 +254,11 @@ def _now_and_then_bulk(chance: random.Random, step: Step) -> Step:
 
 def _now_and_then_archiving(chance: random.Random, actor: ActorWork) -> ActorWork:
     return replace(actor, options=(*actor.options, ("hoodie.archive.automatic", chance.random() < 0.3)))
+
+
+def _now_and_then_hybrid(chance: random.Random, actor: ActorWork) -> ActorWork:
+    hybrid = {"hoodie.compaction.plan.generator": "HybridCompactionPlanGenerator"} if chance.random() < 0.5 else {}
+    return replace(actor, options=(*actor.options, *hybrid.items()))
 
 
 def _batch(chance: random.Random, writer_id: str, number: int) -> Batch:
