@@ -287,7 +287,7 @@ class TableBuilder:
             stats.setdefault(stat["partitionPath"], []).append(stat)
         metadata = {
             "partitionToWriteStats": stats,
-            "compacted": operation == "COMPACT",
+            "compacted": operation in ("COMPACT", "LOG_COMPACT"),
             "extraMetadata": {"schema": json.dumps(self.table_schema())},
             "version": 1,
             "operationType": operation,

@@ -186,7 +186,7 @@ def _check_plan(path: Path, plan: dict[str, Any], report: Report) -> None:
 def _check_commit(where: str, metadata: dict[str, Any], states: States, report: Report) -> None:
     operation = metadata.get("operationType")
     report.check(operation in OPERATIONS, "commit.operation", where, operation)
-    report.equal(bool(metadata.get("compacted")), operation == "COMPACT", "commit.compacted", where)
+    report.equal(bool(metadata.get("compacted")), operation in ("COMPACT", "LOG_COMPACT"), "commit.compacted", where)
     report.check(metadata.get("version") in (None, 1), "commit.version", where, metadata.get("version"))
     for pending in states.actions["requested"]:
         services = set(SERVICE.values())
