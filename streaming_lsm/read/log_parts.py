@@ -64,6 +64,8 @@ class LogBlocks:
         skip_corrupt: whether damaged blocks are skipped. In tables up to version 6 failed writes leave such blocks;
             in later ones a file has the blocks of one completed write only, and a damaged one is an error.
         partial: whether blocks of partial rows are accepted.
+        adjacent: whether the logs are not all those of a slice, but adjacent ones in merge order. It cannot be found
+            again without the logs that those of a log compaction replaced.
     """
 
     storage: Storage
@@ -73,9 +75,13 @@ class LogBlocks:
     visible: Container[str] | None = None
     skip_corrupt: bool = False
     partial: bool = True
+    adjacent: bool = False
 
     def parts(self, logs: Sequence[LogFile]) -> list[LogPart]:
         """Read the records of `logs` in merge order, the oldest block first.
+
+        Args:
+            logs: all logs of a slice in the order of their names, or `adjacent` ones.
 
         Raises:
             CorruptFileError: a file or block is damaged.
@@ -87,7 +93,8 @@ class LogBlocks:
         counted = [block for block in kept if self.visible is None or block.instant in self.visible]
         if self.commits is not None:
             counted = logs_of_commits(counted, _said, self.commits)
-        return [self._of_commits(block) for block in merge_order(counted, _said)]
+        ordered = counted if self.adjacent else merge_order(counted, _said)
+        return [self._of_commits(block) for block in ordered]
 
     def _of_commits(self, block: _Block) -> LogPart:
         part = block.load()

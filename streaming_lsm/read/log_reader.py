@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from streaming_lsm.file_group.data_file import open_slice
+from streaming_lsm.file_group.data_file import open_logs
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.merge.log_fold import FoldedLogs, fold_unsorted_logs
 from streaming_lsm.merge.rule import MergeRule
@@ -58,7 +58,7 @@ class LogReader:
         """
         with ExitStack() as files:
             if self.sorted_files and logs.is_native:
-                opened = open_slice(self.storage, logs, self.rule, files)
+                opened = open_logs(self.storage, logs.logs, self.rule, files)
                 if all(file.ascends() for file in opened):
                     counts.blocks, counts.records = len(opened), sum(file.rows for file in opened)
                     yield from SliceMerge(self.rule, self.schema, self.spill_folder).folded_logs(opened)
@@ -69,6 +69,7 @@ class LogReader:
         read = pa.schema([field.with_nullable(True) for field in self.schema])
         if OPERATION not in read.names:
             read = read.append(pa.field(OPERATION, pa.string()))
-        parts = LogBlocks(storage=self.storage, schema=read, rule=self.rule, partial=False).parts(logs.logs)
+        blocks = LogBlocks(storage=self.storage, schema=read, rule=self.rule, partial=False, adjacent=True)
+        parts = blocks.parts(logs.logs)
         counts.blocks, counts.records = len(parts), sum(len(part.rows) for part in parts)
         return fold_unsorted_logs(parts, self.rule, self.schema, read, inline=self.inline)
