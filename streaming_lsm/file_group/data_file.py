@@ -226,12 +226,11 @@ def open_slice(
         UnsupportedTable: a log of a newer format, or one with partial rows.
         StorageError: a file cannot be opened at present.
     """
-    count = max(1, min(len(file_slice.paths), MAX_OPEN_FILES))
-    kept = files if len(file_slice.paths) <= MAX_OPEN_FILES else None
-    # The batches of all logs share one limit, so that a slice of many takes no more memory than one of a few. The base
-    # file, by far the largest, ends most blocks of a merge: with smaller batches there would be more, smaller blocks.
-    whole = _FooterReader(storage, kept, batch_bytes=batch_bytes)
-    look = _FooterReader(storage, kept, min(BATCH_ROWS, _SLICE_ROWS // count), min(batch_bytes, _SLICE_BYTES // count))
+    count = len(file_slice.paths)
+    # The base file, by far the largest, ends most blocks of a merge: with smaller batches there would be more, smaller
+    # blocks.
+    whole = _FooterReader(storage, files if count <= MAX_OPEN_FILES else None, batch_bytes=batch_bytes)
+    look = _FooterReader.of_many(storage, count, files, batch_bytes)
     opened = [] if file_slice.base is None else [whole.base(file_slice.base)]
     found = [look.log(log) for log in file_slice.logs]
     if commits is not None:
@@ -241,6 +240,18 @@ def open_slice(
         log = _checked(file, header, rule)
         opened.append(replace(log, commits=commits) if header.compacted and not log.is_delete else log)
     return opened
+
+
+def open_logs(storage: Storage, logs: Sequence[LogFile], rule: MergeRule, files: ExitStack) -> list[DataFile]:
+    """Open adjacent logs of a slice, in the order given, and check their footers; raises as `open_slice`.
+
+    Args:
+        logs: in merge order. It cannot be found again without the logs that those of a log compaction replaced.
+        rule: names the ordering fields, which delete logs must have.
+        files: closes the files on exit.
+    """
+    look = _FooterReader.of_many(storage, len(logs), files)
+    return [_checked(*look.log(log), rule) for log in logs]
 
 
 def _said(log: tuple[DataFile, LogHeader]) -> tuple[str, tuple[str, ...]]:
@@ -280,6 +291,18 @@ class _FooterReader:
     batch_rows: int = BATCH_ROWS
     batch_bytes: int = BATCH_BYTES
     partial: bool = False
+
+    @staticmethod
+    def of_many(storage: Storage, count: int, files: ExitStack, batch_bytes: int = BATCH_BYTES) -> _FooterReader:
+        """Create a reader of the logs of a slice of `count` files; they stay open if these are few.
+
+        The batches of all logs share one limit, so that a slice of many takes no more memory than one of a few.
+        """
+        kept = files if count <= MAX_OPEN_FILES else None
+        share = max(1, min(count, MAX_OPEN_FILES))
+        return _FooterReader(
+            storage, kept, min(BATCH_ROWS, _SLICE_ROWS // share), min(batch_bytes, _SLICE_BYTES // share)
+        )
 
     def base(self, base: BaseFile) -> DataFile:
         file, metadata = self._file(base.path, base.name.instant, is_base=True)

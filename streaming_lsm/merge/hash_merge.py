@@ -52,6 +52,7 @@ class LogOutcome:
         rows: one row per key; that of a deleted key has only the key and the ordering fields.
         deleted: bool (keys,), whether the winner is a delete.
         cleared: bool (keys,), whether an unordered delete removes the base row, whatever its ordering value.
+        preceded: bool (keys,), whether an unordered delete precedes the winner in the logs.
         present: the columns that were sent, in a merge of partial rows; None when rows are taken whole.
     """
 
@@ -59,6 +60,7 @@ class LogOutcome:
     rows: pa.Table
     deleted: Flags
     cleared: Flags
+    preceded: Flags
     present: SentValues | None = None
 
 
@@ -81,11 +83,13 @@ def fold_logs(parts: Sequence[LogPart], schema: pa.Schema, rule: MergeRule) -> L
     ordered = sort_keys(KeyWords.of(keys))
     ordered_ranks = None if ranks is None else ranks[ordered.order]
     order = ordered.order
-    winner = order[fold(ordered.starts, unordered_deletes[order], ordered_ranks).winner]
+    folded = fold(ordered.starts, unordered_deletes[order], ordered_ranks)
+    winner, preceded = order[folded.winner], folded.unordered_delete >= 0
     older = np.repeat(np.array([rule.logs_first or part.logs_first for part in parts], np.bool_), lengths)
     cleared = _cleared(ordered.starts, unordered_deletes[order], ordered_ranks, older[order])
     if rule.partial is None and all(part.columns is None for part in parts):
-        return LogOutcome(_taken(keys, winner), rows.take(pa.array(winner, pa.int64())), deleted[winner], cleared)
+        values = rows.take(pa.array(winner, pa.int64()))
+        return LogOutcome(_taken(keys, winner), values, deleted[winner], cleared, preceded)
     sent = sent_values(rows, [(part.columns, len(part.rows)) for part in parts], rule)
     chosen = fold_columns(ordered.starts, deleted[order], unordered_deletes[order], ordered_ranks, sent.take(order))
     return LogOutcome(
@@ -93,6 +97,7 @@ def fold_logs(parts: Sequence[LogPart], schema: pa.Schema, rule: MergeRule) -> L
         take_columns(rows, {name: order[place] for name, place in chosen.places.items()}, order[chosen.ruling]),
         deleted[winner],
         cleared,
+        preceded,
         chosen.present,
     )
 

@@ -178,6 +178,10 @@ class Block:
     deletes: int = 0
 
 
+Chunks = Sequence[tuple[SortedRun, pa.Table]]
+"""The rows of a block by run, in merge order."""
+
+
 def _key(batch: pa.RecordBatch, row: int) -> bytes:
     return _key_at(batch.column(RECORD_KEY), row)
 
@@ -261,31 +265,45 @@ def merge_runs(runs: Sequence[SortedRun], rule: MergeRule, end: bytes | None = N
             yield block
 
 
-def _merge_block(chunks: Sequence[tuple[SortedRun, pa.Table]], rule: MergeRule) -> Block | None:
+def _merge_block(chunks: Chunks, rule: MergeRule) -> Block | None:
     if len(chunks) == 1 and chunks[0][0].base and chunks[0][0].distinct:
         return Block(chunks[0][1])
-    data = [table.drop_columns(run.marks) if run.marks else table for run, table in chunks if not run.deletes]
+    data = data_of_runs(chunks)
     if not data:
         return None
-    keys = strings(pa.chunked_array([chunk for _, table in chunks for chunk in table.column(RECORD_KEY).chunks]))
-    longest = max(len(table) for _, table in chunks)
-    ordered = sort_keys(KeyWords.of(keys), runs=longest * 4 > len(keys) * 3)
+    ordered = sort_keys_of_runs(chunks, keys_of_runs(chunks))
     values = pa.concat_tables(data)
-    records = _Records.of(chunks, values, rule)
-    winner = _winners(ordered, records)
+    records = Records.of(chunks, values, rule)
+    winner = winners(ordered, records)
     # The base file is the oldest run: it has the key if the first record is its own, and it alone if the last one is.
     in_base = records.base[ordered.order[ordered.starts]]
-    only_base = records.base[ordered.order[_ends(ordered) - 1]]
+    only_base = records.base[ordered.order[ends_of(ordered) - 1]]
     live = only_base | ~records.deleted[winner]
     return Block(
-        _gather(values, records.value_row[winner[live]]),
+        gather_rows(values, records.value_row[winner[live]]),
         inserts=int(np.count_nonzero(live & ~in_base)),
         updates=int(np.count_nonzero(live & in_base & ~records.base[winner])),
         deletes=int(np.count_nonzero(in_base & ~live)),
     )
 
 
-def _gather(values: pa.Table, rows: Int64s) -> pa.Table:
+def data_of_runs(chunks: Chunks) -> list[pa.Table]:
+    """Return the rows of the data runs, without their marks."""
+    return [table.drop_columns(run.marks) if run.marks else table for run, table in chunks if not run.deletes]
+
+
+def keys_of_runs(chunks: Chunks) -> pa.StringArray:
+    """Return the keys of all records of a block, in merge order."""
+    return strings(pa.chunked_array([chunk for _, table in chunks for chunk in table.column(RECORD_KEY).chunks]))
+
+
+def sort_keys_of_runs(chunks: Chunks, keys: pa.StringArray) -> SortedKeys:
+    """Sort the records of a block by key; those of one key keep their order."""
+    longest = max(len(table) for _, table in chunks)
+    return sort_keys(KeyWords.of(keys), runs=longest * 4 > len(keys) * 3)
+
+
+def gather_rows(values: pa.Table, rows: Int64s) -> pa.Table:
     """Take rows of a table; return a slice without a copy if they are contiguous and at least half of the table.
 
     A slice keeps all rows of its table in memory, which is too much for a caller that keeps a few rows of each block.
@@ -296,17 +314,18 @@ def _gather(values: pa.Table, rows: Int64s) -> pa.Table:
     return values.take(pa.array(rows, pa.int64()))
 
 
-def _ends(ordered: SortedKeys) -> Int64s:
+def ends_of(ordered: SortedKeys) -> Int64s:
+    """Return the position after the last record of each key, int64 (keys,)."""
     return np.append(ordered.starts[1:], len(ordered.order))
 
 
-def _winners(ordered: SortedKeys, records: _Records) -> Int64s:
+def winners(ordered: SortedKeys, records: Records) -> Int64s:
     """Find the winning record of each key.
 
     It is the key's last record unless a smaller ordering value follows a larger one or there is an unordered delete;
     only such keys are folded.
     """
-    order, starts, ends = ordered.order, ordered.starts, _ends(ordered)
+    order, starts, ends = ordered.order, ordered.starts, ends_of(ordered)
     winner = order[ends - 1]
     if records.ranks is None or len(starts) == len(order):
         return winner
@@ -324,17 +343,27 @@ def _winners(ordered: SortedKeys, records: _Records) -> Int64s:
 
 
 @dataclass(frozen=True)
-class _Records:
-    """The columns of a block's records that the fold needs, in merge order."""
+class Records:
+    """The columns of a block's records that the fold needs, in merge order.
+
+    Attributes:
+        deleted: whether it is a delete, by its file or by its own columns.
+        unordered_deletes: whether it is an unordered delete.
+        base: whether it is of the base file.
+        ranks: its ordering value as a number; None in commit-time mode.
+        value_row: its place among the rows of the data runs, unless it is of a delete run.
+        is_row: whether it is a row of a data file, rather than a record of a delete log.
+    """
 
     deleted: Flags
     unordered_deletes: Flags
     base: Flags
     ranks: Int64s | None
     value_row: Int64s
+    is_row: Flags
 
     @staticmethod
-    def of(chunks: Sequence[tuple[SortedRun, pa.Table]], values: pa.Table, rule: MergeRule) -> _Records:
+    def of(chunks: Chunks, values: pa.Table, rule: MergeRule) -> Records:
         """Compute them for the whole block at once.
 
         Args:
@@ -347,14 +376,18 @@ class _Records:
         ordering = pa.concat_tables([rows.select(rule.ordering_fields) for _, rows in chunks])
         deleted = ~is_value
         deleted[is_value] = rule.deletes(values)
+        is_row = is_value
         if any(run.marks is not None for run, _ in chunks):
-            deleted |= np.concatenate([_marked(run, rows) for run, rows in chunks])
-        return _Records(
+            marked = np.concatenate([_marked(run, rows) for run, rows in chunks])
+            deleted |= marked
+            is_row = is_value & ~marked
+        return Records(
             deleted,
             rule.unordered_deletes(ordering, deleted),
             np.concatenate(base),
             rule.ranks(ordering),
             np.cumsum(is_value, dtype=np.int64) - 1,
+            is_row,
         )
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_lsm.arrow.columns import pc
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.file_group.data_file import conform, open_log
 from streaming_lsm.file_group.file_system_view import LogFile
 from streaming_lsm.file_group.log_order import logs_of_commits, merge_order
@@ -63,6 +63,9 @@ class LogBlocks:
             every file holds blocks of one write, the instant of which is in its name.
         skip_corrupt: whether damaged blocks are skipped. In tables up to version 6 failed writes leave such blocks;
             in later ones a file has the blocks of one completed write only, and a damaged one is an error.
+        partial: whether blocks of partial rows are accepted.
+        adjacent: whether the logs are not all those of a slice, but adjacent ones in merge order. It cannot be found
+            again without the logs that those of a log compaction replaced.
     """
 
     storage: Storage
@@ -71,9 +74,14 @@ class LogBlocks:
     commits: frozenset[str] | None = None
     visible: Container[str] | None = None
     skip_corrupt: bool = False
+    partial: bool = True
+    adjacent: bool = False
 
     def parts(self, logs: Sequence[LogFile]) -> list[LogPart]:
         """Read the records of `logs` in merge order, the oldest block first.
+
+        Args:
+            logs: all logs of a slice in the order of their names, or `adjacent` ones.
 
         Raises:
             CorruptFileError: a file or block is damaged.
@@ -85,7 +93,8 @@ class LogBlocks:
         counted = [block for block in kept if self.visible is None or block.instant in self.visible]
         if self.commits is not None:
             counted = logs_of_commits(counted, _said, self.commits)
-        return [self._of_commits(block) for block in merge_order(counted, _said)]
+        ordered = counted if self.adjacent else merge_order(counted, _said)
+        return [self._of_commits(block) for block in ordered]
 
     def _of_commits(self, block: _Block) -> LogPart:
         part = block.load()
@@ -124,6 +133,7 @@ class LogBlocks:
         with ExitStack() as files:
             opened, header = open_log(self.storage, log, self.rule, files)
         file = replace(opened, opened=None)  # opened again when it is read
+        self._check_partial(header.is_partial, log.path)
         columns = frozenset(file.columns) if header.is_partial else None
         wanted = delete_log_schema(self.schema, self.rule.ordering_fields) if file.is_delete else self.schema
 
@@ -139,6 +149,7 @@ class LogBlocks:
             deletes = decode_delete_block(block.content, ordering, where)
             rows = pa.Table.from_batches([deletes]).select(wanted.names).cast(wanted)
             return LogPart(rows, deletes=True, logs_first=True)
+        self._check_partial(block.is_partial, where)
         schema = block.header.get(Header.SCHEMA)
         if schema is None:
             raise CorruptFileError(f"{where}: its header has no SCHEMA; restore the file")
@@ -148,6 +159,13 @@ class LogBlocks:
         has = frozenset(batches[0].schema.names) if block.is_partial and batches else None
         rows = pa.Table.from_batches([conform(batch, self.schema, where) for batch in batches], schema=self.schema)
         return LogPart(rows, columns=has, logs_first=True)
+
+    def _check_partial(self, is_partial: bool, where: str) -> None:
+        if is_partial and not self.partial:
+            raise UnsupportedTable(
+                f"{where}: IS_PARTIAL=true: logs with partial rows cannot be merged without the base file; run a full "
+                "compaction of the file group"
+            )
 
     def _rows(self, block: LogBlock, schema: str, where: str) -> list[pa.RecordBatch]:
         if block.type is BlockType.AVRO_DATA:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from streaming_lsm.arrow.batches import rebatched
 from streaming_lsm.file_group.data_file import MAX_OPEN_FILES, DataFile
 from streaming_lsm.file_group.stored_row_group import StoredRowGroup
+from streaming_lsm.merge.log_fold import FoldedLogs, fold_sorted_logs
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block, SortedRun, interleave_runs, merge_runs
 from streaming_lsm.schema import OPERATION, delete_log_schema
@@ -70,12 +71,7 @@ class SliceMerge:
         """
         with ExitStack() as held:
             schema = self._data_schema(files)
-            parts: list[_Part] = [_Stored(file, schema, self) for file in files]
-            while len(_chains(parts)) > self.max_open:
-                first, last = self._next_pass(parts)
-                spilled = self._spill(parts[first:last], schema, files)
-                held.callback(spilled.file.close)
-                parts[first:last] = [spilled]
+            parts = self._few_parts(files, schema, held)
             if not copied:
                 yield from merge_runs(_open_chains(parts, held), self.rule)
                 return
@@ -91,6 +87,26 @@ class SliceMerge:
                 begin = group.number + 1
             rest = self._base_run(files[0], range(begin, _group_count(files[0])), schema, held)
             yield from merge_runs([*rest, *logs], self.rule)
+
+    def folded_logs(self, logs: Sequence[DataFile]) -> Iterator[FoldedLogs]:
+        """Fold adjacent logs, in merge order, without the base file; raises as `parts`.
+
+        Yields:
+            Blocks whose rows have `columns`.
+        """
+        with ExitStack() as held:
+            parts = self._few_parts(logs, self._data_schema(logs), held)
+            yield from fold_sorted_logs(_open_chains(parts, held), self.rule, self.columns)
+
+    def _few_parts(self, files: Sequence[DataFile], schema: pa.Schema, held: ExitStack) -> list[_Part]:
+        """Combine adjacent logs until no more chains than `max_open` are left; `held` closes the spill files."""
+        parts: list[_Part] = [_Stored(file, schema, self) for file in files]
+        while len(_chains(parts)) > self.max_open:
+            first, last = self._next_pass(parts)
+            spilled = self._spill(parts[first:last], schema, files)
+            held.callback(spilled.file.close)
+            parts[first:last] = [spilled]
+        return parts
 
     def _base_run(self, base: DataFile, groups: range, schema: pa.Schema, held: ExitStack) -> list[SortedRun]:
         """Open the row groups of a base file as a run, if there are any."""

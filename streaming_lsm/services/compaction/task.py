@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -20,6 +19,7 @@ from streaming_lsm.merge.runs import Block
 from streaming_lsm.read.key_order import in_key_order
 from streaming_lsm.read.slice_reader import LogCounts, SliceReader
 from streaming_lsm.schema import to_avro, with_meta
+from streaming_lsm.services.compaction.timed import Timed
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.files.base_file_writer import BaseFileWriter
 from streaming_lsm.write.files.copied_row_group import copy_rules
@@ -67,7 +67,7 @@ class CompactionTask:
         number, found = operation
         with ExitStack() as opened:
             counts = LogCounts()
-            merged = _Timed(self._blocks(found, counts))
+            merged = Timed(self._blocks(found, counts))
             base = opened.enter_context(self._create(number, found.partition_path, found.file_id))
             stat = self._write(base, found, merged)
         self._check_wanted(base)
@@ -118,7 +118,7 @@ class CompactionTask:
             except FileExistsError:
                 attempt += 1
 
-    def _write(self, base: BaseFileWriter, found: FileSlice, merged: _Timed) -> WriteStat:
+    def _write(self, base: BaseFileWriter, found: FileSlice, merged: Timed[Block | StoredRowGroup]) -> WriteStat:
         schema = with_meta(self.schema)
         base.append(schema.empty_table())
         inserts = updates = deletes = 0
@@ -147,30 +147,3 @@ class CompactionTask:
         except Fenced:
             self.storage.delete(base.path)
             raise
-
-
-class _Timed:
-    """Iterates over blocks and measures the time spent waiting for them."""
-
-    def __init__(self, blocks: Iterable[Block | StoredRowGroup]) -> None:
-        self._blocks = blocks
-        self._begun = time.monotonic()
-        self._waited = 0.0
-
-    def __iter__(self) -> Iterator[Block | StoredRowGroup]:
-        asked = time.monotonic()
-        for block in self._blocks:
-            self._waited += time.monotonic() - asked
-            yield block
-            asked = time.monotonic()
-        self._waited += time.monotonic() - asked
-
-    @property
-    def waited_ms(self) -> int:
-        """Milliseconds spent reading and merging."""
-        return int(self._waited * 1000)
-
-    @property
-    def age_ms(self) -> int:
-        """Milliseconds since the merge was created."""
-        return int((time.monotonic() - self._begun) * 1000)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
-from functools import partial
 
 import pyarrow as pa
 
 from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
-from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
 from streaming_lsm.format.checksum_file import checksum_path
-from streaming_lsm.format.log.native_footer import LogHeader
 from streaming_lsm.format.table.file_names import (
     BaseFileName,
     BucketId,
@@ -26,10 +23,9 @@ from streaming_lsm.write.buffer.budget import Meter
 from streaming_lsm.write.buffer.dedup import FileGroupChanges
 from streaming_lsm.write.files.base_file_writer import BaseFileWriter
 from streaming_lsm.write.files.inline_log_writer import BlockOptions, InlineLogTarget, InlineLogWriter
-from streaming_lsm.write.files.native_log_writer import NativeLogWriter, OpenNativeLog
+from streaming_lsm.write.files.native_log_writer import NativeLogTarget, NativeLogWriter
 from streaming_lsm.write.files.parquet import SequenceNumbers, block_with_meta
 from streaming_lsm.write.files.prepare import prepare_data_file
-from streaming_lsm.write.files.sorted_parquet_file import SortedParquetFile
 from streaming_lsm.write.plan import BULK_INSERT, UPSERT, WritePlan
 
 
@@ -115,20 +111,27 @@ class FileGroupWriter:
     ) -> NativeLogWriter | InlineLogWriter:
         if not self._plan.config.has_native_logs:
             return InlineLogWriter(self._inline_source(group), version)
-        create = partial(self._open_log, group)
-        return NativeLogWriter(
-            create, version, self._plan.files.log_bytes, has_unordered_deletes=unordered_deletes.num_rows > 0
-        )
+        target = self._native_target(group)
+        return NativeLogWriter(target, version, has_unordered_deletes=unordered_deletes.num_rows > 0)
 
-    def _open_log(self, group: BucketId, version: int, kind: LogKind) -> OpenNativeLog:
-        plan, partition = self._plan, group[0]
-        name = LogFileName(plan.file_id(group), self._token, plan.instant, version, kind)
-        self._paths.append(self._prepare(group, name))
-        file = SortedParquetFile(plan.storage, self._paths[-1], plan.files, instant=plan.instant)
-        schema = self._file_schema if kind is LogKind.DATA else self._delete_schema
-        header = LogHeader(plan.instant, self._file_schema).to_footer()
-        footer = {key.decode(): value.decode() for key, value in header.items()}
-        return OpenNativeLog(partition, name, file, {**footer, AVRO_SCHEMA_KEY: schema}, plan.operation == UPSERT)
+    def _native_target(self, group: BucketId) -> NativeLogTarget:
+        plan = self._plan
+
+        def create(version: int, kind: LogKind) -> tuple[str, LogFileName]:
+            name = LogFileName(plan.file_id(group), self._token, plan.instant, version, kind)
+            self._paths.append(self._prepare(group, name))
+            return self._paths[-1], name
+
+        return NativeLogTarget(
+            storage=plan.storage,
+            partition=group[0],
+            instant=plan.instant,
+            avro=self._file_schema,
+            delete_avro=self._delete_schema,
+            updates=plan.operation == UPSERT,
+            options=plan.files,
+            create=create,
+        )
 
     def _prepare(self, group: BucketId, name: DataFileName) -> str:
         plan, starts = self._plan, self._plan.starts_group(group)

@@ -55,6 +55,7 @@ class InlineLogTarget:
         updates: whether rows count as updates.
         options: how blocks are written.
         create: creates the marker of a file and returns its path and name, by version.
+        compacted: the instants whose blocks these replace, if a log compaction writes them.
     """
 
     storage: Storage
@@ -65,6 +66,7 @@ class InlineLogTarget:
     updates: bool
     options: BlockOptions
     create: Callable[[int], tuple[str, InlineLogName]]
+    compacted: tuple[str, ...] = ()
 
 
 @dataclass
@@ -115,19 +117,21 @@ class InlineLogWriter:
     def append(self, rows: pa.Table, deletes: pa.Table, unordered_deletes: pa.Table) -> None:
         """Add a block's rows (with meta columns), deletes and unordered deletes; unordered deletes act on what is older
         than the rows."""
-        self._append_deletes(unordered_deletes)
+        if unordered_deletes.num_rows:
+            self.append_deletes(unordered_deletes)
         if rows.num_rows:
             kind, content = self._data(rows.cast(self.source.schema))
             self._append(kind, content).rows += rows.num_rows
-        self._append_deletes(deletes)
-
-    def _append_deletes(self, deletes: pa.Table) -> None:
         if deletes.num_rows:
-            columns = deletes.combine_chunks()
-            paths = pa.repeat(pa.scalar(self.source.partition), columns.num_rows)
-            ordering = [columns.column(name).combine_chunks() for name in columns.schema.names if name != RECORD_KEY]
-            content = encode_delete_block(columns.column(RECORD_KEY).combine_chunks(), paths, ordering)
-            self._append(BlockType.DELETE, content).deletes += deletes.num_rows
+            self.append_deletes(deletes)
+
+    def append_deletes(self, deletes: pa.Table) -> None:
+        """Add deletes as the newest; there is a block even if there are none."""
+        columns = deletes.combine_chunks()
+        paths = pa.repeat(pa.scalar(self.source.partition), columns.num_rows)
+        ordering = [columns.column(name).combine_chunks() for name in columns.schema.names if name != RECORD_KEY]
+        content = encode_delete_block(columns.column(RECORD_KEY).combine_chunks(), paths, ordering)
+        self._append(BlockType.DELETE, content).deletes += deletes.num_rows
 
     def _data(self, rows: pa.Table) -> tuple[BlockType, bytes]:
         if self.source.options.data_format == AVRO:
@@ -145,6 +149,8 @@ class InlineLogWriter:
             path, name = self.source.create(self.version)
             self._open = _OpenFile(path, name, self._files.enter_context(self.source.storage.create(path)))
         header = {Header.INSTANT_TIME: self.source.instant, Header.SCHEMA: self.source.avro}
+        if self.source.compacted:
+            header[Header.COMPACTED_BLOCK_TIMES] = ",".join(sorted(self.source.compacted))
         block = encode_block(kind, header, content)
         self._open.file.write(block)
         self._open.sums.update(block)

@@ -10,8 +10,12 @@ from types import TracebackType
 import pyarrow as pa
 
 from streaming_lsm.format.actions.commit import WriteStat, log_file_stat
+from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
+from streaming_lsm.format.log.native_footer import LogHeader
 from streaming_lsm.format.table.file_names import LogFileName, LogKind
+from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.files.sorted_parquet_file import SortedParquetFile
+from streaming_lsm.write.plan import FileOptions
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,42 @@ class OpenNativeLog:
         return log_file_stat(self.partition, self.name, total_bytes=size, **counts)
 
 
+@dataclass(frozen=True)
+class NativeLogTarget:
+    """Holds the properties that all native logs of one file group share.
+
+    Attributes:
+        storage: the table's files.
+        partition: partition path.
+        instant: the instant that writes.
+        avro: Avro JSON of the rows, meta columns included.
+        delete_avro: Avro JSON of the deletes.
+        updates: whether rows count as updates.
+        options: Parquet settings.
+        create: creates the marker of a file and returns its path and name, by version and kind.
+        compacted: the instants whose logs these replace, if a log compaction writes them.
+    """
+
+    storage: Storage
+    partition: str
+    instant: str
+    avro: str
+    delete_avro: str
+    updates: bool
+    options: FileOptions
+    create: Callable[[int, LogKind], tuple[str, LogFileName]]
+    compacted: tuple[str, ...] = ()
+
+    def open(self, version: int, kind: LogKind) -> OpenNativeLog:
+        """Create a log file; raises as `SortedParquetFile`."""
+        path, name = self.create(version, kind)
+        file = SortedParquetFile(self.storage, path, self.options, instant=self.instant)
+        header = LogHeader(self.instant, self.avro, compacted=self.compacted).to_footer()
+        footer = {key.decode(): value.decode() for key, value in header.items()}
+        footer[AVRO_SCHEMA_KEY] = self.avro if kind is LogKind.DATA else self.delete_avro
+        return OpenNativeLog(self.partition, name, file, footer, self.updates)
+
+
 class NativeLogWriter:
     """Writes up to three log files in parallel until one of them is large enough.
 
@@ -51,18 +91,15 @@ class NativeLogWriter:
     Leaving the context unfinished deletes the files.
     """
 
-    def __init__(
-        self, create: Callable[[int, LogKind], OpenNativeLog], version: int, limit: int, *, has_unordered_deletes: bool
-    ) -> None:
+    def __init__(self, target: NativeLogTarget, version: int, *, has_unordered_deletes: bool) -> None:
         """Create a writer without open files.
 
         Args:
-            create: makes the log file of a version and kind.
+            target: what the files have in common.
             version: the first version to use.
-            limit: bytes at which a file is large enough.
             has_unordered_deletes: whether the first block has unordered deletes.
         """
-        self._create, self._limit = create, limit
+        self._target, self._limit = target, target.options.log_bytes
         self._unordered_version = version if has_unordered_deletes else None
         self._version = version + has_unordered_deletes
         self._logs: dict[tuple[int, LogKind], OpenNativeLog] = {}
@@ -101,10 +138,14 @@ class NativeLogWriter:
         if deletes.num_rows:
             self._append(self._version, LogKind.DELETES, deletes)
 
+    def append_deletes(self, deletes: pa.Table) -> None:
+        """Add deletes as the newest; there is a file even if there are none."""
+        self._append(self._version, LogKind.DELETES, deletes)
+
     def _append(self, version: int, kind: LogKind, rows: pa.Table) -> None:
         place = (version, kind)
         if place not in self._logs:
-            self._logs[place] = self._create(version, kind)
+            self._logs[place] = self._target.open(version, kind)
             self._files.enter_context(self._logs[place].file)
         self._logs[place].file.append(rows)
 

@@ -1,0 +1,77 @@
+"""Log compactions of real tables, without a plan: tasks on chosen logs, completed as a delta commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from streaming_lsm import LsmTable
+from streaming_lsm.file_group.data_file import open_log
+from streaming_lsm.file_group.file_system_view import FileSlice, LogFile
+from streaming_lsm.file_group.log_order import merge_order
+from streaming_lsm.file_group.lost_files import FilesChange
+from streaming_lsm.format.actions.file_state import FileState
+from streaming_lsm.format.log.inline_blocks import read_blocks
+from streaming_lsm.schema import to_avro
+from streaming_lsm.services.compaction.log_task import LogCompactionTask
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.txn.outcome import Outcome
+from streaming_lsm.write.plan import FileOptions
+
+Pick = Callable[[Sequence[str]], Sequence[str]]
+"""Chooses, of the instants of a slice's logs in merge order, adjacent ones."""
+
+
+def every(instants: Sequence[str]) -> Sequence[str]:
+    """Choose all logs."""
+    return instants
+
+
+def log_task(table: LsmTable, instant: str, **files: int) -> LogCompactionTask:
+    """The task of a log compaction at `instant`; `files` are changes of the Parquet settings."""
+    return LogCompactionTask(
+        storage=table.storage,
+        instant=instant,
+        table_name=table.config.name,
+        schema=table.schema,
+        rule=table.rule,
+        files=replace(FileOptions.of(table.options), **files),  # type: ignore[arg-type]
+        sorted_files=table.config.is_lsm_tree,
+        native_logs=table.config.has_native_logs,
+    )
+
+
+def live_logs(table: LsmTable, found: FileSlice) -> list[LogFile]:
+    """The logs of a slice in merge order, without those that a log compaction replaced."""
+    return merge_order(found.logs, lambda log: (log.name.instant, _compacted(table, log)))
+
+
+def _compacted(table: LsmTable, log: LogFile) -> tuple[str, ...]:
+    if not log.is_native:
+        return read_blocks(table.storage.read(log.path), log.path)[0].compacted
+    with ExitStack() as files:
+        return open_log(table.storage, log, table.rule, files)[1].compacted
+
+
+def windows(table: LsmTable, pick: Pick = every) -> list[FileSlice]:
+    """Slices with the chosen logs, of every file group that has logs."""
+    chosen = []
+    for found in table.file_slices():
+        logs = live_logs(table, found)
+        instants = pick(list(dict.fromkeys(log.name.instant for log in logs)))
+        taken = tuple(log for log in logs if log.name.instant in instants)
+        if taken:
+            chosen.append(replace(found, base=None, logs=taken))
+    return chosen
+
+
+def compact_logs(table: LsmTable, pick: Pick = every, **files: int) -> Instant:
+    """Run a log compaction of the chosen logs."""
+    with table.transaction() as tx:
+        state = FileState.of(path for found in table.file_slices() for path in found.paths)
+        task = log_task(table, tx.begin(), **files)
+        stats = [stat for operation in enumerate(windows(table, pick)) for stat in task(operation)]
+        outcome = Outcome(tuple(stats), "LOG_COMPACT", to_avro(table.schema, table.config.name))
+        tx.reconcile(outcome)
+        return tx.complete(outcome, FilesChange(tx.timeline, state, [], [stat.path for stat in stats]).recorded)
