@@ -107,7 +107,7 @@ class LogCompactionRules:
     Attributes:
         min_runs: fewest live runs that are merged.
         before: instants from here on are left out: a write that is still pending may come between them and older ones.
-        writes_native: whether new logs are native. Then inline ones, of before an upgrade, are left to a FULL operation,
+        writes_native: whether new logs are native. Then inline ones, of before an upgrade, are left to FULL operations,
             as they merge with the base file by another rule (docs/format/05-merge.md, "Pairwise rule").
     """
 

@@ -222,7 +222,9 @@ def draw_workload(seed: int, setting: Setting = ANY) -> Workload:
     actors = [_now_and_then_archiving(of_archive, actor) for actor in actors]
     of_logs = random.Random(f"{SEEDS}{seed} log compactions")
     if is_mor:
-        actors += [_service(of_logs, f"l{n}", (Service.LOG_COMPACT,), hurry_ms, 2) for n in range(of_logs.choice((0, 0, 1)))]
+        actors += [
+            _service(of_logs, f"l{n}", (Service.LOG_COMPACT,), hurry_ms, 2) for n in range(of_logs.choice((0, 0, 1)))
+        ]
         actors = [_now_and_then_hybrid(of_logs, actor) for actor in actors]
     late_tasks = chance.choice((0.0, 0.0, 0.3))
     options = {**BASE, **table, **shared, **dict(setting.options)}

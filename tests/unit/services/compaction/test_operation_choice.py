@@ -111,11 +111,16 @@ def test_runs_stay_bounded_and_a_record_is_merged_a_logarithmic_number_of_times(
 
 def test_runs_from_a_pending_write_on_wait() -> None:
     live = runs(MB, MB, MB, MB)
-    assert [run.instant for run in mergeable(live, live[2].instant, writes_native=True)] == [run.instant for run in live[:2]]
+    assert [run.instant for run in mergeable(live, live[2].instant, writes_native=True)] == [
+        run.instant for run in live[:2]
+    ]
     choice = rules(before=live[3].instant)(sizes(live), lambda: LiveRuns(live))
     assert choice.runs == live[:3]
     waiting = rules(before=live[1].instant)(sizes(live), lambda: LiveRuns(live))
-    assert (waiting.type, waiting.reason) == (None, "4 sorted runs, of which 3 wait for a pending write or are inline logs")
+    assert (waiting.type, waiting.reason) == (
+        None,
+        "4 sorted runs, of which 3 wait for a pending write or are inline logs",
+    )
 
 
 def test_partial_rows_are_left_to_a_full_operation() -> None:
