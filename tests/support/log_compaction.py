@@ -1,22 +1,23 @@
-"""Log compactions of real tables, without a plan: tasks on chosen logs, completed as a delta commit."""
+"""Log compactions of chosen logs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from unittest import mock
 
 from streaming_lsm import LsmTable
+from streaming_lsm.engine import LocalEngine
 from streaming_lsm.file_group.data_file import open_log
 from streaming_lsm.file_group.file_system_view import FileSlice, LogFile
 from streaming_lsm.file_group.log_order import merge_order
-from streaming_lsm.file_group.lost_files import FilesChange
-from streaming_lsm.format.actions.file_state import FileState
+from streaming_lsm.format.actions.compaction_plan import LOG, CompactionOperation, CompactionPlan
 from streaming_lsm.format.log.inline_blocks import read_blocks
-from streaming_lsm.schema import to_avro
 from streaming_lsm.services.compaction.log_task import LogCompactionTask
+from streaming_lsm.services.compaction.runner import run_compaction
+from streaming_lsm.timeline.action_kind import LOG_COMPACTION
 from streaming_lsm.timeline.instant import Instant
-from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.write.plan import FileOptions
 
 Pick = Callable[[Sequence[str]], Sequence[str]]
@@ -67,11 +68,22 @@ def windows(table: LsmTable, pick: Pick = every) -> list[FileSlice]:
 
 
 def compact_logs(table: LsmTable, pick: Pick = every, **files: int) -> Instant:
-    """Run a log compaction of the chosen logs."""
+    """Schedule and run a log compaction of the chosen logs; `files` are changes of the Parquet settings."""
+    operations = [
+        CompactionOperation(
+            found.partition_path,
+            found.file_id,
+            found.logs[0].name.instant,
+            tuple(str(log.name) for log in sorted(found.logs, key=lambda log: log.name.sort_key)),
+            type=LOG,
+        )
+        for found in windows(table, pick)
+    ]
     with table.transaction() as tx:
-        state = FileState.of(path for found in table.file_slices() for path in found.paths)
-        task = log_task(table, tx.begin(), **files)
-        stats = [stat for operation in enumerate(windows(table, pick)) for stat in task(operation)]
-        outcome = Outcome(tuple(stats), "LOG_COMPACT", to_avro(table.schema, table.config.name))
-        tx.reconcile(outcome)
-        return tx.complete(outcome, FilesChange(tx.timeline, state, [], [stat.path for stat in stats]).recorded)
+        plan = CompactionPlan(tuple(operations)).encode()
+        planned = tx.schedule(LOG_COMPACTION, tx.new_time(), plan)
+    changed = replace(FileOptions.of(table.options), **files)  # type: ignore[arg-type]
+    with mock.patch.object(FileOptions, "of", return_value=changed):
+        completed = run_compaction(table._context, planned.requested, LocalEngine(1))
+    assert completed is not None
+    return completed
