@@ -1,4 +1,4 @@
-"""Full compactions: by number of logs and by share of touched keys, against pyarrow; many logs against few.
+"""Compactions: by number of logs and by share of touched keys, against pyarrow; many logs against few.
 
 The reference reads all files of the slices and writes their rows as one file each, without a merge.
 """
@@ -22,6 +22,7 @@ from streaming_lsm.schema import COMMIT_SEQNO, META_COLUMNS, RECORD_KEY
 from tests.bench.reference.merge import rewrite
 from tests.bench.result import Result, in_turns
 from tests.bench.workload import KEY, ORDERING, REPEATED, orders, padded
+from tests.support.log_compaction import log_task, windows
 
 ROWS, LOG_SHARE, RUNS = 1_000_000, 0.25, 3
 TOUCHED = 0.01
@@ -38,6 +39,7 @@ def run() -> list[Result]:
     found.append(_against_pyarrow("compaction, 1 % of the keys, in one range", near, 1.5))
     anywhere = [orders(some, ROWS, seed=1)]
     found.append(_against_pyarrow("compaction, 1 % of the keys, anywhere", anywhere, 1.5))
+    found += [_logs_against_pyarrow(logs) for logs in (5, 20)]
     return [*found, *_many_against_few()]
 
 
@@ -72,6 +74,21 @@ def _against_pyarrow(name: str, logs: list[pa.Table], target: float) -> Result:
         ours = _compactions(Path(folder))
         taken = in_turns(lambda: next(ours), lambda: rewrite(slices, folder, 1, DICTIONARY), runs=RUNS)
     return Result(name, *taken, read, "rows", target, True, NOTE)
+
+
+def _logs_against_pyarrow(logs: int) -> Result:
+    with tempfile.TemporaryDirectory() as folder:
+        table = _make(Path(folder) / "table", _spread(logs))
+        (window,) = windows(table)
+        files = [[os.path.join(folder, "table", path) for path in window.paths]]
+        read = rewrite(files, folder, 1, DICTIONARY)
+
+        def ours() -> None:
+            with table.transaction() as tx:  # given up in the end, so that the next turn merges the same logs
+                log_task(table, tx.begin())((0, window))
+
+        taken = in_turns(ours, lambda: rewrite(files, folder, 1, DICTIONARY), runs=RUNS)
+    return Result(f"log compaction, {logs} logs", *taken, read, "rows", 0.6, True, NOTE)
 
 
 def _compactions(folder: Path) -> Iterator[None]:

@@ -180,3 +180,15 @@ def test_a_row_that_is_a_delete_by_a_column_that_is_not_kept_becomes_a_delete() 
         assert rows.rows.to_pylist() == [{KEY: "b", "ts": 5}]
         assert deletes.rows.to_pylist() == [{KEY: "a", "ts": 3}]
         assert not len(before.rows)
+
+
+def test_a_flagged_row_that_wins_stays_a_row_and_one_that_a_row_follows_becomes_a_delete() -> None:
+    rule = MergeRule(True, ("ts",))
+    flagged = table([("a", None, None, True, None, None), ("b", None, None, True, None, None)])
+    newer = table([("b", 1, 0, False, 7, 7)])
+    logs = [LogPart(flagged), LogPart(newer)]
+    unsorted = files_of(fold_unsorted_logs(logs, rule, SCHEMA, SCHEMA, inline=False))
+    for before, rows, deletes in (log_compaction(logs, rule), unsorted):
+        assert before.rows.to_pylist() == [{KEY: "b", "ts": None}]
+        assert rows.rows.column(KEY).to_pylist() == ["a", "b"]
+        assert not len(deletes.rows)
