@@ -106,7 +106,7 @@ class History:
 
     @property
     def number(self) -> int | None:
-        """Number of the newest manifest: that in ``_version_``, or the largest while it is rewritten; None: none."""
+        """Number of the newest manifest: that in ``_version_``, or the largest if that has none; None: none."""
         return self._read_newest().number
 
     @property
@@ -154,11 +154,10 @@ class History:
             return None
 
     def _number(self, text: bytes | None) -> int | None:
-        if text is None:
+        if text is None or not _NUMBER.fullmatch(text):
+            # A writer of Hudi deletes the file and creates it again, and may die before it has written it.
             found = [manifest_number(name) for name in self._storage.names(HISTORY_FOLDER)]
             return max((number for number in found if number is not None), default=None)
-        if not _NUMBER.fullmatch(text):
-            raise CorruptFileError(f"{VERSION_PATH}: not a number: {text[:40]!r}; restore the file")
         return int(text)
 
     @property
@@ -227,8 +226,16 @@ class History:
         return self._read_whole(lambda found: found._newest_clean())
 
     def _newest_clean(self) -> Instant | None:
-        cleans = (self._actions(file).cleans for file in reversed(self.manifest.files))
-        return next((found[-1] for found in cleans if found), None)
+        newest: Instant | None = None
+        for file in self._newest_first():
+            if newest is not None and newest.requested >= file.last:
+                break
+            newest = max([*filter(None, [newest]), *self._actions(file).cleans[-1:]], key=_requested, default=None)
+        return newest
+
+    def _newest_first(self) -> list[HistoryFile]:
+        """Return the history files by their last instants; cleans may be archived before the writes beside them."""
+        return sorted(self.manifest.files, key=lambda file: file.last, reverse=True)
 
     def earliest_retained(self) -> str:
         """Return the requested time of the earliest write whose slices all archived cleans retained, ``""`` for none.
@@ -239,7 +246,7 @@ class History:
 
     def _earliest_retained(self) -> str:
         earliest = ""
-        for file in reversed(self.manifest.files):
+        for file in self._newest_first():
             cleans = self._actions(file).cleans if file.last > earliest else ()
             if cleans and cleans[-1].requested > earliest:
                 # Nearly always the newest one says that the others need not be read.
@@ -268,11 +275,13 @@ class History:
         return self._read_whole(lambda found: found._last_compaction())
 
     def _last_compaction(self) -> str:
-        for file in reversed(self.manifest.files):
-            found = [write.requested for write in self._actions(file).writes.values() if write.action == "commit"]
-            if found:
-                return max(found)
-        return ""
+        last = ""
+        for file in self._newest_first():
+            if last >= file.last:
+                break
+            commits = [write.requested for write in self._actions(file).writes.values() if write.action == "commit"]
+            last = max([last, *commits])
+        return last
 
     def instants(self, files: Iterable[HistoryFile]) -> Iterator[ArchivedInstant]:
         """Yield the actions of some history files with their contents, by requested time, each of them once.
@@ -377,6 +386,10 @@ class History:
                 time: Instant(time, action, State.COMPLETED, time, FLAT) for time, action in flat_writes(self._storage)
             }
         return self._flat_writes
+
+
+def _requested(instant: Instant) -> str:
+    return instant.requested
 
 
 def _actions(rows: pa.Table, path: str) -> ArchivedActions:

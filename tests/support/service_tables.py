@@ -68,7 +68,7 @@ def assert_sound(table: LsmTable, model: Mapping[str, Row]) -> None:
 
 def compactions(table: LsmTable) -> list[Instant]:
     """Completed compactions."""
-    return [write for write in table.timeline.completed_writes if write.action == "commit"]
+    return [write for write in table.timeline.every_write if write.action == "commit"]
 
 
 def cleans(table: LsmTable) -> list[Instant]:
