@@ -280,7 +280,7 @@ KEEP_MAX_COMMITS = integer("hoodie.keep.max.commits", 14, _SERVICES, "Commits on
 
 _METADATA = "Metadata table"
 METADATA_ENABLE = boolean("hoodie.metadata.enable", False, _METADATA, "true: create a metadata table with the partition `files` if there is none, and read file listings from it. false, set by a writer: drop the metadata table. Not set: maintain the partition `files` of an existing metadata table, and list folders. Hudi's default is true.")
-METADATA_COMPACT_COMMITS = integer("hoodie.metadata.compact.max.delta.commits", 8, _METADATA, "Delta commits of the metadata table since its last compaction after which the next one is due. Hudi's default is 10.", minimum=1)
+METADATA_COMPACT_COMMITS = integer("hoodie.metadata.compact.max.delta.commits", 7, _METADATA, "Delta commits of the metadata table since its last compaction after which the next one is due. Hudi's default is 10.", minimum=1)
 
 _KAFKA = "Kafka job"
 KAFKA_SERVERS = text("kafka.bootstrap.servers", None, _KAFKA, "Brokers, `host:port` separated by commas. Every other key under `kafka.` is passed to the Kafka client unchanged.")
