@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.actions.clean import CleanMetadata
+from streaming_lsm.format.actions.rollback import RollbackMetadata
 from streaming_lsm.format.history import (
     INSTANT_COLUMNS,
     ArchivedInstant,
@@ -65,16 +66,23 @@ class ArchivedActions:
 
 @dataclass(frozen=True)
 class KnownHistory:
-    """Keep the actions of history files, over all timelines of an open table."""
+    """Keep what was read of history files, over all timelines of an open table.
+
+    Attributes:
+        files: the actions of each file.
+        undone: requested times of the actions that the rollbacks of a file undid, of files that were asked for them.
+    """
 
     files: dict[tuple[str, HistoryFile], ArchivedActions] = field(default_factory=dict)
+    undone: dict[tuple[str, HistoryFile], frozenset[str]] = field(default_factory=dict)
 
     def keep(self, uri: str, files: Iterable[HistoryFile]) -> None:
         """Forget the files of a table that are not among those of its newest manifest, as they were merged."""
         named = {(uri, file) for file in files}
-        for key in list(self.files):
+        for key in [*self.files, *self.undone]:
             if key[0] == uri and key not in named:
                 self.files.pop(key, None)
+                self.undone.pop(key, None)
 
 
 @dataclass(frozen=True)
@@ -182,6 +190,22 @@ class History:
         """
         files = self.manifest.files
         return bool(files) and files[0].first <= requested <= self.last
+
+    def is_undone(self, requested: str) -> bool:
+        """Return whether an archived rollback undid the action at a requested time; reads all archived rollbacks."""
+        return self._layout != FLAT and self._read_whole(lambda found: found._is_undone(requested))
+
+    def _is_undone(self, requested: str) -> bool:
+        return any(requested in self._undone(file) for file in self.manifest.files if file.last > requested)
+
+    def _undone(self, file: HistoryFile) -> frozenset[str]:
+        key = (self._storage.uri, file)
+        if key not in self.known.undone:
+            contents = self._read(file, ["metadata"], pc.field("action") == "rollback").column(0).to_pylist()
+            path = f"{HISTORY_FOLDER}/{file.name}"
+            undone = frozenset(RollbackMetadata.decode(content or b"", path).instant for content in contents)
+            self.known.undone[key] = undone
+        return self.known.undone[key]
 
     def writes(self) -> Mapping[str, Instant]:
         """Return all archived writes by requested time."""

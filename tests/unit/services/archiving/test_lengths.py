@@ -85,3 +85,22 @@ def test_writers_that_die_again_and_again_leave_at_most_60_files(
         fail(table)
     assert max(lengths.most.values()) <= MOST, lengths.most
     assert shown(LsmTable(table.path)) == [("a", "nl", 1, 1)]
+
+
+def test_a_late_file_of_a_first_write_whose_rollback_is_archived_is_not_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is older than all that the history has."""
+    Lengths(monkeypatch)
+    table = create(tmp_path)
+    with suppress(KeyboardInterrupt), table.transaction() as tx:
+        dead = tx.begin()
+        raise KeyboardInterrupt
+    for _ in range(5):
+        fail(table)
+    table.prepare_write()
+    table.upsert(rows(("a", "nl", 1, 1)))
+    history = table.timeline.history
+    assert dead < history.manifest.files[0].first < table.timeline.first
+    assert table.timeline.completion_time(dead) is None
+    assert table.timeline.completion_time("20200101000000000") == "20200101000000000"
