@@ -309,13 +309,13 @@ CLEAN_POLICY = choice("hoodie.clean.policy", "KEEP_LATEST_COMMITS", ("KEEP_LATES
 FAILED_WRITES = choice("hoodie.clean.failed.writes.policy", "EAGER", ("EAGER", "LAZY"), _SERVICES, "Roll the writes of dead writers back when the next write begins (EAGER), or in the next compaction or clean (LAZY). Those of living writers are never rolled back, in either.")
 CLEAN_COMMITS = integer("hoodie.clean.commits.retained", 10, _SERVICES, "KEEP_LATEST_COMMITS: number of commits whose snapshots stay readable.", minimum=1)
 CLEAN_VERSIONS = integer("hoodie.clean.fileversions.retained", 3, _SERVICES, "KEEP_LATEST_FILE_VERSIONS: number of file slices to retain per file group.", minimum=1)
-ARCHIVE_AUTOMATIC = boolean("hoodie.archive.automatic", False, _SERVICES, "After a write, move completed actions that nothing needs any more from the active timeline into the history. Hudi's default is true.")
+ARCHIVE_AUTOMATIC = boolean("hoodie.archive.automatic", True, _SERVICES, "After a write, move completed actions that nothing needs any more from the active timeline into the history.")
 KEEP_MIN_COMMITS = integer("hoodie.keep.min.commits", 11, _SERVICES, "Commits that archiving leaves on the active timeline; more than `hoodie.clean.commits.retained`. Not set: at least one more than that. Hudi's default is 20.", minimum=1)
-KEEP_MAX_COMMITS = integer("hoodie.keep.max.commits", 15, _SERVICES, "Commits on the active timeline beyond which archiving begins; more than `hoodie.keep.min.commits`. Not set: at least four more than that. Hudi's default is 30.", minimum=2)
+KEEP_MAX_COMMITS = integer("hoodie.keep.max.commits", 14, _SERVICES, "Commits on the active timeline beyond which archiving begins; more than `hoodie.keep.min.commits`. Not set: at least three more than that. Hudi's default is 30.", minimum=2)
 
 _METADATA = "Metadata table"
 METADATA_ENABLE = boolean("hoodie.metadata.enable", False, _METADATA, "true: create a metadata table with the partition `files` if there is none, and read file listings from it. false, set by a writer: drop the metadata table. Not set: maintain the partition `files` of an existing metadata table, and list folders. Hudi's default is true.")
-METADATA_COMPACT_COMMITS = integer("hoodie.metadata.compact.max.delta.commits", 10, _METADATA, "Delta commits of the metadata table since its last compaction after which the next one is due.", minimum=1)
+METADATA_COMPACT_COMMITS = integer("hoodie.metadata.compact.max.delta.commits", 7, _METADATA, "Delta commits of the metadata table since its last compaction after which the next one is due. Hudi's default is 10.", minimum=1)
 
 _KAFKA = "Kafka job"
 KAFKA_SERVERS = text("kafka.bootstrap.servers", None, _KAFKA, "Brokers, `host:port` separated by commas. Every other key under `kafka.` is passed to the Kafka client unchanged.")

@@ -83,6 +83,7 @@ class LsmTable(ReadableTable):
         ActiveCommits.of(self.options)  # refuses limits that contradict each other
         self._groups = LiveFileGroups(self.config.num_buckets)
         self._committed: Timeline | None = None
+        self._is_uncommitted = False
         self._buckets_stored = False
 
     @classmethod
@@ -207,12 +208,22 @@ class LsmTable(ReadableTable):
         self.config = self.change_version(self.options[config.TABLE_VERSION]).config
         self.__dict__.pop("services", None)
 
-    def list_file_groups(self) -> None:
-        """List the live file groups, once, so that it is not done while the table's lock is held; see `plan`."""
-        if not self._groups.are_listed:
-            # What fails here fails again under the lock, unless a dead writer's action was the cause.
-            with suppress(LsmError, OSError):
-                self._groups.refresh(self._context.view(self._context.load_timeline()))
+    def prepare_write(self) -> None:
+        """Do what need not be done while the table's lock is held; call it before `transaction`.
+
+        The live file groups are listed, once. If the write before this one failed, or this is the first one, the
+        timeline is archived as far as it is due: a writer that fails again and again leaves a rollback each time, and
+        archives nothing after its writes.
+        """
+        if self._groups.are_listed and not self._is_uncommitted:
+            return
+        # What fails here fails again under the lock, unless a dead writer's action was the cause.
+        with suppress(LsmError, OSError):
+            timeline = self._context.load_timeline()
+            if not self._groups.are_listed:
+                self._groups.refresh(self._context.view(timeline))
+            self.services.archive_inline(timeline)
+            self._is_uncommitted = False
 
     def plan(
         self,
@@ -230,6 +241,7 @@ class LsmTable(ReadableTable):
             UnsupportedTable: this release does not write tables with these settings.
             TableNotFound: the table was removed.
         """
+        self._is_uncommitted = True
         self._check_takes_rows(tx.timeline, self._groups)
         if self._only_options_say_buckets:
             self._store_buckets(tx)
@@ -306,7 +318,7 @@ class LsmTable(ReadableTable):
             return self._files_after(timeline, written)
 
         completed = tx.complete(outcome, extra)
-        self._committed = tx.timeline.with_latest(completed)
+        self._committed, self._is_uncommitted = tx.timeline.with_latest(completed), False
         self.last_numbers = replace(
             numbers,
             commit_ms=round(1000 * (perf_counter() - begun)),
@@ -403,7 +415,7 @@ class LsmTable(ReadableTable):
     def _write(self, operation: str, rows: Rows, batch_id: int | None) -> Instant | None:
         data = rows if isinstance(rows, pa.RecordBatchReader) else pa.table(rows)
         self.upgrade_if_asked(data.schema, operation)
-        self.list_file_groups()
+        self.prepare_write()
         identity = BatchIdentity.of_batch(self.options, batch_id)
 
         def write(attempt: Attempt) -> Instant | None:

@@ -42,7 +42,7 @@ def list_file_slices(look: Callable[[], FileSystemView]) -> tuple[Timeline, list
         names = view.timeline.storage.names(view.timeline.folder)
         cleans = _cleans_since(view.timeline, names)
         taking = [clean.requested for clean in cleans if _takes_from(clean, view, groups)]
-        taking = taking or _archived_since(view.timeline, names)
+        taking = taking or _archived_since(view.timeline, names, cleaned=bool(cleans))
         if not taking:
             check_files(view, slices)
             return view.timeline, slices
@@ -63,13 +63,14 @@ def _cleans_since(timeline: Timeline, names: Names) -> list[Instant]:
     return [clean for clean in found.values() if clean.requested not in known]
 
 
-def _archived_since(timeline: Timeline, names: Names) -> list[str]:
+def _archived_since(timeline: Timeline, names: Names, *, cleaned: bool) -> list[str]:
     """Return the newest archived clean if it was completed after `timeline` was loaded, which took long then.
 
-    The history is read only if an action has left the timeline since.
+    The history is read only if an action has left the timeline since, or `cleaned`: if the table was cleaned since,
+    another clean before that may be archived already.
     """
     loaded = timeline.whole
-    if timeline.layout == FLAT or {found.file_name for found in loaded.instants}.issubset(names):
+    if timeline.layout == FLAT or (not cleaned and {found.file_name for found in loaded.instants}.issubset(names)):
         return []
     newest = History(timeline.storage).newest_clean()
     return [newest.requested] if newest is not None and (newest.completed or "") > loaded.last_time else []

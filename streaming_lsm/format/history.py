@@ -126,10 +126,10 @@ class Manifest:
             raise CorruptFileError(f"{source}: no manifest of archived instants ({error}); restore the file") from None
         return cls(tuple(sorted(found, key=lambda file: (file.first, file.last))))
 
-    def with_files(self, added: HistoryFile, removed: Iterable[HistoryFile] = ()) -> Manifest:
-        """Return the manifest with a file more, and without others."""
+    def with_files(self, added: Iterable[HistoryFile], removed: Iterable[HistoryFile] = ()) -> Manifest:
+        """Return the manifest with more files, and without others."""
         gone = frozenset(removed)
-        files = [*(file for file in self.files if file not in gone), added]
+        files = [*(file for file in self.files if file not in gone), *added]
         return Manifest(tuple(sorted(files, key=lambda file: (file.first, file.last))))
 
 

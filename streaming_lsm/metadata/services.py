@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import takewhile
 from urllib.parse import unquote
 
@@ -48,28 +49,40 @@ def compaction_is_due(timeline: Timeline, delta_commits: int) -> bool:
     return len(since) >= delta_commits
 
 
-def needed_since(storage: Storage, data: Timeline) -> str | None:
-    """Return the requested time of the oldest action whose delta commit the metadata table has not compacted.
+@dataclass(frozen=True)
+class NeededActions:
+    """State which actions of a table its metadata table needs: those whose delta commits it has not compacted.
 
     Readers of delta commits look for their actions on the active timeline of the table, so that these are not archived.
 
-    Args:
-        storage: the table.
-        data: its timeline.
-
-    Returns:
-        None without a metadata table; files of one that was dropped may remain.
+    Attributes:
+        since: requested time of the oldest one; of the last compaction if there is none before it.
+        late: requested times of the actions with delta commits that are not compacted.
     """
-    properties = load_properties(storage)
-    if not (properties.get(PARTITIONS_KEY) or properties.get(INFLIGHT_KEY)):
-        return None
-    metadata = Subfolder(storage, METADATA_TABLE)
-    timeline = Timeline.load(metadata)
-    if not timeline.instants:
-        return None
-    last = max((write.requested for write in timeline.completed_writes if write.action == "commit"), default="")
-    late = [action.requested for action in data.instants if (action.completed or "~") >= last]
-    return min([last, *late])
+
+    since: str
+    late: frozenset[str]
+
+    @staticmethod
+    def of(storage: Storage, data: Timeline) -> NeededActions | None:
+        """Read the timeline of the metadata table.
+
+        Args:
+            storage: the table.
+            data: its timeline.
+
+        Returns:
+            None without a metadata table; files of one that was dropped may remain.
+        """
+        properties = load_properties(storage)
+        if not (properties.get(PARTITIONS_KEY) or properties.get(INFLIGHT_KEY)):
+            return None
+        timeline = Timeline.load(Subfolder(storage, METADATA_TABLE))
+        if not timeline.instants:
+            return None
+        last = max((write.requested for write in timeline.completed_writes if write.action == "commit"), default="")
+        late = frozenset(action.requested for action in data.instants if (action.completed or "~") >= last)
+        return NeededActions(min([last, *late]), late & {found.requested for found in timeline.instants})
 
 
 def compact(
@@ -185,7 +198,7 @@ def _archive(metadata: Storage, timeline: Timeline, lock: TableLock) -> None:
             history = writer.add(history, NewFile.of(list(read_archived(metadata, timeline, chosen))))
         files = mergeable(history)
         if files:
-            history = writer.add(history, NewFile.merged(history, files), files)
+            history = writer.add(history, NewFile.merged(history, files), merged=files)
             writer.delete_old_manifests(history)
     except CommitConflict as error:
         _LOG.debug("%s: %s", metadata.uri, error)

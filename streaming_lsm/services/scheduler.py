@@ -104,8 +104,16 @@ class TableServices:
         if self._context.options[config.CLEAN_AUTOMATIC]:
             cleaned = self._guarded("cleaning", lambda: self._clean_inline(timeline, reload=changed))
             changed = changed or cleaned
+        self.archive_inline(timeline, reload=changed)
+
+    def archive_inline(self, timeline: Timeline, *, reload: bool = False) -> None:
+        """Archive if it is due, as the options say; errors are logged and not raised.
+
+        Args:
+            reload: whether the timeline was changed since it was loaded.
+        """
         if self._context.options[config.ARCHIVE_AUTOMATIC]:
-            self._guarded("archiving", lambda: self._archive_inline(timeline, reload=changed))
+            self._guarded("archiving", lambda: self._archive_inline(timeline, reload=reload))
 
     def _guarded(self, what: str, run: Callable[[], bool]) -> bool:
         try:

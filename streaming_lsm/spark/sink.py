@@ -97,7 +97,7 @@ class LsmSink:
         table = self._open(rows.schema)
         identity = self._identity(batch, batch_id)
         table.upgrade_if_asked(rows.schema, self._operation)
-        table.list_file_groups()
+        table.prepare_write()
         # A batch that conflicts with another write is written again as a whole.
         write_with_retries(self._options, table.runtime, lambda attempt: self._write(table, rows, identity, attempt))
         # 6. Run table services that are due; their failures are logged and do not fail the batch.

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.actions.clean import CleanMetadata
+from streaming_lsm.format.actions.rollback import RollbackMetadata
 from streaming_lsm.format.history import (
     INSTANT_COLUMNS,
     ArchivedInstant,
@@ -65,16 +66,23 @@ class ArchivedActions:
 
 @dataclass(frozen=True)
 class KnownHistory:
-    """Keep the actions of history files, over all timelines of an open table."""
+    """Keep what was read of history files, over all timelines of an open table.
+
+    Attributes:
+        files: the actions of each file.
+        undone: requested times of the actions that the rollbacks of a file undid, of files that were asked for them.
+    """
 
     files: dict[tuple[str, HistoryFile], ArchivedActions] = field(default_factory=dict)
+    undone: dict[tuple[str, HistoryFile], frozenset[str]] = field(default_factory=dict)
 
     def keep(self, uri: str, files: Iterable[HistoryFile]) -> None:
         """Forget the files of a table that are not among those of its newest manifest, as they were merged."""
         named = {(uri, file) for file in files}
-        for key in list(self.files):
+        for key in [*self.files, *self.undone]:
             if key[0] == uri and key not in named:
                 self.files.pop(key, None)
+                self.undone.pop(key, None)
 
 
 @dataclass(frozen=True)
@@ -106,7 +114,7 @@ class History:
 
     @property
     def number(self) -> int | None:
-        """Number of the newest manifest: that in ``_version_``, or the largest while it is rewritten; None: none."""
+        """Number of the newest manifest: that in ``_version_``, or the largest if that has none; None: none."""
         return self._read_newest().number
 
     @property
@@ -154,11 +162,10 @@ class History:
             return None
 
     def _number(self, text: bytes | None) -> int | None:
-        if text is None:
+        if text is None or not _NUMBER.fullmatch(text):
+            # A writer of Hudi deletes the file and creates it again, and may die before it has written it.
             found = [manifest_number(name) for name in self._storage.names(HISTORY_FOLDER)]
             return max((number for number in found if number is not None), default=None)
-        if not _NUMBER.fullmatch(text):
-            raise CorruptFileError(f"{VERSION_PATH}: not a number: {text[:40]!r}; restore the file")
         return int(text)
 
     @property
@@ -183,6 +190,22 @@ class History:
         """
         files = self.manifest.files
         return bool(files) and files[0].first <= requested <= self.last
+
+    def is_undone(self, requested: str) -> bool:
+        """Return whether an archived rollback undid the action at a requested time; reads all archived rollbacks."""
+        return self._layout != FLAT and self._read_whole(lambda found: found._is_undone(requested))
+
+    def _is_undone(self, requested: str) -> bool:
+        return any(requested in self._undone(file) for file in self.manifest.files if file.last > requested)
+
+    def _undone(self, file: HistoryFile) -> frozenset[str]:
+        key = (self._storage.uri, file)
+        if key not in self.known.undone:
+            contents = self._read(file, ["metadata"], pc.field("action") == "rollback").column(0).to_pylist()
+            path = f"{HISTORY_FOLDER}/{file.name}"
+            undone = frozenset(RollbackMetadata.decode(content or b"", path).instant for content in contents)
+            self.known.undone[key] = undone
+        return self.known.undone[key]
 
     def writes(self) -> Mapping[str, Instant]:
         """Return all archived writes by requested time."""
@@ -227,8 +250,16 @@ class History:
         return self._read_whole(lambda found: found._newest_clean())
 
     def _newest_clean(self) -> Instant | None:
-        cleans = (self._actions(file).cleans for file in reversed(self.manifest.files))
-        return next((found[-1] for found in cleans if found), None)
+        newest: Instant | None = None
+        for file in self._newest_first():
+            if newest is not None and newest.requested >= file.last:
+                break
+            newest = max([*filter(None, [newest]), *self._actions(file).cleans[-1:]], key=_requested, default=None)
+        return newest
+
+    def _newest_first(self) -> list[HistoryFile]:
+        """Return the history files by their last instants; cleans may be archived before the writes beside them."""
+        return sorted(self.manifest.files, key=lambda file: file.last, reverse=True)
 
     def earliest_retained(self) -> str:
         """Return the requested time of the earliest write whose slices all archived cleans retained, ``""`` for none.
@@ -239,7 +270,7 @@ class History:
 
     def _earliest_retained(self) -> str:
         earliest = ""
-        for file in reversed(self.manifest.files):
+        for file in self._newest_first():
             cleans = self._actions(file).cleans if file.last > earliest else ()
             if cleans and cleans[-1].requested > earliest:
                 # Nearly always the newest one says that the others need not be read.
@@ -268,11 +299,13 @@ class History:
         return self._read_whole(lambda found: found._last_compaction())
 
     def _last_compaction(self) -> str:
-        for file in reversed(self.manifest.files):
-            found = [write.requested for write in self._actions(file).writes.values() if write.action == "commit"]
-            if found:
-                return max(found)
-        return ""
+        last = ""
+        for file in self._newest_first():
+            if last >= file.last:
+                break
+            commits = [write.requested for write in self._actions(file).writes.values() if write.action == "commit"]
+            last = max([last, *commits])
+        return last
 
     def instants(self, files: Iterable[HistoryFile]) -> Iterator[ArchivedInstant]:
         """Yield the actions of some history files with their contents, by requested time, each of them once.
@@ -377,6 +410,10 @@ class History:
                 time: Instant(time, action, State.COMPLETED, time, FLAT) for time, action in flat_writes(self._storage)
             }
         return self._flat_writes
+
+
+def _requested(instant: Instant) -> str:
+    return instant.requested
 
 
 def _actions(rows: pa.Table, path: str) -> ArchivedActions:

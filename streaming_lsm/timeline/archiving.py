@@ -90,14 +90,14 @@ class HistoryWriter:
             return found
         return self._advance(found, following)
 
-    def add(self, history: History, new: NewFile, merged: Iterable[HistoryFile] = ()) -> History:
-        """Add a file, in place of those that were merged into it, and return the history with it.
+    def add(self, history: History, *new: NewFile, merged: Iterable[HistoryFile] = ()) -> History:
+        """Add files, in place of those that were merged into them, and return the history with them.
 
         Raises:
             CommitConflict: another process archives at the same time; nothing was changed.
             Fenced: another writer took the lock.
         """
-        return self._publish(history, history.manifest.with_files(self._put(new), merged))
+        return self._publish(history, history.manifest.with_files([self._put(file) for file in new], merged))
 
     def delete_old_manifests(self, history: History) -> None:
         """Delete all manifests but the newest ones, and the history files that only those name.

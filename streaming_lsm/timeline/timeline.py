@@ -163,7 +163,7 @@ class Timeline:
 
         A write that is not completed here may have been archived while the folder was listed. One that is older than
         this timeline and than the history counts as completed at its requested time (docs/format/10-rules.md, "Rule 9",
-        "Rule 10"), unless a rollback on the timeline undid it: a task that outlived its driver may have left a file of
+        "Rule 10"), unless a rollback undid it: a task that outlived its driver may have left a file of
         a rolled back write.
         """
         if requested not in self._completed_times:
@@ -178,7 +178,9 @@ class Timeline:
         if archived is not None:
             return archived.completed
         is_older = requested < self.first and requested not in self._completions
-        return requested if is_older and not self.history.is_in_range(requested) else None
+        if not is_older or self.history.is_in_range(requested):
+            return None
+        return None if self.history.is_undone(requested) else requested
 
     def visible(self) -> VisibleInstants:
         """Return the visible writes, for executors that read blocks of several writes without a timeline."""

@@ -157,8 +157,13 @@ def _without_leftovers(
 
 
 def _may_be_archived(timeline: Timeline, pending: Instant) -> bool:
-    """Return whether the history is to be read: a plan may wait for long, and only what is oldest is archived."""
+    """Return whether the history is to be read: a plan may wait for long.
+
+    Only what is oldest is archived, or a clean before a later one.
+    """
     if pending.action not in (*COMPACTIONS, CLEAN):
+        return True
+    if pending.action == CLEAN and any(clean.requested > pending.requested for clean in timeline.completed_cleans):
         return True
     return all(found.requested > pending.requested for found in timeline.instants if found.is_completed)
 

@@ -189,7 +189,7 @@ class Trial:
     def batches(self) -> list[int]:
         """The batch ids that the commits remember, in the order of the commits."""
         timeline = LsmTable(self.table).timeline
-        writes = [write for write in timeline.completed_writes if write.action == "deltacommit"]
+        writes = [write for write in timeline.every_write if write.action == "deltacommit"]
         ledgers = [json.loads(timeline.read_commit(write).extra["lsm.writers"]) for write in writes]
         assert all(len(ledger) == 1 for ledger in ledgers), "the query is known by two names"
         return [batch for ledger in ledgers for batch, *_ in ledger.values()]

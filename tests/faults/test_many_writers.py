@@ -180,7 +180,7 @@ def strange(root: Path, options: dict[str, object], processes: list[Process]) ->
     yield from (f"missing: {row}" for row in sorted(set(model.values()) - found))
     yield from (f"not written: {row}" for row in sorted(found - set(model.values())))
     action = "commit" if table.config.is_copy_on_write else "deltacommit"
-    commits = {write.file_name for write in table.timeline.completed_writes if write.action == action}
+    commits = {write.file_name for write in table.timeline.every_write if write.action == action}
     if len(commits) != WRITERS * COMMITS:
         yield f"{len(commits)} commits of {WRITERS * COMMITS} batches"
     told = {heard["instant"] for process in processes for heard in process.heard if "instant" in heard}

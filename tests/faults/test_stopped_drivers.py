@@ -324,7 +324,7 @@ def strange_table(root: Path, options: dict[str, object], drivers: list[Driver])
 def strange_timeline(table: LsmTable, drivers: list[Driver]) -> Iterator[str]:
     """Each batch is one commit, the one that its driver was told of; nothing is left of the drivers."""
     batch_action = "commit" if table.config.is_copy_on_write else "deltacommit"
-    commits = [write for write in table.timeline.completed_writes if write.action == batch_action]
+    commits = [write for write in table.timeline.every_write if write.action == batch_action]
     if len(commits) != (batches := sum(driver.following for driver in drivers)):
         yield f"{len(commits)} commits of {batches} batches"
     acknowledged = [report["instant"] for driver in drivers for report in driver.heard if "instant" in report]

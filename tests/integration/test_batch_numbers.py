@@ -47,7 +47,7 @@ def test_each_batch_is_counted_in_the_log_in_its_commit_and_for_a_listener(
     timeline = LsmTable(tmp_path / "table").timeline
     assert [batch.batch_id for batch in heard] == [0, 1]
     logged = [record.getMessage() for record in caplog.records if "rows_in=" in record.getMessage()]
-    for batch, write, count, line in zip(heard, timeline.completed_writes, counts, logged, strict=True):
+    for batch, write, count, line in zip(heard, timeline.every_write, counts, logged, strict=True):
         numbers, commit = batch.numbers, timeline.read_commit(write)
         assert numbers is not None
         assert numbers.rows_in == count

@@ -103,8 +103,7 @@ def test_a_sink_that_knows_its_batches_writes_them_without_an_exchange(in_two_ta
         part = [(f"k{n}", "DE", number, n, False) for n in range(50)]
         sink(in_two_tasks(part, part), number)
     files = [
-        len(LsmTable(tmp_path).timeline.read_commit(write).stats)
-        for write in LsmTable(tmp_path).timeline.completed_writes
+        len(LsmTable(tmp_path).timeline.read_commit(write).stats) for write in LsmTable(tmp_path).timeline.every_write
     ]
     assert files == [2, 4, 4], "only the first batch has one log for each of two file groups"
 
@@ -191,7 +190,7 @@ def test_a_batch_of_too_many_file_groups_is_exchanged(in_two_tasks: Frames, tmp_
         parts = [[(f"k{n}", f"C{n % countries}", number, n, False) for n in range(200)] for _ in range(2)]
         sink(in_two_tasks(*parts), number)
     timeline = LsmTable(tmp_path).timeline
-    files = [len(timeline.read_commit(write).stats) for write in timeline.completed_writes]
+    files = [len(timeline.read_commit(write).stats) for write in timeline.every_write]
     assert files == [2, 4, 80, 2, 2, 2, 2, 4], "as long as one of the last four batches had so many"
     assert len(shown(LsmTable(tmp_path))) == 200 + 195
     assert validate(str(tmp_path)) == []

@@ -106,7 +106,7 @@ def assert_rows(folder: Path, batches: int = BATCHES) -> None:
     assert shown(LsmTable(path)) == expected
     assert sorted(tuple(row.values()) for row in read_snapshot(str(path)).to_pylist()) == expected
     assert validate(str(path)) == []
-    writes = [write for write in LsmTable(path).timeline.completed_writes if write.action == "deltacommit"]
+    writes = [write for write in LsmTable(path).timeline.every_write if write.action == "deltacommit"]
     assert len(writes) == batches
 
 
@@ -138,7 +138,7 @@ def test_two_compaction_jobs_and_a_clean_job_work_beside_a_stream_killed_and_sta
         assert said.endswith("stopped by SIGTERM\n"), said
         assert "failed" not in said, said
         assert "Traceback" not in said, said
-    compacted = [write for write in table.timeline.completed_writes if write.action == "commit"]
+    compacted = [write for write in table.timeline.every_write if write.action == "commit"]
     assert len(compacted) >= 3
     # What a killed process left is finished by the next one.
     for name, option in (("compact", "hoodie.compact.inline.max.delta.commits=1"), ("clean", RETAIN)):

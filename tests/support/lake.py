@@ -54,7 +54,7 @@ class OrdersLake:
     def batches(self) -> list[int]:
         """The batch ids that the commits remember, in the order of the commits."""
         timeline = LsmTable(self.path).timeline
-        ledgers = [json.loads(timeline.read_commit(write).extra["lsm.writers"]) for write in timeline.completed_writes]
+        ledgers = [json.loads(timeline.read_commit(write).extra["lsm.writers"]) for write in timeline.every_write]
         return [batch for ledger in ledgers for batch, _ in ledger.values()]
 
     def check(self, batches: int | None = None) -> None:

@@ -13,7 +13,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.format.avro.container import encode_record
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.instant import Instant, State
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.small_tables import OPTIONS, Row, create, rows, shown
@@ -68,12 +68,15 @@ def assert_sound(table: LsmTable, model: Mapping[str, Row]) -> None:
 
 def compactions(table: LsmTable) -> list[Instant]:
     """Completed compactions."""
-    return [write for write in table.timeline.completed_writes if write.action == "commit"]
+    return [write for write in table.timeline.every_write if write.action == "commit"]
 
 
 def cleans(table: LsmTable) -> list[Instant]:
-    """Completed cleans."""
-    return [instant for instant in table.timeline.instants if instant.action == "clean" and instant.is_completed]
+    """Completed cleans, with those that are archived."""
+    history = table.timeline.history
+    archived = [found for found in history.instants(history.manifest.files) if found.action == "clean"]
+    known = [Instant(found.requested, "clean", State.COMPLETED, found.completed) for found in archived]
+    return list(dict.fromkeys([*known, *table.timeline.completed_cleans]))
 
 
 def ledger(table: LsmTable, instant: Instant) -> object:

@@ -64,4 +64,4 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 def commits(path: Path) -> int:
     """The number of commits of a table."""
-    return len(LsmTable(path).timeline.completed_writes)
+    return len(LsmTable(path).timeline.every_write)

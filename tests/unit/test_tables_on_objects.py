@@ -149,7 +149,9 @@ def test_nothing_but_the_lock_is_left_beside_the_table(s3_uri: str) -> None:
 def test_a_batch_lists_nothing_and_sends_twelve_requests_and_two_for_each_file(
     object_server: S3Server, s3_uri: str, commits: int
 ) -> None:
-    table = LsmTable.create(s3_uri, SCHEMA, {**OPTIONS, "hoodie.bucket.index.num.buckets": 4})
+    # Archiving after each fourth batch is a service beside it.
+    options = {**OPTIONS, "hoodie.bucket.index.num.buckets": 4, "hoodie.archive.automatic": False}
+    table = LsmTable.create(s3_uri, SCHEMA, options)
     batch = rows(*((f"k{number}", "nl", 1, 1) for number in range(100)))
     for _ in range(commits):
         table.upsert(batch)

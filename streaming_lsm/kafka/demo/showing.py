@@ -21,7 +21,7 @@ def show_table(table: LsmTable, folder: Path) -> None:
     print(f"\nThe table has {rows.num_rows:,} rows. Five of them:")
     _print_table(rows.slice(0, 5))
     print("\nTimeline:")
-    for instant in table.timeline.completed_writes:
+    for instant in table.timeline.every_write:
         stats = table.timeline.read_commit(instant).stats
         written, deleted = sum(stat.num_writes for stat in stats), sum(stat.num_deletes for stat in stats)
         print(
@@ -60,11 +60,11 @@ def _show_log_file(table: LsmTable, folder: Path) -> None:
 
 
 def compactions(table: LsmTable) -> list[tuple[Instant, Instant]]:
-    """Return each compaction of the timeline, with the write before it."""
+    """Return each compaction of the table, with the write before it."""
     timeline = table.timeline
     return [
         (before, write)
-        for before, write in itertools.pairwise(timeline.completed_writes)
+        for before, write in itertools.pairwise(timeline.every_write)
         if timeline.read_commit(write).operation_type == "COMPACT"
     ]
 

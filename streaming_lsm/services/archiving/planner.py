@@ -1,12 +1,13 @@
 """Select the actions to archive (docs/format/02-timeline.md, "Archived timeline"); pure, without file access.
 
 A *bound* is a requested time at which archiving stops: the action at that time, and all younger ones, stay on the
-active timeline.
+active timeline. The bounds are those of writes. *Passed* are cleans before the newest one, and rollbacks: they do not
+wait for the writes beside them, as each write of a table may bring one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from streaming_lsm import config
@@ -18,8 +19,10 @@ from streaming_lsm.services.survey import savepoints
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
-_MARGIN = 4
+_MARGIN = 3
 """Commits more than are cleaned that stay at most, if the options do not say how many."""
+
+_PASSING = ("clean", "rollback")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +70,16 @@ class ActiveCommits:
             most = least + _MARGIN
         return ActiveCommits(least, most)
 
-    def bound(self, timeline: Timeline) -> Bound | None:
-        """Return the bound by number; None if there are few writes."""
+    @property
+    def margin(self) -> int:
+        """Number of actions besides the writes that stay, and the newest clean, beyond which archiving begins."""
+        return self.most - self.least
+
+    def bound(self, timeline: Timeline) -> Bound:
+        """Return the bound by number."""
         writes = timeline.completed_writes
-        if len(writes) <= self.most:
-            return None
-        return Bound(writes[-self.least].requested, f"{config.KEEP_MIN_COMMITS.key}={self.least}")
+        first = writes[-self.least].requested if len(writes) >= self.least else ""
+        return Bound(first, f"{config.KEEP_MIN_COMMITS.key}={self.least}")
 
 
 @dataclass(frozen=True)
@@ -80,18 +87,25 @@ class ArchiveSelection:
     """The actions that are to be archived.
 
     Attributes:
-        actions: completed actions, by requested time.
-        bound: where archiving stops; None if there are no more writes than may stay.
+        actions: completed actions, the oldest ones, by requested time.
+        passed: passed actions that are younger, by requested time.
+        bound: where archiving stops; None if no more actions may go than may stay.
         commits: how many writes stay.
     """
 
     actions: tuple[Instant, ...]
+    passed: tuple[Instant, ...]
     bound: Bound | None
     commits: ActiveCommits
 
+    @property
+    def every(self) -> tuple[Instant, ...]:
+        """All actions to archive."""
+        return (*self.actions, *self.passed)
+
     def __str__(self) -> str:
-        if self.actions:
-            return f"{len(self.actions)} actions to archive, up to {self.actions[-1].requested}"
+        if self.every:
+            return f"{len(self.every)} actions to archive, up to {self.every[-1].requested}"
         if self.bound is None:
             most = f"{config.KEEP_MAX_COMMITS.key}={self.commits.most}"
             return f"nothing to archive: the timeline has no more commits than {most}"
@@ -99,24 +113,40 @@ class ArchiveSelection:
         return f"nothing to archive{since}: {self.bound.reason}"
 
 
-def select(timeline: Timeline, options: Options, zone: str, further: Iterable[Bound] = ()) -> ArchiveSelection:
-    """Select the actions to archive: all completed ones that are older than each bound.
+def select(
+    timeline: Timeline, options: Options, zone: str, further: Iterable[Bound] = (), kept: Collection[str] = ()
+) -> ArchiveSelection:
+    """Select the actions to archive: all completed ones that are older than each bound, and passed ones.
+
+    Nothing goes until more actions are older than the writes that stay, or passed, than lie between the limits.
 
     Args:
         options: number of commits to keep, and which cleans and compactions need them.
         zone: the timeline's zone, ``UTC`` or ``LOCAL``.
         further: bounds that are known from files.
+        kept: requested times of passed actions that stay.
 
     Raises:
         ConfigError: the numbers of commits contradict each other.
     """
     commits = ActiveCommits.of(options)
     by_number = commits.bound(timeline)
-    if by_number is None:
-        return ArchiveSelection((), None, commits)
+    if len(_older(timeline, by_number)) + len(_passed(timeline, by_number)) <= commits.margin:
+        return ArchiveSelection((), (), None, commits)
     bound = min([by_number, *_bounds(timeline, options, zone), *further], key=lambda found: found.time)
-    older = tuple(action for action in timeline.instants if action.requested < bound.time)
-    return ArchiveSelection(older, bound, commits)
+    return ArchiveSelection(_older(timeline, bound), _passed(timeline, bound, kept), bound, commits)
+
+
+def _older(timeline: Timeline, bound: Bound) -> tuple[Instant, ...]:
+    return tuple(action for action in timeline.instants if action.requested < bound.time)
+
+
+def _passed(timeline: Timeline, bound: Bound, kept: Collection[str] = ()) -> tuple[Instant, ...]:
+    """Return the passed actions that are not older than a bound, and older than each pending action."""
+    until = min((pending.requested for pending in timeline.pending), default="~")
+    newest = timeline.completed_cleans[-1:]
+    passed = (action for action in timeline.instants if action.action in _PASSING and action not in newest)
+    return tuple(action for action in passed if bound.time <= action.requested < until and action.requested not in kept)
 
 
 def _bounds(timeline: Timeline, options: Options, zone: str) -> Iterator[Bound]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from streaming_lsm.errors import CommitConflict
 from streaming_lsm.format.table.file_names import parse_file_name
-from streaming_lsm.metadata.services import needed_since
+from streaming_lsm.metadata.services import NeededActions
 from streaming_lsm.services.archiving.planner import ActiveCommits, ArchiveSelection, Bound, select
 from streaming_lsm.services.context import ServiceContext
 from streaming_lsm.timeline.archive import HISTORY_FOLDER, History
@@ -32,8 +32,7 @@ class Archiver:
         """
         self._context = context
         self._by = context.options, context.config.timeline_zone
-        commits = ActiveCommits.of(context.options)
-        self._margin = commits.most - commits.least
+        ActiveCommits.of(context.options)
         self._held_up = 0
 
     def is_due(self, timeline: Timeline) -> bool:
@@ -41,7 +40,7 @@ class Archiver:
 
         If files forbade it the last time, it is due again when some more actions could be archived.
         """
-        found = len(select(timeline, *self._by).actions)
+        found = len(select(timeline, *self._by).every)
         if found <= self._held_up:
             return False
         self._held_up = 0
@@ -65,37 +64,46 @@ class Archiver:
         for _ in range(_ATTEMPTS):
             timeline = self._context.load_timeline()
             selection = self._select(timeline)
-            archived = frozenset(action for action in selection.actions if timeline.history.has(action))
-            chosen = [action for action in selection.actions if action not in archived]
+            archived = frozenset(action for action in selection.every if timeline.history.has(action))
+            parts = [[a for a in part if a not in archived] for part in (selection.actions, selection.passed)]
             try:
-                done = self._add(timeline, chosen) if chosen else ()
+                done = self._add(timeline, parts) if any(parts) else ()
             except (CommitConflict, FileNotFoundError) as error:
                 _LOG.debug("%s: archiving is tried again: %s", self._context.storage.uri, error)
                 continue
             if done or archived:
                 self._delete_archived()
                 self._merge()
-            self._held_up = 0 if done else len(select(timeline, *self._by).actions) + self._margin
+            self._held_up = 0 if done else len(select(timeline, *self._by).every) + 1
             return done
         raise CommitConflict(
             f"the timeline of {self._context.storage.uri} was archived by others during {_ATTEMPTS} attempts: try again"
         )
 
-    def _add(self, timeline: Timeline, chosen: list[Instant]) -> tuple[Instant, ...]:
-        rows = list(read_archived(self._context.storage, timeline, chosen))
-        done, new = tuple(chosen[: len(rows)]), NewFile.of(rows)
+    def _add(self, timeline: Timeline, parts: list[list[Instant]]) -> tuple[Instant, ...]:
+        """Archive the oldest actions, and passed ones in a file of their own.
+
+        The name of one file for both would be that of a file with more writes, which a later attempt would make.
+        """
+        done: tuple[Instant, ...] = ()
+        new: list[NewFile] = []
+        for part in filter(None, parts):
+            rows = list(read_archived(self._context.storage, timeline, part))
+            done, new = (*done, *part[: len(rows)]), [*new, NewFile.of(rows)]
+            if len(rows) < len(part):
+                break
         with self._context.transaction() as tx:
             writer = self._writer(tx)
             history = writer.newest()
             if history.number != timeline.history.number or not self._may_go(tx.timeline, done):
                 raise CommitConflict("the timeline was changed since it was read")
-            writer.add(history, new)
+            writer.add(history, *new)
         _LOG.info("archived %d actions of %s, up to %s", len(done), self._context.storage.uri, done[-1].requested)
         return done
 
     def _may_go(self, timeline: Timeline, chosen: tuple[Instant, ...]) -> bool:
         """Return whether actions may be archived by the timeline as it is while the lock is held."""
-        return frozenset(chosen) <= frozenset(self._select(timeline).actions)
+        return frozenset(chosen) <= frozenset(self._select(timeline).every)
 
     def _delete_archived(self) -> None:
         """Delete the files of archived actions; without the lock, as nothing needs them and none comes back."""
@@ -121,18 +129,23 @@ class Archiver:
             writer = self._writer(tx)
             newest = writer.newest()
             if newest.number == history.number:
-                writer.delete_old_manifests(writer.add(newest, new, files))
+                writer.delete_old_manifests(writer.add(newest, new, merged=files))
 
     def _writer(self, tx: Transaction) -> HistoryWriter:
         return HistoryWriter(self._context.storage, tx.verify)
 
     def _select(self, timeline: Timeline) -> ArchiveSelection:
         selection = select(timeline, *self._by)
-        if not selection.actions:
+        if not selection.every:
             return selection
-        return select(timeline, *self._by, self._further_bounds(timeline, selection.actions))
+        bounds, kept = list(self._bounds_of_writes(timeline, selection.actions)), frozenset[str]()
+        needed = NeededActions.of(self._context.storage, timeline)
+        if needed is not None:
+            bounds.append(Bound(needed.since, "the metadata table is not compacted since"))
+            kept = needed.late
+        return select(timeline, *self._by, bounds, kept)
 
-    def _further_bounds(self, timeline: Timeline, actions: tuple[Instant, ...]) -> Iterator[Bound]:
+    def _bounds_of_writes(self, timeline: Timeline, actions: tuple[Instant, ...]) -> Iterator[Bound]:
         """Yield the bounds that are known from files."""
         for write in timeline.newest_first():
             if LEDGER_KEY in timeline.read_commit(write).extra:
@@ -142,9 +155,6 @@ class Archiver:
             if write.action == "replacecommit" and self._has_replaced_files(timeline, write):
                 yield Bound(write.requested, "the file groups that it replaced are not cleaned yet")
                 break
-        needed = needed_since(self._context.storage, timeline)
-        if needed is not None:
-            yield Bound(needed, "the metadata table is not compacted since")
 
     def _has_replaced_files(self, timeline: Timeline, write: Instant) -> bool:
         for partition, file_ids in (timeline.read_commit(write).replaced or {}).items():

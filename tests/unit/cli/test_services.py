@@ -183,7 +183,7 @@ def test_archive_tells_what_leaves_the_timeline_and_why_nothing_does(
     planned = run(capsys, "archive", tmp_path, "--dry-run").splitlines()
     assert planned == [*old, f"5 actions to archive, up to {old[-1][:17]}"]
     assert run(capsys, "archive", tmp_path) == f"5 actions archived, up to {old[-1][:17]}\n"
-    few = "nothing to archive: the timeline has no more commits than hoodie.keep.max.commits=15\n"
+    few = "nothing to archive: the timeline has no more commits than hoodie.keep.max.commits=14\n"
     assert run(capsys, "archive", tmp_path) == run(capsys, "archive", tmp_path, "--dry-run") == few
     told = run(capsys, "archive", tmp_path, "-o", "hoodie.keep.min.commits=3", code=2)
     assert "hoodie.keep.min.commits=3 is not more than hoodie.clean.commits.retained=10" in told

@@ -132,7 +132,7 @@ def test_what_was_completed_before_it_was_made_need_not_be_told(tmp_path: Path) 
 
 
 def test_delta_commits_that_were_archived_are_not_missed(tmp_path: Path) -> None:
-    storage = grown(tmp_path, 9, compacting(3))
+    storage = grown(tmp_path, 9, {**compacting(3), "hoodie.archive.automatic": False})
     own = metadata_timeline(tmp_path)
     newest = max(write.requested for write in own.completed_writes if write.action == "commit")
     old = [write for write in own.completed_writes if (write.completed or "") < newest]

@@ -297,7 +297,7 @@ def test_a_driver_that_loses_its_lock_leaves_no_delta_commit_of_it(tmp_path: Pat
 
 def test_every_so_many_delta_commits_are_compacted_and_older_slices_cleaned(tmp_path: Path) -> None:
     storage = make(tmp_path)
-    options = {**ENABLED, "hoodie.metadata.compact.max.delta.commits": 3}
+    options = {**ENABLED, "hoodie.metadata.compact.max.delta.commits": 3, "hoodie.archive.automatic": False}
     for batch in range(12):
         write(storage, batch, options)
         assert_settled(tmp_path)

@@ -64,7 +64,7 @@ def test_every_kind_of_action_is_told_to_the_metadata_table(tmp_path: Path, vers
     assert shown(table) == sorted(model.values())
     own = metadata_timeline(tmp_path)
     done = {found.requested for found in table.timeline.instants if found.is_completed}
-    assert done <= {found.requested for found in own.instants}
+    assert {time for time in done if not own.history.has_time(time)} <= {found.requested for found in own.instants}
     assert {"clean", "commit"} <= {found.action for found in table.timeline.instants}
     assert [found for found in own.instants if found.action == "commit"]
 

@@ -54,7 +54,7 @@ def test_commits_of_megabytes_are_in_row_groups_of_their_own(tmp_path: Path) -> 
     for number in range(10):
         history = archive(writer, 3 * number, 3 * number + 3, b"%03d" % number * 2 * MIB)
     files = mergeable(history)
-    merged = writer.add(history, NewFile.merged(history, files), files)
+    merged = writer.add(history, NewFile.merged(history, files), merged=files)
     (file,) = merged.manifest.files
     metadata = pq.ParquetFile(tmp_path / HISTORY_FOLDER / file.name).metadata
     assert metadata.num_row_groups == 30
@@ -66,7 +66,7 @@ def test_a_long_lived_reader_forgets_files_that_were_merged(tmp_path: Path) -> N
     for number in range(60):
         history = archive(writer, 2 * number, 2 * number + 2)
         if files := mergeable(history):
-            history = writer.add(history, NewFile.merged(history, files), files)
+            history = writer.add(history, NewFile.merged(history, files), merged=files)
             writer.delete_old_manifests(history)
         assert len(History(LocalStorage(tmp_path), known=known).writes()) == 2 * number + 2
         assert len(known.files) == len(history.manifest.files) < 20
@@ -93,10 +93,30 @@ def test_a_manifest_that_is_deleted_before_it_is_read_is_an_old_one(tmp_path: Pa
         _ = History(storage).number
 
 
-@pytest.mark.parametrize("text", [b"", b"-1", b"1_0", b"9" * 300])
-def test_a_version_that_is_no_number_is_named(tmp_path: Path, text: bytes) -> None:
+@pytest.mark.parametrize("text", [b"", b"\0" * 3, b"-1", b"1_0", b"9" * 300])
+def test_the_newest_manifest_is_the_largest_one_if_the_version_is_no_number(tmp_path: Path, text: bytes) -> None:
+    """Hudi creates ``_version_`` and then writes it; its readers list the manifests if it cannot be parsed."""
     storage = LocalStorage(tmp_path)
-    archive(HistoryWriter(storage, lambda: None), 1, 2)
+    for number in range(1, 4):
+        archive(HistoryWriter(storage, lambda: None), number, number + 1)
     (tmp_path / VERSION_PATH).write_bytes(text)
-    with pytest.raises(CorruptFileError, match="_version_: not a number"):
-        _ = History(storage).number
+    assert History(storage).number == 3
+    archive(HistoryWriter(storage, lambda: None), 4, 5)
+    assert (tmp_path / VERSION_PATH).read_text() == "4"
+    assert len(History(storage).writes()) == 4
+
+
+def test_the_newest_clean_is_found_though_it_was_archived_before_writes_beside_it(tmp_path: Path) -> None:
+    writer = HistoryWriter(LocalStorage(tmp_path), lambda: None)
+
+    def add(*actions: tuple[int, str]) -> History:
+        found = [ArchivedInstant(f"{2020 + time}", f"{2020 + time}", action, b"x", None) for time, action in actions]
+        return writer.add(writer.newest(), NewFile.of(found))
+
+    add((4, "clean"), (6, "clean"))
+    history = add((1, "deltacommit"), (5, "commit"), (7, "deltacommit"), (8, "clean"), (9, "deltacommit"))
+    newest = history.newest_clean()
+    assert newest is not None
+    assert newest.requested == "2028"
+    assert add((10, "rollback"), (11, "rollback")).last_compaction() == "2025"
+    assert history.newest_clean() == newest

@@ -25,14 +25,20 @@ def write(second: int, action: str = "deltacommit") -> Instant:
     return Instant(time(second), action, State.COMPLETED, time(second + 0.5))
 
 
-def selected(*instants: Instant, further: tuple[Bound, ...] = (), **options: object) -> ArchiveSelection:
+def selected(
+    *instants: Instant, further: tuple[Bound, ...] = (), kept: tuple[str, ...] = (), **options: object
+) -> ArchiveSelection:
     ordered = tuple(sorted(instants, key=lambda instant: instant.requested))
     timeline = Timeline(LocalStorage(Path("/nowhere")), ordered, ordered[0].requested)
-    return select(timeline, Options({**KEEP, **options}), "UTC", further)
+    return select(timeline, Options({**KEEP, **options}), "UTC", further, kept)
 
 
 def seconds(selection: ArchiveSelection) -> list[int]:
-    return [int(action.requested[-5:]) // 1000 for action in selection.actions]
+    return sorted(map(seconds_of, selection.every))
+
+
+def seconds_of(action: Instant) -> int:
+    return int(action.requested[-5:]) // 1000
 
 
 @pytest.mark.parametrize(("count", "expected"), [(6, []), (7, [0, 1, 2]), (10, [0, 1, 2, 3, 4, 5])])
@@ -43,6 +49,36 @@ def test_beyond_the_most_commits_all_but_the_least_are_archived(count: int, expe
 def test_cleans_and_rollbacks_go_with_the_writes_around_them() -> None:
     others = [write(1, "clean"), write(3, "rollback"), write(7, "clean")]
     assert seconds(selected(*map(write, (0, 2, 4, 6, 8, 10, 12)), *others)) == [0, 1, 2, 3, 4]
+
+
+def cleaned(*commits: int, more: tuple[Instant, ...] = ()) -> tuple[Instant, ...]:
+    """Commits at these seconds, each with a clean after it."""
+    return (*(write(second, "commit") for second in commits), *(write(n + 0.5, "clean") for n in commits), *more)
+
+
+@pytest.mark.parametrize(
+    ("commits", "expected"), [(3, []), (4, [0, 1, 2]), (5, [0, 0, 1, 2, 3]), (6, [0, 0, 1, 1, 2, 3, 4])]
+)
+def test_cleans_and_rollbacks_count_too_and_do_not_wait_for_the_writes_beside_them(
+    commits: int, expected: list[int]
+) -> None:
+    found = selected(*cleaned(*range(commits)))
+    assert seconds(found) == expected
+    assert {action.action for action in found.passed} <= {"clean"}
+    rollbacks = [write(second, "rollback") for second in range(10, 10 + 2)]
+    assert len(selected(*map(write, range(4)), *rollbacks).every) == 0
+    assert len(selected(*map(write, range(4)), *rollbacks, write(12, "rollback")).passed) == 3
+
+
+def test_the_newest_clean_stays_with_the_writes_after_it() -> None:
+    found = selected(*map(write, range(4)), *(write(1 + n / 10, "clean") for n in range(9)))
+    assert [action.requested for action in found.passed] == [time(1 + n / 10) for n in range(8)]
+
+
+def test_passed_actions_stay_that_are_younger_than_a_pending_one_or_needed_elsewhere() -> None:
+    pending = Instant(time(3.2), "deltacommit", State.REQUESTED)
+    assert [*map(seconds_of, selected(*cleaned(*range(6)), pending).passed)] == [2]
+    assert [*map(seconds_of, selected(*cleaned(*range(6)), kept=(time(3.5),)).passed)] == [2, 4]
 
 
 @pytest.mark.parametrize("action", ["deltacommit", "compaction", "clean", "rollback", "clustering"])
@@ -107,12 +143,12 @@ def test_a_selection_tells_what_it_takes_or_why_nothing() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, (11, 15)),
-        ({"hoodie.clean.commits.retained": 30}, (31, 35)),
-        ({"hoodie.clean.commits.retained": 12}, (13, 15)),
-        ({"hoodie.keep.min.commits": 20}, (20, 24)),
+        ({}, (11, 14)),
+        ({"hoodie.clean.commits.retained": 30}, (31, 34)),
+        ({"hoodie.clean.commits.retained": 12}, (13, 14)),
+        ({"hoodie.keep.min.commits": 20}, (20, 23)),
         ({"hoodie.keep.min.commits": 20, "hoodie.keep.max.commits": 30}, (20, 30)),
-        ({"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.keep.min.commits": 2}, (2, 15)),
+        ({"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.keep.min.commits": 2}, (2, 14)),
     ],
 )
 def test_limits_that_are_not_set_are_raised_above_what_cleans_retain(
