@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -14,7 +13,6 @@ from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.checked import read_checked
 
-_THREADS = 16
 _MOST_KEPT = 1 << 17
 
 
@@ -50,12 +48,7 @@ class LogFactsReader:
         if len(self._kept) + len(unknown) > _MOST_KEPT:
             self._kept = {}
             unknown = list(logs)
-        if len(unknown) < 2 or self._storage.is_file_system:
-            found = [self._read(log) for log in unknown]
-        else:  # each is a request
-            with ThreadPoolExecutor(min(_THREADS, len(unknown))) as pool:
-                found = list(pool.map(self._read, unknown))
-        self._kept.update(zip((log.path for log in unknown), found, strict=True))
+        self._kept.update({log.path: self._read(log) for log in unknown})
         return [self._kept[log.path] for log in logs]
 
     def _read(self, log: LogFile) -> LogFacts:

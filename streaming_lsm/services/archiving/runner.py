@@ -10,6 +10,7 @@ from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.metadata.services import NeededActions
 from streaming_lsm.services.archiving.planner import ActiveCommits, ArchiveSelection, Bound, select
 from streaming_lsm.services.context import ServiceContext
+from streaming_lsm.timeline.action_kind import CLEAN
 from streaming_lsm.timeline.archive import HISTORY_FOLDER, History
 from streaming_lsm.timeline.archiving import HistoryWriter, NewFile, archived_paths, mergeable, read_archived
 from streaming_lsm.timeline.instant import Instant
@@ -151,8 +152,10 @@ class Archiver:
             if LEDGER_KEY in timeline.read_commit(write).extra:
                 yield Bound(write.requested, "it has the newest ledger of writers")
                 break
+        # The plan of a pending clean may name files that are gone: without the replacecommit they would be missed.
+        cleaning = any(pending.action == CLEAN for pending in timeline.pending)
         for write in actions:
-            if write.action == "replacecommit" and self._has_replaced_files(timeline, write):
+            if write.action == "replacecommit" and (cleaning or self._has_replaced_files(timeline, write)):
                 yield Bound(write.requested, "the file groups that it replaced are not cleaned yet")
                 break
 

@@ -78,10 +78,18 @@ def _rules(
             context.options[config.LOG_COMPACTION_BLOCKS], before, context.config.has_native_logs
         )
         return SliceRules(strategy, choose, context.log_facts)
-    if context.options[config.COMPACTION_GENERATOR] == HYBRID and context.rule.partial is None:
+    if context.options[config.COMPACTION_GENERATOR] == HYBRID and not _needs_base(context, timeline):
         choose = HybridRules.of(context.options, before, writes_native=context.config.has_native_logs)
         return SliceRules(strategy, choose, context.log_facts, version=HYBRID_PLAN_VERSION)
     return SliceRules(strategy)
+
+
+def _needs_base(context: ServiceContext, timeline: Timeline) -> str:
+    """Return why the logs of a table are not merged without their base files; "" if they may be."""
+    if context.rule.partial is not None:
+        return f"has partial rows ({context.rule.partial})"
+    # Several writes have appended to a log.
+    return "" if visible_blocks(context.config, timeline) is None else "may have logs of version 6"
 
 
 def _select(
@@ -108,14 +116,12 @@ def schedule_compaction(context: ServiceContext, *, log: bool = False) -> tuple[
     Raises:
         CommitConflict: others held the lock for longer than the options say to wait.
         CorruptFileError: a committed file is missing.
-        UnsupportedTable: a log compaction of a table whose rows may be partial.
+        UnsupportedTable: a log compaction of a table with partial rows or logs of version 6; or see `clustered_slices`.
     """
-    if log and context.rule.partial is not None:
-        raise UnsupportedTable(
-            f"{context.storage.uri} merges partial rows ({context.rule.partial}), which a log compaction cannot: run a "
-            "compaction"
-        )
     survey, strategy = Survey.of(context), CompactionStrategy.of(context.options)
+    reason = _needs_base(context, survey.timeline) if log else ""
+    if reason:
+        raise UnsupportedTable(f"{context.storage.uri} {reason}, which no log compaction merges: run a compaction")
     _read_ahead(context, survey, strategy, log=log)
     with context.transaction() as tx:
         requested = tx.new_time()

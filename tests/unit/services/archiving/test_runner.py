@@ -165,6 +165,24 @@ def test_a_replaced_file_group_keeps_its_replacecommit_until_it_is_cleaned(tmp_p
     assert shown(reopened(table)) == before
 
 
+def test_a_replacecommit_stays_until_the_clean_of_its_file_groups_is_completed(tmp_path: Path) -> None:
+    table, _ = made(tmp_path, 2)
+    last = int(table.timeline.last_time)
+    groups = tuple({found.file_id for found in table.file_slices()})
+    replacing = put_replacement(table.storage, f"{last + 1}", f"{last + 2}", {"nl": groups})
+    grow(reopened(table), {}, 2, 10)
+    before = shown(table)
+    cleaned = table.clean()
+    assert cleaned is not None
+    (tmp_path / cleaned.path).unlink()  # as if the process had died before
+    interrupted = reopened(table)
+    assert replacing not in interrupted.archive()
+    assert shown(reopened(table)) == before
+    assert interrupted.clean() is not None
+    assert replacing in interrupted.archive()
+    assert shown(reopened(table)) == before
+
+
 def test_a_savepoint_ends_the_archiving(tmp_path: Path) -> None:
     table, model = made(tmp_path, 8)
     saved = table.timeline.completed_writes[2]
