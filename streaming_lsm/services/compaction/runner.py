@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from streaming_lsm import config
@@ -138,7 +139,9 @@ def _read_ahead(context: ServiceContext, survey: Survey, strategy: CompactionStr
     """Read the headers of logs on which the choice depends before the lock is acquired; they are kept."""
     rules = _rules(context, survey.timeline, _LATEST, strategy, log=log)
     if rules.choose is not full_always:
-        _select(context, survey.timeline, survey.slices, _LATEST, rules)
+        # What fails here fails again under the lock, unless a clean has deleted a slice since it was listed.
+        with suppress(LsmError, OSError):
+            _select(context, survey.timeline, survey.slices, _LATEST, rules)
 
 
 Cut = Callable[[Sequence[CompactionOperation]], Sequence[tuple[CompactionOperation, ...]]]

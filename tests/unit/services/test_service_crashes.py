@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm import LsmTable
+from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import LsmError
 from streaming_lsm.storage.local import LocalStorage
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
@@ -90,6 +91,40 @@ def test_a_compaction_takes_effect_once_whatever_call_it_dies_at(tmp_path: Path,
         table.compact()
         assert len(compactions(table)) == 1, calls[call]
         assert_sound(table, model)
+
+
+def compact_logs(table: LsmTable) -> object:
+    with_few = LsmTable(table.path, table.options.merged(type(table.options)({BLOCKS: 2})))
+    with_few.storage = table.storage
+    return with_few.services.compact(LocalEngine(1), log=True)
+
+
+BLOCKS = "hoodie.log.compaction.blocks.threshold"
+
+
+def log_compactions(table: LsmTable) -> int:
+    commits = (table.timeline.read_commit(write) for write in table.timeline.every_write)
+    return sum(commit.operation_type == "LOG_COMPACT" for commit in commits)
+
+
+@pytest.mark.parametrize("version", [9, 10])
+def test_a_log_compaction_takes_effect_once_whatever_call_it_dies_at(
+    tmp_path: Path, fault: Fault, version: int
+) -> None:
+    layout = {} if version == 10 else {"hoodie.table.storage.layout": "default"}
+    table, model = grown(tmp_path / "template", batches=3, **{"hoodie.write.table.version": version}, **layout)
+    copies = Copies(table, tmp_path)
+    calls = copies.calls(compact_logs)
+    assert len(calls) > 60
+    for call in chosen(calls, fault, every=1 if version == 10 else 3):
+        copy = copies.next()
+        meet(copy, compact_logs, call, fault)
+        assert shown(copy) == sorted(model.values())
+        compact_logs(copy)
+        assert log_compactions(copy) == 1, calls[call]
+        assert shown(copy) == sorted(model.values())
+        if version == 10:  # the only one that the oracle knows
+            assert_sound(copy, model)
 
 
 @pytest.mark.parametrize("fault", KILLS)
