@@ -142,10 +142,17 @@ def _older(timeline: Timeline, bound: Bound) -> tuple[Instant, ...]:
 
 
 def _passed(timeline: Timeline, bound: Bound, kept: Collection[str] = ()) -> tuple[Instant, ...]:
-    """Return the passed actions that are not older than a bound, and older than each pending action."""
+    """Return the passed actions that are not older than a bound, and older than each pending action.
+
+    The one with the last time of the timeline stays: the next time is drawn after it, however late the clock is.
+    """
     until = min((pending.requested for pending in timeline.pending), default="~")
-    newest = timeline.completed_cleans[-1:]
-    passed = (action for action in timeline.instants if action.action in _PASSING and action not in newest)
+    newest, last = timeline.completed_cleans[-1:], timeline.last_time
+    passed = (
+        action
+        for action in timeline.instants
+        if action.action in _PASSING and action not in newest and (action.completed or "") < last
+    )
     return tuple(action for action in passed if bound.time <= action.requested < until and action.requested not in kept)
 
 

@@ -172,3 +172,9 @@ def test_limits_that_are_not_set_are_raised_above_what_cleans_retain(
 def test_limits_that_contradict_each_other_are_refused(options: dict[str, object], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         ActiveCommits.of(Options(options))
+
+
+def test_the_action_with_the_last_time_stays_as_the_next_time_is_drawn_after_it() -> None:
+    rollbacks = [write(second, "rollback") for second in range(4, 9)]
+    found = selected(*map(write, range(4)), *rollbacks)
+    assert [*map(seconds_of, found.passed)] == [4, 5, 6, 7]
