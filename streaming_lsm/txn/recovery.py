@@ -31,6 +31,7 @@ from streaming_lsm.txn.plan_record import PLAN_RECORD, finish_cancellation
 from streaming_lsm.txn.planned_actions import pending_compactions, revert_to_requested
 from streaming_lsm.txn.reverted_action import RevertedActions
 from streaming_lsm.txn.rollback import clear_rolled_back, read_plan, resume_rollback, roll_back
+from streaming_lsm.txn.savepoint import finish_savepoint, unfinished_savepoints
 
 _LOG = logging.getLogger(__name__)
 
@@ -118,7 +119,10 @@ def settle_pending(
     check_pending(storage, timeline)
     plans = (f"{DECISION_FOLDER}/{name}" for name in sorted(decisions) if name.endswith(PLAN_RECORD))
     cancelled = [path for path in plans if finish_cancellation(storage, path)]
-    if cancelled:
+    savepoints = unfinished_savepoints(decisions)
+    for record in savepoints:
+        finish_savepoint(storage, record)
+    if cancelled or savepoints:
         timeline = Timeline.load(storage, previous=timeline)
     known = (*WRITE_ACTIONS, COMPACTION, CLEAN, ROLLBACK)
     left = {pending.requested for pending in own}

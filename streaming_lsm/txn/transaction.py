@@ -32,11 +32,14 @@ from streaming_lsm.timeline.properties_file import update_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedger
 from streaming_lsm.txn.conflict import check_conflicts
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.locked_table import Beside, LockedTable
 from streaming_lsm.txn.metadata_hook import OpenMetadata
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.pending_action import PendingAction, Run
+from streaming_lsm.txn.plan_record import cancel_plan, plan_record_path
 from streaming_lsm.txn.planned_actions import refuse_reused_time, schedule
+from streaming_lsm.txn.savepoint import delete_savepoint, make_savepoint
 
 # Errors about files, raised here or in a task: another writer that took the lock may have deleted the files.
 _OF_FILES = (OSError, CorruptFileError, StorageError)
@@ -289,6 +292,22 @@ class Transaction:
         instant = Instant(requested, planned_kind(action).action, State.REQUESTED)
         schedule(self._storage, self._lock, instant, plan)
         return instant
+
+    def cancel(self, planned: Instant, plan: bytes) -> None:
+        """Cancel a plan that no run has accepted; one that a run has accepted stays.
+
+        Args:
+            plan: content of the requested file.
+        """
+        cancel_plan(self._storage, plan_record_path(DECISION_FOLDER, planned), plan)
+
+    def make_savepoint(self, write: Instant, look: Callable[[], bytes]) -> Instant:
+        """Make a savepoint of a completed write; see `streaming_lsm.txn.savepoint.make_savepoint`."""
+        return make_savepoint(self._storage, self._lock, write, self._table.times, look)
+
+    def delete_savepoint(self, savepoint: Instant) -> None:
+        """Delete a completed savepoint. Raises `Fenced` if another writer took the lock."""
+        delete_savepoint(self._storage, self._lock, savepoint)
 
     def is_run_elsewhere(self, planned: Instant) -> bool:
         """Return whether another living writer runs a planned action."""

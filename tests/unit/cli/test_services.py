@@ -48,6 +48,22 @@ def test_a_dry_run_shows_the_operations_and_changes_nothing(tmp_path: Path, caps
     assert table.timeline.instants == before
 
 
+def test_a_savepoint_is_made_listed_and_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, _ = grown(tmp_path)
+    first, *_, last = (write.requested for write in table.timeline.completed_writes)
+    said = run(capsys, "savepoint", tmp_path, "--comment", "nightly", "--user", "ann")
+    assert said.startswith(f"{last}_")
+    assert said.endswith(f".savepoint: the table as of {last} is kept\n")
+    run(capsys, "savepoint", tmp_path, first)
+    lines = run(capsys, "savepoint", tmp_path, "--list").splitlines()
+    assert [line.split()[0] for line in lines] == ["instant", first, last]
+    assert lines[2].split()[3:] == ["ann", "nightly", "7"]
+    assert run(capsys, "savepoint", tmp_path, first, "--delete").startswith(f"deleted the savepoint of {first}")
+    assert [found.instant.requested for found in table.savepoints] == [last]
+    assert "--delete needs the INSTANT" in run(capsys, "savepoint", tmp_path, "--delete", code=2)
+    assert f"has no savepoint {first}" in run(capsys, "savepoint", tmp_path, first, "--delete", code=2)
+
+
 def test_schedule_only_leaves_a_plan_that_the_next_call_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
