@@ -27,7 +27,7 @@ from streaming_lsm.cli.arguments import (
     write_lines,
 )
 from streaming_lsm.cli.options_page import options_page
-from streaming_lsm.cli.states import savepoint_verb
+from streaming_lsm.cli.states import restore_verb, rollback_verb, savepoint_verb
 from streaming_lsm.cli.text_table import TextTable
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, LsmError
@@ -101,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     service_arguments(archive)
     archive.set_defaults(run=_archive)
     savepoint_verb(verbs.add_parser("savepoint", help="keep the table as of a write, or list what is kept"))
+    restore_verb(verbs.add_parser("restore", help="return to a savepoint: undo all that was done after it"))
+    rollback_verb(verbs.add_parser("rollback", help="undo the last completed write"))
     upgrade = verbs.add_parser("upgrade", help="raise the version of a table, or change its storage layout")
     service_arguments(upgrade)
     upgrade.add_argument(

@@ -1,13 +1,16 @@
-"""The verbs of ``lsm`` that keep a state of a table, or return to one: savepoint."""
+"""The verbs of ``lsm`` that keep a state of a table, or undo a write: savepoint, restore, rollback."""
 
 from __future__ import annotations
 
 import argparse
 from datetime import UTC, datetime
 
-from streaming_lsm.cli.arguments import opened, option_arguments, write_lines
+from streaming_lsm.cli.arguments import dry_run_argument, opened, option_arguments, write_lines
 from streaming_lsm.cli.text_table import TextTable
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.format.actions.restore import RestoreMetadata
+from streaming_lsm.format.actions.rollback import RollbackMetadata
+from streaming_lsm.service_job.messages import counted
 from streaming_lsm.table import LsmTable
 
 
@@ -21,6 +24,49 @@ def savepoint_verb(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--comment", default="", help="why it is made, for the list")
     option_arguments(verb)
     verb.set_defaults(run=_savepoint)
+
+
+def rollback_verb(verb: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``lsm rollback``."""
+    verb.add_argument("table", help="path of the table")
+    verb.add_argument("instant", nargs="?", help="requested time of the last completed write, to be sure of it")
+    option_arguments(verb)
+    dry_run_argument(verb)
+    verb.set_defaults(run=_rollback)
+
+
+def _rollback(arguments: argparse.Namespace) -> None:
+    table = opened(arguments)
+    if arguments.dry_run:
+        found = table.plan_rollback(arguments.instant)
+        write_lines([*found.files, f"{found.write.file_name} would be rolled back: {len(found.files)} files"], None)
+        return
+    done = table.rollback(arguments.instant)
+    undone = RollbackMetadata.decode(table.storage.read(done.path), done.path)
+    count = sum(len(partition.deleted) for partition in undone.partitions)
+    print(f"{done.file_name}: {undone.instant}.{undone.action} is rolled back, {counted(count, 'file')} deleted")
+
+
+def restore_verb(verb: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``lsm restore``."""
+    verb.add_argument("table", help="path of the table")
+    verb.add_argument("instant", help="the savepoint, as `lsm savepoint --list` shows it")
+    option_arguments(verb)
+    dry_run_argument(verb)
+    verb.set_defaults(run=_restore)
+
+
+def _restore(arguments: argparse.Namespace) -> None:
+    table = opened(arguments)
+    if arguments.dry_run:
+        undone = table.plan_restore(arguments.instant).undone
+        write_lines(
+            [*(action.file_name for action in undone), f"{counted(len(undone), 'action')} would be undone"], None
+        )
+        return
+    done = table.restore(arguments.instant)
+    undone_actions = RestoreMetadata.decode(table.storage.read(done.path), done.path).undone
+    print(f"{done.file_name}: {counted(len(undone_actions), 'action')} undone, the table is as of {arguments.instant}")
 
 
 def _savepoint(arguments: argparse.Namespace) -> None:

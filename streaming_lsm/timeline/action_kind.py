@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 from streaming_lsm.timeline.instant import WRITE_ACTIONS
 
-COMPACTION, CLEAN, ROLLBACK, SAVEPOINT = "compaction", "clean", "rollback", "savepoint"
+COMPACTION, CLEAN, ROLLBACK, SAVEPOINT, RESTORE = "compaction", "clean", "rollback", "savepoint", "restore"
 
 
 class OnFailure(Enum):
@@ -48,6 +48,7 @@ _KINDS = {
         ActionKind(COMPACTION, OnFailure.PUT_BACK, is_planned=True),
         ActionKind(CLEAN, OnFailure.KEEP, is_planned=True),
         ActionKind(ROLLBACK, OnFailure.KEEP, is_planned=False),
+        ActionKind(RESTORE, OnFailure.KEEP, is_planned=False),
         ActionKind(SAVEPOINT, OnFailure.ROLL_BACK, is_planned=False),
     )
 }
