@@ -28,6 +28,9 @@ from streaming_lsm.readable_table import OptionValues, Path, ReadableTable
 from streaming_lsm.schema import fit_known, table_schema, to_avro
 from streaming_lsm.services.archiving.planner import ActiveCommits
 from streaming_lsm.services.context import Engine, ServiceContext
+from streaming_lsm.services.restore import RestorePreview, preview_restore, restore
+from streaming_lsm.services.rollback import RollbackPreview, preview_rollback, roll_back
+from streaming_lsm.services.savepoints import Savepoint, delete_savepoint, list_savepoints, make_savepoint
 from streaming_lsm.services.scheduler import TableServices
 from streaming_lsm.services.upgrade import ChangePlan, VersionChange, change_version, plan_change
 from streaming_lsm.storage.failures import names_failures
@@ -372,6 +375,85 @@ class LsmTable(ReadableTable):
     def archive(self) -> tuple[Instant, ...]:
         """Move completed actions that nothing needs any more into the history; returns them."""
         return self.services.archive()
+
+    @property
+    def savepoints(self) -> tuple[Savepoint, ...]:
+        """The savepoints of the table, the oldest first."""
+        return self._list_savepoints()
+
+    @names_failures
+    def _list_savepoints(self) -> tuple[Savepoint, ...]:
+        return list_savepoints(self.timeline)
+
+    @names_failures
+    def savepoint(self, instant: str | None = None, *, user: str = "", comment: str = "") -> Instant:
+        """Keep the table as of a write: its files are neither cleaned nor its actions archived.
+
+        Args:
+            instant: requested time of a completed write on the timeline; None for the last one.
+            user: who makes it, for the list of savepoints.
+            comment: why.
+
+        Returns:
+            The completed savepoint.
+
+        Raises:
+            ConfigError: there is no such write, it is a savepoint already, or files of that state were cleaned.
+            CommitConflict: a pending clean deletes files of that state; or another writer holds the lock.
+        """
+        return make_savepoint(self._context, instant, user, comment)
+
+    @names_failures
+    def delete_savepoint(self, instant: str) -> None:
+        """Delete a savepoint, by the requested time of its write; raises `ConfigError` if there is none."""
+        delete_savepoint(self._context, instant)
+
+    @names_failures
+    def plan_rollback(self, instant: str | None = None) -> RollbackPreview:
+        """Return what `rollback` would undo; raises as it does, and changes nothing."""
+        return preview_rollback(self._context, instant)
+
+    @names_failures
+    def rollback(self, instant: str | None = None) -> Instant:
+        """Roll back the last completed write, which may be a compaction; its batch may be written again.
+
+        Args:
+            instant: its requested time, to be sure that it is the last one; None for the last one.
+
+        Returns:
+            The completed rollback, which cannot be undone.
+
+        Raises:
+            ConfigError: there is no such write, others were completed or planned after it, a savepoint keeps it, it is
+                archived, or files that it superseded were cleaned; nothing was changed.
+            CommitConflict: another writer was at work for longer than the options say to wait.
+            Fenced: another writer took the lock, and finishes the rollback.
+        """
+        return roll_back(self._context, instant)
+
+    @names_failures
+    def plan_restore(self, instant: str) -> RestorePreview:
+        """Return what `restore` would undo; raises as it does, and changes nothing."""
+        return preview_restore(self._context, instant)
+
+    @names_failures
+    def restore(self, instant: str) -> Instant:
+        """Undo everything that was completed after the write of a savepoint, and everything that is pending.
+
+        Args:
+            instant: requested time of the write of the savepoint.
+
+        Returns:
+            The completed restore, which cannot be undone.
+
+        Raises:
+            ConfigError: there is no such savepoint, nothing to undo, a later savepoint, or an action that would be
+                undone is archived; nothing was changed.
+            CorruptFileError: a file of the savepoint is missing; nothing was changed.
+            CommitConflict: another writer was at work for longer than the options say to wait.
+            Fenced: another writer took the lock, and finishes the restore.
+        """
+        return restore(self._context, instant)
 
     @names_failures
     def plan_version(self, version: int | None = None, layout: str | None = None) -> ChangePlan:

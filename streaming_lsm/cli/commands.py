@@ -1,5 +1,7 @@
 """Parse and run the verbs of ``lsm``: read a table, list its timeline, compact, clean, archive, copy, upgrade it.
 
+Those that keep or undo states are in `streaming_lsm.cli.states`.
+
 *Verb*: a subcommand; each parses its arguments, calls `LsmTable` and prints the result. ``read`` and the service verbs
 take options by ``-o`` and ``--properties``. *Service verb*: a verb that changes a table; it takes ``--dry-run``.
 """
@@ -16,7 +18,16 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from streaming_lsm import __version__, config
+from streaming_lsm.cli.arguments import (
+    dry_run_argument,
+    given,
+    opened,
+    option_arguments,
+    service_arguments,
+    write_lines,
+)
 from streaming_lsm.cli.options_page import options_page
+from streaming_lsm.cli.states import restore_verb, rollback_verb, savepoint_verb
 from streaming_lsm.cli.text_table import TextTable
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, LsmError
@@ -29,7 +40,7 @@ from streaming_lsm.read.text.change_lines import change_lines
 from streaming_lsm.read.text.json_lines import json_lines
 from streaming_lsm.read.text.where import parse_where
 from streaming_lsm.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY, with_meta
-from streaming_lsm.scripts import INTERRUPTED, fail, key_values
+from streaming_lsm.scripts import INTERRUPTED, fail
 from streaming_lsm.service_job.command import watch_argument
 from streaming_lsm.service_job.loop import ServiceLoop, Worker
 from streaming_lsm.service_job.messages import compacted, counted
@@ -79,21 +90,24 @@ def _parser() -> argparse.ArgumentParser:
     timeline.add_argument("table", help="path of the table")
     timeline.set_defaults(run=_timeline)
     compact = verbs.add_parser("compact", help="merge log files into base files")
-    _service_arguments(compact)
+    service_arguments(compact)
     compact.add_argument("--schedule-only", action="store_true", help="write the plan; the next compaction runs it")
     compact.add_argument("--log", action="store_true", help="merge log files into larger log files only")
     compact.add_argument("--explain", action="store_true", help="show what is decided for each file group, and why")
     watch_argument(compact)
     compact.set_defaults(run=_compact)
     clean = verbs.add_parser("clean", help="delete file slices that no retained commit needs")
-    _service_arguments(clean)
+    service_arguments(clean)
     watch_argument(clean)
     clean.set_defaults(run=_clean)
     archive = verbs.add_parser("archive", help="move old actions from the timeline into the history")
-    _service_arguments(archive)
+    service_arguments(archive)
     archive.set_defaults(run=_archive)
+    savepoint_verb(verbs.add_parser("savepoint", help="keep the table as of a write, or list what is kept"))
+    restore_verb(verbs.add_parser("restore", help="return to a savepoint: undo all that was done after it"))
+    rollback_verb(verbs.add_parser("rollback", help="undo the last completed write"))
     upgrade = verbs.add_parser("upgrade", help="raise the version of a table, or change its storage layout")
-    _service_arguments(upgrade)
+    service_arguments(upgrade)
     upgrade.add_argument(
         "--to",
         type=int,
@@ -104,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     upgrade.add_argument("--storage-layout", choices=(DEFAULT_LAYOUT, LSM_TREE), help="stays as it is if left out")
     upgrade.set_defaults(run=_upgrade)
     downgrade = verbs.add_parser("downgrade", help="lower the version of a table, for older readers")
-    _service_arguments(downgrade)
+    service_arguments(downgrade)
     older = [version for version in WRITE_VERSIONS if version < CURRENT_VERSION]
     downgrade.add_argument(
         "--to", type=int, choices=older, metavar="VERSION", default=max(older), help="9 or 8, default 9"
@@ -113,33 +127,12 @@ def _parser() -> argparse.ArgumentParser:
     copy = verbs.add_parser("copy", help="write the rows of a table to a new one")
     copy.add_argument("table", help="path of the table to copy, of any readable version")
     copy.add_argument("target", help="path of the new table, or of the target of an interrupted copy")
-    _option_arguments(copy)
-    _dry_run_argument(copy)
+    option_arguments(copy)
+    dry_run_argument(copy)
     copy.set_defaults(run=_copy)
     options = verbs.add_parser("options", help="print all options with their defaults as Markdown")
     options.set_defaults(run=lambda _: print(options_page(), end=""))
     return parser
-
-
-def _service_arguments(service: argparse.ArgumentParser) -> None:
-    service.add_argument("table", help="path of the table")
-    _option_arguments(service)
-    _dry_run_argument(service)
-
-
-def _dry_run_argument(service: argparse.ArgumentParser) -> None:
-    service.add_argument("--dry-run", action="store_true", help="print the plan and change nothing")
-
-
-def _option_arguments(service: argparse.ArgumentParser) -> None:
-    service.add_argument(
-        *("-o", "--option"),
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="an option as listed by `lsm options`; may be repeated",
-    )
-    service.add_argument("--properties", metavar="FILE", help="Java properties file with options")
 
 
 def _read_arguments(read: argparse.ArgumentParser) -> None:
@@ -153,18 +146,18 @@ def _read_arguments(read: argparse.ArgumentParser) -> None:
     read.add_argument("--meta", action="store_true", help="add the five _hoodie_ columns")
     read.add_argument("--format", choices=FORMATS, default="table", help=f"default table: the first {_SHOWN_ROWS} rows")
     read.add_argument("--output", metavar="FILE", help="write to FILE instead of standard output; required for parquet")
-    _option_arguments(read)
+    option_arguments(read)
     read.set_defaults(run=_read)
 
 
 def _read(arguments: argparse.Namespace) -> None:
     _check_read(arguments)
-    table = _opened(arguments)
+    table = opened(arguments)
     if arguments.query_type == CDC:
         _read_changes(table, arguments)
         return
     if arguments.format == "jsonl":
-        _write_lines(_sorted_lines(table, arguments), arguments.output)
+        write_lines(_sorted_lines(table, arguments), arguments.output)
         return
     _show(_scan(table, arguments).to_arrow(), arguments)
 
@@ -178,9 +171,9 @@ def _check_read(arguments: argparse.Namespace) -> None:
     unused = ["as_of"] if by_time else ["begin", "end"]
     if query == CDC:
         unused += ["columns", "where", "meta"]
-    given = [f"--{name.replace('_', '-')}" for name in unused if getattr(arguments, name)]
-    if given:
-        raise ConfigError(f"--query-type {query} does not take {', '.join(given)}: leave it out")
+    extra = [f"--{name.replace('_', '-')}" for name in unused if getattr(arguments, name)]
+    if extra:
+        raise ConfigError(f"--query-type {query} does not take {', '.join(extra)}: leave it out")
 
 
 def _scan(table: LsmTable, arguments: argparse.Namespace, columns: Sequence[str] | None = None) -> Scan:
@@ -196,7 +189,7 @@ def _scan(table: LsmTable, arguments: argparse.Namespace, columns: Sequence[str]
 def _read_changes(table: LsmTable, arguments: argparse.Namespace) -> None:
     changes = table.changes(arguments.begin, arguments.end).to_arrow()
     if arguments.format == "jsonl":
-        _write_lines(sorted(change_lines(changes)), arguments.output)
+        write_lines(sorted(change_lines(changes)), arguments.output)
     else:
         _show(changes, arguments)
 
@@ -210,7 +203,7 @@ def _show(rows: pa.Table, arguments: argparse.Namespace) -> None:
     elif arguments.format == "csv":
         _write_csv(rows, arguments.output)
     else:
-        _write_lines(_table_lines(rows), arguments.output)
+        write_lines(_table_lines(rows), arguments.output)
 
 
 def _write_csv(rows: pa.Table, output: str | None) -> None:
@@ -234,15 +227,6 @@ def _sorted_lines(table: LsmTable, arguments: argparse.Namespace) -> list[str]:
     return [line for *_, line in sorted(zip(paths, keys, lines, strict=True))]
 
 
-def _write_lines(lines: Sequence[str], output: str | None) -> None:
-    text = "".join(f"{line}\n" for line in lines)
-    if output:
-        with open(output, "w", encoding="utf-8") as file:
-            file.write(text)
-    else:
-        sys.stdout.write(text)
-
-
 def _table_lines(rows: pa.Table) -> list[str]:
     shown = TextTable(rows.schema.names)
     for row in rows.slice(0, _SHOWN_ROWS).to_pylist():
@@ -259,15 +243,6 @@ def _cell(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _opened(arguments: argparse.Namespace) -> LsmTable:
-    """Open the table of a verb with the options of the command line."""
-    return LsmTable(arguments.table, _given(arguments), properties=arguments.properties)
-
-
-def _given(arguments: argparse.Namespace) -> dict[str, str]:
-    return key_values(arguments.option)
-
-
 def _upgrade(arguments: argparse.Namespace) -> None:
     target = CURRENT_VERSION if arguments.to is None and arguments.storage_layout is None else arguments.to
     _change_version(arguments, target, arguments.storage_layout, up=True)
@@ -278,21 +253,21 @@ def _downgrade(arguments: argparse.Namespace) -> None:
 
 
 def _change_version(arguments: argparse.Namespace, target: int | None, layout: str | None, *, up: bool) -> None:
-    table = _opened(arguments)
+    table = opened(arguments)
     if target is not None and (target < table.config.version if up else target > table.config.version):
         other = "downgrade" if up else "upgrade"
         raise ConfigError(f"the table has version {table.config.version}: use lsm {other} --to {target}")
     if arguments.dry_run:
-        _write_lines([*table.plan_version(target, layout).lines()] or ["nothing to do"], None)
+        write_lines([*table.plan_version(target, layout).lines()] or ["nothing to do"], None)
         return
     changed = table.change_version(target, layout)
     print(f"{changed.path} has version {changed.config.version}, storage layout {changed.config.storage_layout}")
 
 
 def _copy(arguments: argparse.Namespace) -> None:
-    copy = plan_copy(LsmTable(arguments.table), arguments.target, _given(arguments), arguments.properties)
+    copy = plan_copy(LsmTable(arguments.table), arguments.target, given(arguments), arguments.properties)
     if arguments.dry_run:
-        _write_lines([*copy.lines()], None)
+        write_lines([*copy.lines()], None)
         return
     target = copy.run()
     left_out = f", without {', '.join(copy.dropped)}" if copy.dropped else ""
@@ -304,10 +279,10 @@ def _watch(arguments: argparse.Namespace, worker: Callable[[LsmTable, Engine], W
     others = [f"--{name.replace('_', '-')}" for name in ("dry_run", "schedule_only") if getattr(arguments, name, False)]
     if others:
         raise ConfigError(f"--watch does not take {others[0]}: leave one out")
-    table, stop = _opened(arguments), Stop()
+    table, stop = opened(arguments), Stop()
     engine = StoppableEngine(LocalEngine(table.options[config.READ_THREADS]), stop)
     with stop.installed():
-        ServiceLoop("lsm", lambda: worker(_opened(arguments), engine), stop).watch(arguments.watch, table.path)
+        ServiceLoop("lsm", lambda: worker(opened(arguments), engine), stop).watch(arguments.watch, table.path)
     if stop.is_interrupted:
         raise KeyboardInterrupt
     print(f"stopped by {stop.name}")
@@ -317,12 +292,12 @@ def _compact(arguments: argparse.Namespace) -> None:
     if arguments.watch is not None:
         _watch(arguments, lambda table, engine: table.services.compaction_worker(engine))
         return
-    table = _opened(arguments)
+    table = opened(arguments)
     if arguments.explain:
-        _write_lines(_decision_lines(table.services.preview_compaction(log=arguments.log)), None)
+        write_lines(_decision_lines(table.services.preview_compaction(log=arguments.log)), None)
         return
     if arguments.dry_run:
-        _write_lines(_compaction_lines(table, log=arguments.log), None)
+        write_lines(_compaction_lines(table, log=arguments.log), None)
         return
     if arguments.schedule_only:
         scheduled, selection = table.services.schedule(log=arguments.log)
@@ -366,12 +341,12 @@ def _clean(arguments: argparse.Namespace) -> None:
     if arguments.watch is not None:
         _watch(arguments, lambda table, engine: table.services.cleaning_worker(engine))
         return
-    table = _opened(arguments)
+    table = opened(arguments)
     if arguments.dry_run:
         cleaning = table.services.preview_clean()
         files = [file_path(partition, name) for partition, names in cleaning.files.items() for name in names]
         planned = [f"planned: {pending.file_name}" for pending in pending_cleans(table.timeline)]
-        _write_lines([*planned, *files, str(cleaning)], None)
+        write_lines([*planned, *files, str(cleaning)], None)
         return
     completed = table.clean()
     if completed is None:
@@ -383,10 +358,10 @@ def _clean(arguments: argparse.Namespace) -> None:
 
 
 def _archive(arguments: argparse.Namespace) -> None:
-    table = _opened(arguments)
+    table = opened(arguments)
     if arguments.dry_run:
         selection = table.services.preview_archive()
-        _write_lines([*(action.file_name for action in selection.actions), str(selection)], None)
+        write_lines([*(action.file_name for action in selection.actions), str(selection)], None)
         return
     count = 0
     while done := table.archive():  # a long timeline is archived in parts
@@ -405,7 +380,7 @@ def _timeline(arguments: argparse.Namespace) -> None:
         shown.add(
             instant.requested, instant.completed or "", instant.action, str(instant.state), *_numbers(timeline, instant)
         )
-    _write_lines(shown.lines(), None)
+    write_lines(shown.lines(), None)
 
 
 def _numbers(timeline: Timeline, instant: Instant) -> tuple[str, ...]:

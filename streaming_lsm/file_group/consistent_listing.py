@@ -1,10 +1,10 @@
-"""List file slices consistently: retry if a concurrent clean deleted files after the timeline was loaded."""
+"""List file slices consistently: retry if a clean or rollback deleted files after the timeline was loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from streaming_lsm.errors import CommitConflict
+from streaming_lsm.errors import CommitConflict, CorruptFileError
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
 from streaming_lsm.file_group.lost_files import check_files
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
@@ -13,6 +13,7 @@ from streaming_lsm.storage.base import Names
 from streaming_lsm.timeline.archive import History
 from streaming_lsm.timeline.instant import FLAT, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.lost_completion import planned_rollbacks
 
 _ATTEMPTS = 5
 _CLEANS = (".clean", ".clean.inflight")
@@ -24,7 +25,8 @@ def list_file_slices(look: Callable[[], FileSystemView]) -> tuple[Timeline, list
     """List the latest slice of every file group, together with the timeline it was listed from.
 
     The timeline is loaded before the folders are listed. A clean that runs in between may delete a slice for which the
-    loaded timeline has no successor, and its rows would be missing; then the timeline is loaded again.
+    loaded timeline has no successor, and its rows would be missing; then the timeline is loaded again. So it is if a
+    write of the loaded timeline was rolled back since.
 
     Args:
         look: loads the timeline and returns a view on it.
@@ -44,12 +46,17 @@ def list_file_slices(look: Callable[[], FileSystemView]) -> tuple[Timeline, list
         taking = [clean.requested for clean in cleans if _takes_from(clean, view, groups)]
         taking = taking or _archived_since(view.timeline, names, cleaned=bool(cleans))
         if not taking:
-            check_files(view, slices)
-            return view.timeline, slices
+            try:
+                check_files(view, slices)
+                return view.timeline, slices
+            except (CommitConflict, CorruptFileError):
+                taking = _rolled_back_since(view.timeline)
+                if not taking:
+                    raise
         time = taking[0]
     raise CommitConflict(
-        f"in {_ATTEMPTS} attempts a clean, the last one at {time}, deleted files while they were listed: read again; "
-        "for an as-of read choose a later instant (hoodie.clean.commits.retained keeps more)"
+        f"in {_ATTEMPTS} attempts a clean or rollback, the last one at {time}, deleted files while they were listed: "
+        "read again; for an as-of read choose a later instant (hoodie.clean.commits.retained keeps more)"
     )
 
 
@@ -74,6 +81,19 @@ def _archived_since(timeline: Timeline, names: Names, *, cleaned: bool) -> list[
         return []
     newest = History(timeline.storage).newest_clean()
     return [newest.requested] if newest is not None and (newest.completed or "") > loaded.last_time else []
+
+
+def _rolled_back_since(timeline: Timeline) -> list[str]:
+    """Return the rollbacks of writes that were completed when `timeline` was loaded; a pending one as its write."""
+    if timeline.layout == FLAT:
+        return []
+    now = Timeline.load(timeline.storage, timeline.layout)
+    left = frozenset(now.completed_writes)
+    gone = [write.requested for write in timeline.whole.completed_writes if write not in left]
+    if not gone:
+        return []
+    finished, planned = now.finished_rollbacks(since=gone[0]), planned_rollbacks(timeline.storage, now)
+    return [finished[time].requested if time in finished else time for time in gone if time in {*finished, *planned}]
 
 
 def _takes_from(clean: Instant, view: FileSystemView, groups: Groups) -> bool:

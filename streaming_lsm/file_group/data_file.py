@@ -356,8 +356,8 @@ def _open(storage: Storage, path: str, files: ExitStack) -> OpenFile:
         return OpenFile(files.enter_context(parquet), source)
     except FileNotFoundError:
         raise CorruptFileError(
-            f"{path}: the file is missing though its instant is completed: if a clean deleted it before it was read, "
-            "read again (hoodie.clean.commits.retained keeps more), else restore it"
+            f"{path}: the file is missing though its instant is completed: if a clean or a rollback deleted it "
+            "before it was read, read again (hoodie.clean.commits.retained keeps more), else restore it"
         ) from None
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, OSError) as error:
         raise _unread(path, "not a readable Parquet file", error) from error

@@ -82,7 +82,7 @@ class Queries:
 
     def timeline_at(self, moment: str | date | None) -> Timeline:
         """Load the timeline as of a time; None for now."""
-        timeline = self.timeline
+        timeline = self.timeline.as_restored()
         return timeline if moment is None else timeline.as_of(moment, self.config.timeline_zone)
 
     def view(self, timeline: Timeline) -> FileSystemView:
@@ -125,7 +125,7 @@ class Queries:
         commits: list[str] = []
 
         def look() -> FileSystemView:
-            timeline, commits[:] = self.timeline.between(begin, end, self.config.timeline_zone)
+            timeline, commits[:] = self.timeline.as_restored().between(begin, end, self.config.timeline_zone)
             return self.view(timeline)
 
         timeline, slices = list_file_slices(look)
@@ -136,7 +136,7 @@ class Queries:
 
     def changes(self, begin: str | date, end: str | date | None) -> Changes:
         """Plan a CDC query: every change of a row by writes completed after `begin`, with the row before and after."""
-        timeline = self.timeline
+        timeline = self.timeline.as_restored()
         until, commits = timeline.between(begin, end, self.config.timeline_zone)
         schema = with_meta(self.schema_at(until))
         reader = self._reader(timeline, schema, tuple(schema.names))

@@ -12,6 +12,7 @@ from streaming_lsm.file_group.consistent_listing import list_file_slices
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.lost_files import checked_slices
 from streaming_lsm.services.context import ServiceContext
+from streaming_lsm.timeline.action_kind import SAVEPOINT
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -64,7 +65,7 @@ def is_continued(before: Timeline, now: Timeline) -> bool:
 
 def savepoints(timeline: Timeline) -> list[Instant]:
     """Return the completed savepoints of a timeline, by requested time."""
-    return [instant for instant in timeline.instants if instant.action == "savepoint" and instant.is_completed]
+    return [instant for instant in timeline.instants if instant.action == SAVEPOINT and instant.is_completed]
 
 
 def _partitions(timeline: Timeline, writes: Sequence[Instant]) -> set[str]:

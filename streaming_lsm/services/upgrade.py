@@ -21,8 +21,8 @@ from streaming_lsm.file_group.data_file import open_base
 from streaming_lsm.file_group.file_group import file_groups_in
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
 from streaming_lsm.file_group.lost_files import checked_slices
-from streaming_lsm.format.actions.clean import decode_savepoint
 from streaming_lsm.format.actions.commit import file_path
+from streaming_lsm.format.actions.savepoint import decode_savepoint
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
 from streaming_lsm.format.table.properties import CURRENT_VERSION, DEFAULT_LAYOUT, LSM_TREE, WRITE_VERSIONS

@@ -8,6 +8,7 @@ from enum import Enum, auto
 from streaming_lsm.timeline.instant import WRITE_ACTIONS
 
 COMPACTION, LOG_COMPACTION, CLEAN, ROLLBACK = "compaction", "logcompaction", "clean", "rollback"
+SAVEPOINT, RESTORE = "savepoint", "restore"
 COMPACTIONS = (COMPACTION, LOG_COMPACTION)
 """Planned actions that write files of their own."""
 
@@ -50,6 +51,8 @@ _KINDS = {
         *(ActionKind(action, OnFailure.PUT_BACK, is_planned=True) for action in COMPACTIONS),
         ActionKind(CLEAN, OnFailure.KEEP, is_planned=True),
         ActionKind(ROLLBACK, OnFailure.KEEP, is_planned=False),
+        ActionKind(RESTORE, OnFailure.KEEP, is_planned=False),
+        ActionKind(SAVEPOINT, OnFailure.ROLL_BACK, is_planned=False),
     )
 }
 

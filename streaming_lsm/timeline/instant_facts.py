@@ -23,14 +23,14 @@ class InstantFacts:
     with thousands of rollbacks or replacecommits reads each of them once.
 
     Attributes:
-        undone: requested time of the action that a rollback undid.
+        undone: requested times of the actions that a rollback or restore undid.
         replaced: file groups that a replacecommit replaced.
         last_commit: content and metadata of the commit that was decoded last, nearly always the newest one. A commit of
             thousands of files takes long to decode, and each transaction needs the newest one.
         history: what was read of the archived timeline.
     """
 
-    undone: dict[Instant, str] = field(default_factory=dict)
+    undone: dict[Instant, tuple[str, ...]] = field(default_factory=dict)
     replaced: dict[Instant, ReplacedGroups] = field(default_factory=dict)
     last_commit: dict[bytes, CommitMetadata] = field(default_factory=dict)
     history: KnownHistory = field(default_factory=KnownHistory)

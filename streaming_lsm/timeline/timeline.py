@@ -16,6 +16,7 @@ from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.errors import ConfigError, CorruptFileError
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata, decode_json
+from streaming_lsm.format.actions.restore import RestoreMetadata, RestorePlan
 from streaming_lsm.format.actions.rollback import RollbackMetadata
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.archive import History
@@ -285,6 +286,19 @@ class Timeline:
             origin=self.whole,
         )
 
+    def as_restored(self) -> Timeline:
+        """Restrict the timeline to what a pending restore leaves; this timeline if none has begun.
+
+        Cleans may have deleted files of the states between the savepoint and now, which appear one after the other.
+        """
+        for pending in self.pending:
+            if pending.action == "restore" and pending.state is State.INFLIGHT:
+                path = pending.at(State.REQUESTED).path
+                with suppress(FileNotFoundError):  # completed since
+                    saved = self.completion_time(RestorePlan.decode(self.storage.read(path), path).savepoint)
+                    return self if saved is None else self.completed_by(saved)
+        return self
+
     def with_latest(self, latest: Instant, commits: Mapping[Instant, CommitMetadata] | None = None) -> Timeline:
         """Return this timeline with one action in another state, without listing the folder.
 
@@ -407,22 +421,26 @@ class Timeline:
         return frozenset(self.finished_rollbacks())
 
     def finished_rollbacks(self, since: str = "") -> dict[str, Instant]:
-        """Return the completed rollbacks on this timeline, by the requested time of the action that each undid.
+        """Return the completed rollbacks and restores on this timeline, by the requested times of what each undid.
 
         Args:
             since: read only rollbacks requested after this time; every rollback of an action requested at `since` or
                 later is among them.
         """
-        undone = {}
+        undone: dict[str, Instant] = {}
         for rollback in self.instants:
-            if rollback.action == "rollback" and rollback.is_completed and rollback.requested > since:
+            if rollback.action in ("rollback", "restore") and rollback.is_completed and rollback.requested > since:
                 # A missing rollback was archived since the load: files of its target were deleted long before.
                 with suppress(FileNotFoundError):
-                    undone[cached(self.facts.undone, rollback, self._read_undone)] = rollback
+                    times = cached(self.facts.undone, rollback, self._read_undone)
+                    undone.update({time: rollback for time in times})
         return undone
 
-    def _read_undone(self, rollback: Instant) -> str:
-        return RollbackMetadata.decode(self.storage.read(rollback.path), rollback.path).instant
+    def _read_undone(self, rollback: Instant) -> tuple[str, ...]:
+        data = self.storage.read(rollback.path)
+        if rollback.action == "restore":
+            return tuple(requested for requested, _ in RestoreMetadata.decode(data, rollback.path).undone)
+        return (RollbackMetadata.decode(data, rollback.path).instant,)
 
     @cached_property
     def replaced_groups(self) -> Mapping[str, Mapping[str, str]]:

@@ -22,7 +22,7 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import kind_of
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision, decision_path
+from streaming_lsm.txn.decision_record import DECISION_FOLDER, SAVEPOINT_RECORD, Decision, decision_path
 from streaming_lsm.txn.plan_record import PLAN_RECORD, finish_cancellation
 
 _RUN = ".run"
@@ -165,7 +165,7 @@ def undo_run(storage: Storage, pending: Instant, path: str, is_reverted: IsRever
 def delete_decisions(storage: Storage, requested: str) -> None:
     """Delete the decision records and run records of an action that is completed or rolled back."""
     for name in storage.names(DECISION_FOLDER):
-        if name.partition(".")[0] == requested:
+        if name.partition(".")[0] == requested and SAVEPOINT_RECORD not in name:
             storage.delete(f"{DECISION_FOLDER}/{name}")
 
 

@@ -12,6 +12,8 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import Instant
 
 DECISION_FOLDER = ".hoodie/.decisions"
+SAVEPOINT_RECORD = ".savepoint."
+"""In the names of records of savepoints, whose requested time is that of a write."""
 
 _MOST_HEAD = 1 << 12
 

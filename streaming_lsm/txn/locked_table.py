@@ -194,7 +194,17 @@ class LockedTable:
         left = (*seen.living, *self._own(found, own))
         sweep = not self._timelines.is_recovered
         lazy = beside.is_of_write and self._options[FAILED_WRITES] == "LAZY"
-        self.timeline = recover(self._storage, self.lock, found, self.times, left, sweep=sweep, lazy=lazy)
+        self.timeline = recover(
+            self._storage,
+            self.lock,
+            found,
+            self.times,
+            left,
+            unrecord=lambda timeline: self.metadata.open(timeline, tuple(seen.living)),
+            drop_metadata=self.metadata.drop,
+            sweep=sweep,
+            lazy=lazy,
+        )
         self._timelines.is_recovered = True
         self.metadata.run_services(self.timeline, self.times)
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.file_state import RecordedFiles
+from streaming_lsm.format.actions.restore import RestorePlan
 from streaming_lsm.format.actions.rollback import RollbackPlan
 from streaming_lsm.lock.markers import is_file_of, marker_folder
 from streaming_lsm.storage.base import Storage
@@ -70,6 +71,8 @@ def check_pending(storage: Storage, timeline: Timeline, until: str = _NOW) -> No
         if left is None or storage.exists(marker_folder(pending.requested)):
             continue
         now = Timeline.load(storage)
+        if pending.requested in planned_rollbacks(storage, now):
+            continue
         if pending in now.pending and not now.history.has(pending):
             raise CorruptFileError(
                 f"{left} in {storage.uri} is a file of {pending.path}, whose completed instant file is missing (its "
@@ -79,13 +82,17 @@ def check_pending(storage: Storage, timeline: Timeline, until: str = _NOW) -> No
 
 
 def planned_rollbacks(storage: Storage, timeline: Timeline) -> set[str]:
-    """Return the requested times of the writes that pending rollbacks undo."""
+    """Return the requested times of the actions that pending rollbacks and restores undo."""
     planned = set()
     for rollback in timeline.pending:
         if rollback.action == "rollback":
             path = rollback.at(State.REQUESTED).path
             with suppress(FileNotFoundError):  # ended since; or without a plan, which `recover` refuses
                 planned.add(RollbackPlan.decode(storage.read(path), path).instant)
+        elif rollback.action == "restore":
+            path = rollback.at(State.REQUESTED).path
+            with suppress(FileNotFoundError):
+                planned.update(requested for requested, _ in RestorePlan.decode(storage.read(path), path).undone)
     return planned
 
 

@@ -53,6 +53,11 @@ def accept_plan(storage: Storage, path: str, planned: Instant) -> None:
         )
 
 
+def is_accepted(storage: Storage, path: str) -> bool:
+    """Return whether it is decided that a plan is run."""
+    return _content(storage, path) == _RUN
+
+
 def cancel_plan(storage: Storage, path: str, plan: bytes) -> None:
     """Decide that a plan is cancelled, and delete it, unless it was decided that it is run.
 

@@ -19,18 +19,21 @@ from streaming_lsm.lock.markers import TEMP_FOLDER, delete_files, delete_markers
 from streaming_lsm.lock.owner import Owner
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Listing, Storage
-from streaming_lsm.timeline.action_kind import CLEAN, COMPACTIONS, ROLLBACK
+from streaming_lsm.timeline.action_kind import CLEAN, COMPACTIONS, RESTORE, ROLLBACK
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.properties_file import finish_update
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.completed_rollback import Unrecord, delete_revived, resume_completed
 from streaming_lsm.txn.decision import reap_decisions, settle
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision, decision_path
 from streaming_lsm.txn.lost_completion import check_pending
 from streaming_lsm.txn.plan_record import PLAN_RECORD, finish_cancellation
 from streaming_lsm.txn.planned_actions import pending_compactions, revert_to_requested
+from streaming_lsm.txn.restore import DropMetadata, resume_restores
 from streaming_lsm.txn.reverted_action import RevertedActions
 from streaming_lsm.txn.rollback import clear_rolled_back, read_plan, resume_rollback, roll_back
+from streaming_lsm.txn.savepoint import finish_savepoint, unfinished_savepoints
 
 _LOG = logging.getLogger(__name__)
 
@@ -114,13 +117,18 @@ def settle_pending(
         CommitUnknown: the storage failed, and a decision record could not be read.
         CorruptFileError: a decision record is damaged; or a pending write had been completed, see `check_pending`.
     """
+    if delete_revived(storage, timeline):
+        timeline = Timeline.load(storage, previous=timeline)
     timeline = _without_leftovers(storage, timeline, living, own)
     check_pending(storage, timeline)
     plans = (f"{DECISION_FOLDER}/{name}" for name in sorted(decisions) if name.endswith(PLAN_RECORD))
     cancelled = [path for path in plans if finish_cancellation(storage, path)]
-    if cancelled:
+    savepoints = unfinished_savepoints(decisions)
+    for record in savepoints:
+        finish_savepoint(storage, record)
+    if cancelled or savepoints:
         timeline = Timeline.load(storage, previous=timeline)
-    known = (*WRITE_ACTIONS, *COMPACTIONS, CLEAN, ROLLBACK)
+    known = (*WRITE_ACTIONS, *COMPACTIONS, CLEAN, ROLLBACK, RESTORE)
     left = {pending.requested for pending in own}
     found = [pending for pending in timeline.pending if pending.action in known and pending.requested not in left]
     if not found:
@@ -175,6 +183,8 @@ def recover(
     times: InstantSource,
     living: Collection[Instant] = (),
     *,
+    unrecord: Unrecord = lambda _: None,
+    drop_metadata: DropMetadata = lambda _: None,
     sweep: bool = True,
     lazy: bool = False,
 ) -> Timeline:
@@ -187,6 +197,8 @@ def recover(
         lock: the table's, held by the caller.
         timeline: as returned by `settle_pending`.
         living: actions of living writers, which are left to them.
+        unrecord: undoes delta commits of the metadata table.
+        drop_metadata: drops the metadata table.
         sweep: whether temporary files are deleted from the folders of lock, timeline, heartbeats and decisions even
             if nothing was undone and the lock was not taken over, and a failed update of the properties is undone. That
             lists the folders once more, so callers request it once for each opened table.
@@ -198,7 +210,10 @@ def recover(
     Raises:
         Fenced: another writer took the lock; it finishes the recovery.
     """
-    resumed = _resume_rollbacks(storage, lock, timeline, times)
+    is_restored = resume_restores(storage, lock, timeline, times, drop_metadata)
+    if is_restored:
+        timeline = Timeline.load(storage, previous=timeline)
+    resumed, is_changed = _resume_rollbacks(storage, lock, timeline, times, unrecord)
     left = {pending.requested for pending in living}
     dead = [write for write in _pending_writes(timeline) if write.requested not in resumed | left]
     if lazy:
@@ -209,28 +224,40 @@ def recover(
     if dead:
         _roll_back_writes(storage, lock, timeline, times, dead)
     reverted = _revert_compactions(storage, lock, timeline, left)
-    if resumed or dead or reverted:
+    if is_changed or dead or reverted:
         timeline = Timeline.load(storage, previous=timeline)
     _reap_markers(storage, lock, timeline)
     _reap_heartbeats(storage, lock, timeline)
     reap_decisions(storage, lock, frozenset(instant.requested for instant in timeline.pending))
     if sweep:
         finish_update(storage, lock.verify)
-    if sweep or resumed or dead or reverted or lock.formers:
+    if sweep or is_restored or is_changed or dead or reverted or lock.formers:
         for folder in (".hoodie", TIMELINE_FOLDER, HEARTBEAT_FOLDER, DECISION_FOLDER):
             storage.sweep(folder)
     return timeline
 
 
-def _resume_rollbacks(storage: Storage, lock: TableLock, timeline: Timeline, times: InstantSource) -> set[str]:
-    """Finish the pending rollbacks, and return the requested times of the writes that they undo."""
+def _resume_rollbacks(
+    storage: Storage, lock: TableLock, timeline: Timeline, times: InstantSource, unrecord: Unrecord
+) -> tuple[set[str], bool]:
+    """Finish the pending rollbacks.
+
+    Returns:
+        The requested times of the writes that they undo, and whether there were any.
+    """
     plans = [(rollback, _checked_plan(storage, timeline, rollback)) for rollback in _pending_rollbacks(timeline)]
+    undone = set()
     for rollback, plan in plans:
+        if plan.completed is not None:
+            if resume_completed(storage, lock, timeline, rollback, plan, times, unrecord):
+                undone.add(plan.instant)
+            continue
+        undone.add(plan.instant)
         _LOG.warning("resuming the rollback %s of %s in %s", rollback.requested, plan.instant, storage.uri)
         if _is_decided(storage, plan.instant):
             _withdraw(storage, lock, rollback, plan)
         resume_rollback(storage, lock, rollback, plan, times)
-    return {plan.instant for _, plan in plans}
+    return undone, bool(plans)
 
 
 def _roll_back_writes(
@@ -316,7 +343,8 @@ def _pending_rollbacks(timeline: Timeline) -> tuple[Instant, ...]:
 
 def _checked_plan(storage: Storage, timeline: Timeline, rollback: Instant) -> RollbackPlan:
     plan = read_plan(storage, rollback)
-    _refuse_completed(timeline, rollback, plan)
+    if plan.completed is None:
+        _refuse_completed(timeline, rollback, plan)
     return plan
 
 

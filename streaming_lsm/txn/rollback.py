@@ -111,14 +111,19 @@ def clear_rolled_back(storage: Storage, lock: TableLock, target: Instant) -> Non
     delete_decisions(storage, target.requested)
 
 
-def _plan(storage: Storage, target: Instant) -> RollbackPlan:
+def rollback_requests(storage: Storage, target: Instant, files: Iterable[str]) -> tuple[RollbackRequest, ...]:
+    """Return the requests to delete some files of an instant."""
     # Hadoop writes paths as URIs without escapes.
     root = unquote(storage.uri)
-    requests = tuple(
+    return tuple(
         RollbackRequest(partition, _file_id(path), target.requested, (f"{root}/{path}",))
-        for partition, paths in _by_partition(list_marked_files(storage, target.requested))
+        for partition, paths in by_partition(files)
         for path in paths
     )
+
+
+def _plan(storage: Storage, target: Instant) -> RollbackPlan:
+    requests = rollback_requests(storage, target, list_marked_files(storage, target.requested))
     return RollbackPlan(target.requested, target.action, requests)
 
 
@@ -136,7 +141,7 @@ def _carry_out(
         duration_ms=max(0, times.now_ms() - started_ms),
         instant=target.requested,
         action=target.action,
-        partitions=tuple(RolledBackPartition(name, tuple(paths)) for name, paths in _by_partition(files)),
+        partitions=tuple(RolledBackPartition(name, tuple(paths)) for name, paths in by_partition(files)),
     )
     lock.verify()
     completed = rollback.completed_at(times.next())
@@ -146,7 +151,8 @@ def _carry_out(
     return completed
 
 
-def _by_partition(paths: Iterable[str]) -> list[tuple[str, list[str]]]:
+def by_partition(paths: Iterable[str]) -> list[tuple[str, list[str]]]:
+    """Group paths by their partition path, both ascending."""
     ordered = sorted(paths, key=_partition)
     return [(partition, sorted(group)) for partition, group in groupby(ordered, key=_partition)]
 

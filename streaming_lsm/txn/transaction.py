@@ -7,7 +7,7 @@ is to decide that it is completed, and to create its completed file (see `stream
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 
 from streaming_lsm.config import (
@@ -18,7 +18,15 @@ from streaming_lsm.config import (
     WRITER_MAX,
     Options,
 )
-from streaming_lsm.errors import CommitConflict, CorruptFileError, Fenced, LockTimeout, StorageError, WriteConflict
+from streaming_lsm.errors import (
+    CommitConflict,
+    ConfigError,
+    CorruptFileError,
+    Fenced,
+    LockTimeout,
+    StorageError,
+    WriteConflict,
+)
 from streaming_lsm.format.avro.container import check_readable
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.lock.heartbeat import Heartbeat
@@ -31,12 +39,17 @@ from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.properties_file import update_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedger
+from streaming_lsm.txn.completed_rollback import objection, roll_back_completed
 from streaming_lsm.txn.conflict import check_conflicts
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.locked_table import Beside, LockedTable
 from streaming_lsm.txn.metadata_hook import OpenMetadata
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.pending_action import PendingAction, Run
+from streaming_lsm.txn.plan_record import cancel_plan, plan_record_path
 from streaming_lsm.txn.planned_actions import refuse_reused_time, schedule
+from streaming_lsm.txn.restore import restore_to
+from streaming_lsm.txn.savepoint import delete_savepoint, make_savepoint
 
 # Errors about files, raised here or in a task: another writer that took the lock may have deleted the files.
 _OF_FILES = (OSError, CorruptFileError, StorageError)
@@ -289,6 +302,47 @@ class Transaction:
         instant = Instant(requested, planned_kind(action).action, State.REQUESTED)
         schedule(self._storage, self._lock, instant, plan)
         return instant
+
+    def cancel(self, planned: Instant, plan: bytes) -> None:
+        """Cancel a plan that no run has accepted; one that a run has accepted stays.
+
+        Args:
+            plan: content of the requested file.
+        """
+        cancel_plan(self._storage, plan_record_path(DECISION_FOLDER, planned), plan)
+
+    def make_savepoint(self, write: Instant, look: Callable[[], bytes]) -> Instant:
+        """Make a savepoint of a completed write; see `streaming_lsm.txn.savepoint.make_savepoint`."""
+        return make_savepoint(self._storage, self._lock, write, self._table.times, look)
+
+    def delete_savepoint(self, savepoint: Instant) -> None:
+        """Delete a completed savepoint. Raises `Fenced` if another writer took the lock."""
+        delete_savepoint(self._storage, self._lock, savepoint)
+
+    def roll_back(self, write: Instant) -> Instant:
+        """Roll back the last completed write; to be called right after the lock was acquired, beside nothing.
+
+        Returns:
+            The completed rollback.
+
+        Raises:
+            ConfigError: the write cannot be rolled back, see `objection`.
+            CommitConflict, Fenced: see `roll_back_completed`.
+        """
+        why = objection(self.timeline, write)
+        if why is not None:
+            raise ConfigError(f"{write.path} in {self._storage.uri} cannot be rolled back: {why}")
+        return roll_back_completed(
+            self._storage, self._lock, self.timeline, write, self._table.times, self._metadata.open
+        )
+
+    def restore(self, savepoint: str, undone: Collection[Instant]) -> Instant:
+        """Undo the actions after a savepoint; raises as `streaming_lsm.txn.restore.restore_to`.
+
+        To be called right after the lock was acquired, beside nothing.
+        """
+        times, drop = self._table.times, self._metadata.drop
+        return restore_to(self._storage, self._lock, savepoint, undone, times, drop)
 
     def is_run_elsewhere(self, planned: Instant) -> bool:
         """Return whether another living writer runs a planned action."""

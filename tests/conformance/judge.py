@@ -43,6 +43,10 @@ class _Driven:
     ) -> None:
         self.close()
 
+    def restart(self) -> None:
+        """End the process; the next request starts another one, which has nothing cached."""
+        self._worker.stop()
+
     def close(self) -> None:
         """End the process and remove its files."""
         self._worker.stop()

@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan, RetainedInstant, decode_savepoint
+from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan, RetainedInstant
 from streaming_lsm.format.actions.commit import CommitMetadata, base_file_stat
 from streaming_lsm.format.actions.compaction_plan import CompactionPlan
+from streaming_lsm.format.actions.savepoint import SavepointMetadata
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
 
 TIMELINE = Path(__file__).parent / "data" / "format" / "timeline"
 COMPACTION = TIMELINE / "v9_mor_compaction"
 CLEAN_PLANS = sorted(TIMELINE.glob("*/*.clean.requested"))
 CLEANS = sorted(TIMELINE.glob("*/*_*.clean"))
+SAVEPOINTS = sorted(TIMELINE.glob("*/*_*.savepoint"))
 GROUP = "00000000-7985-483a-ae7d-239220efbb3e-0"
 SYNC = 16
 
@@ -85,8 +87,14 @@ def test_a_clean_plan_tells_what_stays_and_what_goes() -> None:
     assert [partition for partition, _ in plan.spelt_files()] == ["west", "north"]
 
 
+@pytest.mark.parametrize("path", SAVEPOINTS, ids=lambda path: path.name)
+def test_a_savepoint_of_hudi_encodes_to_its_own_bytes(path: Path) -> None:
+    data = path.read_bytes()
+    assert _record(SavepointMetadata.decode(data, path.name).encode()) == _record(data)
+
+
 def test_a_savepoint_names_the_files_it_keeps() -> None:
     path = TIMELINE / "v9_cow_savepoint_overwrite" / "20261121033146117_20261121033148475.savepoint"
-    kept = decode_savepoint(path.read_bytes(), path.name)
+    kept = SavepointMetadata.decode(path.read_bytes(), path.name).files
     assert sorted(kept) == ["east", "north", "west"]
     assert kept["north"] == ("b1f46806-12c6-45da-b944-22da63a6d3e5-0_1-546-922_20261121033146117.parquet",)

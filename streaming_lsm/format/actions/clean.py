@@ -1,7 +1,6 @@
-"""Encode and decode clean plans and clean metadata, and decode savepoints.
+"""Encode and decode clean plans and clean metadata (docs/format/06-services.md, "Cleaning").
 
-A *clean plan* lists the files to delete, *clean metadata* the files that were deleted; a *savepoint* lists files that a
-clean must retain. See docs/format/06-services.md, "Cleaning".
+A *clean plan* lists the files to delete, *clean metadata* the files that were deleted.
 """
 
 from __future__ import annotations
@@ -165,17 +164,6 @@ class CleanMetadata:
             },
             savepoints=_savepoints(record),
         )
-
-
-def decode_savepoint(data: bytes, source: str) -> dict[str, tuple[str, ...]]:
-    """Decode a completed savepoint: the names of the files that it retains, by partition path.
-
-    Raises:
-        CorruptFileError: the bytes are not such a record.
-    """
-    record = decode_record("HoodieSavepointMetadata", data, source)
-    partitions = cast("dict[str, AvroRecord]", record["partitionMetadata"])
-    return {name: tuple(cast("list[str]", kept["savepointDataFile"])) for name, kept in partitions.items()}
 
 
 def _retained_record(earliest: RetainedInstant) -> dict[str, str]:

@@ -28,13 +28,24 @@ class RollbackRequest:
     files: tuple[str, ...]
 
 
+_COMPLETED = "lsm.completed"
+"""File id of a request without files, which Hudi passes over; its base instant is a completion time."""
+
+
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
-    """Content of ``*.rollback.requested``: the instant to roll back, and its files to delete."""
+    """Content of ``*.rollback.requested``.
+
+    Attributes:
+        instant, action: instant to roll back, and its action.
+        requests: its files to delete.
+        completed: completion time of a completed write that this package rolls back; None for other rollbacks.
+    """
 
     instant: str
     action: str
     requests: tuple[RollbackRequest, ...]
+    completed: str | None = None
 
     def encode(self) -> bytes:
         """Encode the requested file."""
@@ -46,11 +57,17 @@ class RollbackPlan:
                 "filesToBeDeleted": list(request.files),
                 "logBlocksToBeDeleted": {},
             }
-            for request in self.requests
+            for request in (*self.requests, *self._mark())
         ]
         target = {"commitTime": self.instant, "action": self.action}
         record = {"instantToRollback": target, "RollbackRequests": requests, "version": 1}
         return encode_record("HoodieRollbackPlan", record)
+
+    def _mark(self) -> tuple[RollbackRequest, ...]:
+        if self.completed is None:
+            return ()
+        partition = self.requests[0].partition_path if self.requests else ""
+        return (RollbackRequest(partition, _COMPLETED, self.completed, ()),)
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> RollbackPlan:
@@ -64,7 +81,14 @@ class RollbackPlan:
         if target is None:
             raise CorruptFileError(f"{source}: the plan names no instant to roll back; restore or delete the file")
         listed = cast("list[AvroRecord]", record["RollbackRequests"] or [])
-        return cls(target["commitTime"], target["action"], tuple(_request(request) for request in listed))
+        requests = [_request(request) for request in listed]
+        marks = [request for request in requests if request.file_id == _COMPLETED and not request.files]
+        return cls(
+            target["commitTime"],
+            target["action"],
+            tuple(request for request in requests if request not in marks),
+            marks[0].latest_base_instant if marks else None,
+        )
 
 
 def _request(record: AvroRecord) -> RollbackRequest:
@@ -103,6 +127,10 @@ class RollbackMetadata:
 
     def encode(self) -> bytes:
         """Encode the completed file."""
+        return encode_record("HoodieRollbackMetadata", self.record())
+
+    def record(self) -> dict[str, object]:
+        """Build the record, which is a part of a restore's, too."""
         partitions = {
             partition.partition_path: {
                 "partitionPath": partition.partition_path,
@@ -113,7 +141,7 @@ class RollbackMetadata:
             }
             for partition in self.partitions
         }
-        record = {
+        return {
             "startRollbackTime": self.start,
             "timeTakenInMillis": self.duration_ms,
             "totalFilesDeleted": sum(len(partition.deleted) for partition in self.partitions),
@@ -122,7 +150,6 @@ class RollbackMetadata:
             "version": 1,
             "instantsRollback": [{"commitTime": self.instant, "action": self.action}],
         }
-        return encode_record("HoodieRollbackMetadata", record)
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> RollbackMetadata:

@@ -14,8 +14,9 @@ from streaming_lsm import config
 from streaming_lsm.errors import CommitConflict, CorruptFileError, LsmError
 from streaming_lsm.file_group.file_group import file_groups_in
 from streaming_lsm.file_group.lost_files import check_files
-from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan, RetainedInstant, decode_savepoint
+from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan, RetainedInstant
 from streaming_lsm.format.actions.commit import file_path
+from streaming_lsm.format.actions.savepoint import decode_savepoint
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.services.cleaning.plan_check import checked_files
 from streaming_lsm.services.cleaning.planner import RetainedFiles, Retention, select_clean_targets
@@ -205,6 +206,8 @@ class Cleaner:
     def _resume(self, engine: Engine | None) -> Instant | None:
         completed, before = None, self._context.load_timeline()
         for pending in pending_cleans(before):
+            if self._cancels_overtaken(before, pending):
+                continue
             checked = self._checked(before, pending)
             with self._context.transaction() as tx:
                 planned = next((i for i in pending_cleans(tx.timeline) if i.requested == pending.requested), None)
@@ -215,6 +218,27 @@ class Cleaner:
                 if checked is not None:
                     completed = self._carry_out(tx, planned, *checked, engine)
         return completed
+
+    def _cancels_overtaken(self, timeline: Timeline, planned: Instant) -> bool:
+        """Cancel a plan that no run has accepted if a later savepoint keeps a file of it; return whether it did.
+
+        Its writer was stopped while it scheduled the clean, and died before it could cancel the plan.
+        """
+        if planned.state is not State.REQUESTED or not savepoints(timeline):
+            return False
+        try:
+            data = read_plan_file(self._context.storage, planned)
+        except CommitConflict:
+            return False
+        plan, kept = CleanPlan.decode(data, planned.path), retained_files(self._context, timeline).savepoints
+        unknown = any(savepoint.requested not in plan.savepoints for savepoint in savepoints(timeline))
+        named = ((partition, file.rpartition("/")[2]) for partition, file in plan.spelt_files())
+        if not unknown or not any(name in kept.get(partition, ()) for partition, name in named):
+            return False
+        _LOG.warning("cancelling %s in %s: a savepoint keeps its files", planned.path, self._context.storage.uri)
+        with self._context.transaction() as tx:
+            tx.cancel(planned, data)
+        return True
 
     def _checked(self, timeline: Timeline, planned: Instant) -> tuple[CleanPlan, Files] | None:
         """Read and check a plan; None if the clean was completed meanwhile, by another process."""

@@ -41,7 +41,7 @@ from streaming_lsm.services.context import (
     read_compaction_plan,
 )
 from streaming_lsm.services.survey import Survey
-from streaming_lsm.timeline.action_kind import COMPACTION, LOG_COMPACTION
+from streaming_lsm.timeline.action_kind import COMPACTION, LOG_COMPACTION, RESTORE, ROLLBACK
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.outcome import Outcome
@@ -317,9 +317,18 @@ def _prepare(context: ServiceContext, requested: str) -> _Run | None:
         return None if planned is None else _Run.of(context, timeline, planned)
     except (LsmError, OSError):
         # Another process may have completed it meanwhile, and a clean deleted its files.
-        if _pending(context.load_timeline(), requested) is None:
+        now = context.load_timeline()
+        if _pending(now, requested) is None or _is_undone(context, now, requested):
             return None
         raise
+
+
+def _is_undone(context: ServiceContext, timeline: Timeline, requested: str) -> bool:
+    """Return whether a rollback or restore that a dead process left undoes a compaction; it is finished then."""
+    if not any(found.action in (ROLLBACK, RESTORE) for found in timeline.pending):
+        return False
+    with context.transaction() as tx:
+        return _pending(tx.timeline, requested) is None
 
 
 def _pending(timeline: Timeline, requested: str) -> Instant | None:

@@ -48,6 +48,47 @@ def test_a_dry_run_shows_the_operations_and_changes_nothing(tmp_path: Path, caps
     assert table.timeline.instants == before
 
 
+def test_a_savepoint_is_made_listed_and_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, _ = grown(tmp_path)
+    first, *_, last = (write.requested for write in table.timeline.completed_writes)
+    said = run(capsys, "savepoint", tmp_path, "--comment", "nightly", "--user", "ann")
+    assert said.startswith(f"{last}_")
+    assert said.endswith(f".savepoint: the table as of {last} is kept\n")
+    run(capsys, "savepoint", tmp_path, first)
+    lines = run(capsys, "savepoint", tmp_path, "--list").splitlines()
+    assert [line.split()[0] for line in lines] == ["instant", first, last]
+    assert lines[2].split()[3:] == ["ann", "nightly", "7"]
+    assert run(capsys, "savepoint", tmp_path, first, "--delete").startswith(f"deleted the savepoint of {first}")
+    assert [found.instant.requested for found in table.savepoints] == [last]
+    assert "--delete needs the INSTANT" in run(capsys, "savepoint", tmp_path, "--delete", code=2)
+    assert f"has no savepoint {first}" in run(capsys, "savepoint", tmp_path, first, "--delete", code=2)
+
+
+def test_the_last_write_is_rolled_back_after_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, model = grown(tmp_path)
+    table.upsert(rows(("new", "nl", 1, 1)))
+    undone = table.timeline.completed_writes[-1]
+    *files, said = run(capsys, "rollback", tmp_path, "--dry-run").splitlines()
+    assert said == f"{undone.file_name} would be rolled back: {len(files)} files"
+    assert all(undone.requested in file for file in files)
+    said = run(capsys, "rollback", tmp_path, undone.requested)
+    assert said.endswith(f".rollback: {undone.requested}.deltacommit is rolled back, {len(files)} file deleted\n")
+    assert "was rolled back by" in run(capsys, "rollback", tmp_path, undone.requested, code=2)
+    assert_sound(table, model)
+
+
+def test_a_table_is_restored_after_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, model = grown(tmp_path)
+    time = table.savepoint().requested
+    grow(table, dict(model), 5)
+    *undone, said = run(capsys, "restore", tmp_path, time, "--dry-run").splitlines()
+    assert undone == [write.file_name for write in reversed(table.timeline.completed_writes) if write.requested > time]
+    assert said == "2 actions would be undone"
+    assert run(capsys, "restore", tmp_path, time).endswith(f".restore: 2 actions undone, the table is as of {time}\n")
+    assert_sound(table, model)
+    assert "nothing was completed or planned since" in run(capsys, "restore", tmp_path, time, code=2)
+
+
 def test_schedule_only_leaves_a_plan_that_the_next_call_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSystemView
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, base_file_stat, log_file_stat
+from streaming_lsm.format.actions.restore import RestoreMetadata
 from streaming_lsm.format.table.file_names import BaseFileName, LogFileName, LogKind, WriteToken
 from streaming_lsm.index.live_file_groups import LiveFileGroups
 from streaming_lsm.storage.local import LocalStorage
@@ -119,7 +120,8 @@ def test_a_write_that_was_undone_is_forgotten(tmp_path: Path) -> None:
     index = indexed(tmp_path)
     assert set(index.bases) == {("", 1)}
     (tmp_path / ".hoodie/timeline/20_21.deltacommit").unlink()
-    commit(tmp_path, "30", "31", action="restore")
+    undone = RestoreMetadata("30", 0, (("20", "deltacommit"),))
+    (tmp_path / ".hoodie/timeline/30_31.restore").write_bytes(undone.encode())
     index.refresh(view(tmp_path))
     assert index.file_ids == {("", 1): file_id(1)}
     assert index.bases == {}

@@ -1,0 +1,248 @@
+"""Restores to savepoints: what is left, what is refused, and what becomes of one that is interrupted."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.config import WRITER_ID
+from streaming_lsm.errors import CommitConflict, CommitUnknown, ConfigError, CorruptFileError, Fenced, LsmError
+from streaming_lsm.format.actions.restore import RestoreMetadata
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
+from streaming_lsm.lock.markers import TEMP_FOLDER
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
+from tests.oracle.validator import validate
+from tests.support.crash_points import sample
+from tests.support.faulty_storage import Fault, FaultyStorage, Interrupted, Killed
+from tests.support.interleaving import Driver, Work
+from tests.support.service_tables import Model, assert_sound, grow, grown, reopened
+from tests.support.small_tables import Row, data_files, rows, shown
+
+RETAIN_ONE: dict[str, object] = {"hoodie.clean.commits.retained": 1}
+METADATA: dict[str, object] = {"hoodie.metadata.enable": True, "hoodie.metadata.compact.max.delta.commits": 3}
+CASES: dict[str, dict[str, object]] = {
+    "merge-on-read": {},
+    "copy-on-write": {"hoodie.table.type": "COPY_ON_WRITE"},
+    "metadata-table": METADATA,
+}
+
+
+def changed(root: Path, **options: object) -> tuple[LsmTable, Model, str]:
+    """A table with a savepoint, and writes, compactions, a clean and a plan after it; the model is as of the savepoint.
+
+    Returns:
+        The table, the model, and the instant of the savepoint.
+    """
+    table, model = grown(root, batches=2, **RETAIN_ONE, **options)
+    time = table.savepoint().requested
+    later = dict(model)
+    for batch in (2, 3):
+        table.compact()
+        grow(table, later, batch)
+    table.clean()
+    table.upsert(rows(("extra", "de", 1, 1)))
+    if not table.config.is_copy_on_write:
+        table.services.schedule()
+    return table, model, time
+
+
+def assert_restored(root: Path, model: Model, time: str, **options: object) -> None:
+    """The table has the rows of the savepoint, nothing is left of what was undone, and it goes on."""
+    table = reopened(LsmTable(root), **options)
+    assert_sound(table, model)
+    if options == METADATA:
+        assert shown(reopened(table, **METADATA)) == sorted(model.values())
+    assert shown(table, as_of=time) == sorted(model.values())
+    assert table.timeline.pending == ()
+    last = table.timeline.last_time
+    after = dict(model)
+    grow(table, after, 7)
+    assert table.timeline.completed_writes[-1].requested > last
+    assert_sound(table, after)
+    if not table.config.is_copy_on_write:
+        table.compact()
+    table.clean()
+    assert_sound(table, after)
+    for folder in (DECISION_FOLDER, HEARTBEAT_FOLDER, TEMP_FOLDER):
+        assert table.storage.names(folder) == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_restored_table_is_as_it_was_and_goes_on(tmp_path: Path, name: str) -> None:
+    table, model, time = changed(tmp_path, **CASES[name])
+    undone = [found for found in table.timeline.instants if found.requested > time and found.is_write]
+    done = table.restore(time)
+    assert done.action == "restore"
+    told = RestoreMetadata.decode(table.storage.read(done.path), done.path)
+    assert {requested for requested, _ in told.undone} == {found.requested for found in undone}
+    assert not any(found.requested in path for path in data_files(tmp_path) for found in undone)
+    assert_restored(tmp_path, model, time, **CASES[name])
+
+
+def test_a_table_is_restored_again_and_again(tmp_path: Path) -> None:
+    table, model, time = changed(tmp_path)
+    for batch in (3, 4, 5):
+        table.restore(time)
+        assert_sound(table, model)
+        grow(table, dict(model), batch)
+    table.rollback()
+    table.rollback()
+    assert_sound(table, model)
+    with pytest.raises(ConfigError, match="nothing was completed or planned since"):
+        table.restore(time)
+    table.delete_savepoint(time)
+    grow(table, model, 6)
+    assert_sound(table, model)
+
+
+def test_a_batch_that_was_undone_is_written_again_and_processes_that_know_the_table_go_on(tmp_path: Path) -> None:
+    table, model = grown(tmp_path, batches=2)
+    stream = reopened(table, **{WRITER_ID.key: "stream"})
+    time = table.savepoint().requested
+    assert stream.upsert(rows(("extra", "nl", 1, 1)), batch_id=0) is not None
+    table.compact()
+    begin = table.timeline.last_time
+    assert len(shown(stream)) == len(model) + 1
+    reopened(table).restore(time)
+    assert shown(stream) == sorted(model.values())
+    assert stream.upsert(rows(("extra", "nl", 1, 2)), batch_id=0) is not None
+    model["extra"] = ("extra", "nl", 1, 2)
+    assert_sound(stream, model)
+    assert table.incremental(begin, columns=["id"]).to_arrow().to_pylist() == [{"id": "extra"}]
+
+
+def refuse(table: LsmTable, time: str, match: str, error: type[LsmError] = ConfigError) -> None:
+    files = sorted(table.storage.names(".hoodie/timeline"))
+    for undo in (table.plan_restore, table.restore):
+        with pytest.raises(error, match=match):
+            undo(time)
+    assert sorted(table.storage.names(".hoodie/timeline")) == files
+    assert table.storage.names(DECISION_FOLDER) == []
+
+
+def test_what_cannot_be_restored_is_refused_by_name_and_the_stream_goes_on(tmp_path: Path) -> None:
+    table, model = grown(tmp_path, batches=2)
+    first = table.timeline.completed_writes[0].requested
+    refuse(table, first, f"has no savepoint {first}: its savepoints are none")
+    time = table.savepoint().requested
+    refuse(table, time, "is as of its savepoint")
+    table.compact()
+    grow(table, model, 2)
+    later = table.savepoint()
+    refuse(table, time, f"{later.file_name} keeps a later state: delete that savepoint first")
+    table.delete_savepoint(later.requested)
+    (kept,) = table.savepoints
+    gone = f"nl/{kept.files['nl'][0]}"
+    data = table.storage.read(gone)
+    table.storage.delete(gone)
+    refuse(table, time, "is gone", CorruptFileError)
+    table.storage.put_if_absent(gone, data)
+    grow(table, model, 3)
+    assert_sound(table, model)
+
+
+def test_a_dry_run_names_what_would_be_undone(tmp_path: Path) -> None:
+    table, _, time = changed(tmp_path)
+    before, files = table.timeline.instants, data_files(tmp_path)
+    found = table.plan_restore(time)
+    assert found.savepoint.requested == time
+    assert [action.requested for action in found.undone] == sorted(
+        (found.requested for found in before if found.requested > time and found.is_write), reverse=True
+    )
+    assert (table.timeline.instants, data_files(tmp_path)) == (before, files)
+
+
+# --- interrupted ------------------------------------------------------------------------------------------------
+
+
+def copied(template: Path, to: Path) -> Path:
+    return Path(shutil.copytree(template, to))
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", CASES)
+def test_a_restore_that_dies_at_any_call_is_finished_or_changes_nothing(tmp_path: Path, name: str) -> None:
+    options = CASES[name]
+    table, model, time = changed(tmp_path / "template", **options)
+    as_it_was = shown(table)
+    counting = FaultyStorage(LocalStorage(copied(tmp_path / "template", tmp_path / "counted")))
+    reopened(LsmTable(tmp_path / "counted"), counting, **options).restore(time)
+    for fault in Fault:
+        for call in sample(range(len(counting.calls)), list(Fault).index(fault) * 7, 29):
+            root = copied(tmp_path / "template", tmp_path / f"{fault.name}{call}")
+            with suppress(Killed, OSError, LsmError):
+                reopened(LsmTable(root), FaultyStorage(LocalStorage(root), {call: fault}), **options).restore(time)
+            reader = reopened(LsmTable(root))
+            assert shown(reader) in (as_it_was, sorted(model.values()))
+            with reader.transaction():
+                pass
+            if not any(found.action == "restore" for found in reader.timeline.instants):
+                assert shown(reader) == as_it_was, counting.calls[call]
+                reopened(LsmTable(root), **options).restore(time)
+            assert_restored(root, model, time, **options)
+            shutil.rmtree(root)
+
+
+def readable(root: Path, states: list[list[Row]]) -> Callable[[], None]:
+    def read() -> None:
+        assert shown(LsmTable(root)) in states
+
+    return read
+
+
+def test_a_table_can_be_read_between_any_two_calls(tmp_path: Path) -> None:
+    table, model, time = changed(tmp_path / "template")
+    states = [shown(table), sorted(model.values())]
+    counting = FaultyStorage(LocalStorage(copied(tmp_path / "template", tmp_path / "counted")))
+    reopened(LsmTable(tmp_path / "counted"), counting).restore(time)
+    for call in sample(range(len(counting.calls)), 3, 9):
+        root = copied(tmp_path / "template", tmp_path / str(call))
+        reopened(LsmTable(root), Interrupted(LocalStorage(root), call, readable(root, states))).restore(time)
+
+
+MEANWHILE: dict[str, Work] = {
+    "upsert": lambda table: table.upsert(rows(("other", "nl", 9000, 2))),
+    "compact": LsmTable.compact,
+    "clean": LsmTable.clean,
+}
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("other", MEANWHILE)
+def test_a_restore_that_is_stopped_is_finished_by_the_next_or_refused(tmp_path: Path, other: str) -> None:
+    _, model, time = changed(tmp_path / "template")
+    counted = Driver(copied(tmp_path / "template", tmp_path / "counted"), lambda table: table.restore(time))
+    assert counted.error is None
+    for number in sample(range(len(counted.calls)), len(other), 9):
+        root = copied(tmp_path / "template", tmp_path / str(number))
+        first = Driver(root, lambda table: table.restore(time), number)
+        second = Driver(root, MEANWHILE[other], **RETAIN_ONE)
+        first.go_on()
+        kinds = (Fenced, CommitConflict, CommitUnknown, ConfigError)
+        assert first.error is None or isinstance(first.error, kinds), first.error
+        assert second.error is None
+        table = reopened(LsmTable(root))
+        with table.transaction():
+            pass
+        done = [found for found in table.timeline.instants if found.action == "restore"]
+        assert all(found.is_completed for found in done)
+        assert done or first.error is not None
+        keys = {row[0] for row in shown(table)}
+        if not done:
+            assert "extra" in keys
+        else:
+            assert keys - {"other"} == set(model)
+            if any(write.requested > done[-1].requested for write in table.timeline.completed_writes):
+                assert ("other" in keys) == (other == "upsert")
+        assert validate(root) == [], number
+        grow(table, dict(model), 9)
+        table.compact()
+        table.clean()
+        assert validate(root) == []
+        shutil.rmtree(root)

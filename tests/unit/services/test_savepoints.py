@@ -1,0 +1,234 @@
+"""Savepoints: what they keep, what is refused, and a savepoint and a clean that are stopped at any storage call."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.errors import CommitConflict, CommitUnknown, ConfigError, Fenced, LsmError
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
+from tests.oracle.validator import validate
+from tests.support.crash_points import sample
+from tests.support.faulty_storage import Fault, FaultyStorage, Killed
+from tests.support.interleaving import Driver
+from tests.support.service_tables import Model, assert_sound, cleans, grow, grown, reopened
+from tests.support.small_tables import Row, create, data_files, rows, shown
+
+RETAIN_ONE = {"hoodie.clean.commits.retained": 1}
+ARCHIVED = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
+
+
+def savepoint_names(table: LsmTable) -> list[str]:
+    return [name for name in table.storage.names(TIMELINE_FOLDER) if ".savepoint" in name]
+
+
+def saved(root: Path, **options: object) -> tuple[LsmTable, Model, str, list[Row]]:
+    """A table with a savepoint of its last write, and the rows that it keeps."""
+    table, model = grown(root, batches=3, **{**RETAIN_ONE, **options})
+    made = table.savepoint(user="ann", comment="before the change")
+    return table, model, made.requested, sorted(model.values())
+
+
+@pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_the_rows_of_a_savepoint_stay_after_writes_compactions_cleans_and_archiving(tmp_path: Path, kind: str) -> None:
+    table, model, time, expected = saved(tmp_path, **{"hoodie.table.type": kind, **ARCHIVED})
+    kept = data_files(tmp_path)
+    for batch in range(3, 9):
+        grow(table, model, batch)
+        table.compact()
+        table.clean()
+        table.archive()
+    assert cleans(table)
+    assert shown(table, as_of=time) == expected
+    if kind == "MERGE_ON_READ":
+        assert kept <= data_files(tmp_path)
+        assert_sound(table, model)
+    assert [write.requested for write in table.timeline.completed_writes if write.requested <= time]
+    (found,) = table.savepoints
+    assert (found.instant.requested, found.user, found.comment) == (time, "ann", "before the change")
+    assert validate(tmp_path) == []
+
+
+def test_without_its_savepoint_a_state_is_cleaned_and_archived(tmp_path: Path) -> None:
+    table, model, time, _ = saved(tmp_path, **ARCHIVED)
+    for batch in range(3, 7):
+        grow(table, model, batch)
+        table.compact()
+    table.delete_savepoint(time)
+    assert savepoint_names(table) == []
+    assert table.clean() is not None
+    assert table.archive()
+    with pytest.raises(ConfigError, match="cleaned"):
+        table.scan(as_of=time)
+    with pytest.raises(ConfigError, match=f"has no savepoint {time}: its savepoints are none"):
+        table.delete_savepoint(time)
+    assert_sound(table, model)
+
+
+def test_a_savepoint_of_an_earlier_write_keeps_the_files_of_that_time(tmp_path: Path) -> None:
+    table, model = grown(tmp_path, batches=2, **RETAIN_ONE)
+    time, expected = table.timeline.completed_writes[-1].requested, sorted(model.values())
+    table.compact()
+    grow(table, model, 2)
+    assert table.savepoint(time).requested == time
+    table.compact()
+    grow(table, model, 3)
+    assert table.clean() is None or shown(table, as_of=time) == expected
+    assert shown(table, as_of=time) == expected
+
+
+def test_what_cannot_be_saved_is_refused_by_name_and_leaves_nothing(tmp_path: Path) -> None:
+    table, model = grown(tmp_path / "table", batches=3, **{**RETAIN_ONE, **ARCHIVED})
+    first = table.timeline.completed_writes[0].requested
+    for batch in (3, 4, 5):
+        table.compact()
+        grow(table, model, batch)
+    assert table.clean() is not None
+    with pytest.raises(ConfigError, match=f"as of {first}: files of that time were cleaned"):
+        table.savepoint(first)
+    with pytest.raises(ConfigError, match="no completed write 20200101000000000: give a requested time"):
+        table.savepoint("20200101000000000")
+    with pytest.raises(ConfigError, match="no completed write on its timeline"):
+        create(tmp_path / "empty").savepoint()
+    assert table.archive()
+    with pytest.raises(ConfigError, match=f"the write {first} of .* is archived"):
+        table.savepoint(first)
+    assert savepoint_names(table) == []
+    assert table.storage.names(DECISION_FOLDER) == []
+    time = table.savepoint().requested
+    with pytest.raises(ConfigError, match="is a savepoint already"):
+        table.savepoint(time)
+    assert_sound(table, model)
+
+
+def test_a_savepoint_that_dies_at_any_call_is_made_or_leaves_nothing(tmp_path: Path) -> None:
+    _, model = grown(tmp_path / "template", batches=2)
+    calls = FaultyStorage(LocalStorage(Path(shutil.copytree(tmp_path / "template", tmp_path / "counted"))))
+    reopened(LsmTable(tmp_path / "counted"), calls).savepoint()
+    for fault in (Fault.KILL_BEFORE, Fault.KILL_AFTER, Fault.FAIL_BEFORE, Fault.FAIL_AFTER):
+        for call in sample(range(len(calls.calls)), list(Fault).index(fault), 4):
+            root = Path(shutil.copytree(tmp_path / "template", tmp_path / f"{fault.name}{call}"))
+            table = reopened(LsmTable(root), FaultyStorage(LocalStorage(root), {call: fault}))
+            with suppress(Killed, OSError, LsmError):
+                table.savepoint()
+            table = reopened(LsmTable(root))
+            with table.transaction():
+                pass
+            made = table.savepoints
+            assert len(savepoint_names(table)) == 2 * len(made), calls.calls[call]
+            assert table.storage.names(DECISION_FOLDER) == []
+            if not made:
+                table.savepoint()
+            assert shown(table, as_of=table.savepoints[0].instant.requested) == sorted(model.values())
+            assert_sound(table, model)
+
+
+def test_a_deletion_that_dies_at_any_call_is_finished_by_the_next(tmp_path: Path) -> None:
+    _, _, time, _ = saved(tmp_path / "template")
+    root = Path(shutil.copytree(tmp_path / "template", tmp_path / "counted"))
+    calls = FaultyStorage(LocalStorage(root))
+    reopened(LsmTable(root), calls).delete_savepoint(time)
+    for call in sample(range(len(calls.calls)), 1, 3):
+        root = Path(shutil.copytree(tmp_path / "template", tmp_path / str(call)))
+        with suppress(Killed):
+            reopened(LsmTable(root), FaultyStorage(LocalStorage(root), {call: Fault.KILL_AFTER})).delete_savepoint(time)
+        table = reopened(LsmTable(root))
+        if table.savepoints:
+            table.delete_savepoint(time)
+        assert savepoint_names(table) == []
+
+
+def cleanable(root: Path) -> tuple[LsmTable, Model, str, list[Row]]:
+    """A table of which a clean deletes files that the state at a time needs."""
+    table, model = grown(root, batches=2, **{"hoodie.clean.commits.retained": 2})
+    time, expected = table.timeline.completed_writes[-1].requested, sorted(model.values())
+    for batch in (2, 3):
+        table.compact()
+        grow(table, model, batch)
+    return table, model, time, expected
+
+
+def assert_kept_if_told(root: Path, driver: Driver, model: Model, expected: list[Row], time: str) -> None:
+    """A savepoint that was acknowledged keeps its rows; of one that was not nothing is left that says otherwise."""
+    table = reopened(LsmTable(root), **RETAIN_ONE)
+    with table.transaction():
+        pass
+    table.clean()
+    if driver.error is None:
+        assert [found.instant.requested for found in table.savepoints] == [time]
+    else:
+        assert isinstance(driver.error, ConfigError | CommitConflict | Fenced | CommitUnknown), driver.error
+    if table.savepoints:
+        assert shown(table, as_of=time) == expected
+    assert table.storage.names(DECISION_FOLDER) == []
+    assert_sound(table, model)
+
+
+@pytest.mark.timeout(1200)
+def test_a_savepoint_that_is_stopped_while_others_clean_keeps_its_files_or_is_refused(tmp_path: Path) -> None:
+    _, model, time, expected = cleanable(tmp_path / "template")
+    counted = Driver(
+        Path(shutil.copytree(tmp_path / "template", tmp_path / "counted")), lambda table: table.savepoint(time)
+    )
+    assert counted.error is None
+    for number in sample(range(len(counted.calls)), 2, 3):
+        root = Path(shutil.copytree(tmp_path / "template", tmp_path / str(number)))
+        first = Driver(root, lambda table: table.savepoint(time), number)
+        second = Driver(root, LsmTable.clean, **RETAIN_ONE)
+        first.go_on()
+        assert second.error is None or isinstance(second.error, CommitConflict)
+        assert_kept_if_told(root, first, model, expected, time)
+        shutil.rmtree(root)
+
+
+@pytest.mark.timeout(1200)
+def test_a_clean_that_is_stopped_while_a_savepoint_is_made_deletes_none_of_its_files(tmp_path: Path) -> None:
+    _, model, time, expected = cleanable(tmp_path / "template")
+    counted = Driver(Path(shutil.copytree(tmp_path / "template", tmp_path / "counted")), LsmTable.clean, **RETAIN_ONE)
+    assert counted.error is None
+    for number in sample(range(len(counted.calls)), 1, 3):
+        root = Path(shutil.copytree(tmp_path / "template", tmp_path / str(number)))
+        first = Driver(root, LsmTable.clean, number, **RETAIN_ONE)
+        second = Driver(root, lambda table: table.savepoint(time))
+        first.go_on()
+        assert first.error is None or isinstance(first.error, CommitConflict | Fenced | CommitUnknown), first.error
+        assert_kept_if_told(root, second, model, expected, time)
+        shutil.rmtree(root)
+
+
+def test_a_clean_that_died_after_it_lost_the_lock_to_a_savepoint_is_cancelled(tmp_path: Path) -> None:
+    _, model, time, expected = cleanable(tmp_path / "template")
+    counted = Driver(Path(shutil.copytree(tmp_path / "template", tmp_path / "counted")), LsmTable.clean, **RETAIN_ONE)
+    planned = next(n for n, (_, path) in enumerate(counted.calls) if path.endswith(".clean.requested"))
+    root = tmp_path / "template"
+    first = Driver(root, LsmTable.clean, planned, dies_at=planned + 1, **RETAIN_ONE)
+    assert Driver(root, lambda table: table.savepoint(time)).error is None
+    first.go_on()
+    assert isinstance(first.error, Killed)
+    table = reopened(LsmTable(root), **RETAIN_ONE)
+    assert [pending.action for pending in table.timeline.pending] == ["clean"]
+    table.clean()
+    assert table.timeline.pending == ()
+    assert shown(table, as_of=time) == expected
+    grow(table, model, 9)
+    assert_sound(table, model)
+
+
+def test_a_table_with_a_metadata_table_and_a_savepoint_keeps_both(tmp_path: Path) -> None:
+    table, model, time, expected = saved(tmp_path, **{"hoodie.metadata.enable": True})
+    for batch in (3, 4):
+        table.compact()
+        grow(table, model, batch)
+    table.clean()
+    listed = reopened(table, **{"hoodie.metadata.enable": True})
+    assert shown(listed, as_of=time) == expected
+    assert listed.storage.exists(".hoodie/metadata/.hoodie/hoodie.properties")
+    table.upsert(rows(("new", "nl", 99, 1)))
+    model["new"] = ("new", "nl", 99, 1)
+    assert_sound(table, model)
