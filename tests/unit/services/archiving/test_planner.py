@@ -65,9 +65,9 @@ def test_cleans_and_rollbacks_count_too_and_do_not_wait_for_the_writes_beside_th
     found = selected(*cleaned(*range(commits)))
     assert seconds(found) == expected
     assert {action.action for action in found.passed} <= {"clean"}
-    rollbacks = [write(second, "rollback") for second in range(10, 10 + 2)]
+    rollbacks = [write(second, "rollback") for second in range(10, 10 + 3)]
     assert len(selected(*map(write, range(4)), *rollbacks).every) == 0
-    assert len(selected(*map(write, range(4)), *rollbacks, write(12, "rollback")).passed) == 3
+    assert len(selected(*map(write, range(4)), *rollbacks, write(13, "rollback")).passed) == 3
 
 
 def test_the_newest_clean_stays_with_the_writes_after_it() -> None:
