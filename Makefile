@@ -27,7 +27,7 @@ SAMPLED_CASES := tests/golden/test_damaged_logs.py tests/golden/test_table_copie
 	tests/property/test_copy_on_write_against_a_model.py tests/property/test_decoding_against_spark.py \
 	tests/property/test_services_against_a_model.py tests/property/test_tombstones_against_a_model.py \
 	tests/unit/decode/json/test_columns.py tests/unit/format/hfile/test_hfile.py tests/unit/kafka/test_protocol.py \
-	tests/unit/read/test_slice_merge.py tests/unit/test_wide_tables.py \
+	tests/unit/read/test_slice_merge.py tests/unit/services/compaction/test_hybrid.py tests/unit/test_wide_tables.py \
 	tests/unit/timeline/test_properties_file.py tests/unit/write/test_memory.py
 # Some of what a power loss may leave here, all of it in faults-calls.
 POWER_LOSS := tests/faults/power_loss
