@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest -q
 DEMO_EVENTS ?= 20000
+SERVICES_BATCHES ?= 500
 # Tests that flush thousands of small files use memory for a disk where there is one; integration tests never do.
 # Containers often have 64 MiB of it only; unit tests leave half a GiB there.
 FAST := TMPDIR=$(shell test -w /dev/shm && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 4000000 {found = 1} END {print found ? "/dev/shm" : "/tmp"}' || echo /tmp)
@@ -27,7 +28,9 @@ SAMPLED_CASES := tests/golden/test_damaged_logs.py tests/golden/test_table_copie
 	tests/property/test_copy_on_write_against_a_model.py tests/property/test_decoding_against_spark.py \
 	tests/property/test_services_against_a_model.py tests/property/test_tombstones_against_a_model.py \
 	tests/unit/decode/json/test_columns.py tests/unit/format/hfile/test_hfile.py tests/unit/kafka/test_protocol.py \
-	tests/unit/read/test_slice_merge.py tests/unit/services/compaction/test_hybrid.py tests/unit/test_wide_tables.py \
+	tests/unit/read/test_slice_merge.py tests/property/test_merge_laws.py tests/property/test_log_fold_laws.py tests/unit/services/compaction/test_hybrid.py \
+	tests/unit/services/compaction/test_copied_row_groups.py tests/unit/services/compaction/test_log_task.py \
+	tests/unit/services/compaction/test_log_compaction_queries.py tests/unit/test_wide_tables.py \
 	tests/unit/timeline/test_properties_file.py tests/unit/write/test_memory.py
 # Some of what a power loss may leave here, all of it in faults-calls.
 POWER_LOSS := tests/faults/power_loss
@@ -44,7 +47,7 @@ define alive
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help install constraints run-kafka-demo docs lint format test unit unit-writing unit-others property golden oracle simulation \
+.PHONY: help install constraints run-kafka-demo demo-services docs lint format test unit unit-writing unit-others property golden oracle simulation \
 	integration bench bench-check bench-peers faults faults-processes faults-calls faults-cases \
 	faults-schedules conformance matrix matrix-speed \
 	test-size clean
@@ -68,6 +71,9 @@ $(INSTALLED): setup.cfg pyproject.toml conf/constraints.txt
 
 run-kafka-demo: install  ## Stream events from a Kafka broker of its own to a table and compare; DEMO_EVENTS, DEMO_FORMAT, DEMO_KILL; 1 min
 	DEMO_EVENTS=$(DEMO_EVENTS) $(BIN)/python jobs/run_kafka_demo.py
+
+demo-services: install  ## Stream 500 batches with hybrid compaction, cleaning, archiving, savepoint and restore; SERVICES_BATCHES; 10 min
+	$(FAST) $(BIN)/python -m tests.services_demo --batches $(SERVICES_BATCHES) --plot services.png
 
 ##@ Develop
 

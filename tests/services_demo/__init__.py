@@ -1,0 +1,1 @@
+"""``make demo-services``: a stream with all table services beside it, checked after every step."""
