@@ -147,6 +147,11 @@ def delete_log_schema(schema: pa.Schema, ordering_fields: Sequence[str]) -> pa.S
     return pa.schema([pa.field(RECORD_KEY, pa.string(), nullable=False), *ordering])
 
 
+def kept_deletes_schema(schema: pa.Schema, ordering_fields: Sequence[str]) -> pa.Schema:
+    """Return the schema of deletes that a compaction keeps: that of a delete log, then the time of each delete."""
+    return delete_log_schema(schema, ordering_fields).append(pa.field(COMMIT_TIME, pa.string()))
+
+
 def delete_log_avro(schema: pa.Schema, ordering_fields: Sequence[str]) -> str:
     """Return the Avro JSON of a delete log's records (docs/format/03-native-logs.md, "Delete log schema")."""
     fields = [_avro_field(field, DELETE_LOG_RECORD) for field in delete_log_schema(schema, ordering_fields)]

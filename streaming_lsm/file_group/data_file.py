@@ -69,6 +69,7 @@ class DataFile:
         declared: whether the sorting columns of its footer declare that the rows ascend by record key.
         groups: the row groups that are read; None for all.
         key_range: bounds of its record keys, by its statistics; None if a row group has none, or there is no row.
+        until: of the deletes that a full compaction kept, the instant of the newest one; else empty.
     """
 
     storage: Storage
@@ -85,6 +86,12 @@ class DataFile:
     declared: bool = False
     groups: tuple[int, ...] | None = None
     key_range: tuple[str, str] | None = None
+    until: str = ""
+
+    @property
+    def time(self) -> str:
+        """The time of the records of a delete log, which do not say their own."""
+        return self.until or self.instant
 
     def part(self, groups: Sequence[int]) -> DataFile:
         """Return the file reduced to some of its row groups; it must be open."""
@@ -234,9 +241,9 @@ def open_slice(
     opened = [] if file_slice.base is None else [whole.base(file_slice.base)]
     found = [look.log(log) for log in file_slice.logs]
     if commits is not None:
-        found = logs_of_commits(found, _said, commits)
+        found = logs_of_commits(found, _said, commits, file_slice.base_instant)
         opened = [replace(base, commits=commits) for base in opened]
-    for file, header in merge_order(found, _said):
+    for file, header in merge_order(found, _said, file_slice.base_instant):
         log = _checked(file, header, rule)
         opened.append(replace(log, commits=commits) if header.compacted and not log.is_delete else log)
     return opened
@@ -321,7 +328,7 @@ class _FooterReader:
                 f"{log.path}: footer IS_PARTIAL=true: partial rows are not supported in an lsm_tree table; compact "
                 "the file group with the program that wrote them"
             )
-        return file, header
+        return replace(file, until=header.until) if header.until and log.is_delete else file, header
 
     def _file(
         self, path: str, instant: str, *, is_base: bool = False, is_delete: bool = False

@@ -79,6 +79,18 @@ class FileSlice:
         return all(log.is_native for log in self.logs)
 
     @property
+    def base_instant(self) -> str:
+        """The instant of the base file; empty without one."""
+        return self.base.name.instant if self.base else ""
+
+    def is_kept(self, log: LogFile) -> bool:
+        """Return whether a log holds the deletes that the compaction kept which wrote the base file.
+
+        See docs/format/06-services.md, "Kept deletes".
+        """
+        return log.is_delete and log.name.instant == self.base_instant
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """Relative paths of all files, the oldest first."""
         return (*((self.base.path,) if self.base else ()), *(log.path for log in self.logs))

@@ -20,7 +20,7 @@ from streaming_lsm.merge.fold import fold
 from streaming_lsm.merge.partial import SentValues, fold_columns, sent_values, take_columns
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block
-from streaming_lsm.schema import RECORD_KEY
+from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, kept_deletes_schema
 
 _BASE_BYTES = 128 << 20
 """Maximum bytes of the rows of a base file that are merged with the logs at a time."""
@@ -35,12 +35,14 @@ class LogPart:
         deletes: whether every record is a delete.
         columns: the columns that a block of partial rows has; None for all.
         logs_first: whether it is of an inline log, as those of version 9, so that it merges as there in any version.
+        time: of a delete part, the time of its records; rows have it in their `_hoodie_commit_time`.
     """
 
     rows: pa.Table
     deletes: bool = False
     columns: frozenset[str] | None = None
     logs_first: bool = False
+    time: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class LogOutcome:
         cleared: bool (keys,), whether an unordered delete removes the base row, whatever its ordering value.
         preceded: bool (keys,), whether an unordered delete precedes the winner in the logs.
         present: the columns that were sent, in a merge of partial rows; None when rows are taken whole.
+        kept: the deletes with an ordering value among the winners, if they are asked for.
     """
 
     keys: pa.StringArray
@@ -62,15 +65,38 @@ class LogOutcome:
     cleared: Flags
     preceded: Flags
     present: SentValues | None = None
+    kept: KeptDeletes | None = None
 
 
-def fold_logs(parts: Sequence[LogPart], schema: pa.Schema, rule: MergeRule) -> LogOutcome:
+@dataclass(frozen=True)
+class KeptDeletes:
+    """The winning deletes that a compaction keeps.
+
+    Attributes:
+        places: int64, their keys' places in the outcome.
+        records: one row each, with the columns of `kept_deletes_schema`.
+    """
+
+    places: Int64s
+    records: pa.Table
+
+    def without(self, keys: Flags) -> pa.Table | None:
+        """Return the records but those of some keys of the outcome; None if none are left."""
+        found = self.records.filter(pa.array(~keys[self.places]))
+        return found if found.num_rows else None
+
+
+def fold_logs(
+    parts: Sequence[LogPart], schema: pa.Schema, rule: MergeRule, *, keeps_deletes: bool = False
+) -> LogOutcome:
     """Fold the blocks of a slice's logs.
 
     Args:
         parts: in merge order, the oldest first.
         schema: columns of a data part.
         rule: the table's merge semantics.
+        keeps_deletes: whether the outcome is to have the winning deletes with an ordering value; `schema` has
+            `_hoodie_commit_time` then.
     """
     tables = [schema.empty_table(), *(part.rows for part in parts)]
     # Deletes lack the other columns; these become null.
@@ -87,9 +113,10 @@ def fold_logs(parts: Sequence[LogPart], schema: pa.Schema, rule: MergeRule) -> L
     winner, preceded = order[folded.winner], folded.unordered_delete >= 0
     older = np.repeat(np.array([rule.logs_first or part.logs_first for part in parts], np.bool_), lengths)
     cleared = _cleared(ordered.starts, unordered_deletes[order], ordered_ranks, older[order])
+    kept = _kept(parts, rows, winner, deleted & ~unordered_deletes, rule) if keeps_deletes else None
     if rule.partial is None and all(part.columns is None for part in parts):
         values = rows.take(pa.array(winner, pa.int64()))
-        return LogOutcome(_taken(keys, winner), values, deleted[winner], cleared, preceded)
+        return LogOutcome(_taken(keys, winner), values, deleted[winner], cleared, preceded, kept=kept)
     sent = sent_values(rows, [(part.columns, len(part.rows)) for part in parts], rule)
     chosen = fold_columns(ordered.starts, deleted[order], unordered_deletes[order], ordered_ranks, sent.take(order))
     return LogOutcome(
@@ -99,7 +126,24 @@ def fold_logs(parts: Sequence[LogPart], schema: pa.Schema, rule: MergeRule) -> L
         cleared,
         preceded,
         chosen.present,
+        kept,
     )
+
+
+def _kept(
+    parts: Sequence[LogPart], rows: pa.Table, winner: Int64s, ordered_deletes: Flags, rule: MergeRule
+) -> KeptDeletes:
+    """Select the winners that are deletes with an ordering value; `rows` are the records of all parts."""
+    places = np.flatnonzero(ordered_deletes[winner])
+    taken = pa.array(winner[places], pa.int64())
+    times = [
+        time
+        for part in parts
+        for time in ([pa.repeat(part.time, len(part.rows))] if part.deletes else part.rows.column(COMMIT_TIME).chunks)
+    ]
+    schema = kept_deletes_schema(rows.schema, rule.ordering_fields)
+    found = rows.select(schema.names[:-1]).append_column(COMMIT_TIME, pa.chunked_array(times, pa.string()))
+    return KeptDeletes(places, found.take(taken).cast(schema))
 
 
 def _cleared(starts: Int64s, unordered_deletes: Flags, ranks: Int64s | None, logs_first: Flags) -> Flags:
@@ -132,24 +176,32 @@ def merge_base(base: Iterable[pa.RecordBatch], logs: LogOutcome, rule: MergeRule
         rule: the table's merge semantics.
     """
     met = np.zeros(len(logs.keys), np.bool_)
+    stands = met.copy()
     if not len(logs.keys):
         yield from (Block(pa.Table.from_batches([batch])) for batch in base)
     else:
         # `index_in` hashes the keys of the logs anew for each table, so a table has about as many rows as the logs.
         for rows in coalesced(base, size=_BASE_BYTES, rows=2 * len(logs.keys)):
-            yield _merge_batch(rows, logs, rule, met)
+            yield _merge_batch(rows, logs, rule, met, stands)
     left = np.flatnonzero(~met & ~logs.deleted)
     if len(left):
         yield Block(logs.rows.take(pa.array(left, pa.int64())), inserts=len(left))
+    kept = None if logs.kept is None else logs.kept.without(stands)
+    if kept is not None:
+        yield Block(logs.rows.slice(0, 0), kept=kept)
 
 
-def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags) -> Block:
+def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags, stands: Flags) -> Block:
+    """Merge some rows of a base file; marks the keys of the logs that were `met`, and those whose base row `stands`."""
     found = pc.index_in(rows.column(RECORD_KEY), value_set=logs.keys)
     place = np.asarray(pc.fill_null(found, -1), np.int64)
     base_rows = np.flatnonzero(place >= 0)
     base_rows = base_rows[np.sort(np.unique(place[base_rows], return_index=True)[1])]
     base_rows = base_rows[~met[place[base_rows]]]
     log_rows = place[base_rows]
+    repeated = place >= 0
+    repeated[base_rows] = False
+    stands[place[repeated]] = True
     if not len(log_rows):
         return Block(rows)
     met[log_rows] = True
@@ -157,6 +209,7 @@ def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags) 
     cleared = logs.cleared[log_rows]
     wins = _log_wins(of_base, of_logs, cleared, rule)
     gone = np.where(wins, logs.deleted[log_rows], rule.deletes(of_base))
+    stands[log_rows[~gone]] = True
     merged = of_logs
     if logs.present is not None:
         sent = logs.present.take(log_rows)

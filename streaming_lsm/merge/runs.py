@@ -25,7 +25,7 @@ from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.keys.words import KeyWords, SortedKeys, sort_keys
 from streaming_lsm.merge.fold import fold
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.schema import RECORD_KEY
+from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, kept_deletes_schema
 
 
 @dataclass
@@ -44,6 +44,7 @@ class SortedRun:
         successor: the run that takes this one's place when it has ended; all its keys are larger.
         successor_key: a key that is larger than all of this run, and not larger than any of the successor.
         least: a key that no key of this run may be below, as its file's statistics say; checked where it is given.
+        time: of a delete run, the time of its records; those of a data run have it in their `_hoodie_commit_time`.
     """
 
     source: str
@@ -56,6 +57,7 @@ class SortedRun:
     successor: SortedRun | None = None
     successor_key: bytes | None = None
     least: bytes | None = None
+    time: str = ""
     _repeats: bool = False
     _loaded: list[pa.RecordBatch] = field(default_factory=list)
     _sizes: list[int] = field(default_factory=list)
@@ -170,12 +172,15 @@ class Block:
         inserts: number of live keys that the base file does not have.
         updates: number of keys of the base file that a log record replaced.
         deletes: number of keys of the base file that were deleted.
+        kept: the winning deletes with an ordering value, ascending, with the columns of `kept_deletes_schema`; None if
+            there are none, or unless they are asked for.
     """
 
     rows: pa.Table
     inserts: int = 0
     updates: int = 0
     deletes: int = 0
+    kept: pa.Table | None = None
 
 
 Chunks = Sequence[tuple[SortedRun, pa.Table]]
@@ -246,7 +251,9 @@ def interleave_runs(runs: Sequence[SortedRun]) -> Iterator[pa.Table]:
         yield rows
 
 
-def merge_runs(runs: Sequence[SortedRun], rule: MergeRule, end: bytes | None = None) -> Iterator[Block]:
+def merge_runs(
+    runs: Sequence[SortedRun], rule: MergeRule, end: bytes | None = None, keep: pa.Schema | None = None
+) -> Iterator[Block]:
     """Merge the runs of one slice into live records, ascending by key.
 
     See docs/format/05-merge.md, "Pairwise rule"; docs/format/03-native-logs.md, "Merge order".
@@ -255,23 +262,28 @@ def merge_runs(runs: Sequence[SortedRun], rule: MergeRule, end: bytes | None = N
         runs: in merge order, the oldest first; data runs share one schema, but for their `marks`.
         rule: the table's merge semantics.
         end: the key before which the merge ends; the runs keep what follows. None for all keys.
+        keep: the columns of the data runs, `_hoodie_commit_time` among them, if the blocks are to have the winning
+            deletes with an ordering value.
 
     Yields:
         Blocks whose rows have the data runs' columns. A delete yields no row.
     """
     for parts in aligned_blocks(runs, end):
-        block = _merge_block([(run, pa.Table.from_batches(batches)) for run, batches in parts], rule)
-        if block is not None and (block.rows.num_rows or block.deletes):
+        block = _merge_block([(run, pa.Table.from_batches(batches)) for run, batches in parts], rule, keep)
+        if block is not None and (block.rows.num_rows or block.deletes or block.kept is not None):
             yield block
 
 
-def _merge_block(chunks: Chunks, rule: MergeRule) -> Block | None:
+def _merge_block(chunks: Chunks, rule: MergeRule, keep: pa.Schema | None) -> Block | None:
     if len(chunks) == 1 and chunks[0][0].base and chunks[0][0].distinct:
         return Block(chunks[0][1])
     data = data_of_runs(chunks)
     if not data:
-        return None
-    ordered = sort_keys_of_runs(chunks, keys_of_runs(chunks))
+        if keep is None:
+            return None
+        data = [keep.empty_table()]
+    keys = keys_of_runs(chunks)
+    ordered = sort_keys_of_runs(chunks, keys)
     values = pa.concat_tables(data)
     records = Records.of(chunks, values, rule)
     winner = winners(ordered, records)
@@ -284,7 +296,24 @@ def _merge_block(chunks: Chunks, rule: MergeRule) -> Block | None:
         inserts=int(np.count_nonzero(live & ~in_base)),
         updates=int(np.count_nonzero(live & in_base & ~records.base[winner])),
         deletes=int(np.count_nonzero(in_base & ~live)),
+        kept=None if keep is None else _kept(chunks, keys, winner[~live], records, rule),
     )
+
+
+def _kept(chunks: Chunks, keys: pa.StringArray, deletes: Int64s, records: Records, rule: MergeRule) -> pa.Table | None:
+    """Return those of some deletes that have an ordering value; None if there are none."""
+    places = pa.array(deletes[~records.unordered_deletes[deletes]], pa.int64())
+    if not len(places):
+        return None
+    ordering = pa.concat_tables([rows.select(rule.ordering_fields) for _, rows in chunks]).take(places)
+    times = pa.chunked_array([time for run, rows in chunks for time in _times(run, rows)]).take(places)
+    return pa.table(
+        [keys.take(places), *ordering.columns, times], schema=kept_deletes_schema(ordering.schema, rule.ordering_fields)
+    )
+
+
+def _times(run: SortedRun, rows: pa.Table) -> Sequence[pa.Array[Any]]:
+    return [pa.repeat(run.time, len(rows))] if run.deletes else rows.column(COMMIT_TIME).chunks
 
 
 def data_of_runs(chunks: Chunks) -> list[pa.Table]:

@@ -70,5 +70,5 @@ def _versions(file: DataFile, rows: pa.RecordBatch, output: pa.Schema, rule: Mer
     columns: dict[str, Column] = dict(zip(rows.schema.names, rows.columns, strict=True))
     columns |= {FILE: pa.repeat(file.path, count), DELETED: deleted}
     if file.is_delete:  # delete logs do not store the commit time
-        columns[COMMIT_TIME] = pa.repeat(file.instant, count)
+        columns[COMMIT_TIME] = pa.repeat(file.time, count)
     return pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in output], schema=output)

@@ -21,6 +21,8 @@ _HELD_BYTES = 256 << 20
 def in_key_order(blocks: Iterable[Block], spill_folder: str | None, held_bytes: int = _HELD_BYTES) -> Iterator[Block]:
     """Sort the rows of a slice's blocks by record key; rows of one key keep their order.
 
+    The deletes that a compaction keeps are sorted in memory, where the logs were merged; they are in the last block.
+
     Args:
         blocks: the blocks of one slice.
         spill_folder: a folder on a local disk; None means the system's for temporary files.
@@ -31,11 +33,14 @@ def in_key_order(blocks: Iterable[Block], spill_folder: str | None, held_bytes: 
     """
     runs: list[SpillFile] = []
     held: list[pa.Table] = []
+    kept: list[pa.Table] = []
     inserts = updates = deletes = size = 0
     with ExitStack() as spilled:
         for block in blocks:  # at least one, without rows if all are deleted
             inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
             held.append(block.rows)
+            empty = block.rows.slice(0, 0)
+            kept += [] if block.kept is None else [block.kept]
             size += block.rows.nbytes
             if size >= held_bytes:
                 runs.append(SpillFile(spill_folder, block.rows.schema, _batches(_sorted(held))))
@@ -51,6 +56,8 @@ def in_key_order(blocks: Iterable[Block], spill_folder: str | None, held_bytes: 
         for table in tables:
             yield Block(table, inserts, updates, deletes)
             inserts = updates = deletes = 0
+        if kept:
+            yield Block(empty, kept=_sorted(kept))
 
 
 def _sorted(held: list[pa.Table]) -> pa.Table:

@@ -77,11 +77,12 @@ class LogBlocks:
     partial: bool = True
     adjacent: bool = False
 
-    def parts(self, logs: Sequence[LogFile]) -> list[LogPart]:
+    def parts(self, logs: Sequence[LogFile], base_instant: str = "") -> list[LogPart]:
         """Read the records of `logs` in merge order, the oldest block first.
 
         Args:
             logs: all logs of a slice in the order of their names, or `adjacent` ones.
+            base_instant: of the slice, see `merge_order`.
 
         Raises:
             CorruptFileError: a file or block is damaged.
@@ -92,8 +93,8 @@ class LogBlocks:
         kept = [block for block in blocks if not block.rolls_back and block.instant not in undone]
         counted = [block for block in kept if self.visible is None or block.instant in self.visible]
         if self.commits is not None:
-            counted = logs_of_commits(counted, _said, self.commits)
-        ordered = counted if self.adjacent else merge_order(counted, _said)
+            counted = logs_of_commits(counted, _said, self.commits, base_instant)
+        ordered = counted if self.adjacent else merge_order(counted, _said, base_instant)
         return [self._of_commits(block) for block in ordered]
 
     def _of_commits(self, block: _Block) -> LogPart:
@@ -126,7 +127,7 @@ class LogBlocks:
                     raise CorruptFileError(
                         f"{where}: INSTANT_TIME={instant!r:.80} is not the instant of the file's name; restore the file"
                     )
-                yield _Block(instant, block.compacted, partial(self._load, block, where))
+                yield _Block(instant, block.compacted, partial(self._load, block, instant, where))
 
     def _native(self, log: LogFile) -> _Block:
         name = log.name
@@ -138,17 +139,18 @@ class LogBlocks:
         wanted = delete_log_schema(self.schema, self.rule.ordering_fields) if file.is_delete else self.schema
 
         def load() -> LogPart:
-            return LogPart(pa.Table.from_batches(file.batches(wanted), schema=wanted), file.is_delete, columns)
+            rows = pa.Table.from_batches(file.batches(wanted), schema=wanted)
+            return LogPart(rows, file.is_delete, columns, time=file.time)
 
         return _Block(name.instant, header.compacted, load)
 
-    def _load(self, block: LogBlock, where: str) -> LogPart:
+    def _load(self, block: LogBlock, instant: str, where: str) -> LogPart:
         if block.type is BlockType.DELETE:
             wanted = delete_log_schema(self.schema, self.rule.ordering_fields)
             ordering = [wanted.field(name) for name in self.rule.ordering_fields]
             deletes = decode_delete_block(block.content, ordering, where)
             rows = pa.Table.from_batches([deletes]).select(wanted.names).cast(wanted)
-            return LogPart(rows, deletes=True, logs_first=True)
+            return LogPart(rows, deletes=True, logs_first=True, time=instant)
         self._check_partial(block.is_partial, where)
         schema = block.header.get(Header.SCHEMA)
         if schema is None:

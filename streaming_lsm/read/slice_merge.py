@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from heapq import heappush, heapreplace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,7 @@ from streaming_lsm.file_group.stored_row_group import StoredRowGroup
 from streaming_lsm.merge.log_fold import FoldedLogs, fold_sorted_logs
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block, SortedRun, interleave_runs, merge_runs
-from streaming_lsm.schema import OPERATION, delete_log_schema
+from streaming_lsm.schema import COMMIT_TIME, OPERATION, delete_log_schema
 from streaming_lsm.storage.spill_file import SpillFile
 
 _BEFORE_LOGS = -1
@@ -42,6 +43,8 @@ class SliceMerge:
         spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
         threads: whether to decode columns in parallel.
         max_open: maximum files open at once; one spill file for each `max_open` logs is open in addition.
+        keeps_deletes: whether blocks have the winning deletes with an ordering value; `columns` has
+            `_hoodie_commit_time` then.
     """
 
     rule: MergeRule
@@ -49,6 +52,7 @@ class SliceMerge:
     spill_folder: str | None = None
     threads: bool = False
     max_open: int = MAX_OPEN_FILES
+    keeps_deletes: bool = False
 
     def blocks(self, files: Sequence[DataFile]) -> Iterator[Block]:
         """Merge files that are in merge order; see `parts`."""
@@ -71,22 +75,22 @@ class SliceMerge:
         """
         with ExitStack() as held:
             schema = self._data_schema(files)
-            parts = self._few_parts(files, schema, held)
+            parts, keep = self._few_parts(files, schema, held), schema if self.keeps_deletes else None
             if not copied:
-                yield from merge_runs(_open_chains(parts, held), self.rule)
+                yield from merge_runs(_open_chains(parts, held), self.rule, keep=keep)
                 return
             logs = _open_chains(parts[1:], held)
             begin = 0
             for group in copied:
                 end = group.first.encode()
                 before = self._base_run(files[0], range(begin, group.number), schema, held)
-                yield from merge_runs([*before, *logs], self.rule, end)
+                yield from merge_runs([*before, *logs], self.rule, end, keep)
                 for run in before:
                     run.check_ended(end)
                 yield group
                 begin = group.number + 1
             rest = self._base_run(files[0], range(begin, _group_count(files[0])), schema, held)
-            yield from merge_runs([*rest, *logs], self.rule)
+            yield from merge_runs([*rest, *logs], self.rule, keep=keep)
 
     def folded_logs(self, logs: Sequence[DataFile]) -> Iterator[FoldedLogs]:
         """Fold adjacent logs, in merge order, without the base file; raises as `parts`.
@@ -171,7 +175,8 @@ class _Stored:
         is_delete = self.data.is_delete
         schema = delete_log_schema(self.schema, self.merge.rule.ordering_fields) if is_delete else self.schema
         batches = opened.enter_context(closing(self.data.batches(schema, threads=self.merge.threads)))
-        return SortedRun(self.data.path, batches, deletes=is_delete, base=self.is_base)
+        time = self.data.time if is_delete else ""
+        return SortedRun(self.data.path, batches, deletes=is_delete, base=self.is_base, time=time)
 
 
 @dataclass(frozen=True)
@@ -236,14 +241,17 @@ def _with_marks(run: SortedRun, schema: pa.Schema) -> SortedRun:
     """Convert a run to a data run with a column that marks deletes; columns that a delete log lacks are null."""
     if run.marks is not None:
         return run
-    return SortedRun(run.source, (_marked(batch, schema, run.deletes) for batch in run.batches), marks=_DELETE)
+    return SortedRun(run.source, (_marked(batch, schema, run) for batch in run.batches), marks=_DELETE)
 
 
-def _marked(batch: pa.RecordBatch, schema: pa.Schema, deleted: bool) -> pa.RecordBatch:
+def _marked(batch: pa.RecordBatch, schema: pa.Schema, run: SortedRun) -> pa.RecordBatch:
     names, count = batch.schema.names, batch.num_rows
-    columns = [
-        batch.column(field.name) if field.name in names else pa.nulls(count, field.type)
-        for field in schema
-        if field.name != _DELETE
-    ]
-    return pa.RecordBatch.from_arrays([*columns, pa.repeat(deleted, count)], schema=schema)
+    columns: list[pa.Array[Any]] = []
+    for field in schema:
+        if field.name in names:
+            columns.append(batch.column(field.name))
+        elif field.name == COMMIT_TIME and run.deletes:
+            columns.append(pa.repeat(run.time, count))
+        elif field.name != _DELETE:
+            columns.append(pa.nulls(count, field.type))
+    return pa.RecordBatch.from_arrays([*columns, pa.repeat(run.deletes, count)], schema=schema)

@@ -48,6 +48,8 @@ class SliceReader:
         commits: instants whose rows take part, for an incremental read; None for all.
         visible: instants whose inline blocks are visible, if a log may hold blocks of several. See `LogBlocks`.
         skip_corrupt: whether damaged inline blocks are skipped. See `LogBlocks`.
+        keeps_deletes: whether blocks have the winning deletes with an ordering value, for a compaction; `columns` has
+            `_hoodie_commit_time` then.
     """
 
     storage: Storage
@@ -60,6 +62,7 @@ class SliceReader:
     commits: frozenset[str] | None = None
     visible: Container[str] | None = None
     skip_corrupt: bool = False
+    keeps_deletes: bool = False
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -136,8 +139,12 @@ class SliceReader:
                 return
             logs = [file for file in opened if not file.is_base]
             counts.blocks, counts.records = len(logs), sum(file.rows for file in logs)
-            merge = SliceMerge(self.rule, self._needed, self.spill_folder, self.threads)
-            copied = [] if copies is None or file_slice.base is None else copies.groups(opened[0], logs)
+            merge = SliceMerge(
+                self.rule, self._needed, self.spill_folder, self.threads, keeps_deletes=self.keeps_deletes
+            )
+            # No row of the base file has a key of the deletes that were kept when it was written.
+            newer = [log for log in logs if not log.until]
+            copied = [] if copies is None or file_slice.base is None else copies.groups(opened[0], newer)
             yield from merge.parts(opened, copied)
 
     def _hashed_in_order(self, file_slice: FileSlice, counts: LogCounts) -> Iterator[Block]:
@@ -155,9 +162,9 @@ class SliceReader:
             visible=self.visible,
             skip_corrupt=self.skip_corrupt,
         )
-        parts = logs.parts(file_slice.logs)
+        parts = logs.parts(file_slice.logs, file_slice.base_instant)
         counts.blocks, counts.records = len(parts), sum(len(part.rows) for part in parts)
-        outcome = fold_logs(parts, schema, self.rule)
+        outcome = fold_logs(parts, schema, self.rule, keeps_deletes=self.keeps_deletes)
         with ExitStack() as files:
             batches: Iterator[pa.RecordBatch] = iter(())
             if file_slice.base is not None:

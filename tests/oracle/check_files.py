@@ -24,6 +24,8 @@ FOOTER = "hudi.log.format.metadata"
 AVRO = "parquet.avro.schema"
 BLOOM = "org.apache.hudi.bloomfilter"
 BLOOM_TYPE = "hoodie_bloom_filter_type_code"
+UNTIL = "lsm.tombstones.until"
+MOST_KEPT = 3
 SEQNO = re.compile(r"(\d{17})_\d+_\d+")
 FILE_ID = re.compile(r"(\d{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-\d+")
 HEADER_NAMES = {
@@ -49,15 +51,19 @@ class FileChecks:
         self.table, self.listed, self.report = table, listed, report
         self.seqnos: dict[str, str] = {}
         self.covers: dict[tuple[tuple[str, str], str], str] = {}
+        self.bases: dict[tuple[tuple[str, str], str], set[str]] = {}
+        self.kept: dict[tuple[tuple[str, str], str], list[set[str]]] = {}
         self.times = set(table.timeline.writes())
         self.key_fields = table.key_fields
         self.hash_fields = table.names("lsm.bucket.index.hash.field") or self.key_fields
         self.buckets = int(table.properties.get("lsm.bucket.index.num.buckets", "0") or 0)
 
     def run(self, files: list[DataFile]) -> None:
+        self.bases = {(file.group, file.instant): set() for file in files if file.kind == "base"}
         for file in files:
             with self.report.guard("file.unreadable", file.relative):
                 self._check(file)
+        self._check_kept()
         self._check_versions(files)
         self._check_groups(files)
 
@@ -73,8 +79,10 @@ class FileChecks:
             return
         keys = rows.column("_hoodie_record_key").to_pylist()
         if file.kind == "base":
+            self.bases[file.group, file.instant] |= set(keys)
             schema = self._check_base_footer(file, footer, keys)
         else:
+            self._check_until(file, footer, keys)
             schema = self._check_log_footer(file, footer)
         if schema is not None:
             with self.report.guard("file.columns", file.relative):
@@ -86,6 +94,27 @@ class FileChecks:
             else:
                 self._check_meta(file, rows)
                 self._check_texts(file, rows)
+
+    # ------------------------------------------------------------ kept deletes (06, "Kept deletes")
+
+    def _is_kept(self, file: DataFile) -> bool:
+        return file.kind == "deletes" and (file.group, file.instant) in self.bases
+
+    def _check_until(self, file: DataFile, footer: dict[str, str], keys: list[str]) -> None:
+        code, until = "footer.until", footer.get(UNTIL)
+        if not self.report.equal(until is not None, self._is_kept(file), code, file.relative) or until is None:
+            return
+        right = len(until) == 17 and until.isdigit() and until <= file.instant
+        self.report.check(right, code, file.relative, until)
+        self.report.check(bool(keys), "kept.empty", file.relative, "no delete")
+        self.kept.setdefault((file.group, file.instant), []).append(set(keys))
+
+    def _check_kept(self) -> None:
+        for (group, instant), parts in self.kept.items():
+            where = f"{group[1]} at {instant}"
+            self.report.check(len(parts) <= MOST_KEPT, "kept.files", where, len(parts))
+            every = [self.bases[group, instant], *parts]
+            self.report.equal(sum(map(len, every)), len(set().union(*every)), "kept.keys", where)
 
     # ------------------------------------------------------------ footers and columns
 
@@ -110,7 +139,7 @@ class FileChecks:
     def _check_covers(self, file: DataFile, header: dict[str, str]) -> None:
         text, code = header.get("COMPACTED_BLOCK_TIMES"), "footer.COMPACTED_BLOCK_TIMES"
         one = self.listed.get(file.relative)
-        rewritten = one is not None and one.operation in REWRITES
+        rewritten = one is not None and one.operation in REWRITES and not self._is_kept(file)
         if not self.report.equal(text is not None, rewritten, code, file.relative) or text is None:
             return
         times = text.split(",")

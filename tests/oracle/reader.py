@@ -201,8 +201,10 @@ def _compacted_block_times(con: duckdb.DuckDBPyConnection, logs: Sequence[DataFi
 def _merge_order(files: list[DataFile], covers: dict[str, list[str]]) -> list[DataFile]:
     """Order a slice's files; covered ones are dropped, their stand-in sorts at the newest of them.
 
-    See docs/format/10-rules.md, "Rule 3".
+    Deletes that a full compaction kept come right after its base file. See docs/format/10-rules.md, "Rule 3";
+    docs/format/06-services.md, "Kept deletes".
     """
+    base = {file.instant for file in files if file.kind == "base"}
     lists: dict[str, set[str]] = {}
     for file in files:
         for time in covers.get(str(file.path), []):
@@ -216,7 +218,8 @@ def _merge_order(files: list[DataFile], covers: dict[str, list[str]]) -> list[Da
     def place(file: DataFile) -> tuple[Any, ...]:
         stands_for = covers.get(str(file.path))
         where = max(resolve(file.instant, frozenset())) if stands_for else file.instant
-        return file.kind != "base", where, file.instant, file.version, KINDS.get(file.kind, -1), file.token
+        kept = file.kind == "deletes" and file.instant in base
+        return file.kind != "base", not kept, where, file.instant, file.version, KINDS.get(file.kind, -1), file.token
 
     covered = set().union(*lists.values())
     return sorted((f for f in files if f.kind == "base" or f.instant not in covered), key=place)

@@ -44,8 +44,9 @@ def log_task(table: LsmTable, instant: str, **files: int) -> LogCompactionTask:
 
 
 def live_logs(table: LsmTable, found: FileSlice) -> list[LogFile]:
-    """The logs of a slice in merge order, without those that a log compaction replaced."""
-    return merge_order(found.logs, lambda log: (log.name.instant, _compacted(table, log)))
+    """The logs of a slice in merge order, without those that a log compaction replaced, and without kept deletes."""
+    logs = [log for log in found.logs if not found.is_kept(log)]
+    return merge_order(logs, lambda log: (log.name.instant, _compacted(table, log)))
 
 
 def _compacted(table: LsmTable, log: LogFile) -> tuple[str, ...]:

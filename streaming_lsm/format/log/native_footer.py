@@ -17,7 +17,10 @@ from streaming_lsm.format.table.file_names import LogFileName, LogKind
 LOG_FORMAT_VERSION = 2
 FOOTER_KEY = b"hudi.log.format.metadata"
 _ENTRY_PREFIX = b"hudi.log.format."
+UNTIL_KEY = "lsm.tombstones.until"
+"""Footer key of a delete log that a full compaction wrote (docs/format/06-services.md, "Kept deletes")."""
 _MOST_HEADER = 2 * SMALL
+_INSTANT_DIGITS = (14, 17)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class LogHeader:
         is_partial: whether rows have only some of the columns (never written by this package).
         compacted: instants whose logs this log replaces, ascending; empty unless a log compaction wrote it.
         version: log format version.
+        until: of a delete log that a full compaction wrote, the instant of its newest delete; else empty.
     """
 
     instant: str
@@ -37,6 +41,7 @@ class LogHeader:
     is_partial: bool = False
     compacted: tuple[str, ...] = ()
     version: int = LOG_FORMAT_VERSION
+    until: str = ""
 
     def to_footer(self) -> dict[bytes, bytes]:
         """Encode as key-value metadata for the Parquet writer."""
@@ -76,7 +81,7 @@ class LogHeader:
         if schema is None:
             raise CorruptFileError(f"{source}: footer has no SCHEMA entry; restore the file")
         schema_columns(schema, source)
-        return cls(instant, schema, is_partial, compacted, version)
+        return cls(instant, schema, is_partial, compacted, version, _until(metadata or {}, source))
 
 
 def schema_columns(schema: str, source: str, entry: str = "SCHEMA") -> tuple[str, ...]:
@@ -110,6 +115,13 @@ def _values(metadata: Mapping[bytes, bytes], source: str) -> dict[str, str]:
         if not isinstance(value, str | None):
             raise CorruptFileError(f"{source}: footer entry {key!r:.80} is not a text; restore the file")
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _until(metadata: Mapping[bytes, bytes], source: str) -> str:
+    value = metadata.get(UNTIL_KEY.encode(), b"")
+    if value and not (value.isdigit() and len(value) in _INSTANT_DIGITS):
+        raise CorruptFileError(f"{source}: footer {UNTIL_KEY}={value!r:.80} is not an instant time; restore the file")
+    return value.decode()
 
 
 def _version(text: str | None, source: str) -> int:

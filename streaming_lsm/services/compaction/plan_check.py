@@ -107,7 +107,7 @@ def _logs(
     for name in operation.logs:
         if name not in there:
             raise _misfit(then, operation, name, planned)
-    live = live_logs(found.logs, read_facts(found.logs))
+    live = live_logs(found.logs, read_facts(found.logs), found.base_instant)
     places = [place for place, log in enumerate(live) if str(log.name) in named]
     if not places:
         raise _refused(path, f"names no log of file group {operation.file_id} that another log compaction has left")

@@ -146,11 +146,12 @@ def select_slices(
     without_logs = 0
     for found in free:
         logs = _logs_before(found.logs, completion_time, instant)
-        if not logs and rules.with_logs_only:
+        newer = [log for log in logs if not found.is_kept(log)]
+        if not newer and rules.with_logs_only:
             without_logs += 1
             decisions[_group(found)] = Decision(*_group(found), None, "no log files")
             continue
-        choice = _choice(found, logs, rules)
+        choice = _choice(found, newer, rules)
         decisions[_group(found)] = Decision(*_group(found), choice.type, choice.reason)
         if choice.type is not None:
             candidates.append(_operation(found, logs, choice))
@@ -191,7 +192,7 @@ def live_runs(logs: Sequence[LogFile], facts: Sequence[LogFacts]) -> LiveRuns:
     """List the runs of a slice in merge order, without those that a log compaction replaced.
 
     Args:
-        logs: of the slice, in the order of their names.
+        logs: of the slice, in the order of their names, without the deletes that its base file's compaction kept.
         facts: of these logs.
     """
     ordered = live_logs(logs, facts)
@@ -210,10 +211,15 @@ def live_runs(logs: Sequence[LogFile], facts: Sequence[LogFacts]) -> LiveRuns:
     )
 
 
-def live_logs(logs: Sequence[LogFile], facts: Sequence[LogFacts]) -> list[LogFile]:
-    """Sort the logs of a slice into merge order, without those that a log compaction replaced; see `live_runs`."""
+def live_logs(logs: Sequence[LogFile], facts: Sequence[LogFacts], base_instant: str = "") -> list[LogFile]:
+    """Sort the logs of a slice into merge order, without those that a log compaction replaced.
+
+    Args:
+        logs, facts: see `live_runs`.
+        base_instant: see `merge_order`.
+    """
     said = {log.path: (log.name.instant, one.compacted) for log, one in zip(logs, facts, strict=True)}
-    return merge_order(logs, lambda log: said[log.path])
+    return merge_order(logs, lambda log: said[log.path], base_instant)
 
 
 def _logs_before(

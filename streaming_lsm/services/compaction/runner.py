@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streaming_lsm import config
+from streaming_lsm.config import Options
 from streaming_lsm.errors import CorruptFileError, LsmError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.lost_files import FilesChange
@@ -25,6 +26,7 @@ from streaming_lsm.format.actions.compaction_plan import (
 from streaming_lsm.format.actions.file_state import FileState
 from streaming_lsm.read.log_parts import visible_blocks
 from streaming_lsm.schema import from_avro, to_avro
+from streaming_lsm.services.compaction.kept_deletes import Retention
 from streaming_lsm.services.compaction.log_task import LogCompactionTask
 from streaming_lsm.services.compaction.operation_choice import Chooser, HybridRules, LogCompactionRules, full_always
 from streaming_lsm.services.compaction.plan_check import PlannedSlice, planned_file_slices
@@ -183,6 +185,8 @@ def schedule_plans(
 def compact_slices(context: ServiceContext, groups: Collection[FileGroupId], engine: Engine) -> Instant | None:
     """Rewrite the latest slices of file groups as one base file each, also those without logs; raises as `compact`.
 
+    Deletes are dropped, as a table of an older version, or another layout, cannot keep them.
+
     Returns:
         The completed commit; None if all of them are in pending plans.
     """
@@ -197,7 +201,15 @@ def compact_slices(context: ServiceContext, groups: Collection[FileGroupId], eng
         if not selection.operations:
             return None
         planned = tx.schedule(COMPACTION, requested, selection.plan.encode())
-    return run_compaction(context, planned.requested, engine)
+    without_deletes = context.options.merged(Options({config.TOMBSTONE_RETENTION.key: 0}))
+    return run_compaction(replace(context, options=without_deletes), planned.requested, engine)
+
+
+def _retention(context: ServiceContext, requested: str) -> Retention | None:
+    """Return which deletes a compaction keeps: none of a table without ordering values, or without native logs."""
+    if not context.rule.event_time or not context.config.has_native_logs or context.config.is_copy_on_write:
+        return None
+    return Retention.of(requested, context.options[config.TOMBSTONE_RETENTION], context.config.timeline_zone)
 
 
 @dataclass(frozen=True)
@@ -212,7 +224,7 @@ class OperationTask:
         number, planned = operation
         if planned.type == LOG:
             return self.log((number, planned.files))
-        return (self.full((number, planned.files)),)
+        return self.full((number, planned.files))
 
 
 @dataclass(frozen=True)
@@ -250,6 +262,7 @@ class _Run:
             spill_folder=context.options[config.SPILL_FOLDER],
             sorted_files=context.config.is_lsm_tree,
             visible=visible_blocks(context.config, timeline),
+            retention=_retention(context, planned.requested),
         )
         log = LogCompactionTask(
             storage=full.storage,

@@ -1,4 +1,7 @@
-"""Execute one compaction operation: merge a file slice into one base file, in this process or on an executor."""
+"""Execute one compaction operation: merge a file slice into one base file, in this process or on an executor.
+
+The newest deletes are kept in delete logs beside it. See docs/format/06-services.md, "Kept deletes".
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,23 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from streaming_lsm.errors import Fenced
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.stored_row_group import StoredRowGroup
 from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
-from streaming_lsm.format.table.file_names import BaseFileName, WriteToken
+from streaming_lsm.format.table.file_names import BaseFileName, LogFileName, LogKind, WriteToken
 from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block
 from streaming_lsm.read.key_order import in_key_order
 from streaming_lsm.read.slice_reader import LogCounts, SliceReader
-from streaming_lsm.schema import to_avro, with_meta
+from streaming_lsm.schema import delete_log_avro, delete_log_schema, to_avro, with_meta
+from streaming_lsm.services.compaction.kept_deletes import KeptDeletesWriter, Retention
 from streaming_lsm.services.compaction.timed import Timed
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.files.base_file_writer import BaseFileWriter
 from streaming_lsm.write.files.copied_row_group import copy_rules
+from streaming_lsm.write.files.native_log_writer import NativeLogTarget
+from streaming_lsm.write.files.prepare import prepare_data_file
 from streaming_lsm.write.plan import FileOptions
 
 
@@ -42,6 +47,7 @@ class CompactionTask:
         spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
         sorted_files: whether the table's files are sorted by record key. The new one always is.
         visible: instants whose inline blocks are visible, if a log may hold blocks of several. See `LogBlocks`.
+        retention: which deletes are kept beside the base file; None for none.
     """
 
     storage: Storage
@@ -53,25 +59,36 @@ class CompactionTask:
     spill_folder: str | None = None
     sorted_files: bool = True
     visible: Container[str] | None = None
+    retention: Retention | None = None
 
-    def __call__(self, operation: tuple[int, FileSlice]) -> WriteStat:
+    def __call__(self, operation: tuple[int, FileSlice]) -> tuple[WriteStat, ...]:
         """Write the new base file of a slice; it has no rows if all records of the slice are deleted.
 
         Args:
             operation: its number in the plan, and the slice with exactly the files that the plan names.
 
+        Returns:
+            The stat of the base file, which has the counts of what was read, and those of the logs of kept deletes.
+
         Raises:
             CorruptFileError: a file is missing or damaged, or its footer contradicts its name.
-            Fenced: the compaction was completed or rolled back meanwhile; the new file is removed.
+            Fenced: the compaction was completed or rolled back meanwhile; the new files are removed.
         """
         number, found = operation
-        with ExitStack() as opened:
-            counts = LogCounts()
-            merged = Timed(self._blocks(found, counts))
-            base = opened.enter_context(self._create(number, found.partition_path, found.file_id))
-            stat = self._write(base, found, merged)
-        self._check_wanted(base)
-        return replace(
+        counts = LogCounts()
+        merged = Timed(self._blocks(found, counts))
+        base, token = self._create(number, found.partition_path, found.file_id)
+        paths = [base.path]
+        try:
+            with ExitStack() as opened:
+                opened.enter_context(base)
+                stat, kept = self._write(base, self._kept_deletes(found, token, paths, opened), found, merged)
+            check_still_inflight(self.storage, self.instant)
+        except BaseException:
+            for path in paths:
+                self.storage.delete(path)
+            raise
+        read = replace(
             stat,
             log_records=counts.records,
             log_blocks=counts.blocks,
@@ -81,6 +98,7 @@ class CompactionTask:
             log_read_ms=merged.waited_ms,
             scan_ms=merged.waited_ms,
         )
+        return (read, *kept)
 
     def _blocks(self, found: FileSlice, counts: LogCounts) -> Iterator[Block | StoredRowGroup]:
         schema = with_meta(self.schema)
@@ -93,32 +111,71 @@ class CompactionTask:
             spill_folder=spill_folder,
             sorted_files=self.sorted_files,
             visible=self.visible,
+            keeps_deletes=self.retention is not None,
         )
         if not self.sorted_files:
             return in_key_order(reader.blocks(found, counts), spill_folder)
         return reader.parts(found, counts, copy_rules(schema, self.files))
 
-    def _create(self, number: int, partition: str, file_id: str) -> BaseFileWriter:
+    def _create(self, number: int, partition: str, file_id: str) -> tuple[BaseFileWriter, WriteToken]:
         """Create a base file under a name that no other attempt has used, in this or an earlier run of the compaction.
 
         The markers of all attempts stay until the compaction completes, so creating a marker reserves the name.
         """
-        avro, attempt = to_avro(with_meta(self.schema), self.table_name), 0
+        attempt = 0
         while True:
-            name = BaseFileName(file_id, str(WriteToken(number, 0, attempt)), self.instant)
+            token = WriteToken(number, 0, attempt)
             try:
-                return BaseFileWriter(
+                base = BaseFileWriter(
                     storage=self.storage,
                     instant=self.instant,
                     partition=partition,
-                    name=name,
-                    avro_schema=avro,
+                    name=BaseFileName(file_id, str(token), self.instant),
+                    avro_schema=self._avro,
                     options=self.files,
                 )
             except FileExistsError:
                 attempt += 1
+            else:
+                return base, token
 
-    def _write(self, base: BaseFileWriter, found: FileSlice, merged: Timed[Block | StoredRowGroup]) -> WriteStat:
+    @property
+    def _avro(self) -> str:
+        return to_avro(with_meta(self.schema), self.table_name)
+
+    def _kept_deletes(
+        self, found: FileSlice, token: WriteToken, paths: list[str], opened: ExitStack
+    ) -> KeptDeletesWriter | None:
+        """Create the writer of the deletes that are kept; the paths of its files are added to `paths`."""
+        if self.retention is None:
+            return None
+
+        def create(version: int, kind: LogKind) -> tuple[str, LogFileName]:
+            name = LogFileName(found.file_id, token, self.instant, version, kind)
+            path = prepare_data_file(self.storage, self.instant, found.partition_path, str(name), starts=False)
+            paths.append(path)
+            return path, name
+
+        target = NativeLogTarget(
+            storage=self.storage,
+            partition=found.partition_path,
+            instant=self.instant,
+            avro=self._avro,
+            delete_avro=delete_log_avro(self.schema, self.rule.ordering_fields),
+            updates=False,
+            options=self.files,
+            create=create,
+        )
+        schema = delete_log_schema(self.schema, self.rule.ordering_fields)
+        return opened.enter_context(KeptDeletesWriter(target, schema, self.retention))
+
+    def _write(
+        self,
+        base: BaseFileWriter,
+        kept: KeptDeletesWriter | None,
+        found: FileSlice,
+        merged: Timed[Block | StoredRowGroup],
+    ) -> tuple[WriteStat, list[WriteStat]]:
         schema = with_meta(self.schema)
         base.append(schema.empty_table())
         inserts = updates = deletes = 0
@@ -128,6 +185,9 @@ class CompactionTask:
                 continue
             base.append(block.rows.select(schema.names).cast(schema))
             inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
+            if kept is not None and block.kept is not None:
+                kept.append(block.kept)
+        logs = [] if kept is None else list(kept.finish())
         stat = base_file_stat(
             found.partition_path,
             base.name,
@@ -139,11 +199,5 @@ class CompactionTask:
             previous=found.base.name if found.base else None,
         )
         # Hudi reports the time of a file group's first base file as create time, that of a later one as upsert time.
-        return replace(stat, upsert_ms=merged.age_ms) if found.base else replace(stat, create_ms=merged.age_ms)
-
-    def _check_wanted(self, base: BaseFileWriter) -> None:
-        try:
-            check_still_inflight(self.storage, self.instant)
-        except Fenced:
-            self.storage.delete(base.path)
-            raise
+        timed = replace(stat, upsert_ms=merged.age_ms) if found.base else replace(stat, create_ms=merged.age_ms)
+        return timed, logs

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
@@ -19,7 +20,7 @@ from streaming_lsm.errors import LsmError
 from streaming_lsm.storage.local import LocalStorage
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.service_tables import Model, assert_sound, cleans, compactions, grow, grown, reopened
-from tests.support.small_tables import data_files, shown
+from tests.support.small_tables import data_files, rows, shown
 
 Service = Callable[[LsmTable], object]
 KILLS = (Fault.KILL_BEFORE, Fault.KILL_AFTER)
@@ -125,6 +126,25 @@ def test_a_log_compaction_takes_effect_once_whatever_call_it_dies_at(
         assert shown(copy) == sorted(model.values())
         if version == 10:  # the only one that the oracle knows
             assert_sound(copy, model)
+
+
+def test_a_compaction_that_keeps_deletes_takes_effect_once_whatever_call_it_dies_at(
+    tmp_path: Path, fault: Fault
+) -> None:
+    template, model = grown(tmp_path / "template", batches=2)
+    template.delete(pa.table({"id": ["k1", "k9"], "country": ["nl", "nl"], "ts": [5, 5]}))
+    del model["k1"]
+    copies = Copies(template, tmp_path)
+    calls = copies.calls(LsmTable.compact)
+    assert any(".deletes.parquet" in path for _, path in calls)
+    for call in chosen(calls, fault):
+        table = copies.next()
+        meet(table, LsmTable.compact, call, fault)
+        table.upsert(rows(("k1", "nl", 4, 0), ("k9", "nl", 4, 0)))
+        assert shown(table) == sorted(model.values())
+        table.compact()
+        assert_sound(table, model)
+        assert any(found.is_kept(log) for found in table.file_slices() for log in found.logs)
 
 
 @pytest.mark.parametrize("fault", KILLS)

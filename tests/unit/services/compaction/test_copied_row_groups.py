@@ -234,3 +234,21 @@ def test_row_groups_that_overlap_a_copied_one_against_their_statistics_are_an_er
     set_key_range(path, 1, None, "k00199")
     with pytest.raises(CorruptFileError, match=r"do not ascend|record keys from 'k00300' on"):
         table.compact()
+
+
+def test_kept_deletes_do_not_keep_a_row_group_from_being_copied(tmp_path: Path, copied: list[int]) -> None:
+    table = create(tmp_path)
+    table.bulk_insert(rows(list(range(600)), 1))
+    for number in range(50, 600, 100):
+        table.delete(pa.table({"id": [f"k{number:05d}"], "ts": [5]}))
+    table.compact()
+    assert copied == []
+    table.upsert(rows([120], 2))
+    table.upsert(rows([150, 350], 3))  # late
+    before = table.scan(meta=True).to_arrow()
+    table.compact()
+    assert copied == [0, 2, 4, 5]
+    check(table, tmp_path, before)
+    assert table.compact() is None
+    table.upsert(rows([450], 4))
+    assert f"k{450:05d}" not in table.scan(["id"]).to_arrow().column("id").to_pylist()
