@@ -27,6 +27,7 @@ from streaming_lsm.cli.arguments import (
     write_lines,
 )
 from streaming_lsm.cli.options_page import options_page
+from streaming_lsm.cli.show import show_verb
 from streaming_lsm.cli.states import restore_verb, rollback_verb, savepoint_verb
 from streaming_lsm.cli.text_table import TextTable
 from streaming_lsm.engine import LocalEngine
@@ -86,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"lsm {__version__}")
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _read_arguments(verbs.add_parser("read", help="print the rows or the changes of a table"))
+    show_verb(verbs.add_parser("show", help="show the settings of a table, and which services are due and why not"))
     timeline = verbs.add_parser("timeline", help="list the table's actions")
     timeline.add_argument("table", help="path of the table")
     timeline.set_defaults(run=_timeline)
@@ -375,7 +377,8 @@ def _archive(arguments: argparse.Namespace) -> None:
 def _timeline(arguments: argparse.Namespace) -> None:
     timeline = LsmTable(arguments.table).timeline
     numbers = ("files", "rows", "deletes", "bytes")
-    shown = TextTable(("requested", "completed", "action", "state", "operation", *numbers), frozenset(numbers))
+    headings = ("requested", "completed", "action", "state", "operation", *numbers)
+    shown = TextTable(headings, frozenset(numbers), frozenset(("requested", "completed")))
     for instant in timeline.instants:
         shown.add(
             instant.requested, instant.completed or "", instant.action, str(instant.state), *_numbers(timeline, instant)
