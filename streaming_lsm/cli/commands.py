@@ -26,6 +26,8 @@ from streaming_lsm.cli.arguments import (
     service_arguments,
     write_lines,
 )
+from streaming_lsm.cli.files import files_verb
+from streaming_lsm.cli.history import history_verb
 from streaming_lsm.cli.options_page import options_page
 from streaming_lsm.cli.show import show_verb
 from streaming_lsm.cli.states import restore_verb, rollback_verb, savepoint_verb
@@ -88,6 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _read_arguments(verbs.add_parser("read", help="print the rows or the changes of a table"))
     show_verb(verbs.add_parser("show", help="show the settings of a table, and which services are due and why not"))
+    files_verb(verbs.add_parser("files", help="list the file groups of a table, their slices, files and sorted runs"))
+    history_verb(verbs.add_parser("history", help="list the versions of a record key in the files"))
     timeline = verbs.add_parser("timeline", help="list the table's actions")
     timeline.add_argument("table", help="path of the table")
     timeline.set_defaults(run=_timeline)
