@@ -32,6 +32,7 @@ from streaming_lsm.cli.options_page import options_page
 from streaming_lsm.cli.show import show_verb
 from streaming_lsm.cli.states import restore_verb, rollback_verb, savepoint_verb
 from streaming_lsm.cli.text_table import TextTable
+from streaming_lsm.cli.verify import verify_verb
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, LsmError
 from streaming_lsm.format.actions.clean import CleanMetadata
@@ -65,11 +66,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb.
 
     Returns:
-        The exit status: 0 on success, 2 after an error, which is printed as one line, 130 after Ctrl-C.
+        The exit status: 0 on success, 1 if ``lsm verify`` found faults, 2 after an error, which is printed as one line,
+        130 after Ctrl-C.
     """
     parsed = _parser().parse_args(arguments)
+    status: int | None = 0
     try:
-        parsed.run(parsed)
+        status = parsed.run(parsed)
         sys.stdout.flush()
     except LsmError as error:
         return fail("lsm", error, 2)
@@ -81,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail("lsm", f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
     except pa.ArrowInvalid as error:
         return fail("lsm", f"the rows cannot be written in this format: {error}; use jsonl or parquet", 2)
-    return 0
+    return status or 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -91,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     _read_arguments(verbs.add_parser("read", help="print the rows or the changes of a table"))
     show_verb(verbs.add_parser("show", help="show the settings of a table, and which services are due and why not"))
     files_verb(verbs.add_parser("files", help="list the file groups of a table, their slices, files and sorted runs"))
+    verify_verb(verbs.add_parser("verify", help="check that all files are there, readable, sorted and as committed"))
     history_verb(verbs.add_parser("history", help="list the versions of a record key in the files"))
     timeline = verbs.add_parser("timeline", help="list the table's actions")
     timeline.add_argument("table", help="path of the table")
