@@ -1,6 +1,6 @@
-"""Parse and run the verbs of ``lsm``: read a table, list its timeline, compact, clean, archive, copy, upgrade it.
+"""Parse and run the verbs of ``lsm``: read a table, compact, clean, archive, copy, upgrade it.
 
-Those that keep or undo states are in `streaming_lsm.cli.states`.
+Those that look at a table, and those that keep or undo states, are in modules of their own.
 
 *Verb*: a subcommand; each parses its arguments, calls `LsmTable` and prints the result. ``read`` and the service verbs
 take options by ``-o`` and ``--properties``. *Service verb*: a verb that changes a table; it takes ``--dry-run``.
@@ -32,11 +32,12 @@ from streaming_lsm.cli.options_page import options_page
 from streaming_lsm.cli.show import show_verb
 from streaming_lsm.cli.states import restore_verb, rollback_verb, savepoint_verb
 from streaming_lsm.cli.text_table import TextTable
+from streaming_lsm.cli.timeline import timeline_verb
 from streaming_lsm.cli.verify import verify_verb
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, LsmError
 from streaming_lsm.format.actions.clean import CleanMetadata
-from streaming_lsm.format.actions.commit import CommitMetadata, file_path
+from streaming_lsm.format.actions.commit import file_path
 from streaming_lsm.format.table.properties import CURRENT_VERSION, DEFAULT_LAYOUT, LSM_TREE, WRITE_VERSIONS
 from streaming_lsm.read.queries import CDC, INCREMENTAL, QUERY_TYPES, SNAPSHOT
 from streaming_lsm.read.scan import Scan
@@ -53,9 +54,6 @@ from streaming_lsm.services.compaction.planner import CompactionSelection
 from streaming_lsm.services.context import Engine
 from streaming_lsm.table import LsmTable
 from streaming_lsm.table_copy import plan_copy
-from streaming_lsm.timeline.action_kind import CLEAN
-from streaming_lsm.timeline.instant import Instant
-from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_cleans, pending_compactions
 
 FORMATS = ("table", "jsonl", "csv", "parquet")
@@ -96,9 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     files_verb(verbs.add_parser("files", help="list the file groups of a table, their slices, files and sorted runs"))
     verify_verb(verbs.add_parser("verify", help="check that all files are there, readable, sorted and as committed"))
     history_verb(verbs.add_parser("history", help="list the versions of a record key in the files"))
-    timeline = verbs.add_parser("timeline", help="list the table's actions")
-    timeline.add_argument("table", help="path of the table")
-    timeline.set_defaults(run=_timeline)
+    timeline_verb(verbs.add_parser("timeline", help="list the table's actions"))
     compact = verbs.add_parser("compact", help="merge log files into base files")
     service_arguments(compact)
     compact.add_argument("--schedule-only", action="store_true", help="write the plan; the next compaction runs it")
@@ -380,32 +376,3 @@ def _archive(arguments: argparse.Namespace) -> None:
         print(f"{counted(count, 'action')} archived, up to {table.timeline.history.last}")
     else:
         print(table.services.preview_archive())
-
-
-def _timeline(arguments: argparse.Namespace) -> None:
-    timeline = LsmTable(arguments.table).timeline
-    numbers = ("files", "rows", "deletes", "bytes")
-    headings = ("requested", "completed", "action", "state", "operation", *numbers)
-    shown = TextTable(headings, frozenset(numbers), frozenset(("requested", "completed")))
-    for instant in timeline.instants:
-        shown.add(
-            instant.requested, instant.completed or "", instant.action, str(instant.state), *_numbers(timeline, instant)
-        )
-    write_lines(shown.lines(), None)
-
-
-def _numbers(timeline: Timeline, instant: Instant) -> tuple[str, ...]:
-    if instant.action == CLEAN and instant.is_completed:
-        cleaned = CleanMetadata.decode(timeline.storage.read(instant.path), instant.path)
-        return (cleaned.policy, f"{sum(map(len, cleaned.files.values())):,}", "", "", "")
-    if not (instant.is_write and instant.is_completed):
-        return ("", "", "", "", "")
-    commit: CommitMetadata = timeline.read_commit(instant)
-    stats = commit.stats
-    sums = (
-        len(stats),
-        sum(stat.num_writes for stat in stats),
-        sum(stat.num_deletes for stat in stats),
-        sum(stat.total_bytes for stat in stats),
-    )
-    return (commit.operation_type, *(f"{number:,}" for number in sums))

@@ -56,6 +56,17 @@ def test_a_table_without_writes_is_shown(tmp_path: Path, capsys: pytest.CaptureF
     assert not any(service["is_due"] for service in shown["services"])
 
 
+def test_the_timeline_is_printed_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, _ = grown(tmp_path)
+    planned, _ = table.services.schedule()
+    assert planned is not None
+    *writes, pending = [json.loads(line) for line in run(capsys, "timeline", tmp_path, "--json").splitlines()]
+    assert [found["requested"] for found in writes] == [write.requested for write in table.timeline.completed_writes]
+    assert (writes[0]["operation"], writes[0]["state"]) == ("UPSERT", "completed")
+    assert writes[0]["rows"] > 0
+    assert (pending["requested"], pending["completed"], pending["files"]) == (planned.requested, None, None)
+
+
 def test_instants_are_whole_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rich")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
