@@ -18,6 +18,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from streaming_lsm import __version__, config
+from streaming_lsm.cli.archive import archive_verb
 from streaming_lsm.cli.arguments import (
     dry_run_argument,
     given,
@@ -106,9 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     service_arguments(clean)
     watch_argument(clean)
     clean.set_defaults(run=_clean)
-    archive = verbs.add_parser("archive", help="move old actions from the timeline into the history")
-    service_arguments(archive)
-    archive.set_defaults(run=_archive)
+    archive_verb(verbs.add_parser("archive", help="move old actions from the timeline into the history"))
     savepoint_verb(verbs.add_parser("savepoint", help="keep the table as of a write, or list what is kept"))
     restore_verb(verbs.add_parser("restore", help="return to a savepoint: undo all that was done after it"))
     rollback_verb(verbs.add_parser("rollback", help="undo the last completed write"))
@@ -361,18 +360,3 @@ def _clean(arguments: argparse.Namespace) -> None:
         return
     cleaned = CleanMetadata.decode(table.storage.read(completed.path), completed.path)
     print(f"{completed.file_name}: {counted(sum(map(len, cleaned.files.values())), 'file')} deleted")
-
-
-def _archive(arguments: argparse.Namespace) -> None:
-    table = opened(arguments)
-    if arguments.dry_run:
-        selection = table.services.preview_archive()
-        write_lines([*(action.file_name for action in selection.actions), str(selection)], None)
-        return
-    count = 0
-    while done := table.archive():  # a long timeline is archived in parts
-        count += len(done)
-    if count:
-        print(f"{counted(count, 'action')} archived, up to {table.timeline.history.last}")
-    else:
-        print(table.services.preview_archive())
