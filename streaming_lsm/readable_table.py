@@ -14,7 +14,7 @@ from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, TableNotFound, UnsupportedTable
-from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import bucket_of
 from streaming_lsm.keys.bucket import bucket_ids
@@ -174,6 +174,11 @@ class ReadableTable:
     def file_slices(self, as_of: str | date | None = None) -> list[FileSlice]:
         """List the latest slice of every file group, ordered by partition and file id; raises as `scan`."""
         return self._queries.slices(self._moment(as_of))[1]
+
+    @names_failures
+    def file_system_view(self) -> FileSystemView:
+        """Build the file system view of the current timeline; nothing is listed or checked yet."""
+        return self._queries.view(self._queries.timeline_at(None))
 
     @names_failures
     def history(self, key: str) -> pa.Table:

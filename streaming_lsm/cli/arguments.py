@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 
@@ -20,6 +21,20 @@ def service_arguments(service: argparse.ArgumentParser) -> None:
 def dry_run_argument(service: argparse.ArgumentParser) -> None:
     """Add ``--dry-run``."""
     service.add_argument("--dry-run", action="store_true", help="print the plan and change nothing")
+
+
+def json_argument(verb: argparse.ArgumentParser, what: str) -> None:
+    """Add ``--json``.
+
+    Args:
+        what: what is printed, for the help.
+    """
+    verb.add_argument("--json", action="store_true", help=f"print {what}")
+
+
+def json_line(document: object) -> str:
+    """Render a document as one line of JSON."""
+    return json.dumps(document, ensure_ascii=False)
 
 
 def option_arguments(service: argparse.ArgumentParser) -> None:

@@ -1,6 +1,6 @@
-"""Parse and run the verbs of ``lsm``: read a table, list its timeline, compact, clean, archive, copy, upgrade it.
+"""Parse and run the verbs of ``lsm``: read a table, compact, clean, archive, copy, upgrade it.
 
-Those that keep or undo states are in `streaming_lsm.cli.states`.
+Those that look at a table, and those that keep or undo states, are in modules of their own.
 
 *Verb*: a subcommand; each parses its arguments, calls `LsmTable` and prints the result. ``read`` and the service verbs
 take options by ``-o`` and ``--properties``. *Service verb*: a verb that changes a table; it takes ``--dry-run``.
@@ -18,6 +18,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from streaming_lsm import __version__, config
+from streaming_lsm.cli.archive import archive_verb
 from streaming_lsm.cli.arguments import (
     dry_run_argument,
     given,
@@ -26,13 +27,18 @@ from streaming_lsm.cli.arguments import (
     service_arguments,
     write_lines,
 )
+from streaming_lsm.cli.files import files_verb
+from streaming_lsm.cli.history import history_verb
 from streaming_lsm.cli.options_page import options_page
+from streaming_lsm.cli.show import show_verb
 from streaming_lsm.cli.states import restore_verb, rollback_verb, savepoint_verb
 from streaming_lsm.cli.text_table import TextTable
+from streaming_lsm.cli.timeline import timeline_verb
+from streaming_lsm.cli.verify import verify_verb
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, LsmError
 from streaming_lsm.format.actions.clean import CleanMetadata
-from streaming_lsm.format.actions.commit import CommitMetadata, file_path
+from streaming_lsm.format.actions.commit import file_path
 from streaming_lsm.format.table.properties import CURRENT_VERSION, DEFAULT_LAYOUT, LSM_TREE, WRITE_VERSIONS
 from streaming_lsm.read.queries import CDC, INCREMENTAL, QUERY_TYPES, SNAPSHOT
 from streaming_lsm.read.scan import Scan
@@ -49,9 +55,6 @@ from streaming_lsm.services.compaction.planner import CompactionSelection
 from streaming_lsm.services.context import Engine
 from streaming_lsm.table import LsmTable
 from streaming_lsm.table_copy import plan_copy
-from streaming_lsm.timeline.action_kind import CLEAN
-from streaming_lsm.timeline.instant import Instant
-from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_cleans, pending_compactions
 
 FORMATS = ("table", "jsonl", "csv", "parquet")
@@ -62,11 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb.
 
     Returns:
-        The exit status: 0 on success, 2 after an error, which is printed as one line, 130 after Ctrl-C.
+        The exit status: 0 on success, 1 if ``lsm verify`` found faults, 2 after an error, which is printed as one line,
+        130 after Ctrl-C.
     """
     parsed = _parser().parse_args(arguments)
+    status: int | None = 0
     try:
-        parsed.run(parsed)
+        status = parsed.run(parsed)
         sys.stdout.flush()
     except LsmError as error:
         return fail("lsm", error, 2)
@@ -78,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail("lsm", f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
     except pa.ArrowInvalid as error:
         return fail("lsm", f"the rows cannot be written in this format: {error}; use jsonl or parquet", 2)
-    return 0
+    return status or 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,9 +91,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"lsm {__version__}")
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _read_arguments(verbs.add_parser("read", help="print the rows or the changes of a table"))
-    timeline = verbs.add_parser("timeline", help="list the table's actions")
-    timeline.add_argument("table", help="path of the table")
-    timeline.set_defaults(run=_timeline)
+    show_verb(verbs.add_parser("show", help="show the settings of a table, and which services are due and why not"))
+    files_verb(verbs.add_parser("files", help="list the file groups of a table, their slices, files and sorted runs"))
+    verify_verb(verbs.add_parser("verify", help="check that all files are there, readable, sorted and as committed"))
+    history_verb(verbs.add_parser("history", help="list the versions of a record key in the files"))
+    timeline_verb(verbs.add_parser("timeline", help="list the table's actions"))
     compact = verbs.add_parser("compact", help="merge log files into base files")
     service_arguments(compact)
     compact.add_argument("--schedule-only", action="store_true", help="write the plan; the next compaction runs it")
@@ -100,9 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     service_arguments(clean)
     watch_argument(clean)
     clean.set_defaults(run=_clean)
-    archive = verbs.add_parser("archive", help="move old actions from the timeline into the history")
-    service_arguments(archive)
-    archive.set_defaults(run=_archive)
+    archive_verb(verbs.add_parser("archive", help="move old actions from the timeline into the history"))
     savepoint_verb(verbs.add_parser("savepoint", help="keep the table as of a write, or list what is kept"))
     restore_verb(verbs.add_parser("restore", help="return to a savepoint: undo all that was done after it"))
     rollback_verb(verbs.add_parser("rollback", help="undo the last completed write"))
@@ -355,46 +360,3 @@ def _clean(arguments: argparse.Namespace) -> None:
         return
     cleaned = CleanMetadata.decode(table.storage.read(completed.path), completed.path)
     print(f"{completed.file_name}: {counted(sum(map(len, cleaned.files.values())), 'file')} deleted")
-
-
-def _archive(arguments: argparse.Namespace) -> None:
-    table = opened(arguments)
-    if arguments.dry_run:
-        selection = table.services.preview_archive()
-        write_lines([*(action.file_name for action in selection.actions), str(selection)], None)
-        return
-    count = 0
-    while done := table.archive():  # a long timeline is archived in parts
-        count += len(done)
-    if count:
-        print(f"{counted(count, 'action')} archived, up to {table.timeline.history.last}")
-    else:
-        print(table.services.preview_archive())
-
-
-def _timeline(arguments: argparse.Namespace) -> None:
-    timeline = LsmTable(arguments.table).timeline
-    numbers = ("files", "rows", "deletes", "bytes")
-    shown = TextTable(("requested", "completed", "action", "state", "operation", *numbers), frozenset(numbers))
-    for instant in timeline.instants:
-        shown.add(
-            instant.requested, instant.completed or "", instant.action, str(instant.state), *_numbers(timeline, instant)
-        )
-    write_lines(shown.lines(), None)
-
-
-def _numbers(timeline: Timeline, instant: Instant) -> tuple[str, ...]:
-    if instant.action == CLEAN and instant.is_completed:
-        cleaned = CleanMetadata.decode(timeline.storage.read(instant.path), instant.path)
-        return (cleaned.policy, f"{sum(map(len, cleaned.files.values())):,}", "", "", "")
-    if not (instant.is_write and instant.is_completed):
-        return ("", "", "", "", "")
-    commit: CommitMetadata = timeline.read_commit(instant)
-    stats = commit.stats
-    sums = (
-        len(stats),
-        sum(stat.num_writes for stat in stats),
-        sum(stat.num_deletes for stat in stats),
-        sum(stat.total_bytes for stat in stats),
-    )
-    return (commit.operation_type, *(f"{number:,}" for number in sums))

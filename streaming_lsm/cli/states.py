@@ -84,7 +84,8 @@ def _savepoint(arguments: argparse.Namespace) -> None:
 
 
 def _savepoint_lines(table: LsmTable) -> list[str]:
-    shown = TextTable(("instant", "made", "user", "comment", "files"), frozenset(("files",)))
+    headings = ("instant", "made", "user", "comment", "files")
+    shown = TextTable(headings, frozenset(("files",)), frozenset(("instant", "made")))
     for found in table.savepoints:
         made = datetime.fromtimestamp(found.saved_ms / 1000, UTC).isoformat(" ", "seconds")
         shown.add(found.instant.requested, made, found.user, found.comment, f"{sum(map(len, found.files.values())):,}")

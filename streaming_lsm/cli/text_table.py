@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 _GAP = "  "
 _PIPE_WIDTH = 1_000
+_LEAST_WIDTH = 4
+"""Least width of a column that is folded."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +24,14 @@ class TextTable:
     Attributes:
         headings: names of the columns.
         right: headings of right-aligned columns, such as numbers.
+        whole: headings of columns that are never folded, such as instants; a table that needs more than the width of
+            the terminal for them is wider.
         rows: cells of each row, one for each heading.
     """
 
     headings: Sequence[str]
     right: frozenset[str] = frozenset()
+    whole: frozenset[str] = frozenset()
     rows: list[Sequence[str]] = field(default_factory=list)
 
     def add(self, *cells: str) -> None:
@@ -46,6 +51,13 @@ class TextTable:
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         return [_GAP.join(map(self._aligned, self.headings, row, widths)).rstrip() for row in table]
 
+    @property
+    def _least_width(self) -> int:
+        """Width in which no column of `whole` is cut."""
+        cells = zip(self.headings, zip(self.headings, *self.rows, strict=True), strict=True)
+        widths = [max(map(len, column)) if heading in self.whole else _LEAST_WIDTH for heading, column in cells]
+        return sum(widths) + len(_GAP) * (len(widths) - 1)
+
     def _aligned(self, heading: str, cell: str, width: int) -> str:
         return cell.rjust(width) if heading in self.right else cell.ljust(width)
 
@@ -55,11 +67,18 @@ class TextTable:
 
         shown = Table(box=None, pad_edge=False)
         for heading in self.headings:
-            shown.add_column(heading, justify="right" if heading in self.right else "left", overflow="fold")
+            shown.add_column(
+                heading,
+                justify="right" if heading in self.right else "left",
+                overflow="fold",
+                no_wrap=heading in self.whole,
+            )
         for row in self.rows:
             shown.add_row(*row)
         # Without markup, as a value such as `[/x]` is printed as it is.
-        console = Console(width=width, no_color=True, markup=False, emoji=False, highlight=False)
+        console = Console(
+            width=max(width, self._least_width), no_color=True, markup=False, emoji=False, highlight=False
+        )
         with console.capture() as capture:
             console.print(shown)
         return [line.rstrip() for line in capture.get().splitlines()]

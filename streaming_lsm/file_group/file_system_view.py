@@ -166,8 +166,10 @@ class FileSystemView:
         name = None if entry.is_dir else parse_file_name(entry.name, rfc103_names=True)
         if name is None:
             return None
-        if not self.counts(name):
+        counts = self.counts(name)
+        if not counts or self.timeline.layout == FLAT:
             self._note(entry.path, name.instant)
+        if not counts:
             return None
         if isinstance(name, LogFileName) and name.rfc103 and not self.rfc103_names:
             raise UnsupportedTable(
@@ -177,8 +179,13 @@ class FileSystemView:
         return name
 
     def _note(self, path: str, instant: str) -> None:
-        # The rollbacks of layout 1 are archived on their own, so that they do not explain all files of failed writes.
-        if self.timeline.layout != FLAT and not self.timeline.whole.has(instant):
+        """Add a file to `unknown` if the timeline has its write in no state.
+
+        In layout 1 rollbacks are archived on their own, so that they do not explain all files of failed writes. There
+        only an empty timeline tells that instants were lost: the last write of a table is not archived.
+        """
+        whole = self.timeline.whole
+        if not (whole.instants if self.timeline.layout == FLAT else whole.has(instant)):
             self.unknown.setdefault(instant, path)
 
     def counts(self, name: DataFileName) -> bool:

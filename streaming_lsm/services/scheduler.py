@@ -26,6 +26,7 @@ from streaming_lsm.services.compaction.time_limit import MOST_PENDING, Room, Tim
 from streaming_lsm.services.compaction.trigger import NextCompaction, log_compaction_is_due
 from streaming_lsm.services.compaction.worker import CompactionWorker
 from streaming_lsm.services.context import Engine, ServiceContext, read_compaction_plan
+from streaming_lsm.services.due import Due, services_due
 from streaming_lsm.services.plan_backoff import PlanBackoff
 from streaming_lsm.timeline.action_kind import COMPACTION, LOG_COMPACTION
 from streaming_lsm.timeline.clock import Clock, system_clock
@@ -81,6 +82,10 @@ class TableServices:
     def preview_archive(self) -> ArchiveSelection:
         """Select the actions that would be archived now."""
         return self._archiver.preview()
+
+    def due(self) -> list[Due]:
+        """State for each service whether it is due; see `services_due`."""
+        return list(services_due(self._context, self._clock))
 
     def compaction_worker(self, engine: Engine, *, schedules: bool = True) -> CompactionWorker:
         """Create a worker that compacts in a process of its own."""

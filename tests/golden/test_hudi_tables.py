@@ -8,6 +8,7 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.cli.commands import main
+from streaming_lsm.errors import CorruptFileError
 from tests.support.faulty_storage import FaultyStorage
 from tests.support.hudi_tables import FOLDER, MANIFESTS, reads, unpacked
 
@@ -86,3 +87,18 @@ def printed(table: Path, kind: str, read: dict[str, str], target: Path) -> str:
 def expected(read: dict[str, str]) -> str:
     """What Hudi read."""
     return (FOLDER / read["file"]).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("table", MANIFESTS)
+def test_a_check_finds_no_fault(tables: Path, table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(tables / table)]) == 0
+    assert capsys.readouterr().out.endswith(": no faults\n")
+
+
+@pytest.mark.parametrize("table", ["v6_mor_compaction", "r015_cow_archived"])
+def test_a_timeline_of_version_6_that_is_gone_is_no_empty_table(tmp_path: Path, table: str) -> None:
+    root = unpacked(table, tmp_path)
+    for path in (root / ".hoodie").glob("20*"):
+        path.unlink()
+    with pytest.raises(CorruptFileError, match="its instant files were lost"):
+        LsmTable(root).scan().to_arrow()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -223,6 +224,8 @@ def test_archive_tells_what_leaves_the_timeline_and_why_nothing_does(
     old = [write.file_name for write in table.timeline.completed_writes[:5]]
     planned = run(capsys, "archive", tmp_path, "--dry-run").splitlines()
     assert planned == [*old, f"5 actions to archive, up to {old[-1][:17]}"]
+    document = json.loads(run(capsys, "archive", tmp_path, "--dry-run", "--json"))
+    assert document == {"dry_run": True, "actions": old, "said": planned[-1]}
     assert run(capsys, "archive", tmp_path) == f"5 actions archived, up to {old[-1][:17]}\n"
     few = "nothing to archive: the timeline has no more commits than hoodie.keep.max.commits=14\n"
     assert run(capsys, "archive", tmp_path) == run(capsys, "archive", tmp_path, "--dry-run") == few

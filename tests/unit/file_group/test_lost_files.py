@@ -460,6 +460,30 @@ def test_the_newest_write_that_the_metadata_table_has_is_missed_before_that_is_d
             opened(tmp_path).upsert(rows(A))
 
 
+@pytest.mark.parametrize("use", [use for use in USES if use not in ("time travel", "history")])
+def test_a_timeline_that_is_gone_as_a_whole_is_no_empty_table(tmp_path: Path, use: str) -> None:
+    table_at(tmp_path)
+    for path in (tmp_path / ".hoodie/timeline").glob("2*"):
+        path.unlink()
+    before = data_files(tmp_path)
+
+    with pytest.raises(
+        CorruptFileError, match=r"nl/.*parquet in .* not on the timeline .* its instant files were lost"
+    ):
+        USES[use](opened(tmp_path))
+    assert data_files(tmp_path) == before
+
+
+def test_files_of_the_first_write_that_failed_are_no_lost_timeline(tmp_path: Path) -> None:
+    table = create(tmp_path, **OPTIONS)
+    table.upsert(rows(A))
+    (late,) = (tmp_path / "nl").glob("*.parquet")
+    content = late.read_bytes()
+    table.rollback()
+    late.write_bytes(content)
+    assert shown(opened(tmp_path)) == []
+
+
 def forget(root: Path, write: Instant, *, pending: bool) -> None:
     """Remove a write's completed file, and its pending files too if they are not to stay."""
     (root / write.path).unlink()

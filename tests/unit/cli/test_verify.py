@@ -1,0 +1,160 @@
+"""``lsm verify``: it finds each kind of damage, names the file, and is quiet about sound tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.cli.commands import main
+from tests.support.service_tables import grown
+from tests.support.small_tables import create, rows
+
+OPTIONS: dict[str, object] = {"hoodie.bucket.index.num.buckets": 1, "hoodie.clean.automatic": False}
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    assert main([str(argument) for argument in arguments]) == code
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+def findings(capsys: pytest.CaptureFixture[str], root: Path, *arguments: str, code: int = 1) -> list[tuple[str, str]]:
+    document = json.loads(run(capsys, "verify", root, "--json", *arguments, code=code))
+    assert document["is_sound"] is (code == 0)
+    return [(found["kind"], found["path"]) for found in document["findings"]]
+
+
+def small(root: Path) -> LsmTable:
+    table = create(root, **OPTIONS)
+    table.upsert(rows(("a", "nl", 1, 1), ("b", "nl", 1, 1), ("c", "nl", 1, 1)))
+    table.delete(pa.table({"id": ["a"], "country": ["nl"]}))
+    return table
+
+
+def log_of(root: Path, ending: str = ".log.parquet") -> tuple[Path, str]:
+    (found,) = (path for path in (root / "nl").glob(f"*{ending}") if ".deletes." not in path.name)
+    return found, f"nl/{found.name}"
+
+
+def rewrite(path: Path, order: list[int]) -> None:
+    """Store other rows in a file with the same footer."""
+    with pq.ParquetFile(path) as file:
+        stored = file.read()
+    pq.write_table(stored.take(order), path)
+    for checksum in path.parent.glob(f".{path.name}.crc"):
+        checksum.unlink()
+
+
+@pytest.mark.parametrize("quick", [(), ("--quick",)])
+def test_a_sound_table_has_no_faults(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], quick: tuple[str, ...]
+) -> None:
+    table, _ = grown(tmp_path)
+    assert run(capsys, "verify", tmp_path, *quick).endswith(" stored rows: no faults\n")
+    table.compact()
+    table.upsert(rows(("new", "nl", 1, 1)))
+    assert run(capsys, "verify", tmp_path, *quick).startswith("3 live files, ")
+
+
+def test_a_table_without_writes_has_no_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    create(tmp_path)
+    assert run(capsys, "verify", tmp_path) == "0 live files, 0 stored rows: no faults\n"
+
+
+def test_a_missing_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small(tmp_path)
+    path, name = log_of(tmp_path)
+    path.unlink()
+    line, summary = run(capsys, "verify", tmp_path, code=1).splitlines()
+    assert line.startswith(f"missing: {name} in ")
+    assert line.endswith("restore the file")
+    assert summary == "1 live file, 1 stored row: 1 fault"
+
+
+def test_a_damaged_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small(tmp_path)
+    path, name = log_of(tmp_path)
+    path.write_bytes(path.read_bytes()[:-8] + b"\0" * 8)
+    assert findings(capsys, tmp_path, "--quick") == [("damaged", name)]
+
+
+def test_a_damaged_page_of_any_column_is_found_by_reading_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small(tmp_path)
+    path, name = log_of(tmp_path)
+    with pq.ParquetFile(path) as file:
+        group = file.metadata.row_group(0)
+        column = group.column(group.num_columns - 1)
+    content = bytearray(path.read_bytes())
+    content[(column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size - 1] ^= 0xFF
+    path.write_bytes(content)
+    assert findings(capsys, tmp_path, "--quick", code=0) == []
+    assert findings(capsys, tmp_path) == [("damaged", name)]
+
+
+def test_rows_out_of_order_are_found_though_the_footer_declares_their_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small(tmp_path)
+    path, name = log_of(tmp_path)
+    rewrite(path, [2, 0, 1])
+    assert ("unsorted", name) in findings(capsys, tmp_path)
+
+
+def test_a_key_twice_in_a_base_file_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small(tmp_path).compact()
+    (path,) = (
+        found
+        for found in (tmp_path / "nl").glob("*.parquet")
+        if ".log." not in found.name and "delete" not in found.name
+    )
+    rewrite(path, [0, 0])
+    assert ("unsorted", f"nl/{path.name}") in findings(capsys, tmp_path)
+
+
+def test_other_rows_than_committed_are_found_by_the_footer_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small(tmp_path)
+    path, name = log_of(tmp_path)
+    rewrite(path, [0, 1])
+    assert set(findings(capsys, tmp_path, "--quick")) == {("count", name)}
+
+
+def test_files_of_no_commit_are_listed_and_do_no_harm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = small(tmp_path)
+    table.upsert(rows(("d", "nl", 1, 1)))
+    undone = table.timeline.completed_writes[-1]
+    (late,) = (tmp_path / "nl").glob(f"*{undone.requested}*.parquet")
+    content = late.read_bytes()
+    table.rollback()
+    late.write_bytes(content)
+    assert findings(capsys, tmp_path, code=0) == [("uncommitted", f"nl/{late.name}")]
+    assert run(capsys, "verify", tmp_path).splitlines()[-1].endswith("no faults, 1 file of no commit")
+    assert late.exists()
+
+
+def test_a_lost_timeline_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small(tmp_path)
+    for file in (tmp_path / ".hoodie/timeline").iterdir():
+        if file.is_file():
+            file.unlink()
+    line, *_ = run(capsys, "verify", tmp_path, code=1).splitlines()
+    assert line.startswith("missing: nl/")
+    assert "its instant files were lost" in line
+
+
+def test_progress_is_shown_on_a_terminal_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(tmp_path)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert main(["verify", str(tmp_path)]) == 0
+    assert "\r2 of 2 files checked" in capsys.readouterr().err
