@@ -2,7 +2,7 @@
 
 Keys are of two kinds, so that the rows at any moment follow from the order of the commits alone. Those with a changing
 ordering value are never deleted; those that are deleted have one ordering value, of which the later write wins. (A
-compaction forgets deletes, so that other late rows come back or not, depending on when it is made.)
+compaction keeps deletes only for a time, and other late rows are tested in `tests/property`.)
 """
 
 from __future__ import annotations
