@@ -344,7 +344,7 @@ class LsmTable(ReadableTable):
     @cached_property
     def services(self) -> TableServices:
         """The compaction, cleaning and archiving services of the table."""
-        return TableServices(self._context)
+        return TableServices(self._context, self.runtime.clock)
 
     @property
     def _context(self) -> ServiceContext:
