@@ -232,7 +232,7 @@ HASH_FIELDS = fields("hoodie.bucket.index.hash.field", _TABLE, "Record key colum
 
 _WRITE = "Write"
 SINGLE_WRITER, OPTIMISTIC, NON_BLOCKING = "SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL", "NON_BLOCKING_CONCURRENCY_CONTROL"
-OPERATION = choice("hoodie.datasource.write.operation", "upsert", ("upsert", "insert", "bulk_insert", "delete"), _WRITE, "Write operation of each batch.")
+OPERATION = choice("hoodie.datasource.write.operation", "upsert", ("upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table"), _WRITE, "Write operation of each batch. insert_overwrite: a batch replaces the partitions of its rows; insert_overwrite_table: the whole table, as a query in complete mode does. Both are refused for messages of Kafka.")
 AMBIGUOUS_KEYS = choice("lsm.keys.ambiguous", None, ("refuse", "warn", "allow"), _WRITE, "Handling of ambiguous composite record keys, which different column values produce, such as `a:x,b:y,b:z`: refuse the row, warn, or allow it. Not set: the value at the table's creation (default: refuse); warn for tables that Hudi created.")
 CREATE_OVER_FILES = boolean("lsm.create.over.files", False, _WRITE, "Create a table in a folder that has data files or partition metadata of an earlier table, whose rows become rows of the new table. false: refuse such a folder.")
 COMBINE_UPSERT = boolean("hoodie.combine.before.upsert", True, _WRITE, "Deduplicate the records of a batch by key before an upsert.")
