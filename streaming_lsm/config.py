@@ -232,7 +232,7 @@ HASH_FIELDS = fields("hoodie.bucket.index.hash.field", _TABLE, "Record key colum
 
 _WRITE = "Write"
 SINGLE_WRITER, OPTIMISTIC, NON_BLOCKING = "SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL", "NON_BLOCKING_CONCURRENCY_CONTROL"
-OPERATION = choice("hoodie.datasource.write.operation", "upsert", ("upsert", "insert", "bulk_insert", "delete"), _WRITE, "Write operation of each batch.")
+OPERATION = choice("hoodie.datasource.write.operation", "upsert", ("upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table"), _WRITE, "Write operation of each batch. insert_overwrite: a batch replaces the partitions of its rows; insert_overwrite_table: the whole table, as a query in complete mode does. Both are refused for messages of Kafka.")
 AMBIGUOUS_KEYS = choice("lsm.keys.ambiguous", None, ("refuse", "warn", "allow"), _WRITE, "Handling of ambiguous composite record keys, which different column values produce, such as `a:x,b:y,b:z`: refuse the row, warn, or allow it. Not set: the value at the table's creation (default: refuse); warn for tables that Hudi created.")
 CREATE_OVER_FILES = boolean("lsm.create.over.files", False, _WRITE, "Create a table in a folder that has data files or partition metadata of an earlier table, whose rows become rows of the new table. false: refuse such a folder.")
 COMBINE_UPSERT = boolean("hoodie.combine.before.upsert", True, _WRITE, "Deduplicate the records of a batch by key before an upsert.")
@@ -306,10 +306,11 @@ TOMBSTONE_RETENTION = integer("lsm.compaction.tombstone.retention", 86400, _SERV
 LOG_COMPACT_INLINE = boolean("hoodie.log.compaction.inline", False, _SERVICES, "After a write, run pending log compactions, and schedule and run a new one when as many delta commits as `hoodie.log.compaction.blocks.threshold` were completed since the last compaction or log compaction. It merges logs into a larger one by Hudi's action `logcompaction`; where both are due, the compaction runs first.")
 LOG_COMPACTION_BLOCKS = integer("hoodie.log.compaction.blocks.threshold", 5, _SERVICES, "Fewest sorted runs of a file group that a log compaction merges.", minimum=2)
 CLEAN_AUTOMATIC = boolean("hoodie.clean.automatic", True, _SERVICES, "After a write, delete file slices that no retained commit needs.")
-CLEAN_POLICY = choice("hoodie.clean.policy", "KEEP_LATEST_COMMITS", ("KEEP_LATEST_COMMITS", "KEEP_LATEST_FILE_VERSIONS"), _SERVICES, "Cleaning policy: retain the file slices that the last commits need, or the last file slices of each file group.")
+CLEAN_POLICY = choice("hoodie.clean.policy", "KEEP_LATEST_COMMITS", ("KEEP_LATEST_COMMITS", "KEEP_LATEST_FILE_VERSIONS", "KEEP_LATEST_BY_HOURS"), _SERVICES, "Cleaning policy: retain the file slices that the last commits need, the last file slices of each file group, or the file slices that the last hours need.")
 FAILED_WRITES = choice("hoodie.clean.failed.writes.policy", "EAGER", ("EAGER", "LAZY"), _SERVICES, "Roll the writes of dead writers back when the next write begins (EAGER), or in the next compaction or clean (LAZY). Those of living writers are never rolled back, in either.")
 CLEAN_COMMITS = integer("hoodie.clean.commits.retained", 10, _SERVICES, "KEEP_LATEST_COMMITS: number of commits whose snapshots stay readable.", minimum=1)
 CLEAN_VERSIONS = integer("hoodie.clean.fileversions.retained", 3, _SERVICES, "KEEP_LATEST_FILE_VERSIONS: number of file slices to retain per file group.", minimum=1)
+CLEAN_HOURS = integer("hoodie.clean.hours.retained", 24, _SERVICES, "KEEP_LATEST_BY_HOURS: number of hours whose snapshots stay readable. Their writes are not archived.", minimum=1)
 ARCHIVE_AUTOMATIC = boolean("hoodie.archive.automatic", True, _SERVICES, "After a write, move completed actions that nothing needs any more from the active timeline into the history.")
 KEEP_MIN_COMMITS = integer("hoodie.keep.min.commits", 11, _SERVICES, "Commits that archiving leaves on the active timeline; more than `hoodie.clean.commits.retained`. Not set: at least one more than that. Hudi's default is 20.", minimum=1)
 KEEP_MAX_COMMITS = integer("hoodie.keep.max.commits", 14, _SERVICES, "Commits on the active timeline beyond which archiving begins; more than `hoodie.keep.min.commits`. Not set: at least three more than that. Hudi's default is 30.", minimum=2)

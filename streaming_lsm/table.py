@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -49,7 +49,20 @@ from streaming_lsm.write.intake.tombstones import has_sources, open_deletes, top
 from streaming_lsm.write.large_base_files import warn_of_large_base_files
 from streaming_lsm.write.numbers import NUMBERS_KEY, BatchNumbers
 from streaming_lsm.write.partition_writer import CollectedRows, WriteResult, collect, discard_late, write_collected
-from streaming_lsm.write.plan import BULK_INSERT, DELETE, INSERT, UPSERT, DeadLetters, FileOptions, WritePlan
+from streaming_lsm.write.plan import (
+    BULK_INSERT,
+    DELETE,
+    DELETE_PARTITION,
+    INSERT,
+    INSERT_OVERWRITE,
+    INSERT_OVERWRITE_TABLE,
+    REPLACING,
+    UPSERT,
+    DeadLetters,
+    FileOptions,
+    WritePlan,
+    write_action,
+)
 from streaming_lsm.write.shuffle.routing import Router, positions_by_task
 
 Rows = pa.Table | pa.RecordBatch | pa.RecordBatchReader
@@ -60,6 +73,9 @@ _COMBINE = {
     UPSERT: config.COMBINE_UPSERT,
     INSERT: config.COMBINE_INSERT,
     BULK_INSERT: config.COMBINE_INSERT,
+    INSERT_OVERWRITE: config.COMBINE_INSERT,
+    INSERT_OVERWRITE_TABLE: config.COMBINE_INSERT,
+    DELETE_PARTITION: config.COMBINE_DELETE,
     DELETE: config.COMBINE_DELETE,
 }
 
@@ -159,8 +175,58 @@ class LsmTable(ReadableTable):
         """
         return self._write(DELETE, keys, batch_id)
 
+    def insert_overwrite(self, rows: Rows, *, batch_id: int | None = None) -> Instant | None:
+        """Replace the partitions that rows belong to by these rows; the other partitions stay. See `upsert`.
+
+        A write of these partitions that is completed meanwhile is a conflict: the rows are written again.
+        """
+        return self._write(INSERT_OVERWRITE, rows, batch_id)
+
+    def insert_overwrite_table(self, rows: Rows, *, batch_id: int | None = None) -> Instant | None:
+        """Replace all rows of the table by these, in one commit; see `insert_overwrite`."""
+        return self._write(INSERT_OVERWRITE_TABLE, rows, batch_id)
+
+    @names_failures
+    def delete_partitions(self, partitions: Sequence[str], *, batch_id: int | None = None) -> Instant | None:
+        """Delete all rows of some partitions, in one commit; a clean deletes their files later.
+
+        Args:
+            partitions: partition paths, such as ``nl`` or ``country=nl``, as the table's folders are named.
+            batch_id: see `upsert`.
+
+        Raises:
+            ConfigError: a partition has no rows; nothing was deleted.
+        """
+        self.prepare_write()
+        identity = BatchIdentity.of_batch(self.options, batch_id)
+        chosen = (partitions,) if isinstance(partitions, str) else tuple(dict.fromkeys(partitions))
+
+        def write(attempt: Attempt) -> Instant | None:
+            with self.transaction(identity, alone=attempt.alone, operation=DELETE_PARTITION) as tx:
+                if tx.already_committed:
+                    return None
+                plan = self.plan(tx, DELETE_PARTITION)
+                known = self._groups.ids_in(chosen)
+                for unknown in (partition for partition in chosen if partition not in known):
+                    raise ConfigError(
+                        f"partition {unknown!r} of {self.path} has no file groups: give the paths of partitions as "
+                        "`LsmTable.file_slices` lists them; nothing was deleted"
+                    )
+                plan = replace(plan.at(tx.begin(plan.action)), sole=True)
+                return self.commit(tx, plan, WriteResult(()), attempt.number, deleted=known)
+
+        completed = write_with_retries(self.options, self.runtime, write)
+        if completed is not None:
+            self.run_services()
+        return completed
+
     def transaction(
-        self, identity: BatchIdentity | None = None, beside: Beside | None = None, *, alone: bool = False
+        self,
+        identity: BatchIdentity | None = None,
+        beside: Beside | None = None,
+        *,
+        alone: bool = False,
+        operation: str = UPSERT,
     ) -> Transaction:
         """Create a transaction, which loads the timeline, and begins and completes one action.
 
@@ -169,6 +235,7 @@ class LsmTable(ReadableTable):
             beside: actions of other writers beside which this one may be made; by default those of a write, as the
                 concurrency mode says.
             alone: whether other writes wait for this one, see `Transaction`.
+            operation: the operation of a write, which says its action.
 
         Raises:
             UnsupportedTable: the table is read-only in this release.
@@ -184,6 +251,7 @@ class LsmTable(ReadableTable):
             metadata=MetadataTable,
             beside=beside or self._beside_write,
             alone=alone,
+            action=write_action(operation, self.config),
         )
 
     @property
@@ -248,6 +316,8 @@ class LsmTable(ReadableTable):
         self._check_takes_rows(tx.timeline, self._groups)
         if self._only_options_say_buckets:
             self._store_buckets(tx)
+        # What replaces file groups has none of its own: all rows go to new ones.
+        is_replacing = operation in REPLACING
         return WritePlan(
             storage=self.storage,
             config=self.config,
@@ -258,13 +328,13 @@ class LsmTable(ReadableTable):
             combine=self.options[_COMBINE[operation]],
             arrival_fields=self.options[config.ARRIVAL_FIELDS] or arrival_fields,
             files=FileOptions.of(self.options),
-            file_ids=self._groups.file_ids,
-            bases=self._groups.bases if self.config.is_copy_on_write else {},
+            file_ids={} if is_replacing else self._groups.file_ids,
+            bases=self._groups.bases if self.config.is_copy_on_write and not is_replacing else {},
             dead_letters=dead_letters,
             open_deletes=tx.open_deletes,
             buffer_bytes=self.options[config.BUFFER_BYTES],
             spill_folder=self.options[config.SPILL_FOLDER],
-            fixed_ids=self._is_non_blocking,
+            fixed_ids=self._is_non_blocking and not is_replacing,
             replaced=tx.timeline.replaced_groups,
             detect_early=self.options[config.EARLY_CONFLICTS] and not self._is_non_blocking,
         )
@@ -294,12 +364,15 @@ class LsmTable(ReadableTable):
         written: WriteResult,
         conflicts: int = 0,
         check: Callable[[WriterLedger], object] | None = None,
+        *,
+        deleted: Mapping[str, tuple[str, ...]] | None = None,
     ) -> Instant:
         """Remove the files of failed attempts and complete the write, which makes the batch visible to readers.
 
         Args:
             conflicts: attempts at the batch before this one, for its numbers.
             check: refuses the batch, by the ledger just before the commit, by raising an error.
+            deleted: file ids of the partitions that a DELETE_PARTITION deletes.
 
         Raises:
             LsmError: see `Transaction.complete`.
@@ -308,8 +381,9 @@ class LsmTable(ReadableTable):
         still_open = open_deletes(plan.open_deletes, written.last_events)
         schema = to_avro(plan.schema, self.config.name)
         numbers = BatchNumbers.of(written.numbers, written.stats, self._groups.most_logs_with(written.stats))
+        replaced = self._replaced(plan, written) if deleted is None else deleted
         outcome = Outcome(
-            written.stats, plan.operation.upper(), schema,
+            written.stats, plan.operation.upper(), schema, replaced, plan.operation == INSERT_OVERWRITE_TABLE,
             extra={NUMBERS_KEY: numbers.encode()}, open_deletes=still_open, topics=topics_of(written.last_events),
             sole=plan.sole,
         )  # fmt: skip
@@ -318,7 +392,7 @@ class LsmTable(ReadableTable):
         def extra(timeline: Timeline) -> Mapping[str, str]:
             if check is not None:
                 check(tx.ledger)
-            return self._files_after(timeline, written)
+            return self._files_after(timeline, outcome)
 
         completed = tx.complete(outcome, extra)
         self._committed, self._is_uncommitted = tx.timeline.with_latest(completed), False
@@ -333,18 +407,26 @@ class LsmTable(ReadableTable):
         warn_of_large_base_files(written.stats, self.config, self.options, self.path)
         return completed
 
-    def _files_after(self, timeline: Timeline, written: WriteResult) -> Mapping[str, str]:
+    def _replaced(self, plan: WritePlan, written: WriteResult) -> Mapping[str, tuple[str, ...]] | None:
+        """Return the file groups that a write replaces, as they were when it began; None for other operations."""
+        if plan.operation not in REPLACING:
+            return None
+        if plan.operation == INSERT_OVERWRITE_TABLE:
+            return self._groups.ids_in()
+        return self._groups.ids_in(stat.partition_path for stat in written.stats)
+
+    def _files_after(self, timeline: Timeline, outcome: Outcome) -> Mapping[str, str]:
         """Record the files of all latest slices after a write; `timeline` is the one just before it."""
         # A compaction may have been completed since the write began.
         self._groups.refresh(self._context.view(timeline))
-        return recorded_files(timeline, self._groups.state_with(written.stats))
+        return recorded_files(timeline, self._groups.state_with(outcome.stats, outcome.replaced))
 
     # --- services ---------------------------------------------------------------------------------------------
 
     @cached_property
     def services(self) -> TableServices:
         """The compaction, cleaning and archiving services of the table."""
-        return TableServices(self._context)
+        return TableServices(self._context, self.runtime.clock)
 
     @property
     def _context(self) -> ServiceContext:
@@ -501,7 +583,7 @@ class LsmTable(ReadableTable):
         identity = BatchIdentity.of_batch(self.options, batch_id)
 
         def write(attempt: Attempt) -> Instant | None:
-            with self.transaction(identity, alone=attempt.alone) as tx:
+            with self.transaction(identity, alone=attempt.alone, operation=operation) as tx:
                 if tx.already_committed:
                     return None
                 self.check_batch(data.schema, tx.timeline, operation)

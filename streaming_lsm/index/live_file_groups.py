@@ -102,24 +102,44 @@ class LiveFileGroups:
         """Largest number of log files in one file slice."""
         return max(self._groups_by_logs, default=0)
 
+    def ids_in(self, partitions: Iterable[str] | None = None) -> dict[str, tuple[str, ...]]:
+        """Return the file ids of each partition that has file groups, by path; of some partitions or of all."""
+        chosen = None if partitions is None else frozenset(partitions)
+        found: dict[str, list[str]] = {}
+        for (partition, _), file_id in self._file_ids.items():
+            if chosen is None or partition in chosen:
+                found.setdefault(partition, []).append(file_id)
+        return {partition: tuple(sorted(ids)) for partition, ids in sorted(found.items())}
+
     def most_logs_with(self, stats: Iterable[WriteStat]) -> int:
         """Compute `most_logs` as it is once the files of `stats` are committed."""
-        new = Counter((s.partition_path, bucket_of(s.file_id)) for s in stats if s.log_version is not None)
-        known = {bucket: self._groups[bucket] for bucket in new if bucket in self._groups}
+        new = Counter((s.partition_path, s.file_id) for s in stats if s.log_version is not None)
+        known = {group: found for group in new if (found := self._group(*group)) is not None}
         grown = [count + (len(known[bucket].logs) if bucket in known else 0) for bucket, count in new.items()]
         return max(self.most_logs, *grown, 0)
 
-    def state_with(self, stats: Iterable[WriteStat]) -> FileState:
-        """Compute the state of all latest slices as it is once the files of `stats` are committed."""
-        grown: dict[BucketId, LiveFileGroup] = {}
+    def state_with(self, stats: Iterable[WriteStat], replaced: Mapping[str, Iterable[str]] | None = None) -> FileState:
+        """Compute the state of all latest slices as it is once the files of `stats` are committed.
+
+        Args:
+            replaced: file groups that the same action replaces, by partition path; it writes no files of them.
+        """
+        grown: dict[tuple[str, str], LiveFileGroup] = {}
         for stat in stats:
-            bucket = (stat.partition_path, bucket_of(stat.file_id))
-            known = grown.get(bucket) or self._groups.get(bucket) or LiveFileGroup(stat.file_id)
-            grown[bucket] = known.with_file(stat, _LATEST)
+            group = (stat.partition_path, stat.file_id)
+            known = grown.get(group) or self._group(*group) or LiveFileGroup(stat.file_id)
+            grown[group] = known.with_file(stat, _LATEST)
         state = self._state
-        for bucket, group in grown.items():
-            state = state.changed(*group.changed_paths(self._groups.get(bucket) or LiveFileGroup(group.file_id)))
+        for group, after in grown.items():
+            state = state.changed(*after.changed_paths(self._group(*group) or LiveFileGroup(after.file_id)))
+        for partition, file_ids in (replaced or {}).items():
+            gone = (self._group(partition, file_id) for file_id in file_ids)
+            state = state.changed([path for group in gone if group is not None for path in group.paths], ())
         return state
+
+    def _group(self, partition: str, file_id: str) -> LiveFileGroup | None:
+        found = self._groups.get((partition, bucket_of(file_id)))
+        return found if found is not None and found.file_id == file_id else None
 
     def refresh(self, view: FileSystemView) -> None:
         """Apply the commits completed since the last call.

@@ -44,11 +44,11 @@ class TableServices:
         """Create the services without reading the table.
 
         Args:
-            clock: the current time, for compactions that are due by time.
+            clock: the current time, for compactions that are due by time, and hours that cleans retain.
         """
         self._context = context
         self._clock = clock
-        self._cleaner = Cleaner(context)
+        self._cleaner = Cleaner(context, clock=clock)
         self._archiver = Archiver(context)
         self._attempts = PlanBackoff()
         self._limits = TimeLimits(context)

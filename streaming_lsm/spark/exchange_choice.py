@@ -17,7 +17,7 @@ from streaming_lsm.errors import ConfigError
 from streaming_lsm.format.table.file_names import BucketId
 from streaming_lsm.write.intake import control_columns
 from streaming_lsm.write.partition_writer import WriteResult
-from streaming_lsm.write.plan import BULK_INSERT, DELETE, WritePlan
+from streaming_lsm.write.plan import BASE_FILES, DELETE, WritePlan
 
 WHOLE_BUCKETS = "whole_buckets"
 """The option that states that each partition of the source has all rows of its buckets."""
@@ -35,7 +35,7 @@ _KNOWN_ORDERS = {
 
 def reason_to_exchange(plan: WritePlan) -> str | None:
     """Say why rows of this plan have to be exchanged; None if tasks may write what they read."""
-    if plan.config.is_copy_on_write or plan.operation == BULK_INSERT:
+    if plan.config.is_copy_on_write or plan.operation in BASE_FILES:
         return "a base file has one writer"
     if not plan.config.has_native_logs:
         return "the table has inline logs"

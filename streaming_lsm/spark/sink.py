@@ -35,7 +35,7 @@ from streaming_lsm.write.intake.control_columns import CONTROL_COLUMNS, OFFSET, 
 from streaming_lsm.write.intake.dead_letters import batch_folder, count_letters
 from streaming_lsm.write.intake.tombstones import topics_of
 from streaming_lsm.write.numbers import BatchNumbers
-from streaming_lsm.write.plan import DeadLetters
+from streaming_lsm.write.plan import REPLACING, DeadLetters
 
 _LOG = logging.getLogger(__name__)
 _REMEMBERED = 100
@@ -69,13 +69,19 @@ class LsmSink:
                 has the table's columns.
 
         Raises:
-            ConfigError: an option is unknown or malformed, or dead letters are asked for without a folder.
+            ConfigError: an option is unknown or malformed, dead letters are asked for without a folder, or messages
+                would overwrite partitions.
         """
         self._path = path
         self._options = resolve(options, properties)
         if envelope is not None and not self._options.is_set(config.ARRIVAL_FIELDS):
             # Messages of a key come in the order of their offsets.
             self._options = self._options.merged(resolve({config.ARRIVAL_FIELDS.key: (TOPIC_PARTITION, OFFSET)}))
+        if envelope is not None and self._operation in REPLACING:
+            raise ConfigError(
+                f"{config.OPERATION.key}={self._operation} would replace a partition by the changes of one batch: "
+                "write messages with upsert, and overwrite with rows"
+            )
         self._dead_letters = _dead_letter_path(self._options)
         self._envelope = envelope
         self._table: LsmTable | None = None
@@ -104,7 +110,7 @@ class LsmSink:
         table.run_services(SparkEngine(batch.sparkSession))
 
     def _write(self, table: LsmTable, rows: BatchRows, identity: BatchIdentity, attempt: Attempt) -> None:
-        with table.transaction(identity, alone=attempt.alone) as tx:
+        with table.transaction(identity, alone=attempt.alone, operation=self._operation) as tx:
             # 2. Skip a committed batch: Spark replays it when the driver died before the checkpoint was written.
             if tx.already_committed:
                 _report_replay(tx.ledger, identity)

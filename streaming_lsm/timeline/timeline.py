@@ -360,7 +360,8 @@ class Timeline:
         if limit < (earliest if exact else self._readable_since(earliest, cleans)):
             raise ConfigError(
                 f"as of {value}: files of that time were cleaned; the earliest state that can be read is {earliest} "
-                "(hoodie.clean.commits.retained and hoodie.clean.fileversions.retained keep more, each by its policy)"
+                "(hoodie.clean.commits.retained, hoodie.clean.fileversions.retained and hoodie.clean.hours.retained "
+                "keep more, each by its policy)"
             )
 
     def _readable_since(self, earliest: str, cleans: Iterable[Instant]) -> str:

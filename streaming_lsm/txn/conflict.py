@@ -7,9 +7,9 @@ times the logs of a write belong to the slice that the compaction made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from streaming_lsm.errors import ClusteringConflict, WriteConflict
 from streaming_lsm.format.actions.clustering_plan import clustered_groups
@@ -39,8 +39,34 @@ class Changed:
         return cls({bucket: stat.file_id for bucket, stat in found}, bases)
 
 
+@dataclass(frozen=True)
+class Replacing:
+    """The file groups that a write replaces.
+
+    Every other write of their partitions conflicts with it: its rows would be lost, or stay beside what replaces them.
+
+    Attributes:
+        file_ids: their ids by partition path.
+        is_all: whether the write replaces all file groups of the table.
+    """
+
+    file_ids: Mapping[str, Collection[str]] = field(default_factory=dict)
+    is_all: bool = False
+
+    def meets(self, commit: CommitMetadata) -> str | None:
+        """Return the first partition of a commit that the write replaces; None if there is none."""
+        partitions = {*(stat.partition_path for stat in commit.stats), *(commit.replaced or ())}
+        return min((found for found in partitions if self.is_all or found in self.file_ids), default=None)
+
+
 def check_conflicts(
-    stats: Iterable[WriteStat], before: Timeline, now: Timeline, *, requested: str, non_blocking: bool
+    stats: Iterable[WriteStat],
+    before: Timeline,
+    now: Timeline,
+    *,
+    requested: str,
+    non_blocking: bool,
+    replacing: Replacing | None = None,
 ) -> None:
     """Check a write against all that was completed since it began; a clustering that is pending counts, too.
 
@@ -53,9 +79,10 @@ def check_conflicts(
         now: the timeline just before it is completed.
         requested: its requested time.
         non_blocking: whether several writes may append to one file group.
+        replacing: the file groups that the write replaces.
 
     Raises:
-        WriteConflict: another write changed a file group.
+        WriteConflict: another write changed a file group, or a partition of which this one replaces file groups.
         ClusteringConflict: a clustering or another replace action replaced a file group, or is about to.
     """
     known = frozenset(before.completed_writes)
@@ -66,10 +93,17 @@ def check_conflicts(
     if not others and not pending:
         return
     own = Changed.of(stats)
-    for replacing in pending:
-        _refuse_clustered(own, now, replacing)
+    replacing = replacing or Replacing()
+    for clustering in pending:
+        _refuse_clustered(own, replacing, now, clustering)
     for other in others:
         commit = now.read_commit(other)
+        overwritten = None if _is_compaction(commit) else replacing.meets(commit)
+        if overwritten is not None:
+            raise WriteConflict(
+                f"{other.path} in {now.storage.uri} has changed partition {overwritten!r}, of which this write "
+                "replaces file groups, since this write began: write the batch again"
+            )
         replaced = _first(_replaced(own, commit))
         if replaced is not None:
             raise ClusteringConflict(_text(now, other, replaced, "replaced"))
@@ -87,11 +121,13 @@ def _archived(others: Iterable[Instant], now: Timeline) -> list[Instant]:
     return [write for requested in gone if (write := now.history.write(requested)) is not None]
 
 
-def _refuse_clustered(own: Changed, now: Timeline, pending: Instant) -> None:
+def _refuse_clustered(own: Changed, replacing: Replacing, now: Timeline, pending: Instant) -> None:
     path = pending.at(State.REQUESTED).path
     with suppress(FileNotFoundError):  # completed or cancelled since
         clustered = clustered_groups(now.storage.read(path), path)
-        both = {(bucket[0], file_id) for bucket, file_id in own.file_ids.items()} & clustered
+        changed = {(bucket[0], file_id) for bucket, file_id in own.file_ids.items()}
+        changed |= {(partition, file_id) for partition, ids in replacing.file_ids.items() for file_id in ids}
+        both = changed & clustered
         if both:
             partition, file_id = min(both)
             raise ClusteringConflict(

@@ -18,6 +18,7 @@ class Outcome:
         schema_json: Avro JSON of the table's schema without meta columns.
         replaced: partition path -> ids of file groups that are no longer visible; None unless the action is a
             replacecommit.
+        replaces_all: whether the action replaces all file groups of the table.
         extra: further keys for the extra metadata of the commit.
         open_deletes: deletes whose tombstone may come with the writer's next batch, see `LastBatch`.
         topics: topics of the events that were written.
@@ -28,6 +29,7 @@ class Outcome:
     operation: str
     schema_json: str
     replaced: Mapping[str, tuple[str, ...]] | None = None
+    replaces_all: bool = False
     extra: Mapping[str, str] = field(default_factory=dict)
     open_deletes: Mapping[str, str] | None = None
     topics: frozenset[str] = frozenset()

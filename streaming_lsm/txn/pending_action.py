@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
+from streaming_lsm.format.avro.container import encode_record
 from streaming_lsm.lock.heartbeat import Claim, Heartbeat, revoke_heartbeat
 from streaming_lsm.lock.lock import LockWait, TableLock
 from streaming_lsm.lock.markers import (
@@ -75,7 +76,7 @@ class PendingAction:
         """
         # Before the instant: one with files and without markers counts as completed before (see `check_pending`).
         self._storage.make_folder(marker_folder(self.instant.requested))
-        create_pending(self._storage, self.instant)
+        create_pending(self._storage, self.instant, _request(self.instant))
         create_pending(self._storage, self.instant.at(State.INFLIGHT))
 
     @staticmethod
@@ -223,3 +224,8 @@ class PendingAction:
     def delete_claim(self) -> None:
         """Delete the heartbeat: this process is alive, and with it the instant would count as being written."""
         self.claim.delete(runs_again=self._kind.has_runs)
+
+
+def _request(write: Instant) -> bytes:
+    """Return the content of a write's requested file; Hudi reads that of a replacecommit for a clustering plan."""
+    return encode_record("HoodieRequestedReplaceMetadata", {}) if write.action == "replacecommit" else b""

@@ -40,7 +40,7 @@ from streaming_lsm.timeline.properties_file import update_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedger
 from streaming_lsm.txn.completed_rollback import objection, roll_back_completed
-from streaming_lsm.txn.conflict import check_conflicts
+from streaming_lsm.txn.conflict import Replacing, check_conflicts
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.locked_table import Beside, LockedTable
 from streaming_lsm.txn.metadata_hook import OpenMetadata
@@ -96,6 +96,7 @@ class Transaction:
         metadata: OpenMetadata,
         beside: Beside = Beside.SERVICES,
         alone: bool = False,
+        action: str | None = None,
         runtime: Runtime | None = None,
         timelines: TimelineCache | None = None,
     ) -> None:
@@ -109,6 +110,7 @@ class Transaction:
             beside: actions of other writers beside which this one may be made.
             alone: for a write: wait until the other writes that are pending are completed; those that have not begun
                 wait for this one.
+            action: the action of a write that is made alone; by default that of the table's type.
             runtime: clock, sleep, ids and process checks; the system's by default.
             timelines: timeline cache of the open table; a new one by default.
         """
@@ -117,7 +119,7 @@ class Transaction:
         self._identity = identity
         self._beside = beside
         self._alone = alone
-        self._write_action = "commit" if config.is_copy_on_write else "deltacommit"
+        self._write_action = action or ("commit" if config.is_copy_on_write else "deltacommit")
         self._non_blocking = options[CONCURRENCY_MODE] == NON_BLOCKING
         self._runtime = runtime or Runtime()
         writer_id = identity.writer_id if identity else options[WRITER_ID] or "unnamed"
@@ -413,7 +415,14 @@ class Transaction:
         self._refuse_replay()
         if self._before is not None:
             requested, before = running.instant.requested, self._before
-            check_conflicts(outcome.stats, before, self.timeline, requested=requested, non_blocking=self._non_blocking)
+            check_conflicts(
+                outcome.stats,
+                before,
+                self.timeline,
+                requested=requested,
+                non_blocking=self._non_blocking,
+                replacing=Replacing(outcome.replaced or {}, outcome.replaces_all),
+            )
         entries = {**(extra(self.timeline) if extra else {}), LEDGER_KEY: self._next_ledger(outcome).encode()}
         metadata = outcome.metadata(entries, compacted=running.instant.action in COMPACTIONS)
         data = metadata.encode()

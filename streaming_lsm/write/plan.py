@@ -24,6 +24,12 @@ OpenDeletes = Mapping[str, str]
 
 
 UPSERT, INSERT, BULK_INSERT, DELETE = "upsert", "insert", "bulk_insert", "delete"
+INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE = "insert_overwrite", "insert_overwrite_table"
+DELETE_PARTITION = "delete_partition"
+REPLACING = (INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION)
+"""Operations that replace file groups, as replacecommits."""
+BASE_FILES = (BULK_INSERT, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE)
+"""Operations that write base files to new file groups of merge-on-read tables, too."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,13 @@ class TaskFileGroups:
     bases: Mapping[BucketId, BaseFile] = field(default_factory=dict)
 
 
+def write_action(operation: str, table: TableConfig) -> str:
+    """Return the action of a write operation on the timeline."""
+    if operation in REPLACING:
+        return "replacecommit"
+    return "commit" if table.is_copy_on_write else "deltacommit"
+
+
 @dataclass(frozen=True)
 class WritePlan:
     """Describes one batch of one instant; frozen and picklable.
@@ -129,7 +142,7 @@ class WritePlan:
         schema: the table's columns, without meta columns.
         keys: record key and partition path of a row.
         rule: merge semantics, for the dedup before writing.
-        operation: upsert, insert, bulk_insert or delete.
+        operation: upsert, insert, bulk_insert, delete, or one of `REPLACING`.
         combine: whether rows of one key are reduced to the winner.
         arrival_fields: columns that order the events of the batch.
         files: Parquet settings.
@@ -186,7 +199,7 @@ class WritePlan:
     @property
     def action(self) -> str:
         """Action of the write on the timeline."""
-        return "commit" if self.config.is_copy_on_write else "deltacommit"
+        return write_action(self.operation, self.config)
 
     @property
     def delete_schema(self) -> pa.Schema:

@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from streaming_lsm import LsmSink, LsmTable
+from streaming_lsm import Envelope, LsmSink, LsmTable
 from streaming_lsm.errors import CommitConflict, ConfigError, RecordError, SchemaError
 from streaming_lsm.spark.versions import HAS_PYTHON_DATA_SOURCE, frame_of
 from tests.oracle.reader import read_snapshot
@@ -21,6 +21,8 @@ from tests.support.lake import OrdersLake
 from tests.support.orders import OPTIONS, final_rows, make_orders, rows_of, to_arrow, write_source
 from tests.support.spark_frames import arrow_of, read_by_spark
 from tests.support.writers import NO_WAIT
+
+ENVELOPE = Envelope(pa.schema([("id", pa.string())]), ("id",))
 
 
 @pytest.fixture
@@ -167,6 +169,34 @@ def test_a_key_is_hashed_as_the_table_stores_it_whatever_type_the_batch_has(lake
     LsmSink(lake.path, {"lsm.writer.id": "w", "hoodie.datasource.write.operation": "bulk_insert"})(narrow, 0)
     assert LsmTable(lake.path).scan().to_arrow().num_rows == 200
     assert validate(lake.path) == []
+
+
+def test_a_batch_replaces_its_partitions_or_the_table_once(lake: OrdersLake) -> None:
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "k",
+        "hoodie.datasource.write.partitionpath.field": "p",
+        "hoodie.bucket.index.num.buckets": 4,
+        "lsm.writer.id": "w",
+    }
+    operation = "hoodie.datasource.write.operation"
+    old = lake.spark.range(400).selectExpr("id k", "cast(id % 2 as string) p", "id v")
+    new = lake.spark.range(30).selectExpr("id * 2 k", "'0' p", "-1L v")
+    LsmSink(lake.path, options)(old, 0)
+    for _ in range(2):  # the second time it is a replay
+        LsmSink(lake.path, {**options, operation: "insert_overwrite"})(new, 1)
+        assert LsmTable(lake.path).scan().to_arrow().num_rows == 230
+    assert LsmTable(lake.path).timeline.completed_writes[-1].action == "replacecommit"
+    LsmSink(lake.path, {**options, operation: "insert_overwrite_table"})(new, 2)
+    assert LsmTable(lake.path).scan(["v"]).to_arrow()["v"].unique().to_pylist() == [-1]
+    assert LsmTable(lake.path).scan().to_arrow().num_rows == 30
+    assert validate(lake.path) == []
+    assert len(LsmTable(lake.path).timeline.completed_writes) == 3
+
+
+def test_messages_overwrite_nothing() -> None:
+    with pytest.raises(ConfigError, match="would replace a partition by the changes of one batch"):
+        LsmSink("t", {"hoodie.datasource.write.operation": "insert_overwrite"}, envelope=ENVELOPE)
 
 
 def test_an_empty_table_reads_as_no_rows(lake: OrdersLake) -> None:

@@ -99,7 +99,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, nearest:
         ("hoodie.metadata.index.column.stats.enable", "an option of Hudi for indexes of the metadata table, which"),
         ("hoodie.parquet.block.size", "this release does not have this option for Parquet files"),
         ("hoodie.bucket.index.max.num.buckets", "this release does not have this option for the bucket index"),
-        ("hoodie.clean.hours.retained", "this release does not have this option for cleaning"),
+        ("hoodie.clean.trigger.max.commits", "this release does not have this option for cleaning"),
         ("hoodie.populate.meta.fields", "an option of Hudi for the choice of meta columns, which this release does"),
         ("hoodie.avro.schema", "an option of Hudi for schema evolution, which this release does not have"),
         ("hoodie.client.id", ": not an option of this release; `lsm options` prints those there are"),

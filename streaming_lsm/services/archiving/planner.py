@@ -161,9 +161,9 @@ def _bounds(timeline: Timeline, options: Options, zone: str) -> Iterator[Bound]:
         yield Bound(pending.requested, f"{pending.file_name} is pending")
     for savepoint in savepoints(timeline)[:1]:
         yield Bound(savepoint.requested, f"{savepoint.file_name} keeps it")
-    retained = Retention.of(options).earliest(timeline)
+    retained = Retention.of(options).needs_since(timeline, zone)
     if retained is not None:
-        yield Bound(retained.requested, "cleans retain it")
+        yield Bound(retained, "cleans retain it")
     if options[config.COMPACT_INLINE] or options[config.COMPACT_SCHEDULE]:
         needed = CompactionTrigger.of(options).needs_since(timeline, zone)
         if needed:

@@ -1,7 +1,7 @@
 """Select the file slices that a clean deletes (docs/format/06-services.md, "Cleaning"); pure, without file access.
 
-The retention is the number of commits or of file slices to keep. Retained files are those of pending compactions and
-savepoints, which are kept in addition.
+The retention is the number of commits, of hours or of file slices to keep. Retained files are those of pending
+compactions and savepoints, which are kept in addition.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from streaming_lsm.file_group.file_group import FileGroup, SliceFiles
 from streaming_lsm.format.actions.clean import RetainedInstant
 from streaming_lsm.services.context import FileGroupId
 from streaming_lsm.timeline.action_kind import COMPACTIONS
+from streaming_lsm.timeline.clock import instant_ms, instant_text
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
 KEEP_COMMITS = "KEEP_LATEST_COMMITS"
 KEEP_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
+KEEP_HOURS = "KEEP_LATEST_BY_HOURS"
+
+_HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True)
@@ -30,11 +34,13 @@ class Retention:
         policy: Hudi's name of the policy.
         commits: for `KEEP_COMMITS`, number of latest completed writes whose states stay readable.
         versions: for `KEEP_VERSIONS`, number of latest slices kept in each file group.
+        hours: for `KEEP_HOURS`, number of last hours whose states stay readable.
     """
 
     policy: str = KEEP_COMMITS
     commits: int = 10
     versions: int = 3
+    hours: int = 24
 
     @staticmethod
     def of(options: Options) -> Retention:
@@ -43,11 +49,14 @@ class Retention:
             options[config.CLEAN_POLICY] or KEEP_COMMITS,
             options[config.CLEAN_COMMITS],
             options[config.CLEAN_VERSIONS],
+            options[config.CLEAN_HOURS],
         )
 
     def __str__(self) -> str:
         if self.by_commits:
             return f"{self.policy}, {config.CLEAN_COMMITS.key}={self.commits}"
+        if self.policy == KEEP_HOURS:
+            return f"{self.policy}, {config.CLEAN_HOURS.key}={self.hours}"
         return f"{self.policy}, {config.CLEAN_VERSIONS.key}={self.versions}"
 
     @property
@@ -55,24 +64,67 @@ class Retention:
         """Whether the policy counts commits."""
         return self.policy == KEEP_COMMITS
 
-    def earliest(self, timeline: Timeline, *, with_history: bool = False) -> RetainedInstant | None:
-        """Return the earliest retained write: the oldest of the last `commits` writes, or an older pending one.
+    @property
+    def by_versions(self) -> bool:
+        """Whether the policy counts the slices of each file group; the others retain states of the table."""
+        return self.policy == KEEP_VERSIONS
 
-        None if there are no more writes than `commits`, or the policy does not count commits. Pending compactions are
-        ignored, as the slices that they need are retained separately.
+    def since(self, now_ms: int, zone: str) -> str:
+        """Return the time since which states stay readable; "" if the policy does not count hours.
+
+        A local zone may repeat an hour, whose times are not told apart: there an hour more is retained.
 
         Args:
+            now_ms: milliseconds since the epoch. A clock that was set back retains more.
+            zone: the timeline's zone, ``UTC`` or ``LOCAL``.
+        """
+        if self.policy != KEEP_HOURS:
+            return ""
+        hours = self.hours + (zone != "UTC")
+        return instant_text(max(0, now_ms - hours * _HOUR_MS), zone)
+
+    def earliest(self, timeline: Timeline, since: str, *, with_history: bool = False) -> RetainedInstant | None:
+        """Return the earliest retained write: the oldest of the last `commits` writes, or an older pending one.
+
+        By hours, the first one that was completed in these hours takes the place of the last `commits` writes. None if
+        there are no more writes than `commits`, none was completed in the hours, or the policy counts file slices.
+        Pending compactions are ignored, as the slices that they need are retained separately.
+
+        Args:
+            since: the time that `since` returned; used by hours.
             with_history: whether to count archived writes, too. Archiving by the same options leaves what is needed on
                 the active timeline; by those of another process it may not.
         """
-        writes = timeline.completed_writes
-        if with_history and len(writes) <= self.commits:
-            writes = timeline.every_write
-        if not self.by_commits or len(writes) <= self.commits:
+        found = self._first_completed(timeline, since, with_history=with_history)
+        if found is None:
             return None
         pending = (instant for instant in timeline.pending if instant.is_write and instant.action not in COMPACTIONS)
-        earliest: Instant = min([writes[-self.commits], *pending], key=lambda instant: instant.requested)
+        earliest: Instant = min([found, *pending], key=_requested)
         return RetainedInstant(earliest.requested, earliest.action, earliest.state.name)
+
+    def _first_completed(self, timeline: Timeline, since: str, *, with_history: bool) -> Instant | None:
+        writes = timeline.completed_writes
+        if self.by_versions or not writes:
+            return None
+        if self.by_commits:
+            if with_history and len(writes) <= self.commits:
+                writes = timeline.every_write
+            return writes[-self.commits] if len(writes) > self.commits else None
+        if with_history and (writes[0].completed or "") >= since:
+            writes = timeline.every_write
+        # A write may be completed before one that was requested before it.
+        return next((write for write in writes if (write.completed or "") >= since), None)
+
+    def needs_since(self, timeline: Timeline, zone: str) -> str | None:
+        """Return the requested time of the oldest write that `earliest` may return later; None if it needs none.
+
+        Archiving leaves it on the active timeline, with all that is younger. Hours are counted from the last time of
+        the timeline, so that a clock that was ahead for a moment archives no more.
+        """
+        by_hours = self.policy == KEEP_HOURS and bool(timeline.last_time)
+        since = self.since(instant_ms(timeline.last_time, zone), zone) if by_hours else ""
+        retained = self.earliest(timeline, since)
+        return retained.requested if retained else None
 
 
 @dataclass(frozen=True)
@@ -123,7 +175,7 @@ def select_clean_targets(
     Args:
         groups: all file groups, or those of some partitions.
         retention: the cleaning policy.
-        earliest: requested time of the earliest retained write; "" deletes nothing by commits.
+        earliest: requested time of the earliest retained write; "" deletes nothing by commits or hours.
         kept: the files to keep at any age.
         completion_time: returns the completion time of the write at a requested time.
     """
@@ -154,8 +206,12 @@ def deletable_files(groups: Iterable[FileGroup], kept: RetainedFiles) -> Iterato
             yield from ((group.partition_path, name) for name in old.files if not kept.needs(group, name))
 
 
+def _requested(instant: Instant) -> str:
+    return instant.requested
+
+
 def _replaced(group: FileGroup, retention: Retention, is_older: Callable[[str], bool]) -> Sequence[SliceFiles]:
-    if group.replaced is None or (retention.by_commits and not is_older(group.replaced)):
+    if group.replaced is None or (not retention.by_versions and not is_older(group.replaced)):
         return ()
     return group.slices
 
@@ -163,8 +219,8 @@ def _replaced(group: FileGroup, retention: Retention, is_older: Callable[[str], 
 def _superseded(
     group: FileGroup, retention: Retention, is_older: Callable[[str], bool], kept: RetainedFiles
 ) -> Sequence[SliceFiles]:
-    """Select the old slices of a group; by commits, those before the newest slice that is older than `earliest`."""
-    if retention.by_commits:
+    """Select the old slices of a group; unless by versions, those before the newest one older than `earliest`."""
+    if not retention.by_versions:
         # Hudi keeps the newest slice before the earliest write too, even if that write made a base file itself.
         newest = max((found.key for found in group.slices if is_older(found.key)), default="")
         return [found for found in group.slices if found.key < newest]

@@ -23,6 +23,7 @@ from streaming_lsm.services.cleaning.planner import RetainedFiles, Retention, se
 from streaming_lsm.services.context import Engine, ServiceContext, planned_slices, read_plan_file
 from streaming_lsm.services.survey import is_continued, savepoints
 from streaming_lsm.timeline.action_kind import CLEAN
+from streaming_lsm.timeline.clock import Clock, system_clock
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_cleans
@@ -58,10 +59,12 @@ class CleanSelection:
     def __str__(self) -> str:
         if self.count:
             return f"{self.count} files to delete in {len(self.files)} partitions"
-        if not self.retention.by_commits:
+        if self.retention.by_versions:
             return f"nothing to clean: no file group has more than the {self.retention.versions} slices to retain"
-        if self.earliest is None:
+        if self.earliest is None and self.retention.by_commits:
             return f"nothing to clean: the timeline has no more than the {self.retention.commits} commits to retain"
+        if self.earliest is None:
+            return f"nothing to clean: no write was completed in the last {self.retention.hours} hours"
         return f"nothing to clean: no file slice is older than those needed to read as of {self.earliest.requested}"
 
 
@@ -91,13 +94,15 @@ class _CleanScope:
 class Cleaner:
     """Cleans one table, and remembers which writes it has examined."""
 
-    def __init__(self, context: ServiceContext, *, with_history: bool = False) -> None:
+    def __init__(self, context: ServiceContext, *, clock: Clock = system_clock, with_history: bool = False) -> None:
         """Create a cleaner without reading the table.
 
         Args:
+            clock: the current time, for hours that are retained.
             with_history: whether `is_due` counts archived writes, too, see `Retention.earliest`.
         """
         self._context = context
+        self._clock = clock
         self._with_history = with_history
         self._retention = Retention.of(context.options)
         self._own = self._others = _CleanScope()
@@ -148,14 +153,14 @@ class Cleaner:
         Raises:
             CorruptFileError: a committed file is missing.
         """
-        context, earliest = self._context, self._retention.earliest(timeline, with_history=True)
+        context, earliest = self._context, self._earliest(timeline, with_history=True)
         view, kept = context.view(timeline), retained_files(context, timeline)
         listings = sorted(view.listings().items())
         check_files(view, (found for partition, entries in listings for found in view.slices_in(partition, entries)))
         groups = (group for partition, entries in listings for group in file_groups_in(view, partition, entries))
         since = earliest.requested if earliest else ""
         targets = select_clean_targets(groups, self._retention, since, kept, timeline.completion_time)
-        if not self._retention.by_commits and targets.files:
+        if self._retention.by_versions and targets.files:
             earliest = _retained(timeline, targets.superseded_by)
         return CleanSelection(targets.files, earliest, self._retention)
 
@@ -286,10 +291,14 @@ class Cleaner:
 
     def _limit(self, timeline: Timeline) -> str:
         """Return the time before which a completed write may have superseded slices that can be deleted."""
-        if not self._retention.by_commits:
+        if self._retention.by_versions:
             return _EVER
-        earliest = self._retention.earliest(timeline, with_history=self._with_history)
+        earliest = self._earliest(timeline, with_history=self._with_history)
         return earliest.requested if earliest else ""
+
+    def _earliest(self, timeline: Timeline, *, with_history: bool) -> RetainedInstant | None:
+        since = self._retention.since(self._clock(), self._context.config.timeline_zone)
+        return self._retention.earliest(timeline, since, with_history=with_history)
 
 
 def retained_files(context: ServiceContext, timeline: Timeline) -> RetainedFiles:

@@ -35,12 +35,12 @@ class CleaningWorker:
 
         Args:
             engine: deletes files, several at a time.
-            clock: the current time, for writes that are rolled back lazily.
+            clock: the current time, for writes that are rolled back lazily, and hours that are retained.
         """
         self._clock = clock
         self._context = context
         self._engine = engine
-        self._cleaner = Cleaner(context, with_history=True)
+        self._cleaner = Cleaner(context, clock=clock, with_history=True)
         self._is_left = False
 
     @property

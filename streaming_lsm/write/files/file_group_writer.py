@@ -26,7 +26,7 @@ from streaming_lsm.write.files.inline_log_writer import BlockOptions, InlineLogT
 from streaming_lsm.write.files.native_log_writer import NativeLogTarget, NativeLogWriter
 from streaming_lsm.write.files.parquet import SequenceNumbers, block_with_meta
 from streaming_lsm.write.files.prepare import prepare_data_file
-from streaming_lsm.write.plan import BULK_INSERT, UPSERT, WritePlan
+from streaming_lsm.write.plan import BASE_FILES, UPSERT, WritePlan
 
 
 class FileGroupWriter:
@@ -85,7 +85,7 @@ class FileGroupWriter:
 
     def _begins_base(self, block: FileGroupChanges) -> bool:
         has_deletes = block.deletes.num_rows or block.unordered_deletes.num_rows
-        return self._plan.operation == BULK_INSERT and self._plan.starts_group(block.group) and not has_deletes
+        return self._plan.operation in BASE_FILES and self._plan.starts_group(block.group) and not has_deletes
 
     def _open_base(self, group: BucketId) -> BaseFileWriter:
         plan = self._plan

@@ -9,6 +9,7 @@ import pytest
 
 from streaming_lsm.file_group.file_group import FileGroup, SliceFiles
 from streaming_lsm.services.cleaning.planner import (
+    KEEP_HOURS,
     KEEP_VERSIONS,
     CleanTargets,
     RetainedFiles,
@@ -17,6 +18,7 @@ from streaming_lsm.services.cleaning.planner import (
     select_clean_targets,
 )
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.clock import instant_ms
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -127,16 +129,16 @@ def timeline(*pending: Instant, writes: int = 5) -> Timeline:
 
 
 def test_the_earliest_write_is_the_nth_last_completed_one() -> None:
-    earliest = Retention(commits=3).earliest(timeline())
+    earliest = Retention(commits=3).earliest(timeline(), "")
     assert earliest is not None
     assert (earliest.requested, earliest.action, earliest.state) == ("3", "deltacommit", "COMPLETED")
-    assert Retention(commits=5).earliest(timeline()) is None
+    assert Retention(commits=5).earliest(timeline(), "") is None
 
 
 def test_an_older_pending_write_holds_cleaning_up_and_a_pending_compaction_does_not() -> None:
     clustering, compaction = (Instant("2", action, State.INFLIGHT) for action in ("clustering", "compaction"))
-    held = Retention(commits=2).earliest(timeline(clustering))
-    free = Retention(commits=2).earliest(timeline(compaction))
+    held = Retention(commits=2).earliest(timeline(clustering), "")
+    free = Retention(commits=2).earliest(timeline(compaction), "")
     assert held is not None
     assert free is not None
     assert (held.requested, held.action, held.state) == ("2", "clustering", "INFLIGHT")
@@ -144,4 +146,64 @@ def test_an_older_pending_write_holds_cleaning_up_and_a_pending_compaction_does_
 
 
 def test_by_versions_no_write_is_counted() -> None:
-    assert Retention(KEEP_VERSIONS).earliest(timeline(writes=40)) is None
+    assert Retention(KEEP_VERSIONS).earliest(timeline(writes=40), "") is None
+
+
+def hourly(*pending: Instant, count: int = 6) -> Timeline:
+    """Writes at 01:00, 02:00, ..., completed half an hour later."""
+    done = [Instant(at(n), "deltacommit", State.COMPLETED, at(n, 30)) for n in range(1, count + 1)]
+    instants = sorted([*done, *pending], key=lambda instant: instant.requested)
+    return Timeline(LocalStorage(Path("nowhere")), tuple(instants), instants[0].requested)
+
+
+def at(hour: int, minute: int = 0) -> str:
+    return f"20261122{hour:02}{minute:02}00000"
+
+
+BY_HOURS = Retention(KEEP_HOURS, hours=3)
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (at(6, 30), at(3)),
+        (at(6, 31), at(4)),
+        (at(9, 30), at(6)),
+        (at(9, 31), None),
+        (at(2), at(1)),  # the clock was set back
+    ],
+)
+def test_by_hours_the_earliest_write_is_the_first_one_completed_in_them(now: str, expected: str | None) -> None:
+    earliest = BY_HOURS.earliest(hourly(), BY_HOURS.since(instant_ms(now, "UTC"), "UTC"))
+    assert (earliest.requested if earliest else None) == expected
+
+
+def test_by_hours_a_pending_write_and_a_long_one_are_retained() -> None:
+    since = BY_HOURS.since(instant_ms(at(6, 31), "UTC"), "UTC")
+    held = BY_HOURS.earliest(hourly(Instant(at(2, 5), "deltacommit", State.INFLIGHT)), since)
+    assert held is not None
+    assert held.requested == at(2, 5)
+    long = BY_HOURS.earliest(hourly(Instant(at(1, 5), "commit", State.COMPLETED, at(5))), since)
+    assert long is not None
+    assert long.requested == at(1, 5)
+
+
+def test_in_a_local_zone_an_hour_more_is_retained() -> None:
+    now = 1_700_000_000_000
+    local = instant_ms(BY_HOURS.since(now, "LOCAL"), "LOCAL")
+    assert local == instant_ms(BY_HOURS.since(now, "UTC"), "UTC") - 3_600_000
+
+
+def test_by_hours_archiving_leaves_what_was_completed_in_the_hours_before_the_last_time() -> None:
+    assert BY_HOURS.needs_since(hourly(), "UTC") == at(3)
+    assert Retention(KEEP_HOURS).needs_since(hourly(), "UTC") == at(1)
+    assert Retention(commits=2).needs_since(hourly(), "UTC") == at(5)
+    assert Retention(KEEP_VERSIONS).needs_since(hourly(), "UTC") is None
+
+
+def test_slices_are_deleted_by_hours_as_by_commits() -> None:
+    assert doomed(group("1", "3", "5", "7"), earliest="6", retention=BY_HOURS) == {"g-1-base", "g-3-base"}
+    gone = group("1", "3", file_id="h", replaced="4")
+    assert doomed(gone, earliest="6", retention=BY_HOURS) == {"h-1-base", "h-3-base"}
+    kept = group("3", file_id="h", replaced="4")
+    assert doomed(kept, earliest="4", retention=BY_HOURS) == set()

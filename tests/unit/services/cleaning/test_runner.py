@@ -15,7 +15,9 @@ from streaming_lsm.file_group.file_group import file_groups_in
 from streaming_lsm.file_group.file_system_view import FileSystemView
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.actions.compaction_plan import CompactionOperation, CompactionPlan
+from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.clock import system_clock
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.txn.planned_actions import pending_cleans
 from tests.oracle.reader import read_snapshot
@@ -477,3 +479,24 @@ def test_logs_from_before_the_first_base_file_are_one_slice(tmp_path: Path) -> N
         assert len(first.files) == len(data_files(tmp_path) & {f"nl/{name}" for name in first.files}) > 1
         assert first.key == min(name.rpartition("_")[0].rpartition("_")[2] for name in first.files)
         assert len(second.files) == 1
+
+
+def test_by_hours_the_states_of_these_hours_stay_readable_by_the_clock_of_the_table(tmp_path: Path) -> None:
+    hours = {"hoodie.clean.policy": "KEEP_LATEST_BY_HOURS", "hoodie.clean.hours.retained": 2}
+    table, _ = layered(tmp_path, **hours)
+    before = data_files(tmp_path)
+    assert table.clean() is None
+    now_ms = system_clock()
+    later = LsmTable(tmp_path, hours)
+    later.runtime = Runtime(clock=lambda: now_ms + 3 * 3_600_000)
+    assert later.clean() is None  # no write was completed in the last hours
+    assert "no write was completed in the last 2 hours" in str(later.services.preview_clean())
+    later.upsert(rows(("k9", "nl", 900, 9)))
+    [completed] = later.timeline.completed_cleans  # made after the write
+    found = record(later, completed)
+    assert (found.policy, found.earliest) == (
+        "KEEP_LATEST_BY_HOURS",
+        later.timeline.completed_writes[-1].requested,
+    )
+    # The slice of the last compaction was the newest one two hours ago.
+    assert len(before - data_files(tmp_path)) == 9
