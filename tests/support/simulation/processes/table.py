@@ -30,7 +30,7 @@ from streaming_lsm.txn.retries import Attempt as RetriedAttempt
 from streaming_lsm.txn.retries import write_with_retries
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.partition_writer import CollectedRows, collect, write_collected
-from streaming_lsm.write.plan import WritePlan
+from streaming_lsm.write.plan import UPSERT, WritePlan
 from tests.support.simulation.model.history import Violation
 from tests.support.simulation.schedule import LATE
 from tests.support.simulation.work.workload import HOSTS
@@ -93,11 +93,16 @@ class SimulatedTable(LsmTable):
         self._engine = self._tasks = _Tasks(process)  # type: ignore[assignment]
 
     def transaction(
-        self, identity: BatchIdentity | None = None, beside: Beside | None = None, *, alone: bool = False
+        self,
+        identity: BatchIdentity | None = None,
+        beside: Beside | None = None,
+        *,
+        alone: bool = False,
+        operation: str = UPSERT,
     ) -> Transaction:
         if alone:
             self._world.schedule.on_alone(self._world.scheduler.current.name)
-        return super().transaction(identity, beside, alone=alone)
+        return super().transaction(identity, beside, alone=alone, operation=operation)
 
     def plan(self, tx: Transaction, *given: Any, **named: Any) -> WritePlan:
         attempt = self._world.attempts.get(self._world.scheduler.current)
