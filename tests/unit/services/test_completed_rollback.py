@@ -179,7 +179,8 @@ def test_what_cannot_be_rolled_back_is_refused_by_name(tmp_path: Path) -> None:
     refuse(table, undone, f"was rolled back by {done.file_name}: that cannot be undone")
     refuse(table, done.requested, "is a rollback, which cannot be undone: write the rows again")
     options = {
-        "hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3
+        "hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3,
+        "hoodie.archive.automatic": False,
     }  # fmt: skip
     again = reopened(table, **options)
     for batch in range(3, 8):

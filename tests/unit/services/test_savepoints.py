@@ -84,7 +84,7 @@ def test_a_savepoint_of_an_earlier_write_keeps_the_files_of_that_time(tmp_path: 
 
 
 def test_what_cannot_be_saved_is_refused_by_name_and_leaves_nothing(tmp_path: Path) -> None:
-    table, model = grown(tmp_path / "table", batches=3, **{**RETAIN_ONE, **ARCHIVED})
+    table, model = grown(tmp_path / "table", batches=3, **{**RETAIN_ONE, **ARCHIVED, "hoodie.archive.automatic": False})
     first = table.timeline.completed_writes[0].requested
     for batch in (3, 4, 5):
         table.compact()
