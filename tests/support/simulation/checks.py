@@ -11,6 +11,7 @@ from pathlib import Path
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.lock.markers import TEMP_FOLDER
+from streaming_lsm.timeline.action_kind import LOG_COMPACTION
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from tests.oracle.reader import read_snapshot
@@ -45,6 +46,8 @@ def settle(world: World) -> None:
             pass
         scheduler.pause(2 * LEASE_MS * 1000)
     if world.workload.options.get("hoodie.table.type") != "COPY_ON_WRITE":
+        if any(pending.action == LOG_COMPACTION for pending in table.timeline.pending):
+            table.services.compact(table._engine, log=True)
         table.compact()
     table.clean()
     table.archive()
