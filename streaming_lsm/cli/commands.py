@@ -30,6 +30,7 @@ from streaming_lsm.cli.arguments import (
 from streaming_lsm.cli.files import files_verb
 from streaming_lsm.cli.history import history_verb
 from streaming_lsm.cli.options_page import options_page
+from streaming_lsm.cli.partitions import delete_partitions_verb
 from streaming_lsm.cli.repair import repair_verb
 from streaming_lsm.cli.show import show_verb
 from streaming_lsm.cli.states import restore_verb, rollback_verb, savepoint_verb
@@ -112,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     savepoint_verb(verbs.add_parser("savepoint", help="keep the table as of a write, or list what is kept"))
     restore_verb(verbs.add_parser("restore", help="return to a savepoint: undo all that was done after it"))
     rollback_verb(verbs.add_parser("rollback", help="undo the last completed write"))
+    delete_partitions_verb(verbs.add_parser("delete-partitions", help="delete all rows of some partitions"))
     repair_verb(verbs.add_parser("repair", help="rebuild a lost timeline from data files: proposal first"))
     upgrade = verbs.add_parser("upgrade", help="raise the version of a table, or change its storage layout")
     service_arguments(upgrade)
