@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from streaming_lsm.cli.arguments import json_argument, json_line, opened, service_arguments, write_lines
+from streaming_lsm.cli.arguments import json_argument, opened, service_arguments, write_lines, write_result
 from streaming_lsm.cli.text_table import TextTable
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.format.actions.commit import CommitMetadata
@@ -34,14 +34,8 @@ def _delete_partitions(arguments: argparse.Namespace) -> None:
             deleted = {path: list(ids) for path, ids in replaced.items()}
     said = _said(deleted, None if completed is None else completed.file_name)
     if arguments.json:
-        shown = {
-            "path": table.path,
-            "dry_run": arguments.dry_run,
-            "partitions": deleted,
-            "completed": None if completed is None else completed.file_name,
-            "said": said,
-        }
-        write_lines([json_line(shown)], None)
+        name = None if completed is None else completed.file_name
+        write_result(table, arguments, said, name, partitions=deleted)
         return
     rows = TextTable(("partition", "file groups"), frozenset(("file groups",)))
     for path, ids in deleted.items():
