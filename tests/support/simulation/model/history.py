@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from streaming_lsm.errors import WriteConflict
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
 from tests.support.simulation.model.conflicts import Bucket, ConflictRules, named_instant
-from tests.support.simulation.work.workload import REPLACED, Batch
+from tests.support.simulation.work.batches import REPLACED, Batch
 from tests.support.small_tables import Row
 
 
@@ -64,6 +64,13 @@ class Published:
     changes: Batch | None = None
     is_replacement: bool = False
 
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """The partitions that it replaced."""
+        if self.is_replacement:
+            return (REPLACED,)
+        return self.changes.replaces if self.changes else ()
+
 
 @dataclass
 class History:
@@ -74,12 +81,14 @@ class History:
         published: the completed writes and compactions.
         began: attempts by the requested time of their instants.
         deleted: how many data files were deleted.
+        declined: batches that were to delete a partition which had no file group.
     """
 
     rules: ConflictRules
     published: list[Published] = field(default_factory=list)
     began: dict[str, Attempt] = field(default_factory=dict)
     deleted: int = 0
+    declined: list[Batch] = field(default_factory=list)
 
     def states(self, since: int = 0) -> Iterator[Rows]:
         """The rows at each moment since a number of writes were completed."""
@@ -122,10 +131,11 @@ class History:
             raise Violation("batch twice", f"{attempt.batch} is committed again by {found.path}")
         if attempt is not None and attempt.refused:
             raise Violation("refused and committed", f"{attempt.batch} by {found.path}: was told {attempt.refused}")
-        before, is_replacement = self.rows_after(len(self.published)), found.action == "replacecommit"
+        before = self.rows_after(len(self.published))
+        is_replacement = attempt is None and found.action == "replacecommit"
         changes = None
         if is_replacement:
-            rows = {key: row for key, row in before.items() if row[1] != REPLACED}
+            rows = without_partitions(before, (REPLACED,))
         elif attempt is None:
             rows = before
         else:
@@ -139,22 +149,27 @@ class History:
         batch = attempt.batch
         if not self.rules.is_cow or not batch.deletes:
             return batch
-        filled: set[Bucket] = set()
-        for one in self.published:
-            if one.requested in attempt.seen and one.is_replacement:
-                filled = {bucket for bucket in filled if bucket[0] != REPLACED}
-            elif one.requested in attempt.seen and one.changes is not None and one.changes.rows:
-                filled |= self.rules.buckets_of(one.changes)
+        filled = self._filled(one for one in self.published if one.requested in attempt.seen)
         return replace(batch, deletes=tuple(key for key in batch.deletes if self.rules.bucket_of(*key) in filled))
+
+    def _filled(self, writes: Iterable[Published]) -> frozenset[Bucket]:
+        """The buckets that have a file group after some writes."""
+        filled: frozenset[Bucket] = frozenset()
+        for one in writes:
+            filled = frozenset(bucket for bucket in filled if bucket[0] not in one.replaced)
+            if one.changes is not None:
+                filled |= self.rules.buckets_of(one.changes)
+        return filled
 
     def _check_excluded(self, attempt: Attempt, changes: Batch, found: Instant) -> None:
         """Check that no write that excludes one was completed since that began."""
+        filled = self._filled(one for one in self.published if one.requested in attempt.seen)
         for number, other in enumerate(self.published):
             if other.changes is None or other.requested in attempt.seen:
                 continue
-            # What another program has replaced since is in no way.
-            replaced = any(later.is_replacement for later in self.published[number:])
-            if self.rules.excludes(changes, other.changes, without=REPLACED if replaced else None):
+            # What was replaced since is in no way.
+            replaced = frozenset(where for later in self.published[number + 1 :] for where in later.replaced)
+            if self.rules.excludes(changes, other.changes, filled, without=replaced):
                 raise Violation(
                     "conflict missed",
                     f"{attempt.batch} by {found.path} and {other.changes}, completed at {other.completed}",
@@ -163,7 +178,7 @@ class History:
     def on_conflict(self, attempt: Attempt, conflict: WriteConflict) -> None:
         """A write was refused because of another one."""
         other = self.began.get(named_instant(conflict))
-        is_replaced = any(one.is_replacement and one.requested not in attempt.seen for one in self.published)
+        is_replaced = any(one.replaced and one.requested not in attempt.seen for one in self.published)
         batch = other.batch if other else None
         complaint = self.rules.complaint(attempt.batch, batch, conflict, is_replaced=is_replaced)
         if complaint is not None:
@@ -179,15 +194,33 @@ class History:
                 "refused and committed", f"{attempt.batch} at {attempt.instant}, of {attempt.track}: {error}"
             )
 
+    def decline(self, attempt: Attempt, error: str, since: int) -> None:
+        """A deletion of a partition was refused, as that has no file group.
+
+        Args:
+            since: the number of writes that were completed when it began.
+        """
+        self.refuse(attempt, error)
+        counts = range(since, len(self.published) + 1)
+        filled = (self._filled(self.published[:count]) for count in counts)
+        if all(any(bucket[0] == attempt.batch.deleted for bucket in one) for one in filled):
+            raise Violation("refused without reason", f"{attempt.batch}: {error}")
+        self.declined.append(attempt.batch)
+
     def acknowledge(self, batch: Batch, how: str) -> None:
         """A writer was told that its batch is committed."""
         if batch not in self.committed:
             raise Violation("acknowledged and not committed", f"{batch}: {how}")
 
 
+def without_partitions(before: Rows, partitions: Iterable[str]) -> Rows:
+    """The rows of other partitions."""
+    return {key: row for key, row in before.items() if row[1] not in partitions}
+
+
 def applied(before: Rows, batch: Batch) -> Rows:
-    """The rows after a batch: the greater ordering value wins, and of equal ones the later."""
-    rows = dict(before)
+    """The rows after a batch: the greater ordering value wins, and of equal ones the later; an overwrite always."""
+    rows = without_partitions(before, batch.replaces)
     for key, _ in batch.deletes:
         rows.pop(key, None)
     for row in batch.rows:

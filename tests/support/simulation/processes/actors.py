@@ -6,7 +6,15 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError, Fenced, LsmError, StorageError
+from streaming_lsm.errors import (
+    CommitConflict,
+    CommitUnknown,
+    ConfigError,
+    CorruptFileError,
+    Fenced,
+    LsmError,
+    StorageError,
+)
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.timeline.instant import Instant
 from tests.support.faulty_storage import Killed
@@ -15,11 +23,13 @@ from tests.support.simulation.processes.replacement import replace_groups
 from tests.support.simulation.processes.table import SimulatedTable
 from tests.support.simulation.scheduler import Life, Task
 from tests.support.simulation.storage import INJECTED
-from tests.support.simulation.work.workload import HOSTS, ActorWork, Batch, Service
+from tests.support.simulation.work.batches import Batch, Overwrite
+from tests.support.simulation.work.workload import HOSTS, ActorWork, Service
 from tests.support.simulation.world import SimulatedProcess, World
 from tests.support.small_tables import rows as table_of
 
 _ATTEMPTS = 60
+_NO_GROUPS = "has no file groups"
 _ANSWERS = (CommitConflict, Fenced, CommitUnknown)
 
 
@@ -148,6 +158,7 @@ class Actor:
         history, me = self.world.history, self.world.scheduler.current
         attempt = Attempt(batch, me.name)
         self.world.attempts[me] = attempt
+        since = len(history.published)
         self.world.tell(f"writes {batch}")
         try:
             completed = write(table, batch)
@@ -155,6 +166,10 @@ class Actor:
             raise
         except LsmError as error:
             told = f"{type(error).__name__}: {error}"
+            if isinstance(error, ConfigError) and batch.deleted and _NO_GROUPS in told:
+                self.world.check(lambda: history.decline(attempt, told, since))
+                self.world.tell(f"{batch}: {told}")
+                return
             self.world.check(lambda: history.refuse(attempt, told))
             raise
         finally:
@@ -182,6 +197,11 @@ def write(table: SimulatedTable, batch: Batch) -> Instant | None:
     if batch.deletes:
         keys = pa.table({"id": [key for key, _ in batch.deletes], "country": [where for _, where in batch.deletes]})
         return table.delete(keys, batch_id=batch.number)
+    if batch.overwrite is Overwrite.DELETED:
+        return table.delete_partitions([batch.deleted], batch_id=batch.number)
+    if batch.overwrite is not None:
+        overwrite = getattr(table, batch.overwrite.value)
+        return overwrite(table_of(*batch.rows), batch_id=batch.number)  # type: ignore[no-any-return]
     upsert = table.bulk_insert if batch.is_bulk else table.upsert
     return upsert(table_of(*batch.rows), batch_id=batch.number)
 
