@@ -17,7 +17,8 @@ from streaming_lsm.timeline.timeline import Timeline
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.simulation.model.history import History, Published, Rows, Violation
-from tests.support.simulation.processes.actors import open_table, rows_of, write
+from tests.support.simulation.processes.actors import open_table, write
+from tests.support.simulation.processes.reading import check_savepoint, rows_of
 from tests.support.simulation.processes.table import SimulatedTable
 from tests.support.simulation.work.batches import Batch
 from tests.support.simulation.work.workload import HOSTS, LEASE_MS, Service, Workload
@@ -65,8 +66,10 @@ def check(world: World) -> None:
     table, history = open_table(process), world.history
     _check_batches(world.workload, history)
     _check_timeline(table, history)
-    _check_rows("snapshot", history.rows_after(len(history.published)), rows_of(table))
+    _check_rows("snapshot", history.rows, rows_of(table))
     _check_time_travel(table, history)
+    for saved in history.saved:
+        check_savepoint(world, table, saved)
     _check_incremental(table, history)
     _check_files(world, table)
     _check_oracle(world)
@@ -141,7 +144,7 @@ def _check_incremental(table: SimulatedTable, history: History) -> None:
             must=False,
         )
         since = one.completed
-    _check_rows("incremental", history.rows_after(len(history.published)), _incremental(table, "000", None))
+    _check_rows("incremental", history.rows, _incremental(table, "000", None))
 
 
 def _check_written(one: Published, found: Rows) -> None:
@@ -197,7 +200,7 @@ def _check_oracle(world: World) -> None:
             raise Violation("not valid", "; ".join(broken))
         if world.history.published:
             found = {row["id"]: tuple(row.values()) for row in read_snapshot(folder).to_pylist()}
-            _check_rows("the oracle's snapshot", world.history.rows_after(len(world.history.published)), found)
+            _check_rows("the oracle's snapshot", world.history.rows, found)
 
 
 def _check_replays(process: SimulatedProcess, world: World) -> None:

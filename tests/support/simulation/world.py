@@ -152,7 +152,7 @@ class SimulatedProcess:
             elapsed=lambda: world.scheduler.now_us / 1e6,
             sleep=self._sleep,
             random=self._chance.random,
-            new_token=lambda: f"{name}/{next(tokens)}",
+            new_token=lambda: f"{name}-{next(tokens)}",
             process=lambda: self.identity,
             process_lives=lambda process: process not in world.dead,
             process_locks=_SimulatedLocks(world.scheduler),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from streaming_lsm.errors import WriteConflict
@@ -49,7 +50,7 @@ class Attempt:
     seen: frozenset[str] = frozenset()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Published:
     """A completed write, in the order in which they were completed; compactions change no rows.
 
@@ -71,6 +72,12 @@ class Published:
             return (REPLACED,)
         return self.changes.replaces if self.changes else ()
 
+    def applied_to(self, before: Rows) -> Rows:
+        """The rows after it."""
+        if self.is_replacement:
+            return without_partitions(before, self.replaced)
+        return before if self.changes is None else applied(before, self.changes)
+
 
 @dataclass
 class History:
@@ -78,26 +85,52 @@ class History:
 
     Attributes:
         rules: which writes exclude each other.
-        published: the completed writes and compactions.
+        moments: the completed writes and compactions after each change of them, in the order of their completion.
         began: attempts by the requested time of their instants.
         deleted: how many data files were deleted.
         declined: batches that were to delete a partition which had no file group.
+        saved: requested times of the savepoints that stand, and of whose making a process was told.
+        unsaving: how many processes are deleting which savepoint.
     """
 
     rules: ConflictRules
-    published: list[Published] = field(default_factory=list)
+    moments: list[tuple[Published, ...]] = field(default_factory=lambda: [()])
     began: dict[str, Attempt] = field(default_factory=dict)
     deleted: int = 0
     declined: list[Batch] = field(default_factory=list)
+    saved: list[str] = field(default_factory=list)
+    unsaving: Counter[str] = field(default_factory=Counter)
 
-    def states(self, since: int = 0) -> Iterator[Rows]:
-        """The rows at each moment since a number of writes were completed."""
-        for count in range(since, len(self.published) + 1):
-            yield self.rows_after(count)
+    @property
+    def published(self) -> tuple[Published, ...]:
+        """The completed writes and compactions."""
+        return self.moments[-1]
 
-    def rows_after(self, count: int) -> Rows:
-        """The rows after a number of completed writes."""
-        return self.published[count - 1].rows if count else {}
+    @property
+    def moment(self) -> int:
+        """The number of this moment."""
+        return len(self.moments) - 1
+
+    @property
+    def rows(self) -> Rows:
+        """The rows now."""
+        return rows_after(self.published)
+
+    def states(self, since: int) -> Iterator[Rows]:
+        """The rows at each moment since one."""
+        return map(rows_after, self.moments[since:])
+
+    def saved_states(self, requested: str, since: int) -> Iterator[Rows]:
+        """The rows as of the requested time of a write, at each moment since one.
+
+        A write that was pending when a savepoint was made belongs to it, if it was requested before.
+        """
+        for moment in self.moments[since:]:
+            rows: Rows = {}
+            for one in moment:
+                if one.requested <= requested:
+                    rows = one.applied_to(rows)
+            yield rows
 
     @property
     def committed(self) -> list[Batch]:
@@ -131,18 +164,12 @@ class History:
             raise Violation("batch twice", f"{attempt.batch} is committed again by {found.path}")
         if attempt is not None and attempt.refused:
             raise Violation("refused and committed", f"{attempt.batch} by {found.path}: was told {attempt.refused}")
-        before = self.rows_after(len(self.published))
         is_replacement = attempt is None and found.action == "replacecommit"
-        changes = None
-        if is_replacement:
-            rows = without_partitions(before, (REPLACED,))
-        elif attempt is None:
-            rows = before
-        else:
-            changes = self._changes(attempt)
+        changes = None if attempt is None else self._changes(attempt)
+        if attempt is not None and changes is not None:
             self._check_excluded(attempt, changes, found)
-            rows = applied(before, changes)
-        self.published.append(Published(found.requested, completed, attempt, rows, changes, is_replacement))
+        made = Published(found.requested, completed, attempt, {}, changes, is_replacement)
+        self.moments.append((*self.published, replace(made, rows=made.applied_to(self.rows))))
 
     def _changes(self, attempt: Attempt) -> Batch:
         """The batch, without deletes of copy-on-write buckets that had no file when the write was planned."""
@@ -198,11 +225,10 @@ class History:
         """A deletion of a partition was refused, as that has no file group.
 
         Args:
-            since: the number of writes that were completed when it began.
+            since: the moment at which it began.
         """
         self.refuse(attempt, error)
-        counts = range(since, len(self.published) + 1)
-        filled = (self._filled(self.published[:count]) for count in counts)
+        filled = (self._filled(moment) for moment in self.moments[since:])
         if all(any(bucket[0] == attempt.batch.deleted for bucket in one) for one in filled):
             raise Violation("refused without reason", f"{attempt.batch}: {error}")
         self.declined.append(attempt.batch)
@@ -211,6 +237,11 @@ class History:
         """A writer was told that its batch is committed."""
         if batch not in self.committed:
             raise Violation("acknowledged and not committed", f"{batch}: {how}")
+
+
+def rows_after(writes: Sequence[Published]) -> Rows:
+    """The rows after some writes."""
+    return writes[-1].rows if writes else {}
 
 
 def without_partitions(before: Rows, partitions: Iterable[str]) -> Rows:

@@ -10,7 +10,6 @@ from streaming_lsm.errors import (
     CommitConflict,
     CommitUnknown,
     ConfigError,
-    CorruptFileError,
     Fenced,
     LsmError,
     StorageError,
@@ -18,8 +17,10 @@ from streaming_lsm.errors import (
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.timeline.instant import Instant
 from tests.support.faulty_storage import Killed
-from tests.support.simulation.model.history import Attempt, Rows, Violation
+from tests.support.simulation.model.history import Attempt, Violation
+from tests.support.simulation.processes.reading import read, read_savepoint
 from tests.support.simulation.processes.replacement import replace_groups
+from tests.support.simulation.processes.savepoints import delete_save, save
 from tests.support.simulation.processes.table import SimulatedTable
 from tests.support.simulation.scheduler import Life, Task
 from tests.support.simulation.storage import INJECTED
@@ -139,6 +140,7 @@ class Actor:
             self._write(table, what)
         elif what is Service.READ:
             read(self.world, table)
+            read_savepoint(self.world, table, self._chance)
         elif what is Service.REPLACE:
             with named_failures():
                 replace_groups(self.world, table)
@@ -150,6 +152,8 @@ class Actor:
                 Service.LOG_COMPACT: lambda: table.services.compact(table._engine, log=True),
                 Service.CLEAN: table.clean,
                 Service.ARCHIVE: table.archive,
+                Service.SAVE: lambda: save(self.world, table, self._chance),
+                Service.UNSAVE: lambda: delete_save(self.world, table, self._chance),
             }
             with named_failures():
                 services[what]()
@@ -158,7 +162,7 @@ class Actor:
         history, me = self.world.history, self.world.scheduler.current
         attempt = Attempt(batch, me.name)
         self.world.attempts[me] = attempt
-        since = len(history.published)
+        since = history.moment
         self.world.tell(f"writes {batch}")
         try:
             completed = write(table, batch)
@@ -204,28 +208,3 @@ def write(table: SimulatedTable, batch: Batch) -> Instant | None:
         return overwrite(table_of(*batch.rows), batch_id=batch.number)  # type: ignore[no-any-return]
     upsert = table.bulk_insert if batch.is_bulk else table.upsert
     return upsert(table_of(*batch.rows), batch_id=batch.number)
-
-
-def read(world: World, table: SimulatedTable) -> None:
-    """Read a snapshot, which is that of a moment between now and then; files may be cleaned meanwhile."""
-    history = world.history
-    since, deleted = len(history.published), history.deleted
-    try:
-        found = rows_of(table)
-    except (StorageError, CorruptFileError) as error:
-        if history.deleted == deleted:
-            raise
-        world.tell(f"was overtaken by a clean: {error}")
-        return
-    if found not in history.states(since):
-        world.fail(Violation("snapshot of no moment", f"{sorted(found.values())}"))
-    world.tell(f"reads {len(found)} rows")
-
-
-def rows_of(table: SimulatedTable, **how: object) -> Rows:
-    """The rows that a table shows, by key."""
-    found = table.scan(["id", "country", "ts", "qty"], **how).to_arrow().to_pylist()  # type: ignore[arg-type]
-    rows = {row["id"]: tuple(row.values()) for row in found}
-    if len(rows) < len(found):
-        raise Violation("key twice", str(found))
-    return rows

@@ -19,6 +19,8 @@ _OVERWRITING = 0.4
 """Share of the tables of which partitions are overwritten, or deleted, too."""
 _OVERWRITES = 0.3
 """Share of the batches that do so there."""
+_SAVING = 0.3
+"""Share of the tables with savepoints."""
 
 
 class Service(Enum):
@@ -30,6 +32,8 @@ class Service(Enum):
     CLEAN = "clean"
     ARCHIVE = "archive"
     READ = "read"
+    SAVE = "make a savepoint"
+    UNSAVE = "delete a savepoint"
     REPLACE = "replace file groups"
 
 
@@ -198,6 +202,12 @@ def draw_workload(seed: int, setting: Setting = ANY) -> Workload:
     of_overwrites = random.Random(f"{SEEDS}{seed} overwrites")
     if of_overwrites.random() < _OVERWRITING:
         actors = [_now_and_then_overwriting(of_overwrites, actor) for actor in actors]
+    of_savepoints = random.Random(f"{SEEDS}{seed} savepoints")
+    if of_savepoints.random() < _SAVING:
+        services = (Service.SAVE, Service.SAVE, Service.UNSAVE, Service.READ)
+        actors += [
+            _service(of_savepoints, f"s{n}", services, hurry_ms, 3) for n in range(of_savepoints.choice((1, 1, 2)))
+        ]
     late_tasks = chance.choice((0.0, 0.0, 0.3))
     options = {**BASE, **table, **shared, **dict(setting.options)}
     on_objects = setting.on_objects if setting.on_objects is not None else of_mode.random() < _ON_OBJECTS
