@@ -16,7 +16,7 @@ from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
-from tests.support.simulation.model.history import History, Published, Rows, Violation
+from tests.support.simulation.model.history import History, Published, Rows, Violation, is_replay
 from tests.support.simulation.processes.actors import open_table, write
 from tests.support.simulation.processes.reading import check_savepoint, rows_of
 from tests.support.simulation.processes.table import SimulatedTable
@@ -80,7 +80,8 @@ def _check_batches(workload: Workload, history: History) -> None:
     wanted = [step.does for actor in workload.actors for step in actor.steps if not isinstance(step.does, Service)]
     committed = history.committed
     for batch in wanted:
-        if committed.count(batch) != 1 and not (batch in history.declined and batch not in committed):
+        may_be_missing = batch in history.declined or batch in history.undone_batches
+        if committed.count(batch) != 1 and not (may_be_missing and batch not in committed):
             raise Violation("batch not once", f"{batch} is committed {committed.count(batch)} times")
 
 
@@ -118,7 +119,7 @@ def _check_time_travel(table: SimulatedTable, history: History) -> None:
         _read_retained(
             partial(rows_of, table, as_of=one.completed),
             partial(_check_rows, f"as of {one.completed}", one.rows),
-            must=one.completed >= since,
+            must=one.completed >= since and not history.undone,
         )
 
 
@@ -204,12 +205,15 @@ def _check_oracle(world: World) -> None:
 
 
 def _check_replays(process: SimulatedProcess, world: World) -> None:
-    """A batch that is written again is skipped."""
-    committed = world.history.committed
+    """A batch that is written again is skipped, unless it was undone."""
+    committed, undone = world.history.committed, world.history.undone_batches
     for actor in world.workload.actors:
-        batches = [step.does for step in actor.steps if step.does in committed and isinstance(step.does, Batch)]
+        wanted = (step.does for step in actor.steps if isinstance(step.does, Batch) and not step.does.deleted)
+        batches = [batch for batch in wanted if batch in committed or batch in undone]
         if batches:
             table = open_table(process, **actor.identity)
-            for batch in (batches[0], batches[-1]):
-                if write(table, batch) is not None:
-                    raise Violation("replay written", str(batch))
+            for batch in dict.fromkeys((batches[0], batches[-1])):
+                is_skipped = write(table, batch) is None
+                if is_skipped is not is_replay(batch, committed):
+                    raise Violation("replay skipped" if is_skipped else "replay written", str(batch))
+                committed = [*committed, batch]

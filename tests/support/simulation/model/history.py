@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from streaming_lsm.errors import WriteConflict
+from streaming_lsm.format.actions.restore import RestorePlan
+from streaming_lsm.format.actions.rollback import RollbackPlan
+from streaming_lsm.timeline.action_kind import RESTORE, ROLLBACK
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
 from tests.support.simulation.model.conflicts import Bucket, ConflictRules, named_instant
 from tests.support.simulation.work.batches import REPLACED, Batch
@@ -41,6 +44,7 @@ class Attempt:
         instant: the requested time, once it is drawn.
         refused: name of the error that says that nothing of it is committed, now or later.
         seen: requested times of the writes that were completed when it was planned, the last time.
+        undone: how many writes had been undone by then.
     """
 
     batch: Batch
@@ -48,6 +52,7 @@ class Attempt:
     instant: str = ""
     refused: str = ""
     seen: frozenset[str] = frozenset()
+    undone: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,9 @@ class History:
         declined: batches that were to delete a partition which had no file group.
         saved: requested times of the savepoints that stand, and of whose making a process was told.
         unsaving: how many processes are deleting which savepoint.
+        undone: the completed writes that were rolled back or restored away.
+        plans: requested times of what each rollback and restore is to undo, by its own.
+        revived: how often a process that was stopped created the completed file of an undone write again.
     """
 
     rules: ConflictRules
@@ -100,6 +108,9 @@ class History:
     declined: list[Batch] = field(default_factory=list)
     saved: list[str] = field(default_factory=list)
     unsaving: Counter[str] = field(default_factory=Counter)
+    undone: list[Published] = field(default_factory=list)
+    plans: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    revived: int = 0
 
     @property
     def published(self) -> tuple[Published, ...]:
@@ -137,15 +148,20 @@ class History:
         """The batches of the completed writes."""
         return [one.attempt.batch for one in self.published if one.attempt is not None]
 
-    def on_put(self, path: str, attempt: Attempt | None) -> None:
+    @property
+    def undone_batches(self) -> list[Batch]:
+        """The batches of the writes that were undone."""
+        return [one.attempt.batch for one in self.undone if one.attempt is not None]
+
+    def on_put(self, path: str, attempt: Attempt | None, data: bytes | None = None) -> None:
         """A file was created: an action begins, or is completed."""
-        if not path.startswith(TIMELINE_FOLDER + "/"):
-            return
-        found = Instant.parse(path.removeprefix(TIMELINE_FOLDER + "/"))
+        found = _instant_at(path)
         if found is None:
             return
         if found.completed is not None:
             self._on_completed(found, found.completed)
+        elif found.action in (ROLLBACK, RESTORE):
+            self._on_undoing(found, data or b"")
         elif found.state is State.REQUESTED:
             # The time of an action that was rolled back may be used again.
             self.began.pop(found.requested, None)
@@ -153,8 +169,49 @@ class History:
                 attempt.instant = found.requested
                 self.began[found.requested] = attempt
 
+    def on_delete(self, path: str) -> None:
+        """A file was deleted: a write is rolled back by its completed file, a plan cancelled by its requested one."""
+        found = _instant_at(path)
+        if found is None:
+            return
+        if found.action in (ROLLBACK, RESTORE) and found.state is State.REQUESTED:
+            self.plans.pop(found.requested, None)
+        last = self.published[-1] if self.published else None
+        is_planned = any(found.requested in plan for plan in self.plans.values())
+        if found.completed is None or not is_planned or found.requested not in _requested(self.published):
+            return
+        if last is None or (last.requested, last.completed) != (found.requested, found.completed):
+            raise Violation("undone out of order", f"{path} is deleted, the last write is {last}")
+        self._undo(len(self.published) - 1)
+
+    def _on_undoing(self, found: Instant, data: bytes) -> None:
+        if found.state is State.REQUESTED and found.action == ROLLBACK:
+            plan = RollbackPlan.decode(data, found.path)
+            if plan.completed is not None:
+                self.plans[found.requested] = (plan.instant,)
+        elif found.state is State.REQUESTED:
+            restored = RestorePlan.decode(data, found.path)
+            self.plans[found.requested] = (restored.savepoint, *(requested for requested, _ in restored.undone))
+        elif found.action == RESTORE and found.requested in self.plans:
+            # From here on each query reads as of the savepoint.
+            savepoint, *undone = self.plans[found.requested]
+            times = _requested(self.published)
+            count = times.index(savepoint) + 1 if savepoint in times else 0
+            if not set(times[count:]) <= set(undone) or set(times[:count]) & set(undone):
+                raise Violation("wrong restore", f"{found.path} to {savepoint} undoes {undone} of {times}")
+            self._undo(count)
+
+    def _undo(self, count: int) -> None:
+        """All but the first writes are undone."""
+        self.undone += self.published[count:]
+        self.deleted += 1
+        self.moments.append(self.published[:count])
+
     def _on_completed(self, found: Instant, completed: str) -> None:
         if not found.is_write:
+            return
+        if any((one.requested, one.completed) == (found.requested, completed) for one in self.undone):
+            self.revived += 1
             return
         last = self.published[-1].completed if self.published else ""
         if completed <= last:
@@ -168,6 +225,9 @@ class History:
         changes = None if attempt is None else self._changes(attempt)
         if attempt is not None and changes is not None:
             self._check_excluded(attempt, changes, found)
+            for one in self.undone[attempt.undone :]:
+                if one.requested in attempt.seen:
+                    raise Violation("made on top of what is undone", f"{attempt.batch} by {found.path}: {one}")
         made = Published(found.requested, completed, attempt, {}, changes, is_replacement)
         self.moments.append((*self.published, replace(made, rows=made.applied_to(self.rows))))
 
@@ -233,10 +293,33 @@ class History:
             raise Violation("refused without reason", f"{attempt.batch}: {error}")
         self.declined.append(attempt.batch)
 
-    def acknowledge(self, batch: Batch, how: str) -> None:
-        """A writer was told that its batch is committed."""
-        if batch not in self.committed:
-            raise Violation("acknowledged and not committed", f"{batch}: {how}")
+    def acknowledge(self, batch: Batch, how: str, since: int, *, is_skipped: bool) -> None:
+        """A writer was told that its batch is committed.
+
+        Args:
+            since: the moment at which it began.
+            is_skipped: whether the batch, or a later one of the writer, was committed before.
+        """
+        for moment in self.moments[since:]:
+            known = [one.attempt.batch for one in moment if one.attempt is not None]
+            if batch in known or (is_skipped and is_replay(batch, known)):
+                return
+        raise Violation("acknowledged and not committed", f"{batch}: {how}")
+
+
+def is_replay(batch: Batch, committed: Iterable[Batch]) -> bool:
+    """Whether a batch, or a later one of its writer, is committed."""
+    return any(one.writer_id == batch.writer_id and one.number >= batch.number for one in committed)
+
+
+def _instant_at(path: str) -> Instant | None:
+    if not path.startswith(TIMELINE_FOLDER + "/"):
+        return None
+    return Instant.parse(path.removeprefix(TIMELINE_FOLDER + "/"))
+
+
+def _requested(writes: Sequence[Published]) -> list[str]:
+    return [one.requested for one in writes]
 
 
 def rows_after(writes: Sequence[Published]) -> Rows:

@@ -20,7 +20,7 @@ from tests.support.faulty_storage import Killed
 from tests.support.simulation.model.history import Attempt, Violation
 from tests.support.simulation.processes.reading import read, read_savepoint
 from tests.support.simulation.processes.replacement import replace_groups
-from tests.support.simulation.processes.savepoints import delete_save, save
+from tests.support.simulation.processes.savepoints import delete_save, restore, roll_back, save
 from tests.support.simulation.processes.table import SimulatedTable
 from tests.support.simulation.scheduler import Life, Task
 from tests.support.simulation.storage import INJECTED
@@ -152,6 +152,8 @@ class Actor:
                 Service.LOG_COMPACT: lambda: table.services.compact(table._engine, log=True),
                 Service.CLEAN: table.clean,
                 Service.ARCHIVE: table.archive,
+                Service.ROLL_BACK: lambda: roll_back(self.world, table),
+                Service.RESTORE: lambda: restore(self.world, table, self._chance),
                 Service.SAVE: lambda: save(self.world, table, self._chance),
                 Service.UNSAVE: lambda: delete_save(self.world, table, self._chance),
             }
@@ -179,7 +181,7 @@ class Actor:
         finally:
             self.world.attempts[me] = None
         how = "it was skipped" if completed is None else completed.path
-        self.world.check(lambda: history.acknowledge(batch, how))
+        self.world.check(lambda: history.acknowledge(batch, how, since, is_skipped=completed is None))
         self.world.tell(f"{batch} is acknowledged: {how}")
 
     def _check_named(self, error: LsmError) -> None:

@@ -14,13 +14,15 @@ from tests.support.simulation.world import World
 def read(world: World, table: SimulatedTable) -> None:
     """Read a snapshot, which is that of a moment between now and then; files may be cleaned meanwhile."""
     history = world.history
-    since, deleted = history.moment, history.deleted
+    since, deleted, revived = history.moment, history.deleted, history.revived
     try:
         found = rows_of(table)
     except (StorageError, CorruptFileError) as error:
         if history.deleted == deleted:
             raise
         world.tell(f"was overtaken by a clean: {error}")
+        return
+    if history.revived != revived:
         return
     if found not in history.states(since):
         world.fail(Violation("snapshot of no moment", f"{sorted(found.values())}"))

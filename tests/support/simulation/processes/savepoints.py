@@ -1,4 +1,4 @@
-"""Savepoints that a user makes and deletes."""
+"""Savepoints that a user makes and deletes, restores to them, and rollbacks of the last write."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import random
 import re
 
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.timeline.instant import Instant
 from tests.support.simulation.model.history import Violation
 from tests.support.simulation.processes.table import SimulatedTable
 from tests.support.simulation.world import World
 
-_REFUSED = re.compile(r"has no completed write|is a savepoint already|were cleaned|is archived|has no savepoint")
+_REFUSED = re.compile(
+    "has no completed write|is a savepoint already|were cleaned|is archived|has no savepoint"
+    "|was planned after it|was completed after it|keeps its files|was cleaned|may delete what it superseded"
+    "|nothing was completed or planned since|keeps a later state"
+)
 """What a user may be told who looked at the table some time ago."""
 
 
@@ -42,6 +47,37 @@ def delete_save(world: World, table: SimulatedTable, chance: random.Random) -> N
         _check_refused(world, error)
     finally:
         history.unsaving[requested] -= 1
+
+
+def roll_back(world: World, table: SimulatedTable) -> None:
+    """Roll back the last completed write."""
+    try:
+        done = table.rollback()
+    except ConfigError as error:
+        _check_refused(world, error)
+        return
+    _check_undone(world, done)
+
+
+def restore(world: World, table: SimulatedTable, chance: random.Random) -> None:
+    """Restore the table to one of the savepoints, if there is any."""
+    known = [found.instant.requested for found in table.savepoints]
+    if not known:
+        return
+    try:
+        done = table.restore(chance.choice(known))
+    except ConfigError as error:
+        _check_refused(world, error)
+        return
+    _check_undone(world, done)
+
+
+def _check_undone(world: World, done: Instant) -> None:
+    world.tell(f"is done: {done.path}")
+    savepoint_or_write = world.history.plans.get(done.requested, ())[-1:]
+    left = [one.requested for one in world.history.published if (one.requested,) == savepoint_or_write]
+    if left:
+        world.fail(Violation("not undone", f"{done.path}, but {left} is there"))
 
 
 def _check_refused(world: World, error: ConfigError) -> None:

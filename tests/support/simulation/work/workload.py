@@ -21,6 +21,8 @@ _OVERWRITES = 0.3
 """Share of the batches that do so there."""
 _SAVING = 0.3
 """Share of the tables with savepoints."""
+_UNDOING = 0.25
+"""Share of the tables of which completed writes are rolled back."""
 
 
 class Service(Enum):
@@ -34,6 +36,8 @@ class Service(Enum):
     READ = "read"
     SAVE = "make a savepoint"
     UNSAVE = "delete a savepoint"
+    ROLL_BACK = "roll the last write back"
+    RESTORE = "restore a savepoint"
     REPLACE = "replace file groups"
 
 
@@ -208,6 +212,9 @@ def draw_workload(seed: int, setting: Setting = ANY) -> Workload:
         actors += [
             _service(of_savepoints, f"s{n}", services, hurry_ms, 3) for n in range(of_savepoints.choice((1, 1, 2)))
         ]
+    of_rollbacks = random.Random(f"{SEEDS}{seed} rollbacks")
+    if of_rollbacks.random() < _UNDOING:
+        actors.append(_service(of_rollbacks, "b0", (Service.ROLL_BACK,), hurry_ms, 1))
     late_tasks = chance.choice((0.0, 0.0, 0.3))
     options = {**BASE, **table, **shared, **dict(setting.options)}
     on_objects = setting.on_objects if setting.on_objects is not None else of_mode.random() < _ON_OBJECTS
