@@ -79,6 +79,8 @@ def _check_count(
     before = max((write for write in timeline.completed_writes if write != newest), key=_completed, default=None)
     if count >= recorded.state.count or (before is not None and before.file_name != recorded.after):
         return
+    if not _shows_all_until(timeline, newest):
+        return
     storage = timeline.storage
     if newest_write(Timeline.load(storage, timeline.layout)) == newest:
         for lost in lost_files(view, groups, archived=True):
@@ -90,6 +92,17 @@ def _check_count(
         )
     if timeline.until is None:
         raise CommitConflict(f"files in {storage.uri} were deleted while the table was listed: try again")
+
+
+def _shows_all_until(timeline: Timeline, newest: Instant) -> bool:
+    """Return whether a timeline shows all writes that were completed before its newest one, archived ones included.
+
+    One as of a requested time does not show a write that was requested later and completed earlier.
+    """
+    if not timeline.until_by_request:
+        return True
+    earlier = (write for write in timeline.whole.every_write if _completed(write) < _completed(newest))
+    return all(write.requested <= (timeline.until or "") for write in earlier)
 
 
 def _completed(write: Instant) -> str:

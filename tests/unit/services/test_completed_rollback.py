@@ -276,6 +276,24 @@ def test_a_reader_that_loses_files_to_a_rollback_reads_again_or_is_told_to(tmp_p
                 raise
 
 
+def test_a_reader_that_loses_a_replacecommit_to_a_rollback_reads_again_or_is_told_to(tmp_path: Path) -> None:
+    table, model = extended(tmp_path / "template")
+    states = [sorted([*(row for row in model.values() if row[1] != "nl"), ("other", "nl", 1, 1)]), shown(table)]
+    table.insert_overwrite(rows(("other", "nl", 1, 1)))
+    assert shown(table) == states[0]
+    counting = FaultyStorage(table.storage)
+    shown(reopened(table, counting))
+    for call in range(1, len(counting.calls)):
+        root = copied(tmp_path / "template", tmp_path / str(call))
+        other = reopened(LsmTable(root))
+        reader = reopened(LsmTable(root), Interrupted(LocalStorage(root), call, lambda other=other: other.rollback()))
+        try:
+            assert shown(reader) in states
+        except CorruptFileError as error:  # when a file was opened
+            if "a rollback deleted it before it was read, read again" not in str(error):
+                raise
+
+
 def write(table: LsmTable) -> object:
     return table.upsert(rows(("other", "nl", 9000, 2)))
 

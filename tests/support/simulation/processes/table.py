@@ -109,6 +109,7 @@ class SimulatedTable(LsmTable):
         if attempt is not None:
             seen = {write.requested for write in tx.timeline.completed_writes}
             attempt.seen = frozenset(seen | self._archived())
+            attempt.undone = len(self._world.history.undone)
         return super().plan(tx, *given, **named)
 
     def _archived(self) -> set[str]:
