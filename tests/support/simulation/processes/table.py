@@ -40,7 +40,8 @@ T = TypeVar("T")
 
 
 def _compact_on(task: OperationTask, item: object, storage: Storage) -> object:
-    full, log = replace(task.full, storage=storage), replace(task.log, storage=storage)
+    target = replace(task.full.target, storage=storage)
+    full, log = replace(task.full, target=target), replace(task.log, target=target)
     return OperationTask(full, log)(item)  # type: ignore[arg-type]
 
 
