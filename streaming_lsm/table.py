@@ -416,7 +416,9 @@ class LsmTable(ReadableTable):
             return None
         if plan.operation == INSERT_OVERWRITE_TABLE:
             return self._groups.ids_in()
-        return self._groups.ids_in(stat.partition_path for stat in written.stats)
+        # A partition without file groups is replaced, too: what others write to it meanwhile is a conflict.
+        partitions = sorted(dict.fromkeys(stat.partition_path for stat in written.stats))
+        return {**dict.fromkeys(partitions, ()), **self._groups.ids_in(partitions)}
 
     def _files_after(self, timeline: Timeline, outcome: Outcome) -> Mapping[str, str]:
         """Record the files of all latest slices after a write; `timeline` is the one just before it."""

@@ -39,7 +39,14 @@ def list_file_slices(look: Callable[[], FileSystemView]) -> tuple[Timeline, list
     time = ""
     for _ in range(_ATTEMPTS):
         view = look()
-        slices = view.slices()
+        try:
+            slices = view.slices()
+        except CorruptFileError:  # the commit of a rolled back replacecommit cannot be read
+            taking = _rolled_back_since(view.timeline)
+            if not taking:
+                raise
+            time = taking[0]
+            continue
         groups = {(found.partition_path, found.file_id): found for found in slices}
         names = view.timeline.storage.names(view.timeline.folder)
         cleans = _cleans_since(view.timeline, names)

@@ -16,6 +16,7 @@ from streaming_lsm.format.actions.compaction_plan import LOG, CompactionOperatio
 from streaming_lsm.format.log.inline_blocks import read_blocks
 from streaming_lsm.services.compaction.log_task import LogCompactionTask
 from streaming_lsm.services.compaction.runner import run_compaction
+from streaming_lsm.services.compaction.target import CompactionTarget
 from streaming_lsm.timeline.action_kind import LOG_COMPACTION
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.write.plan import FileOptions
@@ -31,16 +32,16 @@ def every(instants: Sequence[str]) -> Sequence[str]:
 
 def log_task(table: LsmTable, instant: str, **files: int) -> LogCompactionTask:
     """The task of a log compaction at `instant`; `files` are changes of the Parquet settings."""
-    return LogCompactionTask(
+    target = CompactionTarget(
         storage=table.storage,
         instant=instant,
         table_name=table.config.name,
-        schema=table.schema,
+        columns=table.schema,
         rule=table.rule,
         files=replace(FileOptions.of(table.options), **files),  # type: ignore[arg-type]
         sorted_files=table.config.is_lsm_tree,
-        native_logs=table.config.has_native_logs,
     )
+    return LogCompactionTask(target, native_logs=table.config.has_native_logs)
 
 
 def live_logs(table: LsmTable, found: FileSlice) -> list[LogFile]:

@@ -167,6 +167,24 @@ def test_what_others_write_into_a_replaced_partition_meanwhile_is_replaced_too(
     assert shown(LsmTable(tmp_path)) == [("f", "fr", 1, 1)]
 
 
+@pytest.mark.parametrize("options", [SEVERAL, NON_BLOCKING])
+def test_what_others_write_into_an_empty_partition_meanwhile_is_replaced_too(
+    tmp_path: Path, options: dict[str, object]
+) -> None:
+    chosen = {**options, "hoodie.bucket.index.num.buckets": 4}
+    create(tmp_path, **chosen)
+    table = Meanwhile(tmp_path, chosen)
+    # Of another bucket: no file group is changed by both.
+    table.other = (LsmTable(tmp_path, chosen), ("b", "nl", 1, 5))
+    done = table.insert_overwrite(rows(("a", "nl", 1, 1)))
+    assert done is not None
+    assert shown(table) == shown(LsmTable(tmp_path)) == [("a", "nl", 1, 1)]
+    assert len((table.timeline.read_commit(done).replaced or {})["nl"]) == 1
+    table.insert_overwrite(rows(("f", "fr", 1, 1)))
+    assert shown(LsmTable(tmp_path)) == [("a", "nl", 1, 1), ("f", "fr", 1, 1)]
+    assert validate(tmp_path) == []
+
+
 def test_a_write_of_a_partition_that_was_deleted_meanwhile_is_written_again(tmp_path: Path) -> None:
     filled(tmp_path, **SEVERAL)
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
-
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.format.actions.commit import WriteStat
@@ -18,16 +16,13 @@ from streaming_lsm.format.checksum_file import checksum_path
 from streaming_lsm.format.table.file_names import InlineLogName, LogFileName, LogKind, WriteToken
 from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.merge.log_fold import FoldedLogs
-from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.read.log_reader import LogReader
 from streaming_lsm.read.slice_reader import LogCounts
-from streaming_lsm.schema import delete_log_avro, delete_log_schema, to_avro, with_meta
+from streaming_lsm.services.compaction.target import CompactionTarget, with_counts
 from streaming_lsm.services.compaction.timed import Timed
-from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.files.inline_log_writer import BlockOptions, InlineLogTarget, InlineLogWriter
 from streaming_lsm.write.files.native_log_writer import NativeLogTarget, NativeLogWriter
 from streaming_lsm.write.files.prepare import prepare_data_file
-from streaming_lsm.write.plan import FileOptions
 
 
 @dataclass(frozen=True)
@@ -38,25 +33,11 @@ class LogCompactionTask:
     not sorted are held in memory, as in a query.
 
     Attributes:
-        storage: the table's files.
-        instant: requested time of the log compaction.
-        table_name: the record name of the Avro schema in the new files' footers.
-        schema: the table's columns, without meta columns.
-        rule: the table's merge semantics.
-        files: Parquet settings, and the bytes at which a log ends and the next version begins.
-        spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
-        sorted_files: whether the table's files are sorted by record key.
+        target: the table, and how its files are written.
         native_logs: whether the table's version has native logs; inline ones are written if not.
     """
 
-    storage: Storage
-    instant: str
-    table_name: str
-    schema: pa.Schema
-    rule: MergeRule
-    files: FileOptions
-    spill_folder: str | None = None
-    sorted_files: bool = True
+    target: CompactionTarget
     native_logs: bool = True
 
     def __call__(self, operation: tuple[int, FileSlice]) -> tuple[WriteStat, ...]:
@@ -76,9 +57,10 @@ class LogCompactionTask:
             Fenced: the log compaction was completed or rolled back meanwhile; the new files are removed.
         """
         number, found = operation
-        if self.rule.partial is not None:
+        partial = self.target.rule.partial
+        if partial is not None:
             raise UnsupportedTable(
-                f"{self.storage.uri}: hoodie.table.partial.update.mode={self.rule.partial}: logs of partial updates "
+                f"{self.target.storage.uri}: hoodie.table.partial.update.mode={partial}: logs of partial updates "
                 f"cannot be merged without the base file; run a full compaction of {_group(found)}"
             )
         if found.base is not None or not found.logs:
@@ -94,47 +76,38 @@ class LogCompactionTask:
     def _attempt(self, token: WriteToken, found: FileSlice) -> tuple[WriteStat, ...]:
         counts = LogCounts()
         reader = LogReader(
-            storage=self.storage,
-            schema=with_meta(self.schema),
-            rule=self.rule,
-            spill_folder=self.spill_folder,
-            sorted_files=self.sorted_files,
+            storage=self.target.storage,
+            schema=self.target.schema,
+            rule=self.target.rule,
+            spill_folder=self.target.spill_folder,
+            sorted_files=self.target.sorted_files,
             inline=not self.native_logs,
         )
         merged = Timed(reader.blocks(found, counts))
-        output = _Output(self, token, found)
+        output = _Output(self.target, token, found, self.native_logs)
         try:
             keys, stats = output.write(merged)
-            check_still_inflight(self.storage, self.instant)
+            check_still_inflight(self.target.storage, self.target.instant)
         except BaseException:
             output.discard()
             raise
-        read = replace(
-            stats[0],
-            log_records=counts.records,
-            log_blocks=counts.blocks,
-            updated_records_compacted=keys,
-            log_files_compacted=len(found.logs),
-            log_bytes_compacted=sum(log.size for log in found.logs),
-            log_read_ms=merged.waited_ms,
-            scan_ms=merged.waited_ms,
-            upsert_ms=merged.age_ms,
-        )
-        return (read, *stats[1:])
+        first = with_counts(stats[0], found, counts, records=keys, waited_ms=merged.waited_ms)
+        return (replace(first, upsert_ms=merged.age_ms), *stats[1:])
 
 
 @dataclass
 class _Output:
     """Writes the logs of one attempt."""
 
-    task: LogCompactionTask
+    target: CompactionTarget
     token: WriteToken
     found: FileSlice
+    native_logs: bool
     paths: list[str] = field(default_factory=list)
 
     def write(self, blocks: Iterable[FoldedLogs]) -> tuple[int, list[WriteStat]]:
         """Write all blocks; returns the number of keys, and the stats of the files."""
-        schema, keys, version = with_meta(self.task.schema), 0, 1
+        schema, keys, version = self.target.schema, 0, 1
         stats: list[WriteStat] = []
         log: NativeLogWriter | InlineLogWriter | None = None
         with ExitStack() as files:
@@ -155,55 +128,51 @@ class _Output:
     def _without_records(self, files: ExitStack) -> Iterable[WriteStat]:
         log = self._begin(1, has_unordered_deletes=False)
         files.push(log)
-        log.append_deletes(delete_log_schema(self.task.schema, self.task.rule.ordering_fields).empty_table())
+        log.append_deletes(self.target.delete_schema.empty_table())
         return log.finish()
 
     def _begin(self, version: int, *, has_unordered_deletes: bool) -> NativeLogWriter | InlineLogWriter:
-        if self.task.native_logs:
+        if self.native_logs:
             return NativeLogWriter(self._native(), version, has_unordered_deletes=has_unordered_deletes)
         return InlineLogWriter(self._inline(), version)
 
     def _native(self) -> NativeLogTarget:
-        task = self.task
+        target = self.target
 
         def create(version: int, kind: LogKind) -> tuple[str, LogFileName]:
-            name = LogFileName(self.found.file_id, self.token, task.instant, version, kind)
+            name = LogFileName(self.found.file_id, self.token, target.instant, version, kind)
             return self._prepare(name), name
 
         return NativeLogTarget(
-            storage=task.storage,
+            storage=target.storage,
             partition=self.found.partition_path,
-            instant=task.instant,
-            avro=self._avro,
-            delete_avro=delete_log_avro(task.schema, task.rule.ordering_fields),
+            instant=target.instant,
+            avro=target.avro,
+            delete_avro=target.delete_avro,
             updates=True,  # as Hudi counts the rows of a log compaction
-            options=task.files,
+            options=target.files,
             create=create,
             compacted=self._compacted,
         )
 
     def _inline(self) -> InlineLogTarget:
-        task, files = self.task, self.task.files
+        target, files = self.target, self.target.files
 
         def create(version: int) -> tuple[str, InlineLogName]:
-            name = InlineLogName(self.found.file_id, task.instant, version, self.token)
+            name = InlineLogName(self.found.file_id, target.instant, version, self.token)
             return self._prepare(name), name
 
         return InlineLogTarget(
-            storage=task.storage,
+            storage=target.storage,
             partition=self.found.partition_path,
-            instant=task.instant,
-            schema=with_meta(task.schema),
-            avro=self._avro,
+            instant=target.instant,
+            schema=target.schema,
+            avro=target.avro,
             updates=True,
             options=BlockOptions(files.data_block_format, files.codec, files.log_bytes),
             create=create,
             compacted=self._compacted,
         )
-
-    @property
-    def _avro(self) -> str:
-        return to_avro(with_meta(self.task.schema), self.task.table_name)
 
     @property
     def _compacted(self) -> tuple[str, ...]:
@@ -214,17 +183,17 @@ class _Output:
         return tuple(sorted(dict.fromkeys(log.name.instant for log in self.found.logs)))
 
     def _prepare(self, name: LogFileName | InlineLogName) -> str:
-        task = self.task
-        path = prepare_data_file(task.storage, task.instant, self.found.partition_path, str(name))
+        target = self.target
+        path = prepare_data_file(target.storage, target.instant, self.found.partition_path, str(name))
         self.paths.append(path)
         return path
 
     def discard(self) -> None:
         """Delete all files written so far."""
         for path in self.paths:
-            self.task.storage.delete(path)
-            if not self.task.native_logs:
-                self.task.storage.delete(checksum_path(path))
+            self.target.storage.delete(path)
+            if not self.native_logs:
+                self.target.storage.delete(checksum_path(path))
 
 
 def _group(found: FileSlice) -> str:

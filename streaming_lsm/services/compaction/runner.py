@@ -32,6 +32,7 @@ from streaming_lsm.services.compaction.operation_choice import Chooser, HybridRu
 from streaming_lsm.services.compaction.plan_check import PlannedSlice, planned_file_slices
 from streaming_lsm.services.compaction.planner import CompactionSelection, SliceRules, select_slices
 from streaming_lsm.services.compaction.strategy import UNBOUNDED, CompactionStrategy
+from streaming_lsm.services.compaction.target import CompactionTarget
 from streaming_lsm.services.compaction.task import CompactionTask
 from streaming_lsm.services.compaction.trigger import LOG_COMPACT
 from streaming_lsm.services.context import (
@@ -252,29 +253,19 @@ class _Run:
             )
         # First of all, as its errors name the plan.
         slices = planned_file_slices(context.view(timeline), plan, planned, context.log_facts)
-        full = CompactionTask(
+        target = CompactionTarget(
             storage=context.storage,
             instant=planned.requested,
             table_name=context.config.name,
-            schema=from_avro(_schema_before(timeline, planned, context), planned.path),
+            columns=from_avro(_schema_before(timeline, planned, context), planned.path),
             rule=context.rule,
             files=FileOptions.of(context.options),
             spill_folder=context.options[config.SPILL_FOLDER],
             sorted_files=context.config.is_lsm_tree,
-            visible=visible_blocks(context.config, timeline),
-            retention=_retention(context, planned.requested),
         )
-        log = LogCompactionTask(
-            storage=full.storage,
-            instant=full.instant,
-            table_name=full.table_name,
-            schema=full.schema,
-            rule=full.rule,
-            files=full.files,
-            spill_folder=full.spill_folder,
-            sorted_files=full.sorted_files,
-            native_logs=context.config.has_native_logs,
-        )
+        visible, retention = visible_blocks(context.config, timeline), _retention(context, planned.requested)
+        full = CompactionTask(target, visible=visible, retention=retention)
+        log = LogCompactionTask(target, native_logs=context.config.has_native_logs)
         return cls(OperationTask(full, log), slices, Survey.of(context))
 
     def changed(self, stats: Sequence[WriteStat]) -> FilesChange:
@@ -315,7 +306,7 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
         tx.start(planned)
         stats = tuple(stat for written in engine.map(run.task, enumerate(run.slices)) for stat in written)
         operation = LOG_COMPACT if planned.action == LOG_COMPACTION else "COMPACT"
-        outcome = Outcome(stats, operation, to_avro(run.task.full.schema, context.config.name))
+        outcome = Outcome(stats, operation, to_avro(run.task.full.target.columns, context.config.name))
         tx.reconcile(outcome)
         completed = tx.complete(outcome, run.changed(stats).recorded)
     warn_of_large_base_files(stats, context.config, context.options, context.storage.uri)

@@ -21,8 +21,9 @@ from tests.support.simulation.running import Result
 from tests.support.simulation.schedule import Event, path_kind
 from tests.support.simulation.shrinking import shrink, story
 from tests.support.simulation.simulate import simulate
+from tests.support.simulation.work.batches import Batch
 from tests.support.simulation.work.modes import Mode
-from tests.support.simulation.work.workload import Batch, Workload
+from tests.support.simulation.work.workload import Workload
 
 _REPEATED = (3, 4, 14)
 _PROGRAM = "from tests.support.simulation.simulate import simulate; print(simulate({seed}).checksum)"
@@ -104,8 +105,8 @@ def test_a_conflict_between_writes_that_may_be_made_at_once_is_a_broken_promise(
 def test_a_conflict_is_right_where_both_change_a_bucket() -> None:
     rules = ConflictRules(Mode.OPTIMISTIC, buckets=1, is_early=False, is_cow=False)
     one, same, other = (Batch("w0", n, ((f"k{n}", where, 1, 1),)) for n, where in enumerate(("nl", "nl", "de")))
-    assert rules.excludes(one, same)
-    assert not rules.excludes(one, other)
+    assert rules.excludes(one, same, frozenset())
+    assert not rules.excludes(one, other, frozenset())
     assert rules.complaint(one, same, WriteConflict("")) is None
     assert rules.complaint(one, other, WriteConflict("")) == "batch 2 of w0 is in other buckets"
     assert rules.complaint(one, same, EarlyConflict("")) == "early detection is off"

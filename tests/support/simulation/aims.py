@@ -10,8 +10,9 @@ from functools import lru_cache
 
 from tests.support.simulation.running import run
 from tests.support.simulation.schedule import FAMILIES, Aim, Call, Schedule
+from tests.support.simulation.work.batches import Batch
 from tests.support.simulation.work.modes import Mode, early_detection
-from tests.support.simulation.work.workload import HOSTS, ActorWork, Batch, Setting, Step, Workload
+from tests.support.simulation.work.workload import HOSTS, ActorWork, Setting, Step, Workload
 
 _SETTINGS = (
     Setting("native logs", on_objects=False),

@@ -16,10 +16,12 @@ from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
-from tests.support.simulation.model.history import History, Published, Rows, Violation
-from tests.support.simulation.processes.actors import open_table, rows_of, write
+from tests.support.simulation.model.history import History, Published, Rows, Violation, is_replay
+from tests.support.simulation.processes.actors import open_table, write
+from tests.support.simulation.processes.reading import check_savepoint, rows_of
 from tests.support.simulation.processes.table import SimulatedTable
-from tests.support.simulation.work.workload import HOSTS, LEASE_MS, Batch, Service, Workload
+from tests.support.simulation.work.batches import Batch
+from tests.support.simulation.work.workload import HOSTS, LEASE_MS, Service, Workload
 from tests.support.simulation.world import SimulatedProcess, World
 
 _RETAINED = 2
@@ -64,19 +66,22 @@ def check(world: World) -> None:
     table, history = open_table(process), world.history
     _check_batches(world.workload, history)
     _check_timeline(table, history)
-    _check_rows("snapshot", history.rows_after(len(history.published)), rows_of(table))
+    _check_rows("snapshot", history.rows, rows_of(table))
     _check_time_travel(table, history)
+    for saved in history.saved:
+        check_savepoint(world, table, saved)
     _check_incremental(table, history)
     _check_files(world, table)
     _check_oracle(world)
-    _check_replays(process, world.workload)
+    _check_replays(process, world)
 
 
 def _check_batches(workload: Workload, history: History) -> None:
     wanted = [step.does for actor in workload.actors for step in actor.steps if not isinstance(step.does, Service)]
     committed = history.committed
     for batch in wanted:
-        if committed.count(batch) != 1:
+        may_be_missing = batch in history.declined or batch in history.undone_batches
+        if committed.count(batch) != 1 and not (may_be_missing and batch not in committed):
             raise Violation("batch not once", f"{batch} is committed {committed.count(batch)} times")
 
 
@@ -114,7 +119,7 @@ def _check_time_travel(table: SimulatedTable, history: History) -> None:
         _read_retained(
             partial(rows_of, table, as_of=one.completed),
             partial(_check_rows, f"as of {one.completed}", one.rows),
-            must=one.completed >= since,
+            must=one.completed >= since and not history.undone,
         )
 
 
@@ -140,7 +145,7 @@ def _check_incremental(table: SimulatedTable, history: History) -> None:
             must=False,
         )
         since = one.completed
-    _check_rows("incremental", history.rows_after(len(history.published)), _incremental(table, "000", None))
+    _check_rows("incremental", history.rows, _incremental(table, "000", None))
 
 
 def _check_written(one: Published, found: Rows) -> None:
@@ -196,15 +201,19 @@ def _check_oracle(world: World) -> None:
             raise Violation("not valid", "; ".join(broken))
         if world.history.published:
             found = {row["id"]: tuple(row.values()) for row in read_snapshot(folder).to_pylist()}
-            _check_rows("the oracle's snapshot", world.history.rows_after(len(world.history.published)), found)
+            _check_rows("the oracle's snapshot", world.history.rows, found)
 
 
-def _check_replays(process: SimulatedProcess, workload: Workload) -> None:
-    """A batch that is written again is skipped."""
-    for actor in workload.actors:
-        batches = [step.does for step in actor.steps if isinstance(step.does, Batch)]
+def _check_replays(process: SimulatedProcess, world: World) -> None:
+    """A batch that is written again is skipped, unless it was undone."""
+    committed, undone = world.history.committed, world.history.undone_batches
+    for actor in world.workload.actors:
+        wanted = (step.does for step in actor.steps if isinstance(step.does, Batch) and not step.does.deleted)
+        batches = [batch for batch in wanted if batch in committed or batch in undone]
         if batches:
             table = open_table(process, **actor.identity)
-            for batch in (batches[0], batches[-1]):
-                if write(table, batch) is not None:
-                    raise Violation("replay written", str(batch))
+            for batch in dict.fromkeys((batches[0], batches[-1])):
+                is_skipped = write(table, batch) is None
+                if is_skipped is not is_replay(batch, committed):
+                    raise Violation("replay skipped" if is_skipped else "replay written", str(batch))
+                committed = [*committed, batch]

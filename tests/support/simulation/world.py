@@ -152,7 +152,7 @@ class SimulatedProcess:
             elapsed=lambda: world.scheduler.now_us / 1e6,
             sleep=self._sleep,
             random=self._chance.random,
-            new_token=lambda: f"{name}/{next(tokens)}",
+            new_token=lambda: f"{name}-{next(tokens)}",
             process=lambda: self.identity,
             process_lives=lambda process: process not in world.dead,
             process_locks=_SimulatedLocks(world.scheduler),
@@ -221,9 +221,11 @@ class SimulatedProcess:
         world.tell(f"{method} {path} {_shown(path, answer, data)}", is_detail=not is_change)
         if method == "put_if_absent" and not isinstance(answer, Exception):
             try:
-                world.history.on_put(path, world.attempts.get(world.scheduler.current))
+                world.history.on_put(path, world.attempts.get(world.scheduler.current), data)
             except Violation as violation:
                 world.fail(violation)
+        if method == "delete" or (method == "delete_if_unchanged" and answer is True):
+            world.check(lambda: world.history.on_delete(path))
         if method == "delete" and kind_of_path(path) in ("base", "log", "delete log"):
             world.history.deleted += 1
         if (method, path, answer) == ("replace_if_unchanged", LOCK_FILE, True):

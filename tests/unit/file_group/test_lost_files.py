@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -482,6 +483,33 @@ def test_files_of_the_first_write_that_failed_are_no_lost_timeline(tmp_path: Pat
     table.rollback()
     late.write_bytes(content)
     assert shown(opened(tmp_path)) == []
+
+
+@pytest.mark.parametrize("mode", ["OPTIMISTIC_CONCURRENCY_CONTROL", "NON_BLOCKING_CONCURRENCY_CONTROL"])
+@pytest.mark.parametrize("has_earlier", [False, True])
+def test_as_of_a_write_that_began_before_others_and_ended_after_them_nothing_is_missing(
+    tmp_path: Path, mode: str, *, has_earlier: bool
+) -> None:
+    """The file state of its commit has the files of the others, which time travel to its request does not show."""
+    options = {**OPTIONS, "hoodie.write.concurrency.mode": mode}
+    table = create(tmp_path, **options)
+    earlier = [("d", "fr", 1, 4)] if has_earlier else []
+    if earlier:
+        table.upsert(rows(*earlier))
+
+    class Slow(LsmTable):
+        def commit(self, *given: Any, **named: Any) -> Instant:
+            opened(tmp_path, **options).upsert(rows(("x", "de", 1, 1)))
+            return super().commit(*given, **named)
+
+    done = Slow(tmp_path, options).upsert(rows(A))
+    assert done is not None
+    assert shown(opened(tmp_path), as_of=done.requested) == sorted([A, *earlier])
+    assert opened(tmp_path).savepoint(done.requested).requested == done.requested
+    for lost in (tmp_path / "nl").glob("*.parquet"):
+        lost.unlink()
+    with pytest.raises(CorruptFileError, match=r"nl/.*parquet in .* is gone"):
+        shown(opened(tmp_path), as_of=done.requested)
 
 
 def forget(root: Path, write: Instant, *, pending: bool) -> None:

@@ -174,7 +174,7 @@ def test_a_restore_that_dies_at_any_call_is_finished_or_changes_nothing(tmp_path
     counting = FaultyStorage(LocalStorage(copied(tmp_path / "template", tmp_path / "counted")))
     reopened(LsmTable(tmp_path / "counted"), counting, **options).restore(time)
     for fault in Fault:
-        for call in sample(range(len(counting.calls)), list(Fault).index(fault) * 7, 29):
+        for call in sample(range(len(counting.calls)), list(Fault).index(fault) * 7, 61):
             root = copied(tmp_path / "template", tmp_path / f"{fault.name}{call}")
             with suppress(Killed, OSError, LsmError):
                 reopened(LsmTable(root), FaultyStorage(LocalStorage(root), {call: fault}), **options).restore(time)

@@ -11,8 +11,9 @@ import pyarrow as pa
 from streaming_lsm.config import EARLY_CONFLICTS
 from streaming_lsm.errors import ClusteringConflict, EarlyConflict, WriteConflict
 from streaming_lsm.keys.bucket import bucket_ids
+from tests.support.simulation.work.batches import Batch
 from tests.support.simulation.work.modes import Mode
-from tests.support.simulation.work.workload import Batch, Workload
+from tests.support.simulation.work.workload import Workload
 
 Bucket = tuple[str, int]
 _REQUESTED = re.compile(r"(?<!\d)\d{17}(?!\d)")
@@ -50,14 +51,23 @@ class ConflictRules:
         """The partition and bucket of a key."""
         return where, _bucket_of(key, self.buckets)
 
-    def excludes(self, batch: Batch, other: Batch, *, without: str | None = None) -> bool:
+    def excludes(
+        self, batch: Batch, other: Batch, filled: frozenset[Bucket], *, without: frozenset[str] = frozenset()
+    ) -> bool:
         """Whether a write may not be completed beside another one that was completed since it began.
 
         Args:
-            without: a partition in which what the other one wrote does not count.
+            filled: the buckets that had a file group when the write was planned.
+            without: partitions in which what the other one wrote does not count.
         """
-        both = self.buckets_of(batch) & self.buckets_of(other)
-        return self.mode is not Mode.NON_BLOCKING and any(partition != without for partition, _ in both)
+        if not other.partitions.isdisjoint(batch.replaces):
+            return True
+        own, its = self.buckets_of(batch), self.buckets_of(other)
+        if any(bucket[0] in other.replaces for bucket in own & filled):
+            return True
+        # The rows of an overwrite are in new file groups, of which a bucket has one.
+        blocks = self.mode is not Mode.NON_BLOCKING or bool(other.overwrite)
+        return blocks and any(partition not in without for partition, _ in own & its)
 
     def complaint(
         self, batch: Batch, other: Batch | None, conflict: WriteConflict, *, is_replaced: bool = False
@@ -75,7 +85,10 @@ class ConflictRules:
             return None if is_replaced else "no file group was replaced since it was planned"
         if _OVERTAKEN in str(conflict):
             return None
-        if self.mode is Mode.NON_BLOCKING and not batch.is_bulk:
+        if other is not None and not other.partitions.isdisjoint(batch.replaces):
+            return None
+        has_bases = batch.is_bulk or batch.overwrite or (other is not None and other.overwrite)
+        if self.mode is Mode.NON_BLOCKING and not has_bases:
             return "writes do not block each other"
         if other is not None and not self.buckets_of(batch) & self.buckets_of(other):
             return f"{other} is in other buckets"

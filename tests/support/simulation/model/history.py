@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from streaming_lsm.errors import WriteConflict
+from streaming_lsm.format.actions.restore import RestorePlan
+from streaming_lsm.format.actions.rollback import RollbackPlan
+from streaming_lsm.timeline.action_kind import RESTORE, ROLLBACK
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, WRITE_ACTIONS, Instant, State
 from tests.support.simulation.model.conflicts import Bucket, ConflictRules, named_instant
-from tests.support.simulation.work.workload import REPLACED, Batch
+from tests.support.simulation.work.batches import REPLACED, Batch
 from tests.support.small_tables import Row
 
 
@@ -40,6 +44,7 @@ class Attempt:
         instant: the requested time, once it is drawn.
         refused: name of the error that says that nothing of it is committed, now or later.
         seen: requested times of the writes that were completed when it was planned, the last time.
+        undone: how many writes had been undone by then.
     """
 
     batch: Batch
@@ -47,9 +52,10 @@ class Attempt:
     instant: str = ""
     refused: str = ""
     seen: frozenset[str] = frozenset()
+    undone: int = 0
 
 
-@dataclass
+@dataclass(frozen=True)
 class Published:
     """A completed write, in the order in which they were completed; compactions change no rows.
 
@@ -64,6 +70,19 @@ class Published:
     changes: Batch | None = None
     is_replacement: bool = False
 
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """The partitions that it replaced."""
+        if self.is_replacement:
+            return (REPLACED,)
+        return self.changes.replaces if self.changes else ()
+
+    def applied_to(self, before: Rows) -> Rows:
+        """The rows after it."""
+        if self.is_replacement:
+            return without_partitions(before, self.replaced)
+        return before if self.changes is None else applied(before, self.changes)
+
 
 @dataclass
 class History:
@@ -71,39 +90,78 @@ class History:
 
     Attributes:
         rules: which writes exclude each other.
-        published: the completed writes and compactions.
+        moments: the completed writes and compactions after each change of them, in the order of their completion.
         began: attempts by the requested time of their instants.
         deleted: how many data files were deleted.
+        declined: batches that were to delete a partition which had no file group.
+        saved: requested times of the savepoints that stand, and of whose making a process was told.
+        unsaving: how many processes are deleting which savepoint.
+        undone: the completed writes that were rolled back or restored away.
+        plans: requested times of what each rollback and restore is to undo, by its own.
+        revived: how often a process that was stopped created the completed file of an undone write again.
     """
 
     rules: ConflictRules
-    published: list[Published] = field(default_factory=list)
+    moments: list[tuple[Published, ...]] = field(default_factory=lambda: [()])
     began: dict[str, Attempt] = field(default_factory=dict)
     deleted: int = 0
+    declined: list[Batch] = field(default_factory=list)
+    saved: list[str] = field(default_factory=list)
+    unsaving: Counter[str] = field(default_factory=Counter)
+    undone: list[Published] = field(default_factory=list)
+    plans: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    revived: int = 0
 
-    def states(self, since: int = 0) -> Iterator[Rows]:
-        """The rows at each moment since a number of writes were completed."""
-        for count in range(since, len(self.published) + 1):
-            yield self.rows_after(count)
+    @property
+    def published(self) -> tuple[Published, ...]:
+        """The completed writes and compactions."""
+        return self.moments[-1]
 
-    def rows_after(self, count: int) -> Rows:
-        """The rows after a number of completed writes."""
-        return self.published[count - 1].rows if count else {}
+    @property
+    def moment(self) -> int:
+        """The number of this moment."""
+        return len(self.moments) - 1
+
+    @property
+    def rows(self) -> Rows:
+        """The rows now."""
+        return rows_after(self.published)
+
+    def states(self, since: int) -> Iterator[Rows]:
+        """The rows at each moment since one."""
+        return map(rows_after, self.moments[since:])
+
+    def saved_states(self, requested: str, since: int) -> Iterator[Rows]:
+        """The rows as of the requested time of a write, at each moment since one.
+
+        A write that was pending when a savepoint was made belongs to it, if it was requested before.
+        """
+        for moment in self.moments[since:]:
+            rows: Rows = {}
+            for one in moment:
+                if one.requested <= requested:
+                    rows = one.applied_to(rows)
+            yield rows
 
     @property
     def committed(self) -> list[Batch]:
         """The batches of the completed writes."""
         return [one.attempt.batch for one in self.published if one.attempt is not None]
 
-    def on_put(self, path: str, attempt: Attempt | None) -> None:
+    @property
+    def undone_batches(self) -> list[Batch]:
+        """The batches of the writes that were undone."""
+        return [one.attempt.batch for one in self.undone if one.attempt is not None]
+
+    def on_put(self, path: str, attempt: Attempt | None, data: bytes | None = None) -> None:
         """A file was created: an action begins, or is completed."""
-        if not path.startswith(TIMELINE_FOLDER + "/"):
-            return
-        found = Instant.parse(path.removeprefix(TIMELINE_FOLDER + "/"))
+        found = _instant_at(path)
         if found is None:
             return
         if found.completed is not None:
             self._on_completed(found, found.completed)
+        elif found.action in (ROLLBACK, RESTORE):
+            self._on_undoing(found, data or b"")
         elif found.state is State.REQUESTED:
             # The time of an action that was rolled back may be used again.
             self.began.pop(found.requested, None)
@@ -111,8 +169,49 @@ class History:
                 attempt.instant = found.requested
                 self.began[found.requested] = attempt
 
+    def on_delete(self, path: str) -> None:
+        """A file was deleted: a write is rolled back by its completed file, a plan cancelled by its requested one."""
+        found = _instant_at(path)
+        if found is None:
+            return
+        if found.action in (ROLLBACK, RESTORE) and found.state is State.REQUESTED:
+            self.plans.pop(found.requested, None)
+        last = self.published[-1] if self.published else None
+        is_planned = any(found.requested in plan for plan in self.plans.values())
+        if found.completed is None or not is_planned or found.requested not in _requested(self.published):
+            return
+        if last is None or (last.requested, last.completed) != (found.requested, found.completed):
+            raise Violation("undone out of order", f"{path} is deleted, the last write is {last}")
+        self._undo(len(self.published) - 1)
+
+    def _on_undoing(self, found: Instant, data: bytes) -> None:
+        if found.state is State.REQUESTED and found.action == ROLLBACK:
+            plan = RollbackPlan.decode(data, found.path)
+            if plan.completed is not None:
+                self.plans[found.requested] = (plan.instant,)
+        elif found.state is State.REQUESTED:
+            restored = RestorePlan.decode(data, found.path)
+            self.plans[found.requested] = (restored.savepoint, *(requested for requested, _ in restored.undone))
+        elif found.action == RESTORE and found.requested in self.plans:
+            # From here on each query reads as of the savepoint.
+            savepoint, *undone = self.plans[found.requested]
+            times = _requested(self.published)
+            count = times.index(savepoint) + 1 if savepoint in times else 0
+            if not set(times[count:]) <= set(undone) or set(times[:count]) & set(undone):
+                raise Violation("wrong restore", f"{found.path} to {savepoint} undoes {undone} of {times}")
+            self._undo(count)
+
+    def _undo(self, count: int) -> None:
+        """All but the first writes are undone."""
+        self.undone += self.published[count:]
+        self.deleted += 1
+        self.moments.append(self.published[:count])
+
     def _on_completed(self, found: Instant, completed: str) -> None:
         if not found.is_write:
+            return
+        if any((one.requested, one.completed) == (found.requested, completed) for one in self.undone):
+            self.revived += 1
             return
         last = self.published[-1].completed if self.published else ""
         if completed <= last:
@@ -122,39 +221,42 @@ class History:
             raise Violation("batch twice", f"{attempt.batch} is committed again by {found.path}")
         if attempt is not None and attempt.refused:
             raise Violation("refused and committed", f"{attempt.batch} by {found.path}: was told {attempt.refused}")
-        before, is_replacement = self.rows_after(len(self.published)), found.action == "replacecommit"
-        changes = None
-        if is_replacement:
-            rows = {key: row for key, row in before.items() if row[1] != REPLACED}
-        elif attempt is None:
-            rows = before
-        else:
-            changes = self._changes(attempt)
+        is_replacement = attempt is None and found.action == "replacecommit"
+        changes = None if attempt is None else self._changes(attempt)
+        if attempt is not None and changes is not None:
             self._check_excluded(attempt, changes, found)
-            rows = applied(before, changes)
-        self.published.append(Published(found.requested, completed, attempt, rows, changes, is_replacement))
+            for one in self.undone[attempt.undone :]:
+                if one.requested in attempt.seen:
+                    raise Violation("made on top of what is undone", f"{attempt.batch} by {found.path}: {one}")
+        made = Published(found.requested, completed, attempt, {}, changes, is_replacement)
+        self.moments.append((*self.published, replace(made, rows=made.applied_to(self.rows))))
 
     def _changes(self, attempt: Attempt) -> Batch:
         """The batch, without deletes of copy-on-write buckets that had no file when the write was planned."""
         batch = attempt.batch
         if not self.rules.is_cow or not batch.deletes:
             return batch
-        filled: set[Bucket] = set()
-        for one in self.published:
-            if one.requested in attempt.seen and one.is_replacement:
-                filled = {bucket for bucket in filled if bucket[0] != REPLACED}
-            elif one.requested in attempt.seen and one.changes is not None and one.changes.rows:
-                filled |= self.rules.buckets_of(one.changes)
+        filled = self._filled(one for one in self.published if one.requested in attempt.seen)
         return replace(batch, deletes=tuple(key for key in batch.deletes if self.rules.bucket_of(*key) in filled))
+
+    def _filled(self, writes: Iterable[Published]) -> frozenset[Bucket]:
+        """The buckets that have a file group after some writes."""
+        filled: frozenset[Bucket] = frozenset()
+        for one in writes:
+            filled = frozenset(bucket for bucket in filled if bucket[0] not in one.replaced)
+            if one.changes is not None:
+                filled |= self.rules.buckets_of(one.changes)
+        return filled
 
     def _check_excluded(self, attempt: Attempt, changes: Batch, found: Instant) -> None:
         """Check that no write that excludes one was completed since that began."""
+        filled = self._filled(one for one in self.published if one.requested in attempt.seen)
         for number, other in enumerate(self.published):
             if other.changes is None or other.requested in attempt.seen:
                 continue
-            # What another program has replaced since is in no way.
-            replaced = any(later.is_replacement for later in self.published[number:])
-            if self.rules.excludes(changes, other.changes, without=REPLACED if replaced else None):
+            # What was replaced since is in no way.
+            replaced = frozenset(where for later in self.published[number + 1 :] for where in later.replaced)
+            if self.rules.excludes(changes, other.changes, filled, without=replaced):
                 raise Violation(
                     "conflict missed",
                     f"{attempt.batch} by {found.path} and {other.changes}, completed at {other.completed}",
@@ -163,7 +265,7 @@ class History:
     def on_conflict(self, attempt: Attempt, conflict: WriteConflict) -> None:
         """A write was refused because of another one."""
         other = self.began.get(named_instant(conflict))
-        is_replaced = any(one.is_replacement and one.requested not in attempt.seen for one in self.published)
+        is_replaced = any(one.replaced and one.requested not in attempt.seen for one in self.published)
         batch = other.batch if other else None
         complaint = self.rules.complaint(attempt.batch, batch, conflict, is_replaced=is_replaced)
         if complaint is not None:
@@ -179,15 +281,60 @@ class History:
                 "refused and committed", f"{attempt.batch} at {attempt.instant}, of {attempt.track}: {error}"
             )
 
-    def acknowledge(self, batch: Batch, how: str) -> None:
-        """A writer was told that its batch is committed."""
-        if batch not in self.committed:
-            raise Violation("acknowledged and not committed", f"{batch}: {how}")
+    def decline(self, attempt: Attempt, error: str, since: int) -> None:
+        """A deletion of a partition was refused, as that has no file group.
+
+        Args:
+            since: the moment at which it began.
+        """
+        self.refuse(attempt, error)
+        filled = (self._filled(moment) for moment in self.moments[since:])
+        if all(any(bucket[0] == attempt.batch.deleted for bucket in one) for one in filled):
+            raise Violation("refused without reason", f"{attempt.batch}: {error}")
+        self.declined.append(attempt.batch)
+
+    def acknowledge(self, batch: Batch, how: str, since: int, *, is_skipped: bool) -> None:
+        """A writer was told that its batch is committed.
+
+        Args:
+            since: the moment at which it began.
+            is_skipped: whether the batch, or a later one of the writer, was committed before.
+        """
+        for moment in self.moments[since:]:
+            known = [one.attempt.batch for one in moment if one.attempt is not None]
+            if batch in known or (is_skipped and is_replay(batch, known)):
+                return
+        raise Violation("acknowledged and not committed", f"{batch}: {how}")
+
+
+def is_replay(batch: Batch, committed: Iterable[Batch]) -> bool:
+    """Whether a batch, or a later one of its writer, is committed."""
+    return any(one.writer_id == batch.writer_id and one.number >= batch.number for one in committed)
+
+
+def _instant_at(path: str) -> Instant | None:
+    if not path.startswith(TIMELINE_FOLDER + "/"):
+        return None
+    return Instant.parse(path.removeprefix(TIMELINE_FOLDER + "/"))
+
+
+def _requested(writes: Sequence[Published]) -> list[str]:
+    return [one.requested for one in writes]
+
+
+def rows_after(writes: Sequence[Published]) -> Rows:
+    """The rows after some writes."""
+    return writes[-1].rows if writes else {}
+
+
+def without_partitions(before: Rows, partitions: Iterable[str]) -> Rows:
+    """The rows of other partitions."""
+    return {key: row for key, row in before.items() if row[1] not in partitions}
 
 
 def applied(before: Rows, batch: Batch) -> Rows:
-    """The rows after a batch: the greater ordering value wins, and of equal ones the later."""
-    rows = dict(before)
+    """The rows after a batch: the greater ordering value wins, and of equal ones the later; an overwrite always."""
+    rows = without_partitions(before, batch.replaces)
     for key, _ in batch.deletes:
         rows.pop(key, None)
     for row in batch.rows:

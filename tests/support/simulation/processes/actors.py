@@ -6,20 +6,31 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError, Fenced, LsmError, StorageError
+from streaming_lsm.errors import (
+    CommitConflict,
+    CommitUnknown,
+    ConfigError,
+    Fenced,
+    LsmError,
+    StorageError,
+)
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.timeline.instant import Instant
 from tests.support.faulty_storage import Killed
-from tests.support.simulation.model.history import Attempt, Rows, Violation
+from tests.support.simulation.model.history import Attempt, Violation
+from tests.support.simulation.processes.reading import read, read_savepoint
 from tests.support.simulation.processes.replacement import replace_groups
+from tests.support.simulation.processes.savepoints import delete_save, restore, roll_back, save
 from tests.support.simulation.processes.table import SimulatedTable
 from tests.support.simulation.scheduler import Life, Task
 from tests.support.simulation.storage import INJECTED
-from tests.support.simulation.work.workload import HOSTS, ActorWork, Batch, Service
+from tests.support.simulation.work.batches import Batch, Overwrite
+from tests.support.simulation.work.workload import HOSTS, ActorWork, Service
 from tests.support.simulation.world import SimulatedProcess, World
 from tests.support.small_tables import rows as table_of
 
 _ATTEMPTS = 60
+_NO_GROUPS = "has no file groups"
 _ANSWERS = (CommitConflict, Fenced, CommitUnknown)
 
 
@@ -129,6 +140,7 @@ class Actor:
             self._write(table, what)
         elif what is Service.READ:
             read(self.world, table)
+            read_savepoint(self.world, table, self._chance)
         elif what is Service.REPLACE:
             with named_failures():
                 replace_groups(self.world, table)
@@ -140,6 +152,10 @@ class Actor:
                 Service.LOG_COMPACT: lambda: table.services.compact(table._engine, log=True),
                 Service.CLEAN: table.clean,
                 Service.ARCHIVE: table.archive,
+                Service.ROLL_BACK: lambda: roll_back(self.world, table),
+                Service.RESTORE: lambda: restore(self.world, table, self._chance),
+                Service.SAVE: lambda: save(self.world, table, self._chance),
+                Service.UNSAVE: lambda: delete_save(self.world, table, self._chance),
             }
             with named_failures():
                 services[what]()
@@ -148,6 +164,7 @@ class Actor:
         history, me = self.world.history, self.world.scheduler.current
         attempt = Attempt(batch, me.name)
         self.world.attempts[me] = attempt
+        since = history.moment
         self.world.tell(f"writes {batch}")
         try:
             completed = write(table, batch)
@@ -155,12 +172,16 @@ class Actor:
             raise
         except LsmError as error:
             told = f"{type(error).__name__}: {error}"
+            if isinstance(error, ConfigError) and batch.deleted and _NO_GROUPS in told:
+                self.world.check(lambda: history.decline(attempt, told, since))
+                self.world.tell(f"{batch}: {told}")
+                return
             self.world.check(lambda: history.refuse(attempt, told))
             raise
         finally:
             self.world.attempts[me] = None
         how = "it was skipped" if completed is None else completed.path
-        self.world.check(lambda: history.acknowledge(batch, how))
+        self.world.check(lambda: history.acknowledge(batch, how, since, is_skipped=completed is None))
         self.world.tell(f"{batch} is acknowledged: {how}")
 
     def _check_named(self, error: LsmError) -> None:
@@ -182,30 +203,10 @@ def write(table: SimulatedTable, batch: Batch) -> Instant | None:
     if batch.deletes:
         keys = pa.table({"id": [key for key, _ in batch.deletes], "country": [where for _, where in batch.deletes]})
         return table.delete(keys, batch_id=batch.number)
+    if batch.overwrite is Overwrite.DELETED:
+        return table.delete_partitions([batch.deleted], batch_id=batch.number)
+    if batch.overwrite is not None:
+        overwrite = getattr(table, batch.overwrite.value)
+        return overwrite(table_of(*batch.rows), batch_id=batch.number)  # type: ignore[no-any-return]
     upsert = table.bulk_insert if batch.is_bulk else table.upsert
     return upsert(table_of(*batch.rows), batch_id=batch.number)
-
-
-def read(world: World, table: SimulatedTable) -> None:
-    """Read a snapshot, which is that of a moment between now and then; files may be cleaned meanwhile."""
-    history = world.history
-    since, deleted = len(history.published), history.deleted
-    try:
-        found = rows_of(table)
-    except (StorageError, CorruptFileError) as error:
-        if history.deleted == deleted:
-            raise
-        world.tell(f"was overtaken by a clean: {error}")
-        return
-    if found not in history.states(since):
-        world.fail(Violation("snapshot of no moment", f"{sorted(found.values())}"))
-    world.tell(f"reads {len(found)} rows")
-
-
-def rows_of(table: SimulatedTable, **how: object) -> Rows:
-    """The rows that a table shows, by key."""
-    found = table.scan(["id", "country", "ts", "qty"], **how).to_arrow().to_pylist()  # type: ignore[arg-type]
-    rows = {row["id"]: tuple(row.values()) for row in found}
-    if len(rows) < len(found):
-        raise Violation("key twice", str(found))
-    return rows

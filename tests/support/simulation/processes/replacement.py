@@ -10,7 +10,7 @@ from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.locked_table import Beside
 from tests.support.replaced_groups import put_replacement
 from tests.support.simulation.processes.table import SimulatedTable
-from tests.support.simulation.work.workload import REPLACED
+from tests.support.simulation.work.batches import REPLACED
 from tests.support.simulation.world import World
 
 

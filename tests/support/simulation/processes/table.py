@@ -40,7 +40,8 @@ T = TypeVar("T")
 
 
 def _compact_on(task: OperationTask, item: object, storage: Storage) -> object:
-    full, log = replace(task.full, storage=storage), replace(task.log, storage=storage)
+    target = replace(task.full.target, storage=storage)
+    full, log = replace(task.full, target=target), replace(task.log, target=target)
     return OperationTask(full, log)(item)  # type: ignore[arg-type]
 
 
@@ -109,6 +110,7 @@ class SimulatedTable(LsmTable):
         if attempt is not None:
             seen = {write.requested for write in tx.timeline.completed_writes}
             attempt.seen = frozenset(seen | self._archived())
+            attempt.undone = len(self._world.history.undone)
         return super().plan(tx, *given, **named)
 
     def _archived(self) -> set[str]:

@@ -1,9 +1,4 @@
-"""The work of a run, drawn from its seed: a table, and what writers, services and readers do with it.
-
-Keys are of two kinds, so that the rows at any moment follow from the order of the commits alone. Those with a changing
-ordering value are never deleted; those that are deleted have one ordering value, of which the later write wins. (A
-compaction keeps deletes only for a time, and other late rows are tested in `tests/property`.)
-"""
+"""The work of a run, drawn from its seed: a table, and what writers, services and readers do with it."""
 
 from __future__ import annotations
 
@@ -13,43 +8,21 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from streaming_lsm.config import HEARTBEAT_MISSES, HEARTBEAT_MS, LOCK_WAIT_MS, SINGLE_WRITER_WAIT_MS, WRITER_ID
+from tests.support.simulation.work.batches import Batch, commuting_batch, drawn_batch, now_and_then_bulk, overwriting
 from tests.support.simulation.work.modes import Mode, draw_mode, draw_options, options_of_mode
-from tests.support.small_tables import OPTIONS, Row
+from tests.support.small_tables import OPTIONS
 
 SEEDS = "v1 "
 """Changes what all seeds mean."""
 LEASE_MS = 1000
-_COUNTRIES = ("nl", "de")
-REPLACED = _COUNTRIES[0]
-"""The partition whose file groups are replaced."""
-_ORDERED = tuple((f"k{number}", _COUNTRIES[number % 2]) for number in range(8))
-_DELETED = tuple((f"d{number}", _COUNTRIES[number % 2]) for number in range(4))
-_BULK = 0.2
-"""Share of the batches that are bulk inserted where several writers write at once."""
-_ALWAYS = 50
-"""The ordering value of keys that are deleted."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A batch of one writer.
-
-    Attributes:
-        writer_id: the writer.
-        number: its batch id.
-        rows: upserted; each key at most once.
-        deletes: keys to delete, if there are no rows.
-        is_bulk: whether the rows are bulk inserted.
-    """
-
-    writer_id: str
-    number: int
-    rows: tuple[Row, ...] = ()
-    deletes: tuple[tuple[str, str], ...] = ()
-    is_bulk: bool = False
-
-    def __str__(self) -> str:
-        return f"batch {self.number} of {self.writer_id}"
+_OVERWRITING = 0.4
+"""Share of the tables of which partitions are overwritten, or deleted, too."""
+_OVERWRITES = 0.3
+"""Share of the batches that do so there."""
+_SAVING = 0.3
+"""Share of the tables with savepoints."""
+_UNDOING = 0.25
+"""Share of the tables of which completed writes are rolled back."""
 
 
 class Service(Enum):
@@ -61,6 +34,10 @@ class Service(Enum):
     CLEAN = "clean"
     ARCHIVE = "archive"
     READ = "read"
+    SAVE = "make a savepoint"
+    UNSAVE = "delete a savepoint"
+    ROLL_BACK = "roll the last write back"
+    RESTORE = "restore a savepoint"
     REPLACE = "replace file groups"
 
 
@@ -226,6 +203,18 @@ def draw_workload(seed: int, setting: Setting = ANY) -> Workload:
             _service(of_logs, f"l{n}", (Service.LOG_COMPACT,), hurry_ms, 2) for n in range(of_logs.choice((0, 0, 1)))
         ]
         actors = [_now_and_then_hybrid(of_logs, actor) for actor in actors]
+    of_overwrites = random.Random(f"{SEEDS}{seed} overwrites")
+    if of_overwrites.random() < _OVERWRITING:
+        actors = [_now_and_then_overwriting(of_overwrites, actor) for actor in actors]
+    of_savepoints = random.Random(f"{SEEDS}{seed} savepoints")
+    if of_savepoints.random() < _SAVING:
+        services = (Service.SAVE, Service.SAVE, Service.UNSAVE, Service.READ)
+        actors += [
+            _service(of_savepoints, f"s{n}", services, hurry_ms, 3) for n in range(of_savepoints.choice((1, 1, 2)))
+        ]
+    of_rollbacks = random.Random(f"{SEEDS}{seed} rollbacks")
+    if of_rollbacks.random() < _UNDOING:
+        actors.append(_service(of_rollbacks, "b0", (Service.ROLL_BACK,), hurry_ms, 1))
     late_tasks = chance.choice((0.0, 0.0, 0.3))
     options = {**BASE, **table, **shared, **dict(setting.options)}
     on_objects = setting.on_objects if setting.on_objects is not None else of_mode.random() < _ON_OBJECTS
@@ -239,19 +228,22 @@ def _is_cow(table: Mapping[str, object]) -> bool:
 
 def _writer(chance: random.Random, number: int, hurry_ms: int, mode: Mode) -> ActorWork:
     name = f"w{number}"
-    draw = _commuting_batch if mode is Mode.NON_BLOCKING else _batch
+    draw = commuting_batch if mode is Mode.NON_BLOCKING else drawn_batch
     steps = tuple(Step(chance.randint(0, hurry_ms), draw(chance, name, n)) for n in range(chance.randint(2, 5)))
     if mode.is_shared:
-        steps = tuple(_now_and_then_bulk(chance, step) for step in steps)
+        steps = tuple(replace(step, does=now_and_then_bulk(chance, step.does)) for step in steps)
     inline = {"hoodie.compact.inline": True, "hoodie.compact.inline.max.delta.commits": 2}
     options = {**(inline if chance.random() < 0.3 else {}), "hoodie.clean.automatic": chance.random() < 0.2}
     return ActorWork(name, name, steps, tuple(options.items()))
 
 
-def _now_and_then_bulk(chance: random.Random, step: Step) -> Step:
-    if not isinstance(step.does, Batch) or step.does.deletes or chance.random() >= _BULK:
-        return step
-    return replace(step, does=replace(step.does, is_bulk=True))
+def _now_and_then_overwriting(chance: random.Random, actor: ActorWork) -> ActorWork:
+    def changed(step: Step) -> Step:
+        if not isinstance(step.does, Batch) or chance.random() >= _OVERWRITES:
+            return step
+        return replace(step, does=overwriting(chance, step.does))
+
+    return replace(actor, steps=tuple(changed(step) for step in actor.steps))
 
 
 def _now_and_then_archiving(chance: random.Random, actor: ActorWork) -> ActorWork:
@@ -261,39 +253,6 @@ def _now_and_then_archiving(chance: random.Random, actor: ActorWork) -> ActorWor
 def _now_and_then_hybrid(chance: random.Random, actor: ActorWork) -> ActorWork:
     hybrid = {"hoodie.compaction.plan.generator": "HybridCompactionPlanGenerator"} if chance.random() < 0.5 else {}
     return replace(actor, options=(*actor.options, *hybrid.items()))
-
-
-def _batch(chance: random.Random, writer_id: str, number: int) -> Batch:
-    if number and chance.random() < 0.2:
-        return Batch(writer_id, number, deletes=tuple(chance.sample(_DELETED, chance.randint(1, 2))))
-    keys = chance.sample(_ORDERED + _DELETED, chance.randint(1, 5))
-    own = (int(writer_id.lstrip("w")) + 1) * 10_000 + number * 100
-    return Batch(
-        writer_id,
-        number,
-        tuple((*key, _ALWAYS if key in _DELETED else chance.randint(0, 99), own + n) for n, key in enumerate(keys)),
-    )
-
-
-def _commuting_batch(chance: random.Random, writer_id: str, number: int) -> Batch:
-    """Draw a batch that gives the same rows before and after those of other writers.
-
-    Ordering values differ between all batches, and a key that is deleted is of one writer.
-    """
-    deleted = tuple((f"{writer_id}{key}", where) for key, where in _DELETED)
-    if number and chance.random() < 0.2:
-        return Batch(writer_id, number, deletes=tuple(chance.sample(deleted, chance.randint(1, 2))))
-    keys = chance.sample(_ORDERED + deleted, chance.randint(1, 5))
-    writer = int(writer_id.lstrip("w"))
-    own, rank = (writer + 1) * 10_000 + number * 100, 10 * writer + number
-    return Batch(
-        writer_id,
-        number,
-        tuple(
-            (*key, _ALWAYS if key in deleted else 100 * chance.randint(0, 99) + rank, own + n)
-            for n, key in enumerate(keys)
-        ),
-    )
 
 
 def _service(chance: random.Random, name: str, does: tuple[Service, ...], hurry_ms: int, count: int) -> ActorWork:

@@ -89,7 +89,7 @@ def test_a_long_stream_leaves_few_files_on_the_timeline_and_reads_as_one_that_is
         options = {"hoodie.archive.automatic": automatic, "hoodie.clean.automatic": True}
         table = create(tmp_path / str(automatic), **options)
         most = 0
-        for number in range(130):
+        for number in range(70):
             table.upsert(rows((f"k{number % 7}", "nl", number, number)))
             most = max(most, len(list((root_of(table) / TIMELINE_FOLDER).glob("*.*"))))
         assert (most <= 60) == automatic
@@ -99,10 +99,10 @@ def test_a_long_stream_leaves_few_files_on_the_timeline_and_reads_as_one_that_is
         images = [
             (change["op"], *((change[image] or {}).get("qty") for image in ("before", "after"))) for change in changed
         ]
-        assert len(images) == 130
+        assert len(images) == 70
         times = sorted([*found.timeline.history.writes(), *(w.requested for w in found.timeline.completed_writes)])
-        assert len(times) == 130
-        past = [shown(found, as_of=time) for time in times[::20]]
+        assert len(times) == 70
+        past = [shown(found, as_of=time) for time in times[::10]]
         rows_of[automatic] = [sorted(shown(found)), first, images, past]
         assert_sound(found, {row[0]: row for row in shown(found)})
     assert rows_of[True] == rows_of[False]
@@ -345,7 +345,7 @@ def test_archiving_that_dies_at_any_call_loses_no_action(tmp_path: Path, fault: 
     before = all_actions(template)
     calls = calls_of(tmp_path / "template", tmp_path)
     assert len(calls) > 60
-    for call in sample(range(len(calls)), FAULTS.index(fault), 11):
+    for call in sample(range(len(calls)), FAULTS.index(fault), 29):
         root = shutil.copytree(tmp_path / "template", tmp_path / f"{call}")
         table = LsmTable(root, template.options)
         table.storage = FaultyStorage(table.storage, {call: fault})
@@ -381,7 +381,7 @@ def test_archiving_that_is_stopped_at_any_call_and_resumes_later_loses_no_action
 ) -> None:
     template, before = many(tmp_path / "template")
     calls = calls_of(tmp_path / "template", tmp_path)
-    for call in sample(range(len(calls)), list(MEANWHILE).index(meanwhile), 11):
+    for call in sample(range(len(calls)), list(MEANWHILE).index(meanwhile), 29):
         root, model = shutil.copytree(tmp_path / "template", tmp_path / f"{call}"), dict(before)
         stopped = Driver(root, archive, call, **BY_HAND)
         other = Driver(root, MEANWHILE[meanwhile], **BY_HAND)

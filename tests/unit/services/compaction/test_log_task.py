@@ -177,7 +177,7 @@ def test_a_name_that_an_earlier_attempt_has_used_is_not_used_again(table: LsmTab
     with begun(table) as task:
         first = task((3, window))
         second = pickle.loads(pickle.dumps(task))((3, window))
-        create_marker(table.storage, task.instant, "", second[1].file_name.replace("_3-0-1_", "_3-0-2_"))
+        create_marker(table.storage, task.target.instant, "", second[1].file_name.replace("_3-0-1_", "_3-0-2_"))
         third = task((3, window))
         left = [path for path in data_files(Path(table.path.removeprefix("file://"))) if "_3-0-2_" in path]
     tokens = [{stat.file_name.split("_")[1] for stat in stats} for stats in (first, second, third)]
@@ -193,7 +193,7 @@ def test_a_task_whose_instant_takes_no_more_files_leaves_none(
     with begun(table) as task:
 
         def undone(self: SortedParquetFile, footer: Any) -> int:
-            table.storage.delete(heartbeat_path(task.instant))
+            table.storage.delete(heartbeat_path(task.target.instant))
             return finish(self, footer)
 
         monkeypatch.setattr(SortedParquetFile, "finish", undone)
@@ -205,14 +205,14 @@ def test_a_task_whose_instant_takes_no_more_files_leaves_none(
 def test_partial_updates_are_refused_by_name(table: LsmTable) -> None:
     (window,) = windows(table)
     task = log_task(table, "20990101000000000")
-    partial = replace(task, rule=replace(task.rule, partial="IGNORE_DEFAULTS"))
+    partial = replace(task, target=replace(task.target, rule=replace(task.target.rule, partial="IGNORE_DEFAULTS")))
     with pytest.raises(UnsupportedTable, match=r"partial.update.mode=IGNORE_DEFAULTS.*full compaction"):
         partial((0, window))
     root = Path(table.path.removeprefix("file://"))
     say_partial(root / window.logs[0].path)
     for sorted_files in (True, False):
         with pytest.raises(UnsupportedTable, match=r"\.log\.parquet: .*IS_PARTIAL=true"):
-            replace(task, sorted_files=sorted_files)((0, window))
+            replace(task, target=replace(task.target, sorted_files=sorted_files))((0, window))
 
 
 def say_partial(path: Path) -> None:

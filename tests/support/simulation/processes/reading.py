@@ -1,0 +1,63 @@
+"""Readers: a snapshot is that of a moment, and savepoints are kept."""
+
+from __future__ import annotations
+
+import random
+
+from streaming_lsm.errors import CorruptFileError, LsmError, StorageError
+from tests.support.simulation.model.history import Rows, Violation
+from tests.support.simulation.processes.table import SimulatedTable
+from tests.support.simulation.storage import INJECTED
+from tests.support.simulation.world import World
+
+
+def read(world: World, table: SimulatedTable) -> None:
+    """Read a snapshot, which is that of a moment between now and then; files may be cleaned meanwhile."""
+    history = world.history
+    since, deleted, revived = history.moment, history.deleted, history.revived
+    try:
+        found = rows_of(table)
+    except (StorageError, CorruptFileError) as error:
+        if history.deleted == deleted:
+            raise
+        world.tell(f"was overtaken by a clean: {error}")
+        return
+    if history.revived != revived:
+        return
+    if found not in history.states(since):
+        world.fail(Violation("snapshot of no moment", f"{sorted(found.values())}"))
+    world.tell(f"reads {len(found)} rows")
+
+
+def read_savepoint(world: World, table: SimulatedTable, chance: random.Random) -> None:
+    """Read as of one of the savepoints, if there is any."""
+    if world.history.saved:
+        check_savepoint(world, table, chance.choice(world.history.saved))
+
+
+def check_savepoint(world: World, table: SimulatedTable, requested: str) -> None:
+    """Check the rows as of a savepoint; it may be deleted meanwhile."""
+    history = world.history
+    since = history.moment
+    try:
+        found = rows_of(table, as_of=requested)
+    except (LsmError, OSError) as error:
+        if requested not in history.saved:
+            world.tell(f"as of the savepoint {requested}, which was deleted: {error}")
+        elif INJECTED in str(error):
+            raise
+        else:
+            world.fail(Violation("savepoint not kept", f"{requested}: {type(error).__name__}: {error}"))
+        return
+    if requested in history.saved and found not in history.saved_states(requested, since):
+        world.fail(Violation("savepoint changed", f"as of {requested}: {sorted(found.values())}"))
+    world.tell(f"reads {len(found)} rows as of the savepoint {requested}")
+
+
+def rows_of(table: SimulatedTable, **how: object) -> Rows:
+    """The rows that a table shows, by key."""
+    found = table.scan(["id", "country", "ts", "qty"], **how).to_arrow().to_pylist()  # type: ignore[arg-type]
+    rows = {row["id"]: tuple(row.values()) for row in found}
+    if len(rows) < len(found):
+        raise Violation("key twice", str(found))
+    return rows
