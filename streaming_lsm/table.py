@@ -28,7 +28,7 @@ from streaming_lsm.readable_table import OptionValues, Path, ReadableTable
 from streaming_lsm.schema import fit_known, table_schema, to_avro
 from streaming_lsm.services.archiving.planner import ActiveCommits
 from streaming_lsm.services.context import Engine, ServiceContext
-from streaming_lsm.services.repair.planner import RepairPlan
+from streaming_lsm.services.repair.plan import RepairPlan
 from streaming_lsm.services.repair.runner import propose_repair, repair
 from streaming_lsm.services.restore import RestorePreview, preview_restore, restore
 from streaming_lsm.services.rollback import RollbackPreview, preview_rollback, roll_back

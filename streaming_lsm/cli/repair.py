@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from streaming_lsm.cli.arguments import json_argument, json_line, opened, option_arguments, write_lines
 from streaming_lsm.cli.text_table import TextTable
 from streaming_lsm.service_job.messages import counted
-from streaming_lsm.services.repair.planner import RebuiltInstant, RepairPlan
+from streaming_lsm.services.repair.plan import RebuiltInstant, RepairPlan
 
 
 def repair_verb(verb: argparse.ArgumentParser) -> None:

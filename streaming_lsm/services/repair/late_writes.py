@@ -70,13 +70,16 @@ class LateWriteFinder:
         for file in files:
             if not file.is_change_log:
                 groups[file.group].append(file)
-        bases = sorted({file.instant for group in groups.values() for file in group if is_compacted(file)})
-        for instant in bases:
-            merged = {group: files for group, files in groups.items() if self._base(files, instant) is not None}
-            seen = frozenset[str]().union(*(file.commits for files in merged.values() for file in files if file.is_base
-                                            and file.instant == instant))  # fmt: skip
-            for group, members in sorted(merged.items()):
-                self._look(found, group, members, instant, seen)
+        merged: dict[str, list[Group]] = defaultdict(list)
+        seen: dict[str, set[str]] = defaultdict(set)
+        for group, members in sorted(groups.items()):
+            for file in members:
+                if is_compacted(file):
+                    merged[file.instant].append(group)
+                    seen[file.instant] |= file.commits
+        for instant in sorted(merged):
+            for group in merged[instant]:
+                self._look(found, group, groups[group], instant, frozenset(seen[instant]))
         return found
 
     @staticmethod

@@ -4,107 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass, replace
 
-from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, base_file_stat, log_file_stat
 from streaming_lsm.format.actions.compaction_plan import FULL, LOG, CompactionOperation, CompactionPlan
 from streaming_lsm.format.table.config import TableConfig
-from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, LogFileName, bucket_of
+from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, LogFileName
 from streaming_lsm.services.repair.found_files import FoundFile
-from streaming_lsm.services.repair.late_writes import Group, LateWrites, is_compacted
+from streaming_lsm.services.repair.late_writes import Group, is_compacted
+from streaming_lsm.services.repair.plan import REPAIRED_KEY, Evidence, RebuiltInstant, RepairPlan
+from streaming_lsm.services.repair.replaced_groups import ReplacedGroups, find_replaced, replacement_doubts
 from streaming_lsm.timeline.clock import next_time
 from streaming_lsm.timeline.instant import Instant, State
-
-REPAIRED_KEY = "lsm.repaired"
-"""Entry of the extra metadata of a rebuilt commit."""
-
-LIMITS = (
-    "completion times are made: a millisecond after the requested time, or after the compaction that lacks the write; "
-    "start incremental and change queries anew",
-    "batch ids of writers are not in data files: a query that goes on from its checkpoint writes its last batch again",
-    "a failed write that has left files and no markers cannot be told from a committed one",
-    "cleans, savepoints, rollbacks, and deleted or overwritten partitions are not in data files: what they removed and "
-    "was not deleted yet comes back; states before the oldest file slices are not whole",
-)
-"""What no data file says, of any table."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What is left of a table without its timeline.
-
-    Attributes:
-        files: the data files of writes that are not archived.
-        uncommitted: why a write's files are left out, by its requested time.
-        abandoned: those of them that are to be rolled back by the next write.
-        pending: requested and inflight writes and compactions that are left on the timeline, by requested time.
-        taken: times of actions that are left on the timeline or in the history.
-        schema: Avro JSON of the table when it was created, if it is known.
-        late: writes that were completed after a compaction was planned.
-        merged: writes that have no files any more, of which base files have rows.
-    """
-
-    files: tuple[FoundFile, ...]
-    uncommitted: Mapping[str, str] = field(default_factory=dict)
-    abandoned: frozenset[str] = frozenset()
-    pending: Mapping[str, Instant] = field(default_factory=dict)
-    taken: frozenset[str] = frozenset()
-    schema: str | None = None
-    late: LateWrites = field(default_factory=LateWrites)
-    merged: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class RebuiltInstant:
-    """A completed write that is made of its files.
-
-    Attributes:
-        pending: the action as it was while it was pending.
-        completed: the completed instant; its completion time is made.
-        metadata: content of the completed file.
-        plan: content of the requested file; None if it is empty.
-        rows: rows of its files but deletes.
-        deletes: their deletes.
-    """
-
-    pending: Instant
-    completed: Instant
-    metadata: CommitMetadata
-    plan: CompactionPlan | None
-    rows: int
-    deletes: int
-
-    @property
-    def paths(self) -> list[str]:
-        """Paths of its files."""
-        return sorted(self.metadata.paths)
-
-
-@dataclass(frozen=True)
-class RepairPlan:
-    """What a repair writes.
-
-    Attributes:
-        instants: the completed instants, by requested time.
-        abandoned: writes that become pending, with markers of their files, so that the next write rolls them back.
-        left_out: files of writes that were not committed, with the reason.
-        unplaced: files that cannot be placed, with the reason; with one of them nothing is written.
-        doubts: what is guessed in this table.
-        limits: what is not known of any table.
-    """
-
-    instants: tuple[RebuiltInstant, ...] = ()
-    abandoned: tuple[Instant, ...] = ()
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    unplaced: Mapping[str, str] = field(default_factory=dict)
-    doubts: tuple[str, ...] = ()
-    limits: tuple[str, ...] = LIMITS
-
-    def __str__(self) -> str:
-        files, count = sum(len(found.paths) for found in self.instants), len(self.instants)
-        return f"{count:,} completed instant{'s' * (count != 1)} with {files:,} file{'s' * (files != 1)}"
 
 
 def proven_writes(files: Iterable[FoundFile]) -> frozenset[str]:
@@ -129,12 +40,15 @@ def plan_repair(evidence: Evidence, config: TableConfig, unplaced: Mapping[str, 
         by_instant[file.instant].append(file)
     for merged in evidence.merged:
         by_instant.setdefault(merged, [])
-    replaced = _replaced_groups(kept, config)
+    replaced = find_replaced(kept, config)
     times = _completion_times(sorted(by_instant), evidence, config)
-    planner = _Planner(evidence, config, kept, replaced, times)
+    groups: dict[Group, list[FoundFile]] = defaultdict(list)
+    for file in kept:
+        groups[file.group].append(file)
+    planner = _Planner(evidence, config, groups, replaced, times)
     instants = tuple(planner.instant(requested, by_instant[requested]) for requested in sorted(by_instant))
     instants = _with_schemas(instants, by_instant, evidence.schema)
-    doubts = (*_doubts(evidence, left), *_replacement_doubts(replaced))
+    doubts = (*_doubts(evidence, left), *replacement_doubts(replaced))
     write = "commit" if config.is_copy_on_write else "deltacommit"
     unfinished = [time for time in sorted(evidence.abandoned) if time not in evidence.pending]
     abandoned = tuple(Instant(time, write, State.REQUESTED) for time in unfinished)
@@ -178,56 +92,21 @@ def _completion_times(requested: Sequence[str], evidence: Evidence, config: Tabl
     return times
 
 
-def _replaced_groups(files: Sequence[FoundFile], config: TableConfig) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return the replaced file groups by the write that replaced them, then by partition.
-
-    A bucket has one live file group at a time: the write that began a later one replaced the earlier one. A write all
-    of whose files in a partition begin new groups has overwritten the partition.
-    """
-    if not config.num_buckets:
-        return {}
-    first: dict[Group, str] = {}
-    for file in files:
-        first[file.group] = min(first.get(file.group, file.instant), file.instant)
-    buckets: dict[tuple[str, int], list[Group]] = defaultdict(list)
-    for group in sorted(first, key=lambda group: (first[group], group)):
-        try:
-            buckets[group[0], bucket_of(group[1])].append(group)
-        except UnsupportedTable:
-            return {}
-    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    gone: set[Group] = set()
-    for groups in buckets.values():
-        for old, new in pairwise(groups):
-            found[first[new]][new[0]].add(old[1])
-    for time in sorted(found):
-        for partition, ids in found[time].items():
-            mine = [file for file in files if file.instant == time and file.partition_path == partition]
-            if all(first[file.group] == time for file in mine):
-                ids |= {fid for part, fid in first if part == partition and first[part, fid] < time}
-            ids -= {fid for part, fid in gone if part == partition}
-            gone |= {(partition, fid) for fid in ids}
-    return {
-        time: {partition: tuple(sorted(ids)) for partition, ids in sorted(parts.items())}
-        for time, parts in found.items()
-    }
-
-
 @dataclass(frozen=True)
 class _Planner:
     """Makes instants of files, given the whole table."""
 
     evidence: Evidence
     config: TableConfig
-    files: Sequence[FoundFile]
-    replaced: Mapping[str, Mapping[str, tuple[str, ...]]]
+    groups: Mapping[Group, Sequence[FoundFile]]
+    replaced: ReplacedGroups
     times: Mapping[str, str]
 
     def instant(self, requested: str, files: Sequence[FoundFile]) -> RebuiltInstant:
         """Make the instant of all files with one requested time."""
         replaced = self.replaced.get(requested)
         action, operation = self._action(requested, files, is_replacing=replaced is not None)
-        stats = tuple(self._stat(file, files) for file in files if not file.is_change_log)
+        stats = tuple(self._stat(file) for file in files if not file.is_change_log)
         compacted = operation in ("COMPACT", "LOG_COMPACT")
         pending = Instant(requested, action, State.REQUESTED)
         return RebuiltInstant(
@@ -257,7 +136,7 @@ class _Planner:
             return "logcompaction", "LOG_COMPACT"
         return "deltacommit", written
 
-    def _stat(self, file: FoundFile, files: Sequence[FoundFile]) -> WriteStat:
+    def _stat(self, file: FoundFile) -> WriteStat:
         name = file.name
         if isinstance(name, BaseFileName):
             previous = self._previous(file)
@@ -269,7 +148,7 @@ class _Planner:
             stat = log_file_stat(
                 file.partition_path, name, total_bytes=file.size, num_updates=file.rows, num_deletes=file.deletes
             )
-        mine = [found for found in files if found.group == file.group]
+        mine = [found for found in self.groups[file.group] if found.instant == file.instant]
         changes = tuple((log.path, log.size) for log in mine if log.is_change_log)
         first = min(
             (found for found in mine if not found.is_change_log), key=lambda found: (not found.rows, found.path)
@@ -277,11 +156,10 @@ class _Planner:
         return replace(stat, cdc_files=changes) if changes and first == file else stat
 
     def _previous(self, file: FoundFile) -> BaseFileName | None:
-        older = [f.name for f in self._group(file) if isinstance(f.name, BaseFileName) and f.instant < file.instant]
+        older = [
+            f.name for f in self.groups[file.group] if isinstance(f.name, BaseFileName) and f.instant < file.instant
+        ]
         return max(older, key=lambda name: name.instant, default=None)
-
-    def _group(self, file: FoundFile) -> list[FoundFile]:
-        return [found for found in self.files if found.group == file.group]
 
     def _plan(self, requested: str, files: Sequence[FoundFile]) -> CompactionPlan:
         """Make the plan of a compaction, of the files that are left."""
@@ -296,7 +174,7 @@ class _Planner:
         since = previous.instant if previous else ""
         merged = [
             file
-            for file in self._group(made)
+            for file in self.groups[made.group]
             if not file.is_base and not file.is_change_log and since <= self.times[file.instant] < requested
             and (made.is_base or file.instant in made.compacted)
         ]  # fmt: skip
@@ -343,12 +221,3 @@ def _doubts(evidence: Evidence, left: Collection[str]) -> list[str]:
     if left:
         found.append("the writes whose files are left out may have been committed by writers that died right after")
     return found
-
-
-def _replacement_doubts(replaced: Mapping[str, Mapping[str, tuple[str, ...]]]) -> list[str]:
-    return [
-        f"{time} is taken to have replaced the file groups {', '.join(ids)} of partition {partition!r}, "
-        "as their buckets have later file groups"
-        for time, parts in sorted(replaced.items())
-        for partition, ids in parts.items()
-    ]

@@ -10,7 +10,7 @@ from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.lock.markers import TEMP_FOLDER
 from streaming_lsm.services.context import ServiceContext
 from streaming_lsm.services.repair.found_files import ListedFile, list_data_files
-from streaming_lsm.services.repair.planner import REPAIRED_KEY
+from streaming_lsm.services.repair.plan import REPAIRED_KEY
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import FLAT, Instant
 from streaming_lsm.timeline.timeline import Timeline

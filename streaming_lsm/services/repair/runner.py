@@ -22,7 +22,8 @@ from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.services.repair.found_files import FileReader, FoundFile
 from streaming_lsm.services.repair.late_writes import LateWriteFinder, LateWrites
-from streaming_lsm.services.repair.planner import Evidence, RebuiltInstant, RepairPlan, plan_repair, proven_writes
+from streaming_lsm.services.repair.plan import Evidence, RebuiltInstant, RepairPlan
+from streaming_lsm.services.repair.planner import plan_repair, proven_writes
 from streaming_lsm.services.repair.remains import Remains, is_archived, look
 from streaming_lsm.timeline.action_kind import COMPACTIONS, LOG_COMPACTION
 from streaming_lsm.timeline.archive import HISTORY_FOLDER
