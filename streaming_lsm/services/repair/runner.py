@@ -28,7 +28,7 @@ from streaming_lsm.services.repair.remains import Remains, is_archived, look
 from streaming_lsm.timeline.action_kind import COMPACTIONS, LOG_COMPACTION
 from streaming_lsm.timeline.archive import HISTORY_FOLDER
 from streaming_lsm.timeline.clock import instant_ms
-from streaming_lsm.timeline.instant import State
+from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.properties_file import fence_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.recovery import find_living
@@ -186,36 +186,43 @@ def _abandon(context: ServiceContext, lock: TableLock, plan: RepairPlan) -> None
         lock.touch()
         for path in plan.left_out:
             if is_file_of(path, write.requested):
-                _put(context, lock, marker_of(write.requested, path), b"", checked=False)
+                _create(context, lock, write, marker_of(write.requested, path))
         for pending in (write, write.at(State.INFLIGHT)):
-            _put(context, lock, pending.path, b"", checked=False)
+            _create(context, lock, pending, pending.path)
 
 
 def _write(context: ServiceContext, lock: TableLock, found: RebuiltInstant) -> None:
     """Create the files of one instant, the completed one first, so that it is never pending."""
-    storage, completed = context.storage, found.completed
+    storage, completed, data = context.storage, found.completed, found.metadata.encode()
+    plan = b"" if found.plan is None else found.plan.encode()
     lock.touch()
-    _put(context, lock, completed.path, found.metadata.encode())
+    if not _create(context, lock, completed, completed.path, data) and storage.read(completed.path) != data:
+        raise CorruptFileError(
+            f"{completed.path} in {storage.uri} is not what an earlier repair wrote of the same files: restore the "
+            "files that were there then, or delete what it wrote, and run the repair again"
+        )
+    for pending, content in ((found.pending.at(State.INFLIGHT), b""), (found.pending, plan)):
+        _create(context, lock, pending, pending.path, content)
+
+
+def _create(context: ServiceContext, lock: TableLock, instant: Instant, path: str, data: bytes = b"") -> bool:
+    """Create a file of an action, and return whether it was not there; one that comes too late is deleted again.
+
+    Raises:
+        Fenced: another process took the lock. If it has gone on to archive or undo the action, the file is deleted.
+    """
+    lock.verify()
+    storage = context.storage
+    try:
+        storage.put_if_absent(path, data)
+    except FileExistsError:
+        return False
     try:
         lock.verify()
     except Fenced:
-        # Others may have finished the repair, gone on, and archived or undone the write before the file was created.
         now = Timeline.load(storage)
-        if now.history.has(completed) or completed.requested in now.finished_rollbacks(since=completed.requested):
-            storage.delete(completed.path)
+        undone = now.finished_rollbacks(since=instant.requested)
+        if now.history.has(instant) or instant.requested in undone:
+            storage.delete(path)
         raise
-    _put(context, lock, found.pending.at(State.INFLIGHT).path, b"", checked=False)
-    plan = b"" if found.plan is None else found.plan.encode()
-    _put(context, lock, found.pending.path, plan, checked=False)
-
-
-def _put(context: ServiceContext, lock: TableLock, path: str, data: bytes, *, checked: bool = True) -> None:
-    lock.verify()
-    try:
-        context.storage.put_if_absent(path, data)
-    except FileExistsError:
-        if checked and context.storage.read(path) != data:
-            raise CorruptFileError(
-                f"{path} in {context.storage.uri} is not what an earlier repair wrote of the same files: restore the "
-                "files that were there then, or delete what it wrote, and run the repair again"
-            ) from None
+    return True

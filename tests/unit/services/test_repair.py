@@ -13,12 +13,13 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.engine import LocalEngine
-from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, LsmError
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, Fenced, LsmError, StorageError
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant
 from tests.support.crash_points import sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
+from tests.support.interleaving import Driver
 from tests.support.service_tables import Model, assert_sound, compactions, grow, grown, reopened
 from tests.support.small_tables import create, data_files, rows, shown
 
@@ -315,3 +316,30 @@ def test_a_table_that_changes_while_files_are_read_is_not_repaired(tmp_path: Pat
     with pytest.raises(CommitConflict, match="was changed since its files were listed"):
         opened.repair(Removing(1))
     assert not (tmp_path / ".hoodie/timeline").exists()
+
+
+def test_a_repair_that_is_stopped_while_others_repair_and_write_undoes_nothing(tmp_path: Path) -> None:
+    """Before each of its calls others finish the repair, write, compact, and archive."""
+    _, model = compacted(tmp_path / "whole")
+    lose(tmp_path / "whole")
+    row = ("other", "nl", 9000, 2)
+    told = ConfigError | CommitConflict | Fenced | StorageError  # by the last one to run it again
+    small = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
+
+    def take_over(table: LsmTable) -> object:
+        with suppress(ConfigError):  # the first one was through
+            table.repair()
+        table.upsert(rows(row))
+        table.compact()
+        return table.archive()
+
+    calls = Driver(Path(shutil.copytree(tmp_path / "whole", tmp_path / "counted")), LsmTable.repair).calls
+    for call in sample(range(len(calls)), 9, 11):
+        root = Path(shutil.copytree(tmp_path / "whole", tmp_path / f"at-{call}"))
+        first = Driver(root, LsmTable.repair, call)
+        second = Driver(root, take_over, **small)
+        first.go_on()
+        assert second.error is None
+        assert first.error is None or isinstance(first.error, told), call
+        assert_sound(reopened(LsmTable(root)), {**model, row[0]: row})
+        shutil.rmtree(root)
