@@ -288,18 +288,24 @@ def test_an_interrupted_repair_is_finished_by_the_next(tmp_path: Path) -> None:
         shutil.copytree(tmp_path / "whole", root)
         with suppress(Killed, LsmError, OSError):
             reopened(LsmTable(root), FaultyStorage(LocalStorage(root), {call: Fault.KILL_AFTER})).repair()
-        if (root / ".hoodie/timeline").exists() and len(plan_names(root)) < len(plan_names(tmp_path / "counted")):
+        if (root / ".hoodie/timeline").exists() and completed_names(root) < completed_names(tmp_path / "counted"):
             with pytest.raises(CorruptFileError):
                 shown(LsmTable(root))
         again = reopened(LsmTable(root))
         with suppress(ConfigError):  # it was through
             again.repair()
+        with again.transaction():  # takes over a lock that is left
+            pass
         assert plan_names(root) == plan_names(tmp_path / "counted")
         assert_sound(again, model)
 
 
 def plan_names(root: Path) -> set[str]:
     return {path.name for path in (root / ".hoodie/timeline").iterdir()}
+
+
+def completed_names(root: Path) -> set[str]:
+    return {name for name in plan_names(root) if "_" in name}
 
 
 def test_a_table_that_changes_while_files_are_read_is_not_repaired(tmp_path: Path) -> None:
