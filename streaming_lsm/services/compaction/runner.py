@@ -44,7 +44,7 @@ from streaming_lsm.services.context import (
     read_compaction_plan,
 )
 from streaming_lsm.services.survey import Survey
-from streaming_lsm.timeline.action_kind import COMPACTION, LOG_COMPACTION, RESTORE, ROLLBACK
+from streaming_lsm.timeline.action_kind import COMPACTION, COMPACTIONS, LOG_COMPACTION, RESTORE, ROLLBACK
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.outcome import Outcome
@@ -344,8 +344,10 @@ def compact(
 ) -> tuple[Instant | None, CompactionSelection | None]:
     """Run all pending compactions, the oldest first; if none is pending, schedule one and run it.
 
+    A pending log compaction is run whatever the options are: no other plan takes its file groups.
+
     Args:
-        log: whether to do so with log compactions, see `schedule_compaction`.
+        log: whether to run pending log compactions only, and schedule one; see `schedule_compaction`.
 
     Returns:
         The last completed compaction, None if there was nothing to do; and the selection if none was pending.
@@ -353,8 +355,8 @@ def compact(
     Raises:
         LsmError: as `run_compaction`; the first error, after all pending compactions were tried.
     """
-    action = LOG_COMPACTION if log else COMPACTION
-    planned = [found for found in pending_compactions(context.load_timeline()) if found.action == action]
+    actions = (LOG_COMPACTION,) if log else COMPACTIONS
+    planned = [found for found in pending_compactions(context.load_timeline()) if found.action in actions]
     if planned:
         return run_all(context, planned, engine), None
     scheduled, selection = schedule_compaction(context, log=log)
