@@ -183,10 +183,14 @@ def schedule_plans(
     return scheduled, selection
 
 
-def compact_slices(context: ServiceContext, groups: Collection[FileGroupId], engine: Engine) -> Instant | None:
+def compact_slices(
+    context: ServiceContext, groups: Collection[FileGroupId], engine: Engine, *, keeps_deletes: bool
+) -> Instant | None:
     """Rewrite the latest slices of file groups as one base file each, also those without logs; raises as `compact`.
 
-    Deletes are dropped, as a table of an older version, or another layout, cannot keep them.
+    Args:
+        keeps_deletes: whether deletes are kept as by any compaction, beside the base file. A table that is changed to
+            an older version cannot keep them.
 
     Returns:
         The completed commit; None if all of them are in pending plans.
@@ -202,8 +206,9 @@ def compact_slices(context: ServiceContext, groups: Collection[FileGroupId], eng
         if not selection.operations:
             return None
         planned = tx.schedule(COMPACTION, requested, selection.plan.encode())
-    without_deletes = context.options.merged(Options({config.TOMBSTONE_RETENTION.key: 0}))
-    return run_compaction(replace(context, options=without_deletes), planned.requested, engine)
+    if not keeps_deletes:
+        context = replace(context, options=context.options.merged(Options({config.TOMBSTONE_RETENTION.key: 0})))
+    return run_compaction(context, planned.requested, engine)
 
 
 def _retention(context: ServiceContext, requested: str) -> Retention | None:
