@@ -417,7 +417,7 @@ class LsmTable(ReadableTable):
         if plan.operation == INSERT_OVERWRITE_TABLE:
             return self._groups.ids_in()
         # A partition without file groups is replaced, too: what others write to it meanwhile is a conflict.
-        partitions = sorted(dict.fromkeys(stat.partition_path for stat in written.stats))
+        partitions = sorted(written.partitions)
         return {**dict.fromkeys(partitions, ()), **self._groups.ids_in(partitions)}
 
     def _files_after(self, timeline: Timeline, outcome: Outcome) -> Mapping[str, str]:

@@ -113,4 +113,4 @@ def fits_lsm_tree(context: ServiceContext, found: FileSlice) -> bool:
     if not found.is_native or found.base is None:
         return found.is_native
     with ExitStack() as files:
-        return open_base(context.storage, found.base, files).ascends(distinct=True)
+        return open_base(context.storage, found.base, files).ascends()

@@ -127,20 +127,13 @@ def _write_at(timeline: Timeline, requested: str | None, uri: str) -> Instant:
 
 
 def _files_as_of(context: ServiceContext, timeline: Timeline, write: Instant) -> Mapping[str, tuple[str, ...]]:
-    """List the files of the latest slices as of a write, by its requested time and by its completion time.
-
-    Time travel to a write shows the writes requested until then (docs/format/10-rules.md, "Rule 7"), a restore leaves
-    those that were completed until then.
-    """
-    states = [timeline.as_of(write.requested)]
-    completed = timeline.up_to(write)
-    if completed.completed_writes != states[0].completed_writes:
-        states.append(completed)
+    """List the files of the latest slices when a write had been completed, to which a restore returns."""
+    state = timeline.up_to(write)
+    state.check_retained(write.requested, write.requested, exact=True)
     files: dict[str, dict[str, None]] = {}
-    for state in states:
-        for found in checked_slices(context.view(state)):
-            names = (path.rpartition("/")[2] for path in found.paths)
-            files.setdefault(found.partition_path, {}).update(dict.fromkeys(names))
+    for found in checked_slices(context.view(state)):
+        names = (path.rpartition("/")[2] for path in found.paths)
+        files.setdefault(found.partition_path, {}).update(dict.fromkeys(names))
     return {partition: tuple(sorted(names)) for partition, names in sorted(files.items())}
 
 

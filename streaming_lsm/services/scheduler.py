@@ -172,9 +172,13 @@ class TableServices:
         return True
 
     def _planned(self, timeline: Timeline) -> Sequence[Instant]:
-        """Return the pending compactions that the options ask to run."""
+        """Return the pending compactions that the options ask to run.
+
+        Without log compactions of its own a table may have one of another process, or of before the option was changed.
+        """
         options = self._context.options
-        wanted = {COMPACTION: options[config.COMPACT_INLINE], LOG_COMPACTION: options[config.LOG_COMPACT_INLINE]}
+        inline = options[config.COMPACT_INLINE]
+        wanted = {COMPACTION: inline, LOG_COMPACTION: inline or options[config.LOG_COMPACT_INLINE]}
         return [planned for planned in pending_compactions(timeline) if wanted[planned.action]]
 
     def _schedule(self, timeline: Timeline, limit: TimeLimit | None) -> Sequence[Instant]:

@@ -92,6 +92,7 @@ class ChangePlan:
     """The remaining steps of a version change, also shown by ``--dry-run``.
 
     Attributes:
+        leaves_native: whether native logs, which the older version does not know, must go.
         pending: pending compactions, which are run first.
         rewrites: file slices that are compacted next.
         obsolete: paths of files that must be cleaned once no compaction is left.
@@ -100,6 +101,7 @@ class ChangePlan:
         properties: changed keys with their new values; None for a removed key.
     """
 
+    leaves_native: bool
     pending: tuple[Instant, ...]
     rewrites: tuple[FileSlice, ...]
     obsolete: tuple[str, ...]
@@ -157,7 +159,8 @@ def _prepare(context: ServiceContext, plan: ChangePlan, engine: Engine) -> None:
     if plan.pending:
         run_all(context, plan.pending, engine)
     elif plan.rewrites:
-        compact_slices(context, [(found.partition_path, found.file_id) for found in plan.rewrites], engine)
+        groups = [(found.partition_path, found.file_id) for found in plan.rewrites]
+        compact_slices(context, groups, engine, keeps_deletes=not plan.leaves_native)
     else:
         cleaned = Cleaner(_keeping_one(context)).clean()
         if cleaned is None and context.storage.exists(plan.obsolete[0]):
@@ -193,6 +196,7 @@ def _plan(context: ServiceContext, change: VersionChange, timeline: Timeline) ->
     pending = tuple(pending_compactions(timeline)) if must_wait else ()
     deleted = tuple(_left_behind(context, timeline, view, rewrites)) if leaves_native and (rewrites or obsolete) else ()
     return ChangePlan(
+        leaves_native=leaves_native,
         pending=pending,
         rewrites=rewrites,
         obsolete=obsolete,
@@ -240,8 +244,8 @@ def _native_files(view: FileSystemView) -> Iterator[str]:
 
 
 def _is_sorted(context: ServiceContext, found: FileSlice) -> bool:
-    """Return whether a slice is a single base file whose rows ascend by record key."""
-    if found.logs or found.base is None:
+    """Return whether a slice is a base file whose rows ascend by record key, and deletes that were kept."""
+    if found.base is None or not all(found.is_kept(log) for log in found.logs):
         return False
     with ExitStack() as files:
         base = open_base(context.storage, found.base, files)

@@ -226,8 +226,9 @@ class Timeline:
         """Restrict the timeline to the writes visible at a point in time (docs/format/10-rules.md, "Rule 7").
 
         Args:
-            value: the requested time of a completed write: that write and writes requested before it are visible. Any
-                other instant time or date: writes that were completed by then are visible.
+            value: the requested time of a completed write: that write and writes requested before it are visible. That
+                of a savepoint, any other instant time or date: writes that were completed by then are visible, for a
+                savepoint when its write was, so that its rows stay what they were.
             zone: the table's zone, ``UTC`` or ``LOCAL``, into which dates with a zone are converted.
 
         Raises:
@@ -237,7 +238,8 @@ class Timeline:
         exact = requested is not None and self._is_request(requested)
         limit = requested if requested is not None and exact else moment_text(value, zone)
         self.check_retained(value, limit, exact=exact)
-        return self._until(limit, by_request=exact)
+        saved = self.completion_time(limit) if exact and self._is_savepoint(limit) else None
+        return self._until(limit, by_request=exact) if saved is None else self.completed_by(saved)
 
     def before(self, write: Instant) -> Timeline:
         """Restrict the timeline to the writes that took effect before a write."""

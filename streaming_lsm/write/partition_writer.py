@@ -21,7 +21,7 @@ from streaming_lsm.write.files.merge_handle import MergeHandle
 from streaming_lsm.write.intake.dead_letters import DeadLetterBox
 from streaming_lsm.write.intake.tombstones import LastEvents
 from streaming_lsm.write.numbers import TaskNumbers, Timed
-from streaming_lsm.write.plan import WritePlan
+from streaming_lsm.write.plan import REPLACING, WritePlan
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class WriteResult:
         unordered_deletes: whether some events were deletes without an ordering value.
         left_out: whether a task has written nothing, as its rows belong to too many file groups.
         groups: the file groups of the rows that the task has received; those of a whole batch are not kept.
+        partitions: paths of the partitions of these rows, deletes among them, if the write replaces file groups.
     """
 
     stats: tuple[WriteStat, ...]
@@ -43,6 +44,7 @@ class WriteResult:
     unordered_deletes: bool = False
     left_out: bool = False
     groups: tuple[BucketId, ...] = ()
+    partitions: frozenset[str] = frozenset()
 
     @staticmethod
     def joined(parts: Iterable[WriteResult]) -> WriteResult:
@@ -52,7 +54,8 @@ class WriteResult:
         events = tuple(events for part in found for events in part.last_events)
         numbers = TaskNumbers.joined(part.numbers for part in found)
         unordered_deletes, left_out = any(p.unordered_deletes for p in found), any(p.left_out for p in found)
-        return WriteResult(stats, events, numbers, unordered_deletes, left_out)
+        partitions = frozenset[str]().union(*(part.partitions for part in found))
+        return WriteResult(stats, events, numbers, unordered_deletes, left_out, partitions=partitions)
 
     @property
     def file_groups(self) -> int:
@@ -140,7 +143,10 @@ def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken
         buffer.close()
     spent = perf_counter() - begun
     numbers = _numbers(collected, spent)
-    return WriteResult(stats, (buffer.last_events,), numbers, buffer.unordered_deletes, groups=buffer.groups)
+    groups = buffer.groups
+    partitions = frozenset(partition for partition, _ in groups) if plan.operation in REPLACING else frozenset[str]()
+    events, unordered_deletes = (buffer.last_events,), buffer.unordered_deletes
+    return WriteResult(stats, events, numbers, unordered_deletes, groups=groups, partitions=partitions)
 
 
 def discard_late(plan: WritePlan, parts: Sequence[WriteResult]) -> None:

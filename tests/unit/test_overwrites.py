@@ -6,6 +6,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
@@ -19,7 +20,7 @@ from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.crash_points import sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
-from tests.support.small_tables import Row, create, data_files, rows, shown
+from tests.support.small_tables import SCHEMA, Row, create, data_files, rows, shown
 
 OLD: list[Row] = [("a", "nl", 1, 1), ("b", "nl", 1, 2), ("c", "de", 1, 3), ("d", "de", 1, 4)]
 NEW: list[Row] = [("a", "nl", 0, 9), ("e", "nl", 0, 8)]
@@ -52,6 +53,18 @@ def test_an_overwrite_replaces_the_partitions_of_its_rows(tmp_path: Path, option
     # Later writes find the new file groups.
     table.upsert(rows(("a", "nl", 5, 7)))
     assert shown(LsmTable(tmp_path)) == sorted([("a", "nl", 5, 7), NEW[1], *DE])
+
+
+@pytest.mark.parametrize("options", TABLES)
+def test_an_overwrite_by_deletes_alone_leaves_their_partitions_empty(
+    tmp_path: Path, options: dict[str, object]
+) -> None:
+    schema = SCHEMA.append(pa.field("_hoodie_is_deleted", pa.bool_()))
+    table = create(tmp_path, schema, **options)
+    table.upsert(rows(*OLD).append_column(schema.field("_hoodie_is_deleted"), pa.array([False] * len(OLD))))
+    deletes = rows(NEW[0]).append_column(schema.field("_hoodie_is_deleted"), pa.array([True]))
+    assert table.insert_overwrite(deletes) is not None
+    assert shown(table) == sorted(DE)
 
 
 @pytest.mark.parametrize("options", TABLES)

@@ -44,7 +44,7 @@ from streaming_lsm.services.context import (
     read_compaction_plan,
 )
 from streaming_lsm.services.survey import Survey
-from streaming_lsm.timeline.action_kind import COMPACTION, LOG_COMPACTION, RESTORE, ROLLBACK
+from streaming_lsm.timeline.action_kind import COMPACTION, COMPACTIONS, LOG_COMPACTION, RESTORE, ROLLBACK
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.outcome import Outcome
@@ -183,10 +183,14 @@ def schedule_plans(
     return scheduled, selection
 
 
-def compact_slices(context: ServiceContext, groups: Collection[FileGroupId], engine: Engine) -> Instant | None:
+def compact_slices(
+    context: ServiceContext, groups: Collection[FileGroupId], engine: Engine, *, keeps_deletes: bool
+) -> Instant | None:
     """Rewrite the latest slices of file groups as one base file each, also those without logs; raises as `compact`.
 
-    Deletes are dropped, as a table of an older version, or another layout, cannot keep them.
+    Args:
+        keeps_deletes: whether deletes are kept as by any compaction, beside the base file. A table that is changed to
+            an older version cannot keep them.
 
     Returns:
         The completed commit; None if all of them are in pending plans.
@@ -202,8 +206,9 @@ def compact_slices(context: ServiceContext, groups: Collection[FileGroupId], eng
         if not selection.operations:
             return None
         planned = tx.schedule(COMPACTION, requested, selection.plan.encode())
-    without_deletes = context.options.merged(Options({config.TOMBSTONE_RETENTION.key: 0}))
-    return run_compaction(replace(context, options=without_deletes), planned.requested, engine)
+    if not keeps_deletes:
+        context = replace(context, options=context.options.merged(Options({config.TOMBSTONE_RETENTION.key: 0})))
+    return run_compaction(context, planned.requested, engine)
 
 
 def _retention(context: ServiceContext, requested: str) -> Retention | None:
@@ -344,8 +349,10 @@ def compact(
 ) -> tuple[Instant | None, CompactionSelection | None]:
     """Run all pending compactions, the oldest first; if none is pending, schedule one and run it.
 
+    A pending log compaction is run whatever the options are: no other plan takes its file groups.
+
     Args:
-        log: whether to do so with log compactions, see `schedule_compaction`.
+        log: whether to run pending log compactions only, and schedule one; see `schedule_compaction`.
 
     Returns:
         The last completed compaction, None if there was nothing to do; and the selection if none was pending.
@@ -353,8 +360,8 @@ def compact(
     Raises:
         LsmError: as `run_compaction`; the first error, after all pending compactions were tried.
     """
-    action = LOG_COMPACTION if log else COMPACTION
-    planned = [found for found in pending_compactions(context.load_timeline()) if found.action == action]
+    actions = (LOG_COMPACTION,) if log else COMPACTIONS
+    planned = [found for found in pending_compactions(context.load_timeline()) if found.action in actions]
     if planned:
         return run_all(context, planned, engine), None
     scheduled, selection = schedule_compaction(context, log=log)

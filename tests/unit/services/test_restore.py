@@ -22,7 +22,7 @@ from tests.support.crash_points import sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Interrupted, Killed
 from tests.support.interleaving import Driver, Work
 from tests.support.service_tables import Model, assert_sound, grow, grown, reopened
-from tests.support.small_tables import Row, data_files, rows, shown
+from tests.support.small_tables import Row, create, data_files, rows, shown
 
 RETAIN_ONE: dict[str, object] = {"hoodie.clean.commits.retained": 1}
 METADATA: dict[str, object] = {"hoodie.metadata.enable": True, "hoodie.metadata.compact.max.delta.commits": 3}
@@ -50,6 +50,22 @@ def changed(root: Path, **options: object) -> tuple[LsmTable, Model, str]:
     if not table.config.is_copy_on_write:
         table.services.schedule()
     return table, model, time
+
+
+def test_base_files_with_repeated_keys_are_restored_and_left_by_a_rollback(tmp_path: Path) -> None:
+    """A bulk insert does not fold the rows of one key."""
+    table = create(tmp_path, **{"hoodie.clean.automatic": False})
+    table.bulk_insert(rows(("k1", "nl", 1, 1), ("k1", "nl", 2, 2), ("k2", "nl", 2, 2)))
+    saved, expected = table.savepoint().requested, shown(table)
+    table.upsert(rows(("k1", "nl", 3, 3)))
+    table.restore(saved)
+    assert shown(table) == expected
+    table.delete_savepoint(saved)
+    table.upsert(rows(("k2", "nl", 3, 3)))
+    before = shown(table)
+    table.compact()
+    table.rollback()
+    assert shown(table) == before
 
 
 def assert_restored(root: Path, model: Model, time: str, **options: object) -> None:

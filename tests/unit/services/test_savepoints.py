@@ -71,6 +71,57 @@ def test_without_its_savepoint_a_state_is_cleaned_and_archived(tmp_path: Path) -
     assert_sound(table, model)
 
 
+def test_the_rows_of_a_savepoint_stay_when_a_compaction_that_was_planned_before_completes_after_it(
+    tmp_path: Path,
+) -> None:
+    table, model = grown(tmp_path, batches=2, **RETAIN_ONE)
+    table.services.schedule()
+    grow(table, model, 2)
+    time, expected = table.savepoint().requested, sorted(model.values())
+    table.compact()
+    for batch in range(3, 6):
+        grow(table, model, batch)
+        table.compact()
+        table.clean()
+    assert cleans(table)
+    assert shown(table, as_of=time) == expected
+    table.restore(time)
+    assert shown(reopened(table)) == expected
+
+
+def test_the_rows_of_a_savepoint_stay_when_a_write_that_began_before_it_completes_after_it(tmp_path: Path) -> None:
+    many = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL", **RETAIN_ONE}
+    table, model = grown(tmp_path, batches=2, **many)
+
+    def write(opened: LsmTable) -> object:
+        return opened.upsert(rows(("late", "nl", 1, 1)))
+
+    counted = Driver(Path(shutil.copytree(tmp_path, tmp_path.with_name("counted"))), write, **many)
+    data = next(number for number, (_, path) in enumerate(counted.calls) if path.endswith(".log.parquet"))
+    slow = Driver(tmp_path, write, data, **many)
+    assert slow.is_stopped
+    grow(table, model, 2)
+    time, expected = table.savepoint().requested, sorted(model.values())
+    slow.go_on()
+    assert slow.error is None
+    assert shown(table, as_of=time) == expected
+    for batch in range(3, 6):
+        grow(table, model, batch)
+        table.compact()
+        table.clean()
+    assert shown(table, as_of=time) == expected
+
+
+def test_a_savepoint_of_a_long_compaction_has_what_was_written_meanwhile(tmp_path: Path) -> None:
+    table, model = grown(tmp_path, batches=2, **RETAIN_ONE)
+    table.services.schedule()
+    for batch in (2, 3):
+        grow(table, model, batch)
+    table.compact()
+    made = table.savepoint()
+    assert shown(table, as_of=made.requested) == sorted(model.values())
+
+
 def test_a_savepoint_of_an_earlier_write_keeps_the_files_of_that_time(tmp_path: Path) -> None:
     table, model = grown(tmp_path, batches=2, **RETAIN_ONE)
     time, expected = table.timeline.completed_writes[-1].requested, sorted(model.values())

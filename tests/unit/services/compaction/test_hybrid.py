@@ -60,6 +60,10 @@ def created(root: Path, **options: object) -> LsmTable:
     return table
 
 
+def with_options(table: LsmTable, **options: object) -> LsmTable:
+    return LsmTable(table.path, table.options.merged(Options(options)))
+
+
 def write(table: LsmTable, chance: random.Random, batch: int) -> Instant | None:
     """One batch: updates, late ones among them, or deletes with or without ordering values."""
     numbers = chance.sample(range(40), chance.randrange(1, 9))
@@ -171,6 +175,25 @@ def test_inline_log_compactions_run_when_enough_delta_commits_were_completed(tmp
         assert most_runs(table) <= 7
     types = [table.timeline.read_commit(done).operation_type for done in table.timeline.every_write]
     assert types.count("LOG_COMPACT") >= 2
+
+
+def test_a_pending_log_compaction_is_run_by_compactions_where_log_compactions_are_off(tmp_path: Path) -> None:
+    """Its file groups are in no other plan, and archiving waits for it."""
+    chance = random.Random(5)
+    for number, run in enumerate(("compact", "inline")):
+        table = created(tmp_path / run, **{"hoodie.compact.inline": bool(number)})
+        for batch in range(3):
+            write(table, chance, batch)
+        other = with_options(table, **{"hoodie.compact.inline": False, "hoodie.log.compaction.blocks.threshold": 2})
+        planned, _ = other.services.schedule(log=True)
+        assert planned is not None
+        if run == "compact":
+            done = table.compact()
+            assert done is not None
+            assert done.requested == planned.requested
+        else:
+            write(table, chance, 3)
+        assert pending_compactions(LsmTable(table.path).timeline) == ()
 
 
 def test_a_pending_write_keeps_newer_logs_out_of_a_log_compaction(tmp_path: Path) -> None:

@@ -291,6 +291,20 @@ def test_a_table_of_version_9_keeps_none_and_a_downgrade_drops_them(tmp_path: Pa
     assert not found.logs
 
 
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_change_to_the_lsm_tree_layout_keeps_deletes(tmp_path: Path, is_compacted: bool) -> None:
+    table = created(tmp_path, **{"hoodie.table.storage.layout": "default"})
+    table.upsert(rows(row(0, 10), row(1, 1)))
+    delete(table, 0, 20)
+    if is_compacted:
+        table.compact()
+    table = table.change_version(10, "lsm_tree")
+    table.upsert(rows(row(0, 15)))
+    check(table, row(1, 1))
+    table.compact()
+    check(table, row(1, 1))
+
+
 def test_a_footer_with_another_time_is_named(tmp_path: Path) -> None:
     table = created(tmp_path)
     delete(table, 0, 20)
