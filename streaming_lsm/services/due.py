@@ -50,7 +50,7 @@ def services_due(context: ServiceContext, clock: Clock) -> Iterator[Due]:
     yield _compaction(context, timeline, clock)
     if options[config.LOG_COMPACT_INLINE]:
         yield _log_compaction(context, timeline)
-    cleaner = Cleaner(context)
+    cleaner = Cleaner(context, clock=clock, with_history=True)
     cleans = tuple(clean.file_name for clean in pending_cleans(timeline))
     yield Due(
         service="clean",

@@ -32,6 +32,7 @@ from streaming_lsm.format.history import (
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.flat_archive import flat_writes
 from streaming_lsm.timeline.instant import (
+    BASE_ACTIONS,
     FLAT,
     TIMELINE_FOLDER,
     WRITE_ACTIONS,
@@ -306,6 +307,20 @@ class History:
             commits = [write.requested for write in self._actions(file).writes.values() if write.action == "commit"]
             last = max([last, *commits])
         return last
+
+    def newest_base_write(self) -> Instant | None:
+        """Return the ``commit`` or ``replacecommit`` of the newest history file with one that took effect last.
+
+        Archiving leaves no write that took effect before one that it takes. None without any, and in layout 1.
+        """
+        return self._read_whole(lambda found: found._newest_base_write())
+
+    def _newest_base_write(self) -> Instant | None:
+        for file in self._newest_first():
+            bases = [write for write in self._actions(file).writes.values() if write.action in BASE_ACTIONS]
+            if bases:
+                return max(bases, key=lambda write: write.completed or "")
+        return None
 
     def instants(self, files: Iterable[HistoryFile]) -> Iterator[ArchivedInstant]:
         """Yield the actions of some history files with their contents, by requested time, each of them once.

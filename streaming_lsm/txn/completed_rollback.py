@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def objection(timeline: Timeline, write: Instant) -> str | None:
-    """Return why a completed write cannot be rolled back, by the timeline alone; None if it can."""
+    """Return why a completed write cannot be rolled back, by the timeline and its history; None if it can."""
     newest = max(timeline.completed_writes, key=lambda found: found.completed or "", default=None)
     if newest != write:
         return f"{newest.file_name if newest else 'nothing'} was completed after it: roll that back first"
@@ -50,7 +50,24 @@ def objection(timeline: Timeline, write: Instant) -> str | None:
             return f"{pending.file_name} was planned after it: finish that first"
         if pending.action == CLEAN and pending.requested > write.requested and write.action != "deltacommit":
             return f"{pending.file_name} may delete what it superseded: finish that first"
-    return None
+    return _out_of_order(timeline, write)
+
+
+def _out_of_order(timeline: Timeline, write: Instant) -> str | None:
+    """Return why the state before a write is not known; None if it is.
+
+    The commit before it has the ledger and the number of files of that state. So that commit must be on the timeline,
+    and no write may be archived that was completed later. Files of archived writes may still be on the timeline.
+    """
+    archived = timeline.history.writes()
+    if write.requested in archived:
+        return "it is archived"
+    left = [found for found in timeline.completed_writes if found != write and found.requested not in archived]
+    before = max((found.completed or "" for found in left), default="")
+    last = max(archived.values(), key=lambda found: found.completed or "", default=None)
+    if last is None or (last.completed or "") < before:
+        return None
+    return f"{last.file_name}, the last write before it, is archived"
 
 
 def roll_back_completed(

@@ -1,8 +1,10 @@
 """Select the actions to archive (docs/format/02-timeline.md, "Archived timeline"); pure, without file access.
 
 A *bound* is a requested time at which archiving stops: the action at that time, and all younger ones, stay on the
-active timeline. The bounds are those of writes. *Passed* are cleans before the newest one, and rollbacks: they do not
-wait for the writes beside them, as each write of a table may bring one.
+active timeline. The bounds are those of writes. What is archived has also taken effect before each write that stays:
+the state before a write, to which rollbacks and restores return, is that of the writes completed before it, and cleans
+look for the files that a compaction superseded when it is completed. *Passed* are cleans before the newest one, and
+rollbacks: they do not wait for the writes beside them, as each write of a table may bring one.
 """
 
 from __future__ import annotations
@@ -134,7 +136,22 @@ def select(
     if len(_older(timeline, by_number)) + len(_passed(timeline, by_number)) <= commits.margin:
         return ArchiveSelection((), (), None, commits)
     bound = min([by_number, *_bounds(timeline, options, zone), *further], key=lambda found: found.time)
+    bound = _in_order(timeline, bound)
     return ArchiveSelection(_older(timeline, bound), _passed(timeline, bound, kept), bound, commits)
+
+
+def _in_order(timeline: Timeline, bound: Bound) -> Bound:
+    """Lower a bound until each older write was completed before all writes that stay.
+
+    A write that was completed later, such as a long compaction, stays with all that were requested after it.
+    """
+    writes = timeline.completed_writes
+    while True:
+        first = min((write.completed or "" for write in writes if write.requested >= bound.time), default="~")
+        late = next((w for w in writes if w.requested < bound.time and (w.completed or "") > first), None)
+        if late is None:
+            return bound
+        bound = Bound(late.requested, f"{late.file_name} was completed after writes that stay")
 
 
 def _older(timeline: Timeline, bound: Bound) -> tuple[Instant, ...]:

@@ -24,7 +24,7 @@ from streaming_lsm.services.context import Engine, ServiceContext, planned_slice
 from streaming_lsm.services.survey import is_continued, savepoints
 from streaming_lsm.timeline.action_kind import CLEAN
 from streaming_lsm.timeline.clock import Clock, system_clock
-from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
+from streaming_lsm.timeline.instant import BASE_ACTIONS, WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_cleans
 from streaming_lsm.txn.transaction import Transaction
@@ -101,13 +101,14 @@ class Cleaner:
 
         Args:
             clock: the current time, for hours that are retained.
-            with_history: whether `is_due` counts archived writes, too, see `Retention.earliest`.
+            with_history: whether `is_due` looks at archived writes, too: others archive them before this one cleans.
         """
         self._context = context
         self._clock = clock
         self._with_history = with_history
         self._retention = Retention.of(context.options)
         self._own = self._others = _CleanScope()
+        self._archived: tuple[str, tuple[Instant, ...]] = "", ()
 
     def is_due(self, timeline: Timeline, now_ms: int) -> bool:
         """Return whether a clean may find files to delete, or writes of dead writers to be rolled back.
@@ -118,7 +119,7 @@ class Cleaner:
         return self._may_find_files(timeline) or self._has_dead_writes(timeline, now_ms)
 
     def _may_find_files(self, timeline: Timeline) -> bool:
-        """Return whether a clean may find files to delete, from the timeline alone.
+        """Return whether a clean may find files to delete, from the timeline and, if it counts, the history.
 
         A slice is superseded by a write that creates the next base file (a compaction, a write of a copy-on-write
         table) or replaces the file group. If the retention has no such write behind it, no partition is listed.
@@ -129,7 +130,7 @@ class Cleaner:
         writes = timeline.completed_writes
         if self._with_history and len(writes) <= self._retention.commits:
             writes = timeline.every_write
-        bases = [write for write in writes if write.action in ("commit", "replacecommit")]
+        bases = [write for write in (*self._archived_base(timeline), *writes) if write.action in BASE_ACTIONS]
         old = [write for write in bases if (write.completed or "") < limit]
         new = [write for write in old if not self._own.covers(write) and not self._others.covers(write)]
         if not new:
@@ -137,6 +138,16 @@ class Cleaner:
         # Another process may have cleaned and examined these writes.
         self._others = _CleanScope.of_last_clean(timeline)
         return not all(self._others.covers(write) for write in new)
+
+    def _archived_base(self, timeline: Timeline) -> tuple[Instant, ...]:
+        """Return the archived write that may have superseded slices last: if it was examined, all archived ones were.
+
+        The history is read again when the timeline begins later.
+        """
+        if self._with_history and self._archived[0] != timeline.first:
+            newest = timeline.history.newest_base_write()
+            self._archived = timeline.first, (newest,) if newest else ()
+        return self._archived[1]
 
     def _has_dead_writes(self, timeline: Timeline, now_ms: int) -> bool:
         """Return whether writes seem to wait for the next clean to be rolled back, by the age of their heartbeats."""

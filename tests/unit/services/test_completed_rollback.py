@@ -14,6 +14,7 @@ from streaming_lsm.config import WRITER_ID
 from streaming_lsm.errors import CommitConflict, CommitUnknown, ConfigError, CorruptFileError, Fenced, LsmError
 from streaming_lsm.format.actions.rollback import RollbackPlan
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
+from streaming_lsm.services.archiving import planner
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import State
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
@@ -178,16 +179,50 @@ def test_what_cannot_be_rolled_back_is_refused_by_name(tmp_path: Path) -> None:
     undone, done = last(table), table.rollback()
     refuse(table, undone, f"was rolled back by {done.file_name}: that cannot be undone")
     refuse(table, done.requested, "is a rollback, which cannot be undone: write the rows again")
-    options = {
-        "hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3,
-        "hoodie.archive.automatic": False,
-    }  # fmt: skip
-    again = reopened(table, **options)
+    again = reopened(table, **KEEP_FEW)
     for batch in range(3, 8):
         again.upsert(rows((f"b{batch}", "nl", 1, 1)))
     assert again.archive()
     refuse(again, first, f"the write {first} of .* is archived")
     refuse(reopened(LsmTable.create(tmp_path / "empty", table.schema, table.options)), None, "no completed write on")
+
+
+KEEP_FEW: dict[str, object] = {
+    "hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3,
+    "hoodie.archive.automatic": False,
+}  # fmt: skip
+
+
+def test_the_oldest_write_of_the_timeline_stays_as_the_ledger_before_it_is_archived(tmp_path: Path) -> None:
+    table, _ = grown(tmp_path, batches=0, **{**KEEP_FEW, WRITER_ID.key: "q"})
+    for batch in range(6):
+        table.upsert(rows((f"b{batch}", "nl", 1, 1)), batch_id=batch)
+    assert table.archive()
+    table.rollback()
+    oldest, before = last(table), table.timeline.completed_writes[-2:]
+    assert len(before) == 1
+    refuse(table, oldest, "cannot be rolled back: .*, the last write before it, is archived")
+    table.upsert(rows(("b0", "nl", 1, 1)), batch_id=0)
+    assert last(table) == oldest
+
+
+def test_a_write_is_refused_before_which_an_archived_one_was_completed_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, model = grown(tmp_path, batches=2, **KEEP_FEW)
+    planned, _ = table.services.schedule()
+    assert planned is not None
+    for batch in range(2, 6):
+        grow(table, model, batch)
+    table.compact()
+    monkeypatch.setattr(planner, "_in_order", lambda timeline, bound: bound)  # as other programs archive
+    table.upsert(rows(EXTRA))
+    model[EXTRA[0]] = EXTRA
+    assert planned.requested in {action.requested for action in table.archive()}
+    refuse(table, None, f"{planned.requested}_.*commit, the last write before it, is archived")
+    sound(table, model)
+    grow(table, model, 7)
+    table.rollback()
 
 
 @pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])

@@ -177,11 +177,47 @@ def test_an_idle_look_lists_the_timeline_once_and_does_nothing_else(tmp_path: Pa
     other = reopened(table, storage, **NOT_DUE, **RETAIN)
     # Beside a timeline of few delta commits the history may have more of them.
     of_history = [("read", VERSION_PATH), ("list", HISTORY_FOLDER)]
-    services = other.services
-    for worker, further in ((services.compaction_worker(THREAD), of_history), (services.cleaning_worker(THREAD), [])):
+    compactions, cleans = other.services.compaction_worker(THREAD), other.services.cleaning_worker(THREAD)
+    # A cleaner reads the history again when more is archived.
+    for worker, further in ((compactions, of_history), (cleans, of_history), (cleans, [])):
         before = len(storage.calls)
         assert list(worker.look()) == []
         assert storage.calls[before:] == [("list", ".hoodie/timeline"), *further]
+
+
+FEW: dict[str, object] = {"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4, **RETAIN}
+
+
+def compact_and_archive(table: LsmTable, model: Model, batch: int) -> None:
+    """A compaction, and as many batches as archive it."""
+    table.compact()
+    for number in range(batch, batch + 4):
+        grow(table, model, number)
+    assert all(write.action == "deltacommit" for write in table.timeline.completed_writes)
+
+
+def is_clean_due(table: LsmTable) -> bool:
+    return next(found for found in table.services.due() if found.service == "clean").is_due
+
+
+def test_what_archived_compactions_superseded_is_cleaned_once(tmp_path: Path) -> None:
+    table, model = grown(tmp_path, **FEW)
+    cleaner = reopened(table, **FEW).services.cleaning_worker(THREAD)
+    for batch in range(3, 15, 4):
+        compact_and_archive(table, model, batch)
+        assert is_clean_due(reopened(table, **FEW))
+        assert [found.files > 0 for found in cleaner.look()] == [True]
+        assert list(cleaner.look()) == []
+        assert not is_clean_due(reopened(table, **FEW))
+    assert_sound(table, model)
+
+
+def test_a_job_that_begins_when_compactions_are_archived_cleans_what_they_superseded(tmp_path: Path) -> None:
+    table, model = grown(tmp_path, **FEW)
+    for batch in (3, 7):
+        compact_and_archive(table, model, batch)
+    assert len(list(reopened(table, **FEW).services.cleaning_worker(THREAD).look())) == 1
+    assert_sound(table, model)
 
 
 def test_a_plan_that_fails_stops_no_other_plan_and_is_tried_after_ever_more_looks(tmp_path: Path) -> None:

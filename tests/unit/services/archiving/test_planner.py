@@ -94,6 +94,21 @@ def test_nothing_goes_that_is_as_young_as_a_savepoint() -> None:
     assert seconds(selected(*map(write, range(10)), savepoint)) == [0, 1]
 
 
+def test_a_write_that_was_completed_after_writes_that_stay_stays_with_all_that_are_younger() -> None:
+    long = Instant(time(1.2), "commit", State.COMPLETED, time(7.7))
+    found = selected(*map(write, range(11)), long)
+    assert seconds(found) == [0, 1]
+    assert found.bound == Bound(time(1.2), f"{long.file_name} was completed after writes that stay")
+    assert seconds(selected(*map(write, range(12)), long)) == [0, 1, 1, 2, 3, 4, 5, 6, 7]
+    longer = Instant(time(0.2), "commit", State.COMPLETED, time(2.7))
+    assert seconds(selected(*map(write, range(11)), long, longer)) == [0]
+
+
+def test_writes_that_overlap_and_are_completed_in_order_do_not_keep_each_other() -> None:
+    overlapping = [Instant(time(n), "deltacommit", State.COMPLETED, time(n + 3.5)) for n in range(12)]
+    assert seconds(selected(*overlapping)) == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
 def test_what_cleans_retain_stays() -> None:
     keep = {"hoodie.keep.min.commits": 9, "hoodie.keep.max.commits": 10, "hoodie.clean.commits.retained": 8}
     pending = Instant(time(0.5), "deltacommit", State.INFLIGHT)

@@ -194,6 +194,54 @@ def test_a_savepoint_ends_the_archiving(tmp_path: Path) -> None:
     assert_sound(table, model)
 
 
+def long_compaction(table: LsmTable, model: Model, begin: int, end: int) -> Instant:
+    """A compaction that was planned before the writes and completed after them."""
+    planned, _ = table.services.schedule()
+    assert planned is not None
+    grow(table, model, begin, end)
+    table.compact()
+    return next(write for write in table.timeline.completed_writes if write.requested == planned.requested)
+
+
+def test_a_long_compaction_stays_until_the_writes_completed_before_it_are_archived(tmp_path: Path) -> None:
+    table, model = made(tmp_path, 3)
+    compaction = long_compaction(table, model, 3, 11)
+    expected = sorted(model.values())
+    grow(table, model, 11, 12)
+    table.archive()
+    assert compaction in table.timeline.completed_writes
+    table.rollback()
+    assert shown(table) == expected
+    grow(table, model, 11, 15)
+    table.archive()
+    assert compaction not in table.timeline.completed_writes
+    assert_sound(table, model)
+
+
+def test_slices_are_cleaned_that_long_compactions_superseded(tmp_path: Path) -> None:
+    table, model = made(tmp_path, 3, **{"hoodie.archive.automatic": True, "hoodie.clean.automatic": True})
+    for batch in range(3, 48, 15):
+        long_compaction(table, model, batch, batch + 11)
+        grow(table, model, batch + 11, batch + 15)
+    bases = [name for name in data_files(tmp_path) if "log" not in name and "history" not in name]
+    assert len(bases) <= 4
+    assert_sound(table, model)
+
+
+def test_a_table_is_restored_to_a_savepoint_that_was_made_while_a_compaction_ran(tmp_path: Path) -> None:
+    table, model = made(tmp_path, 3)
+    planned, _ = table.services.schedule()
+    grow(table, model, 3, 4)
+    saved, expected = table.savepoint(), sorted(model.values())
+    table.compact()
+    grow(table, model, 4, 12)
+    assert table.archive()
+    assert planned is not None
+    assert planned.requested in {write.requested for write in table.timeline.completed_writes}
+    table.restore(saved.requested)
+    assert shown(table) == expected
+
+
 def test_files_of_a_metadata_table_that_was_dropped_keep_nothing(tmp_path: Path) -> None:
     table, model = made(
         tmp_path / "t", 7, **{"hoodie.metadata.enable": True, "hoodie.metadata.compact.max.delta.commits": 9}
