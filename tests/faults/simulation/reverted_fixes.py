@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 from streaming_lsm.file_group.file_system_view import FileSystemView
@@ -67,13 +68,11 @@ def _nobody(*given: object, **named: object) -> Mapping[Instant, None]:
     return {}
 
 
-def _check_later_writes(
-    stats: Iterable[WriteStat], before: Timeline, now: Timeline, *, requested: str, non_blocking: bool
-) -> None:
+def _check_later_writes(stats: Iterable[WriteStat], before: Timeline, now: Timeline, **how: Any) -> None:
     """A write is not checked against those that were pending when it began."""
     pending = {write.requested for write in before.pending}
     others = replace(now, instants=tuple(found for found in now.instants if found.requested not in pending))
-    check_conflicts(stats, before, others, requested=requested, non_blocking=non_blocking)
+    check_conflicts(stats, before, others, **how)
 
 
 _both_changed = conflict._both_changed
