@@ -206,6 +206,11 @@ class Timeline:
             return decode_json(data, instant.path)
         return self.facts.decoded(data, lambda: CommitMetadata.decode(data, instant.path))
 
+    def has_plan(self, pending: Instant) -> bool:
+        """Return whether the requested file of a pending action was there when the timeline was loaded."""
+        plan = pending.at(State.REQUESTED)
+        return plan in self.names.states.get(pending.of_action, (plan,))
+
     def read_content(self, action: Instant) -> bytes:
         """Read the content of a completed action's file, from the history if it is archived.
 

@@ -147,21 +147,31 @@ def settle_pending(
 def _without_leftovers(
     storage: Storage, timeline: Timeline, living: Collection[Instant], own: Collection[Instant]
 ) -> Timeline:
-    """Delete the instant files of void writes and of archived actions, and return the timeline without them.
+    """Delete the instant files of void writes, archived and restored actions, and return the timeline without them.
 
     Void writes (see `Timeline.void_writes`) are not rolled back: files and markers of that requested time are those of
     the completed write. An archived action looks pending if its files were deleted while the folder was listed, or if
-    its writer was stopped before it created one of them, and resumed when others had completed and archived it.
+    its writer was stopped before it created one of them, and resumed when others had completed and archived it. So does
+    a compaction or clean whose writer was stopped before it created the inflight file, and that a restore has undone.
     """
     void = [write for write in timeline.void_writes if write.action in WRITE_ACTIONS and write not in living]
     for write in void:
         _LOG.warning("deleting %s in %s: its requested time is that of another write", write.path, storage.uri)
     dead = [found for found in timeline.pending if not (found in living or found in own or found in void)]
     archived = [found for found in dead if _may_be_archived(timeline, found) and timeline.history.has(found)]
-    for left in (*void, *archived):
+    undone = [found for found in dead if _is_undone(timeline, found)]
+    for left in (*void, *archived, *undone):
         for path in left.pending_paths():
             storage.delete(path)
-    return Timeline.load(storage, previous=timeline) if void or archived else timeline
+    return Timeline.load(storage, previous=timeline) if void or archived or undone else timeline
+
+
+def _is_undone(timeline: Timeline, pending: Instant) -> bool:
+    """Return whether a restore has deleted the plan of a compaction or clean, of which an inflight file is left."""
+    if pending.action not in (*COMPACTIONS, CLEAN) or timeline.has_plan(pending):
+        return False
+    undone = timeline.finished_rollbacks(since=pending.requested)
+    return pending.requested in undone or timeline.history.is_undone(pending.requested)
 
 
 def _may_be_archived(timeline: Timeline, pending: Instant) -> bool:

@@ -267,10 +267,18 @@ class Cleaner:
         try:
             plan = CleanPlan.decode(read_plan_file(context.storage, planned), source)
         except (CommitConflict, CorruptFileError):
-            if planned.requested in {pending.requested for pending in pending_cleans(context.load_timeline())}:
+            if self._is_left(planned):
                 raise
             return None
         return plan, checked_files(context.view(timeline), plan, retained_files(context, timeline), source)
+
+    def _is_left(self, planned: Instant) -> bool:
+        """Return whether a plan is still pending; the inflight file of one that a restore has undone is deleted."""
+        now = self._context.load_timeline()
+        if any(found.requested == planned.requested and not now.has_plan(found) for found in pending_cleans(now)):
+            with self._context.transaction() as tx:
+                now = tx.timeline
+        return any(found.requested == planned.requested for found in pending_cleans(now))
 
     def _carry_out(
         self, tx: Transaction, planned: Instant, plan: CleanPlan, files: Files, engine: Engine | None

@@ -333,8 +333,10 @@ def _prepare(context: ServiceContext, requested: str) -> _Run | None:
 
 
 def _is_undone(context: ServiceContext, timeline: Timeline, requested: str) -> bool:
-    """Return whether a rollback or restore that a dead process left undoes a compaction; it is finished then."""
-    if not any(found.action in (ROLLBACK, RESTORE) for found in timeline.pending):
+    """Return whether a rollback or restore has undone a compaction; one that a dead process left is finished then."""
+    planned = _pending(timeline, requested)
+    is_undoing = any(found.action in (ROLLBACK, RESTORE) for found in timeline.pending)
+    if not is_undoing and (planned is None or timeline.has_plan(planned)):
         return False
     with context.transaction() as tx:
         return _pending(tx.timeline, requested) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 from streaming_lsm.file_group.file_system_view import FileSystemView
@@ -19,7 +20,7 @@ from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn import conflict, decision, locked_table, transaction
+from streaming_lsm.txn import conflict, decision, locked_table, recovery, transaction
 from streaming_lsm.txn.conflict import Changed, check_conflicts
 from streaming_lsm.txn.decision_record import Decision
 from streaming_lsm.txn.locked_table import LockedTable
@@ -35,6 +36,20 @@ def _nothing(*given: object, **named: object) -> None:
 
 def _none(*given: object, **named: object) -> Iterator[BucketId]:
     return iter(())
+
+
+def _never(*given: object, **named: object) -> bool:
+    return False
+
+
+_as_of = Timeline.as_of
+
+
+def _as_of_request(timeline: Timeline, value: str, zone: str = "UTC") -> Timeline:
+    """A savepoint is read as any other write, with what was requested before it."""
+    found = _as_of(timeline, value, zone)
+    is_saved = any(each.action == "savepoint" and each.requested == value for each in timeline.instants)
+    return timeline._until(value, by_request=True) if is_saved else found
 
 
 def _replace(where: object, name: str, by: object) -> Revert:
@@ -67,13 +82,11 @@ def _nobody(*given: object, **named: object) -> Mapping[Instant, None]:
     return {}
 
 
-def _check_later_writes(
-    stats: Iterable[WriteStat], before: Timeline, now: Timeline, *, requested: str, non_blocking: bool
-) -> None:
+def _check_later_writes(stats: Iterable[WriteStat], before: Timeline, now: Timeline, **how: Any) -> None:
     """A write is not checked against those that were pending when it began."""
     pending = {write.requested for write in before.pending}
     others = replace(now, instants=tuple(found for found in now.instants if found.requested not in pending))
-    check_conflicts(stats, before, others, requested=requested, non_blocking=non_blocking)
+    check_conflicts(stats, before, others, **how)
 
 
 _both_changed = conflict._both_changed
@@ -120,4 +133,7 @@ FIXES: dict[str, Revert] = {
     "fixed ids of replaced groups are not used again": _replace(WritePlan, "file_id", _always_fixed),
     "logs belong to slices by completion times": _replace(FileSystemView, "log_time", _requested_time),
     "dead writes are no early conflicts": _replace(markers, "_is_pending", _pending_by_files),
+    # Of savepoints and restores:
+    "an inflight file that comes after a restore is deleted": _replace(recovery, "_is_undone", _never),
+    "a savepoint is read as of its completion": _replace(Timeline, "as_of", _as_of_request),
 }

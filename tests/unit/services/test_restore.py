@@ -17,6 +17,7 @@ from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.lock.markers import TEMP_FOLDER
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
+from streaming_lsm.txn.planned_actions import pending_compactions
 from tests.oracle.validator import validate
 from tests.support.crash_points import sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Interrupted, Killed
@@ -50,6 +51,36 @@ def changed(root: Path, **options: object) -> tuple[LsmTable, Model, str]:
     if not table.config.is_copy_on_write:
         table.services.schedule()
     return table, model, time
+
+
+@pytest.mark.parametrize("service", ["compact", "clean"])
+def test_the_inflight_file_of_a_service_that_a_restore_has_undone_holds_up_nobody(tmp_path: Path, service: str) -> None:
+    """Its process was stopped before it created the file, and goes on when others have restored the table."""
+    root = tmp_path / "table"
+    table, _, saved = changed(root)
+    while pending_compactions(table.timeline):
+        table.compact()
+    table.upsert(rows(("last", "nl", 1, 1)))
+    table.compact()
+    table.upsert(rows(("last", "nl", 2, 2)))
+
+    def run(opened: LsmTable) -> object:
+        return getattr(opened, service)()
+
+    calls = Driver(Path(shutil.copytree(root, tmp_path / "counted")), run, **RETAIN_ONE).calls
+    inflight = next(
+        number for number, (call, path) in enumerate(calls) if call == "put_if_absent" and path.endswith(".inflight")
+    )
+    stopped = Driver(root, run, inflight, **RETAIN_ONE)
+    restored = Driver(root, lambda opened: opened.restore(saved))
+    assert restored.error is None
+    stopped.go_on()
+    assert isinstance(stopped.error, Fenced | CommitConflict)
+    again = reopened(LsmTable(root))
+    again.upsert(rows(("after", "nl", 3, 3)))
+    assert again.compact() is not None
+    again.clean()
+    assert again.timeline.pending == ()
 
 
 def test_base_files_with_repeated_keys_are_restored_and_left_by_a_rollback(tmp_path: Path) -> None:

@@ -90,15 +90,16 @@ def test_the_rows_of_a_savepoint_stay_when_a_compaction_that_was_planned_before_
 
 
 def test_the_rows_of_a_savepoint_stay_when_a_write_that_began_before_it_completes_after_it(tmp_path: Path) -> None:
+    root = tmp_path / "table"
     many = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL", **RETAIN_ONE}
-    table, model = grown(tmp_path, batches=2, **many)
+    table, model = grown(root, batches=2, **many)
 
     def write(opened: LsmTable) -> object:
         return opened.upsert(rows(("late", "nl", 1, 1)))
 
-    counted = Driver(Path(shutil.copytree(tmp_path, tmp_path.with_name("counted"))), write, **many)
+    counted = Driver(Path(shutil.copytree(root, tmp_path / "counted")), write, **many)
     data = next(number for number, (_, path) in enumerate(counted.calls) if path.endswith(".log.parquet"))
-    slow = Driver(tmp_path, write, data, **many)
+    slow = Driver(root, write, data, **many)
     assert slow.is_stopped
     grow(table, model, 2)
     time, expected = table.savepoint().requested, sorted(model.values())

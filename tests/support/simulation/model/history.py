@@ -132,16 +132,10 @@ class History:
         return map(rows_after, self.moments[since:])
 
     def saved_states(self, requested: str, since: int) -> Iterator[Rows]:
-        """The rows as of the requested time of a write, at each moment since one.
-
-        A write that was pending when a savepoint was made belongs to it, if it was requested before.
-        """
+        """The rows when the write of a savepoint was completed, at each moment since one: of all the same."""
         for moment in self.moments[since:]:
-            rows: Rows = {}
-            for one in moment:
-                if one.requested <= requested:
-                    rows = one.applied_to(rows)
-            yield rows
+            times = _requested(moment)
+            yield rows_after(moment[: times.index(requested) + 1] if requested in times else ())
 
     @property
     def committed(self) -> list[Batch]:
@@ -178,7 +172,12 @@ class History:
             self.plans.pop(found.requested, None)
         last = self.published[-1] if self.published else None
         is_planned = any(found.requested in plan for plan in self.plans.values())
-        if found.completed is None or not is_planned or found.requested not in _requested(self.published):
+        if (
+            found.completed is None
+            or not found.is_write
+            or not is_planned
+            or found.requested not in _requested(self.published)
+        ):
             return
         if last is None or (last.requested, last.completed) != (found.requested, found.completed):
             raise Violation("undone out of order", f"{path} is deleted, the last write is {last}")

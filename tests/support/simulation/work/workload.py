@@ -23,6 +23,8 @@ _SAVING = 0.3
 """Share of the tables with savepoints."""
 _UNDOING = 0.25
 """Share of the tables of which completed writes are rolled back."""
+_RESTORING = 0.4
+"""Share of the tables with savepoints that are restored to one."""
 
 
 class Service(Enum):
@@ -212,6 +214,8 @@ def draw_workload(seed: int, setting: Setting = ANY) -> Workload:
         actors += [
             _service(of_savepoints, f"s{n}", services, hurry_ms, 3) for n in range(of_savepoints.choice((1, 1, 2)))
         ]
+        if of_savepoints.random() < _RESTORING:
+            actors.append(_service(of_savepoints, "y0", (Service.RESTORE,), 2 * hurry_ms, 1))
     of_rollbacks = random.Random(f"{SEEDS}{seed} rollbacks")
     if of_rollbacks.random() < _UNDOING:
         actors.append(_service(of_rollbacks, "b0", (Service.ROLL_BACK,), hurry_ms, 1))
