@@ -311,6 +311,7 @@ FAILED_WRITES = choice("hoodie.clean.failed.writes.policy", "EAGER", ("EAGER", "
 CLEAN_COMMITS = integer("hoodie.clean.commits.retained", 10, _SERVICES, "KEEP_LATEST_COMMITS: number of commits whose snapshots stay readable.", minimum=1)
 CLEAN_VERSIONS = integer("hoodie.clean.fileversions.retained", 3, _SERVICES, "KEEP_LATEST_FILE_VERSIONS: number of file slices to retain per file group.", minimum=1)
 CLEAN_HOURS = integer("hoodie.clean.hours.retained", 24, _SERVICES, "KEEP_LATEST_BY_HOURS: number of hours whose snapshots stay readable. Their writes are not archived.", minimum=1)
+CLEAN_INCREMENTAL = boolean("hoodie.clean.incremental.enabled", True, _SERVICES, "By commits and hours: a clean examines only partitions that were written since the last clean. false: every partition.", "hoodie.cleaner.incremental.mode")
 ARCHIVE_AUTOMATIC = boolean("hoodie.archive.automatic", True, _SERVICES, "After a write, move completed actions that nothing needs any more from the active timeline into the history.")
 KEEP_MIN_COMMITS = integer("hoodie.keep.min.commits", 11, _SERVICES, "Commits that archiving leaves on the active timeline; more than `hoodie.clean.commits.retained`. Not set: at least one more than that. Hudi's default is 20.", minimum=1)
 KEEP_MAX_COMMITS = integer("hoodie.keep.max.commits", 14, _SERVICES, "Commits on the active timeline beyond which archiving begins; more than `hoodie.keep.min.commits`. Not set: at least three more than that. Hudi's default is 30.", minimum=2)

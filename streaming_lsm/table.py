@@ -28,6 +28,8 @@ from streaming_lsm.readable_table import OptionValues, Path, ReadableTable
 from streaming_lsm.schema import fit_known, table_schema, to_avro
 from streaming_lsm.services.archiving.planner import ActiveCommits
 from streaming_lsm.services.context import Engine, ServiceContext
+from streaming_lsm.services.repair.plan import RepairPlan
+from streaming_lsm.services.repair.runner import propose_repair, repair
 from streaming_lsm.services.restore import RestorePreview, preview_restore, restore
 from streaming_lsm.services.rollback import RollbackPreview, preview_rollback, roll_back
 from streaming_lsm.services.savepoints import Savepoint, delete_savepoint, list_savepoints, make_savepoint
@@ -36,6 +38,7 @@ from streaming_lsm.services.upgrade import ChangePlan, VersionChange, change_ver
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.uris import open_storage
 from streaming_lsm.table_options import ambiguous_keys, create_table, key_generator
+from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
@@ -538,6 +541,33 @@ class LsmTable(ReadableTable):
             Fenced: another writer took the lock, and finishes the restore.
         """
         return restore(self._context, instant)
+
+    @names_failures
+    def plan_repair(self, engine: Engine | None = None) -> RepairPlan:
+        """Return what `repair` would write; raises as it does but for files, and changes nothing."""
+        return propose_repair(self._context, engine or self._engine)
+
+    @names_failures
+    def repair(self, engine: Engine | None = None) -> tuple[RepairPlan, int]:
+        """Rebuild a lost timeline from the names and footers of data files, and drop the metadata table.
+
+        What no data file says is in `RepairPlan.doubts` and `RepairPlan.limits`.
+
+        Returns:
+            What was written, and the number of rows of the table then.
+
+        Raises:
+            ConfigError: the timeline has completed writes; nothing was changed.
+            CorruptFileError: a file cannot be placed; nothing was changed. Or the rows cannot be read afterwards.
+            CommitConflict: others hold the lock, write the table, or have changed it; nothing was changed.
+            Fenced: another process took the lock; run it again.
+        """
+        plan = repair(replace(self._context, runtime=self.runtime), engine or self._engine)
+        self._timelines, self._groups = TimelineCache(), LiveFileGroups(self.config.num_buckets)
+        self.__dict__.pop("services", None)
+        key = self.config.record_key_fields[:1] or None
+        count = sum(batch.num_rows for batch in self.scan(key).to_batches()) if plan.instants else 0
+        return plan, count
 
     @names_failures
     def plan_version(self, version: int | None = None, layout: str | None = None) -> ChangePlan:

@@ -37,6 +37,28 @@ def json_line(document: object) -> str:
     return json.dumps(document, ensure_ascii=False)
 
 
+def write_result(
+    table: LsmTable,
+    arguments: argparse.Namespace,
+    said: str,
+    completed: str | None,
+    *,
+    changes_nothing: bool | None = None,
+    **parts: object,
+) -> None:
+    """Print what a verb did, or would do, as one JSON document.
+
+    Args:
+        said: what it says without ``--json``.
+        completed: file name of the completed instant; None if there is none.
+        changes_nothing: whether nothing was changed; by default ``--dry-run`` says.
+        parts: the verb's own entries.
+    """
+    dry_run = bool(getattr(arguments, "dry_run", False)) if changes_nothing is None else changes_nothing
+    head = {"path": table.path, "dry_run": dry_run, **parts}
+    write_lines([json_line({**head, "completed": completed, "said": said})], None)
+
+
 def option_arguments(service: argparse.ArgumentParser) -> None:
     """Add ``-o`` and ``--properties``."""
     service.add_argument(

@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from streaming_lsm import __version__, config
+from streaming_lsm import __version__
 from streaming_lsm.cli.archive import archive_verb
 from streaming_lsm.cli.arguments import (
     dry_run_argument,
@@ -27,18 +27,19 @@ from streaming_lsm.cli.arguments import (
     service_arguments,
     write_lines,
 )
+from streaming_lsm.cli.clean import clean_verb
+from streaming_lsm.cli.compact import compact_verb
 from streaming_lsm.cli.files import files_verb
 from streaming_lsm.cli.history import history_verb
 from streaming_lsm.cli.options_page import options_page
+from streaming_lsm.cli.partitions import delete_partitions_verb
+from streaming_lsm.cli.repair import repair_verb
 from streaming_lsm.cli.show import show_verb
 from streaming_lsm.cli.states import restore_verb, rollback_verb, savepoint_verb
 from streaming_lsm.cli.text_table import TextTable
 from streaming_lsm.cli.timeline import timeline_verb
 from streaming_lsm.cli.verify import verify_verb
-from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, LsmError
-from streaming_lsm.format.actions.clean import CleanMetadata
-from streaming_lsm.format.actions.commit import file_path
 from streaming_lsm.format.table.properties import CURRENT_VERSION, DEFAULT_LAYOUT, LSM_TREE, WRITE_VERSIONS
 from streaming_lsm.read.queries import CDC, INCREMENTAL, QUERY_TYPES, SNAPSHOT
 from streaming_lsm.read.scan import Scan
@@ -47,15 +48,9 @@ from streaming_lsm.read.text.json_lines import json_lines
 from streaming_lsm.read.text.where import parse_where
 from streaming_lsm.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY, with_meta
 from streaming_lsm.scripts import INTERRUPTED, fail
-from streaming_lsm.service_job.command import watch_argument
-from streaming_lsm.service_job.loop import ServiceLoop, Worker
-from streaming_lsm.service_job.messages import compacted, counted
-from streaming_lsm.service_job.stopping import Stop, StoppableEngine
-from streaming_lsm.services.compaction.planner import CompactionSelection
-from streaming_lsm.services.context import Engine
+from streaming_lsm.service_job.messages import counted
 from streaming_lsm.table import LsmTable
 from streaming_lsm.table_copy import plan_copy
-from streaming_lsm.txn.planned_actions import pending_cleans, pending_compactions
 
 FORMATS = ("table", "jsonl", "csv", "parquet")
 _SHOWN_ROWS = 50
@@ -96,21 +91,14 @@ def _parser() -> argparse.ArgumentParser:
     verify_verb(verbs.add_parser("verify", help="check that all files are there, readable, sorted and as committed"))
     history_verb(verbs.add_parser("history", help="list the versions of a record key in the files"))
     timeline_verb(verbs.add_parser("timeline", help="list the table's actions"))
-    compact = verbs.add_parser("compact", help="merge log files into base files")
-    service_arguments(compact)
-    compact.add_argument("--schedule-only", action="store_true", help="write the plan; the next compaction runs it")
-    compact.add_argument("--log", action="store_true", help="merge log files into larger log files only")
-    compact.add_argument("--explain", action="store_true", help="show what is decided for each file group, and why")
-    watch_argument(compact)
-    compact.set_defaults(run=_compact)
-    clean = verbs.add_parser("clean", help="delete file slices that no retained commit needs")
-    service_arguments(clean)
-    watch_argument(clean)
-    clean.set_defaults(run=_clean)
+    compact_verb(verbs.add_parser("compact", help="merge log files into base files"))
+    clean_verb(verbs.add_parser("clean", help="delete file slices that no retained commit needs"))
     archive_verb(verbs.add_parser("archive", help="move old actions from the timeline into the history"))
     savepoint_verb(verbs.add_parser("savepoint", help="keep the table as of a write, or list what is kept"))
     restore_verb(verbs.add_parser("restore", help="return to a savepoint: undo all that was done after it"))
     rollback_verb(verbs.add_parser("rollback", help="undo the last completed write"))
+    delete_partitions_verb(verbs.add_parser("delete-partitions", help="delete all rows of some partitions"))
+    repair_verb(verbs.add_parser("repair", help="rebuild a lost timeline from data files: proposal first"))
     upgrade = verbs.add_parser("upgrade", help="raise the version of a table, or change its storage layout")
     service_arguments(upgrade)
     upgrade.add_argument(
@@ -277,86 +265,3 @@ def _copy(arguments: argparse.Namespace) -> None:
     target = copy.run()
     left_out = f", without {', '.join(copy.dropped)}" if copy.dropped else ""
     print(f"{counted(copy.row_count, 'row')} copied to {target.path}, version {target.config.version}{left_out}")
-
-
-def _watch(arguments: argparse.Namespace, worker: Callable[[LsmTable, Engine], Worker]) -> None:
-    """Look for work until a signal comes; the table is opened again if its settings were changed."""
-    others = [f"--{name.replace('_', '-')}" for name in ("dry_run", "schedule_only") if getattr(arguments, name, False)]
-    if others:
-        raise ConfigError(f"--watch does not take {others[0]}: leave one out")
-    table, stop = opened(arguments), Stop()
-    engine = StoppableEngine(LocalEngine(table.options[config.READ_THREADS]), stop)
-    with stop.installed():
-        ServiceLoop("lsm", lambda: worker(opened(arguments), engine), stop).watch(arguments.watch, table.path)
-    if stop.is_interrupted:
-        raise KeyboardInterrupt
-    print(f"stopped by {stop.name}")
-
-
-def _compact(arguments: argparse.Namespace) -> None:
-    if arguments.watch is not None:
-        _watch(arguments, lambda table, engine: table.services.compaction_worker(engine))
-        return
-    table = opened(arguments)
-    if arguments.explain:
-        write_lines(_decision_lines(table.services.preview_compaction(log=arguments.log)), None)
-        return
-    if arguments.dry_run:
-        write_lines(_compaction_lines(table, log=arguments.log), None)
-        return
-    if arguments.schedule_only:
-        scheduled, selection = table.services.schedule(log=arguments.log)
-        print(f"scheduled {scheduled.file_name}" if scheduled else f"nothing to compact: {selection.reasons}")
-        return
-    engine = LocalEngine(table.options[config.READ_THREADS])
-    completed, chosen = table.services.compact(engine, log=arguments.log)
-    if completed is None:
-        print(f"nothing to compact: {chosen.reasons if chosen else _left_to_others(table)}")
-        return
-    print(compacted(completed, table.timeline.read_commit(completed).stats))
-
-
-def _left_to_others(table: LsmTable) -> str:
-    pending = len(pending_compactions(table.timeline))
-    return f"other processes run what is pending ({pending})" if pending else "another writer has done it"
-
-
-def _decision_lines(selection: CompactionSelection) -> list[str]:
-    shown = TextTable(("partition", "file group", "operation", "why"))
-    for decision in selection.decisions:
-        shown.add(decision.partition_path, decision.file_id, decision.type or "none", decision.reason)
-    return [*shown.lines(), str(selection)]
-
-
-def _compaction_lines(table: LsmTable, *, log: bool) -> list[str]:
-    planned = [f"planned: {pending.file_name}" for pending in pending_compactions(table.timeline)]
-    selection = table.services.preview_compaction(log=log)
-    if not selection.operations:
-        return [*planned, f"nothing to schedule: {selection.reasons}"]
-    numbers = ("log files", "bytes")
-    shown = TextTable(("partition", "file group", "operation", "base file", *numbers), frozenset(numbers))
-    for operation in selection.operations:
-        size = f"{operation.metrics['TOTAL_LOG_FILES_SIZE']:,.0f}"
-        base = operation.base_file or ""
-        shown.add(operation.partition_path, operation.file_id, operation.type, base, f"{len(operation.logs):,}", size)
-    return [*planned, *shown.lines(), str(selection)]
-
-
-def _clean(arguments: argparse.Namespace) -> None:
-    if arguments.watch is not None:
-        _watch(arguments, lambda table, engine: table.services.cleaning_worker(engine))
-        return
-    table = opened(arguments)
-    if arguments.dry_run:
-        cleaning = table.services.preview_clean()
-        files = [file_path(partition, name) for partition, names in cleaning.files.items() for name in names]
-        planned = [f"planned: {pending.file_name}" for pending in pending_cleans(table.timeline)]
-        write_lines([*planned, *files, str(cleaning)], None)
-        return
-    completed = table.clean()
-    if completed is None:
-        busy = pending_cleans(table.timeline)
-        print("nothing to clean: another process cleans" if busy else table.services.preview_clean())
-        return
-    cleaned = CleanMetadata.decode(table.storage.read(completed.path), completed.path)
-    print(f"{completed.file_name}: {counted(sum(map(len, cleaned.files.values())), 'file')} deleted")

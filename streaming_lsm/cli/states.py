@@ -5,12 +5,21 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 
-from streaming_lsm.cli.arguments import dry_run_argument, opened, option_arguments, write_lines
+from streaming_lsm.cli.arguments import (
+    dry_run_argument,
+    json_argument,
+    opened,
+    option_arguments,
+    write_lines,
+    write_result,
+)
 from streaming_lsm.cli.text_table import TextTable
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.format.actions.commit import file_path
 from streaming_lsm.format.actions.restore import RestoreMetadata
 from streaming_lsm.format.actions.rollback import RollbackMetadata
 from streaming_lsm.service_job.messages import counted
+from streaming_lsm.services.savepoints import Savepoint
 from streaming_lsm.table import LsmTable
 
 
@@ -23,6 +32,7 @@ def savepoint_verb(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--user", default="", help="who makes it, for the list")
     verb.add_argument("--comment", default="", help="why it is made, for the list")
     option_arguments(verb)
+    json_argument(verb, "one JSON document")
     verb.set_defaults(run=_savepoint)
 
 
@@ -32,19 +42,32 @@ def rollback_verb(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("instant", nargs="?", help="requested time of the last completed write, to be sure of it")
     option_arguments(verb)
     dry_run_argument(verb)
+    json_argument(verb, "one JSON document")
     verb.set_defaults(run=_rollback)
 
 
 def _rollback(arguments: argparse.Namespace) -> None:
     table = opened(arguments)
+    completed = None
     if arguments.dry_run:
         found = table.plan_rollback(arguments.instant)
-        write_lines([*found.files, f"{found.write.file_name} would be rolled back: {len(found.files)} files"], None)
-        return
-    done = table.rollback(arguments.instant)
-    undone = RollbackMetadata.decode(table.storage.read(done.path), done.path)
-    count = sum(len(partition.deleted) for partition in undone.partitions)
-    print(f"{done.file_name}: {undone.instant}.{undone.action} is rolled back, {counted(count, 'file')} deleted")
+        undone, files = found.write.file_name, list(found.files)
+        said = f"{undone} would be rolled back: {len(files)} files"
+    else:
+        done = table.rollback(arguments.instant)
+        completed = done.file_name
+        content = RollbackMetadata.decode(table.storage.read(done.path), done.path)
+        undone = f"{content.instant}.{content.action}"
+        files = [
+            file_path(partition.partition_path, path.rpartition("/")[2])
+            for partition in content.partitions
+            for path in partition.deleted
+        ]
+        said = f"{completed}: {undone} is rolled back, {counted(len(files), 'file')} deleted"
+    if arguments.json:
+        write_result(table, arguments, said, completed, undone=undone, files=files)
+    else:
+        write_lines([*(files if arguments.dry_run else ()), said], None)
 
 
 def restore_verb(verb: argparse.ArgumentParser) -> None:
@@ -53,34 +76,55 @@ def restore_verb(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("instant", help="the savepoint, as `lsm savepoint --list` shows it")
     option_arguments(verb)
     dry_run_argument(verb)
+    json_argument(verb, "one JSON document")
     verb.set_defaults(run=_restore)
 
 
 def _restore(arguments: argparse.Namespace) -> None:
     table = opened(arguments)
+    completed = None
     if arguments.dry_run:
-        undone = table.plan_restore(arguments.instant).undone
-        write_lines(
-            [*(action.file_name for action in undone), f"{counted(len(undone), 'action')} would be undone"], None
-        )
-        return
-    done = table.restore(arguments.instant)
-    undone_actions = RestoreMetadata.decode(table.storage.read(done.path), done.path).undone
-    print(f"{done.file_name}: {counted(len(undone_actions), 'action')} undone, the table is as of {arguments.instant}")
+        undone = [action.file_name for action in table.plan_restore(arguments.instant).undone]
+        said = f"{counted(len(undone), 'action')} would be undone"
+    else:
+        done = table.restore(arguments.instant)
+        completed = done.file_name
+        content = RestoreMetadata.decode(table.storage.read(done.path), done.path)
+        undone = [f"{requested}.{action}" for requested, action in content.undone]
+        said = f"{completed}: {counted(len(undone), 'action')} undone, the table is as of {arguments.instant}"
+    if arguments.json:
+        write_result(table, arguments, said, completed, savepoint=arguments.instant, undone=undone)
+    else:
+        write_lines([*(undone if arguments.dry_run else ()), said], None)
 
 
 def _savepoint(arguments: argparse.Namespace) -> None:
     if arguments.delete and (arguments.list or not arguments.instant):
         raise ConfigError("--delete needs the INSTANT of a savepoint, and does not take --list")
     table = opened(arguments)
-    if arguments.list:
-        write_lines(_savepoint_lines(table), None)
-    elif arguments.delete:
+    completed, said = None, ""
+    if arguments.delete:
         table.delete_savepoint(arguments.instant)
-        print(f"deleted the savepoint of {arguments.instant}: its files are cleaned as any other")
-    else:
+        said = f"deleted the savepoint of {arguments.instant}: its files are cleaned as any other"
+    elif not arguments.list:
         made = table.savepoint(arguments.instant, user=arguments.user, comment=arguments.comment)
-        print(f"{made.file_name}: the table as of {made.requested} is kept")
+        completed = made.file_name
+        said = f"{completed}: the table as of {made.requested} is kept"
+    if arguments.json:
+        kept = [_document(found) for found in table.savepoints]
+        write_result(table, arguments, said, completed, changes_nothing=arguments.list, savepoints=kept)
+    else:
+        write_lines(_savepoint_lines(table) if arguments.list else [said], None)
+
+
+def _document(found: Savepoint) -> dict[str, object]:
+    return {
+        "instant": found.instant.requested,
+        "made_ms": found.saved_ms,
+        "user": found.user,
+        "comment": found.comment,
+        "files": {path: list(names) for path, names in found.files.items()},
+    }
 
 
 def _savepoint_lines(table: LsmTable) -> list[str]:

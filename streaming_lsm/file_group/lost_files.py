@@ -8,7 +8,7 @@ newest commit's file state, if it has one; then they are identified by the write
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError
@@ -65,6 +65,23 @@ def check_files(view: FileSystemView, slices: Iterable[FileSlice]) -> None:
     check_named_writes(timeline.whole, timeline.completed_writes)
     if recorded is not None:
         _check_count(view, groups, newest, recorded)
+
+
+def check_partitions(view: FileSystemView, slices: Iterable[FileSlice], partitions: Iterable[str], since: str) -> None:
+    """Compare the latest slices of some partitions with the files that writes have committed since a time.
+
+    Args:
+        slices: the latest slice of every file group of these partitions.
+        partitions: their paths.
+        since: completion time from which on commits of the active timeline are read.
+
+    Raises:
+        CorruptFileError, ConfigError, CommitConflict: see `check_files`.
+    """
+    groups = {(found.partition_path, found.file_id): found for found in slices}
+    check_instants(view.timeline, view.unknown)
+    for lost in lost_files(view, groups, within=frozenset(partitions), since=since):
+        raise _explained(view, lost)
 
 
 def _check_count(
@@ -190,7 +207,13 @@ def _is_replaced(timeline: Timeline, path: str) -> bool:
 
 
 def lost_files(
-    view: FileSystemView, slices: Mapping[Group, FileSlice], only: Group | None = None, *, archived: bool = False
+    view: FileSystemView,
+    slices: Mapping[Group, FileSlice],
+    only: Group | None = None,
+    *,
+    archived: bool = False,
+    within: Collection[str] | None = None,
+    since: str = "",
 ) -> Iterator[LostFile]:
     """List the files that belong to the latest slices by the write stats and are missing from them.
 
@@ -199,28 +222,31 @@ def lost_files(
         slices: by partition path and file id.
         only: the one file group to check; None for all.
         archived: whether the write stats of the visible archived writes are read, too, which takes long.
+        within: the partitions to check; None for all.
+        since: completion time of the first write whose files are checked.
     """
     there = {path for found in slices.values() for path in found.paths}
     if view.rfc103_names:
         there |= {_usual_path(found, log) for found in slices.values() for log in found.logs}
-    since = {group: found.base.name.instant for group, found in slices.items() if found.base}
+    bases = {group: found.base.name.instant for group, found in slices.items() if found.base}
     absent: list[tuple[LostFile, Group, DataFileName]] = []
     # Commits completed before the group's base instant are absorbed by that base file.
-    first = since.get(only, "") if only else ""
+    first = bases.get(only, "") if only else since
     for write in (*(_archived_writes(view.timeline) if archived else ()), *view.timeline.completed_writes):
         if _completed(write) < first:
             continue
         for stat in view.timeline.read_commit(write).stats:
             group = (stat.partition_path, stat.file_id)
-            lost = _absent(view, write, stat, there, since.get(group, "")) if only in (None, group) else None
+            is_asked = only in (None, group) and (within is None or stat.partition_path in within)
+            lost = _absent(view, write, stat, there, bases.get(group, "")) if is_asked else None
             if lost is not None:
                 absent.append((lost[0], group, lost[1]))
     for _, group, name in absent:
         if isinstance(name, BaseFileName):
-            since[group] = max(since.get(group, ""), name.instant)
+            bases[group] = max(bases.get(group, ""), name.instant)
     for lost_file, group, name in absent:
         time = name.instant if isinstance(name, BaseFileName) else view.log_time(name)
-        if time >= since.get(group, ""):
+        if time >= bases.get(group, ""):
             yield lost_file
 
 

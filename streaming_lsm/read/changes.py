@@ -45,6 +45,7 @@ class Changes:
     Attributes:
         timeline: the table's timeline.
         until: the timeline as of the end of the range.
+        since: beginning of the range, excluded.
         commits: requested times of the queried writes, ordered by completion.
         table_schema: columns of a data file, meta columns included.
         reader: reads a slice with all these columns.
@@ -53,6 +54,7 @@ class Changes:
 
     timeline: Timeline
     until: Timeline
+    since: str
     commits: tuple[str, ...]
     table_schema: pa.Schema
     reader: SliceReader
@@ -94,7 +96,7 @@ class Changes:
         view = self.view(self.until)
         listings = self._listings.items()
         check_files(view, (found for partition, entries in listings for found in view.slices_in(partition, entries)))
-        check_named_writes(self.timeline, writes)
+        check_named_writes(self.timeline, writes, self.since)
 
     def _check_kinds(self) -> None:
         """Check the block types of all visible logs before any change is yielded."""

@@ -27,7 +27,7 @@ from streaming_lsm.schema import META_COLUMNS, RECORD_KEY, from_avro, with_meta
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import FLAT
-from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.timeline.timeline import Timeline, limit_text
 from streaming_lsm.txn.lost_completion import check_named_writes
 
 SNAPSHOT, READ_OPTIMIZED, INCREMENTAL, CDC = "snapshot", "read_optimized", "incremental", "cdc"
@@ -131,7 +131,8 @@ class Queries:
         timeline, slices = list_file_slices(look)
         found = frozenset(commits)
         # The files may fit without a write whose rows were compacted: its commit is missing from the range only.
-        check_named_writes(timeline.whole, (write for write in timeline.completed_writes if write.requested in found))
+        writes = (write for write in timeline.completed_writes if write.requested in found)
+        check_named_writes(timeline.whole, writes, self._since(begin))
         return self._scan(timeline, slices, wanted, found, self.schema_at(self.timeline))
 
     def changes(self, begin: str | date, end: str | date | None) -> Changes:
@@ -141,8 +142,17 @@ class Queries:
         schema = with_meta(self.schema_at(until))
         reader = self._reader(timeline, schema, tuple(schema.names))
         return Changes(
-            timeline=timeline, until=until, commits=tuple(commits), table_schema=schema, reader=reader, view=self.view
+            timeline=timeline,
+            until=until,
+            since=self._since(begin),
+            commits=tuple(commits),
+            table_schema=schema,
+            reader=reader,
+            view=self.view,
         )
+
+    def _since(self, begin: str | date) -> str:
+        return limit_text(begin, self.config.timeline_zone)
 
     def key_reader(self, timeline: Timeline) -> SliceReader:
         """Build a reader of the record keys of slices."""

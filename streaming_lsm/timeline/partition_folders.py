@@ -7,6 +7,8 @@ refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME
@@ -37,6 +39,38 @@ def partition_listings(storage: Storage) -> dict[str, Listing]:
     return found
 
 
+def listings_of(storage: Storage, partitions: Iterable[str]) -> dict[str, Listing]:
+    """List some partitions by their paths; one that `partition_listings` would not find is left out.
+
+    Raises:
+        UnsupportedTable: see `refuse_special`.
+    """
+    found: dict[str, Listing] = {}
+    tables: dict[str, bool] = {}
+    for partition in partitions:
+        if any(_is_table(storage, folder, tables) for folder in _folders(partition)):
+            continue
+        entries = storage.list(partition)
+        for entry in entries:
+            if entry.special:
+                refuse_special(entry, storage.uri)
+        if any(entry.name == PARTITION_METADATA_NAME for entry in entries):
+            found[partition] = entries
+    return found
+
+
+def _is_table(storage: Storage, folder: str, known: dict[str, bool]) -> bool:
+    if folder not in known:
+        known[folder] = storage.exists(f"{folder}/{FLAT_FOLDER}")
+    return known[folder]
+
+
+def _folders(partition: str) -> list[str]:
+    """Return a partition path and the folders around it, the outermost first."""
+    parts = partition.split("/") if partition else []
+    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
+
+
 def refuse_special(entry: FileEntry, uri: str) -> None:
     """Refuse a link to a folder, and a link or special file named as a data file or partition metadata.
 
@@ -58,6 +92,4 @@ def refuse_special(entry: FileEntry, uri: str) -> None:
 
 def table_around(storage: Storage, partition: str) -> str | None:
     """Return the folder, relative to the table, of another table that contains the partition path, if there is one."""
-    parts = partition.split("/") if partition else []
-    folders = ("/".join(parts[: count + 1]) for count in range(len(parts)))
-    return next((folder for folder in folders if storage.exists(f"{folder}/{FLAT_FOLDER}")), None)
+    return next((folder for folder in _folders(partition) if storage.exists(f"{folder}/{FLAT_FOLDER}")), None)

@@ -259,7 +259,7 @@ class Timeline:
         Raises:
             ConfigError: a value is no point in time, or a clean deleted files of the time `end`.
         """
-        since, until = _moment(begin, zone), "~" if end is None else _moment(end, zone)
+        since, until = limit_text(begin, zone), "~" if end is None else limit_text(end, zone)
         if end is not None:
             self.check_retained(end, until, exact=False)
         # An archived write may have been completed after younger ones were requested.
@@ -468,7 +468,7 @@ def _completed(write: Instant) -> str:
     return write.completed or ""
 
 
-def _moment(value: str | date, zone: str) -> str:
+def limit_text(value: str | date, zone: str) -> str:
     """Convert a user's limit into an instant time; digits that are no date are kept, such as 000 for the beginning."""
     return value if isinstance(value, str) and value.isascii() and value.isdigit() else moment_text(value, zone)
 

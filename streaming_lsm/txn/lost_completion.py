@@ -16,6 +16,7 @@ from streaming_lsm.format.actions.rollback import RollbackPlan
 from streaming_lsm.lock.markers import is_file_of, marker_folder
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import COMPACTIONS
+from streaming_lsm.timeline.archive import HISTORY_FOLDER
 from streaming_lsm.timeline.instant import FLAT, WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.partition_folders import partition_listings
 from streaming_lsm.timeline.timeline import Timeline
@@ -76,8 +77,8 @@ def check_pending(storage: Storage, timeline: Timeline, until: str = _NOW) -> No
         if pending in now.pending and not now.history.has(pending):
             raise CorruptFileError(
                 f"{left} in {storage.uri} is a file of {pending.path}, whose completed instant file is missing (its "
-                "markers were deleted after completion): restore it; to drop the write, delete its data files and its "
-                "pending instant files"
+                f"markers were deleted after completion): restore it{_or_repair(now)}; to drop the write, delete its "
+                "data files and its pending instant files"
             )
 
 
@@ -124,31 +125,51 @@ def check_unknown_files(timeline: Timeline, files: Mapping[str, str]) -> None:
         if requested not in undone and requested > restored and not now.is_archived(requested):
             raise CorruptFileError(
                 f"{files[requested]} in {now.storage.uri} is a file of the write at {requested}, which is not on the "
-                "timeline and was not rolled back: its instant files were lost; restore them. To give the write up, "
-                "delete its data files"
+                f"timeline and was not rolled back: its instant files were lost; restore them{_or_repair(now)}. To "
+                "give the write up, delete its data files"
             )
 
 
-def check_named_writes(timeline: Timeline, writes: Iterable[Instant]) -> None:
+def _or_repair(timeline: Timeline) -> str:
+    """Return the advice to rebuild the timeline, if it has no completed write any more."""
+    if timeline.layout == FLAT or timeline.completed_writes:
+        return ""
+    return f", or see what `lsm repair {timeline.storage.uri}` rebuilds, as no completed write is left on the timeline"
+
+
+def check_named_writes(timeline: Timeline, writes: Iterable[Instant], since: str = _NOW) -> None:
     """Refuse a timeline that lacks a write which a later commit names as its predecessor.
 
     Args:
         timeline: the whole timeline.
         writes: its completed writes whose commits are read.
+        since: archived writes that were completed after this time are needed, too; by default none.
 
     Raises:
-        CorruptFileError: the completed instant file of such a write is gone.
+        CorruptFileError: the completed instant file of such a write is gone, or the history of an archived one.
     """
     known = {write.file_name for write in timeline.completed_writes}
     for write in writes:
         recorded = RecordedFiles.of(timeline.read_commit(write).extra, write.path)
         if recorded is not None and recorded.after and recorded.after not in known:
             before = Instant.parse(recorded.after)
+            if before is not None and _is_history_lost(timeline, before, since):
+                raise CorruptFileError(
+                    f"{before.file_name}, which {write.path} in {timeline.storage.uri} names as the write before it, "
+                    f"is not on the timeline and not in {HISTORY_FOLDER}: restore that folder, or read changes since "
+                    f"{before.completed} only"
+                )
             if before is not None and _is_lost(timeline, before.requested, before.path):
                 raise CorruptFileError(
                     f"{before.path} in {timeline.storage.uri} is gone, which {write.path} names as the write before "
                     "it: restore it"
                 )
+
+
+def _is_history_lost(timeline: Timeline, before: Instant, since: str) -> bool:
+    """Return whether an archived write that was completed after a time is needed, and the history does not have it."""
+    is_older = timeline.layout != FLAT and before.requested < timeline.first
+    return is_older and (before.completed or "") > since and not timeline.is_archived(before.requested)
 
 
 def check_last_clean(timeline: Timeline, until: str = _NOW) -> None:
@@ -198,7 +219,8 @@ def check_metadata_commits(storage: Storage, data: Timeline, metadata: Timeline)
         if left is not None:
             raise CorruptFileError(
                 f"{left} in {storage.uri} is a file of the write at {requested}, which is in the metadata table and "
-                "not on the timeline: restore its instant files; to drop the write, delete its data files"
+                f"not on the timeline: restore its instant files{_or_repair(data)}; to drop the write, delete its data "
+                "files"
             )
 
 

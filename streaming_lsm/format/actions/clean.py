@@ -5,14 +5,17 @@ A *clean plan* lists the files to delete, *clean metadata* the files that were d
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
+from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.format.avro.container import AvroRecord, decode_record, encode_record
 
 _VERSION = 2
 _SAVEPOINTS = "savepointed_timestamps"
+_EXAMINED = "lsm.clean.examined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,40 @@ class RetainedInstant:
 
 
 @dataclass(frozen=True, slots=True)
+class Examined:
+    """State what a clean has examined, from which the next one goes on (docs/format/06-services.md, "Cleaning").
+
+    Attributes:
+        until: every slice was examined that a write completed before this time has superseded.
+        since: requested time such that no older write was completed at `until` or later.
+        savepoints: file names of the savepoints whose files were retained.
+        held: partitions with slices that only a pending compaction retained.
+    """
+
+    until: str
+    since: str
+    savepoints: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+
+    def encode(self) -> str:
+        """Encode the entry of the extra metadata."""
+        return json.dumps([self.until, self.since, list(self.savepoints), list(self.held)], separators=(",", ":"))
+
+    @classmethod
+    def decode(cls, text: str | None) -> Examined | None:
+        """Decode the entry; None if there is none, or one of another form: then nothing is known to be examined."""
+        try:
+            until, since, savepoints, held = cast("list[object]", parse_json(text or "null"))
+        except (ValueError, TypeError, RecursionError):
+            return None
+        times, names = (until, since), (savepoints, held)
+        if not all(isinstance(time, str) for time in times) or not all(isinstance(part, list) for part in names):
+            return None
+        kept, waiting = cast("list[str]", savepoints), cast("list[str]", held)
+        return cls(cast(str, until), cast(str, since), tuple(map(str, kept)), tuple(map(str, waiting)))
+
+
+@dataclass(frozen=True, slots=True)
 class CleanPlan:
     """Content of ``*.clean.requested``.
 
@@ -40,6 +77,7 @@ class CleanPlan:
         policy: Hudi's name of the policy.
         files: files to delete by partition path, as spelt in the plan; Hudi writes absolute URIs.
         savepoints: savepointed instants whose files are retained.
+        examined: what was examined; None in plans of other programs, and by file versions.
     """
 
     earliest: RetainedInstant | None
@@ -47,6 +85,7 @@ class CleanPlan:
     policy: str
     files: Mapping[str, tuple[str, ...]]
     savepoints: tuple[str, ...] = ()
+    examined: Examined | None = None
 
     def spelt_files(self) -> Iterator[tuple[str, str]]:
         """Yield every file as (partition path, file as spelt in the plan)."""
@@ -66,7 +105,7 @@ class CleanPlan:
             "version": _VERSION,
             "filePathsToBeDeletedPerPartition": paths,
             "partitionsToBeDeleted": [],
-            "extraMetadata": _savepoint_entry(self.savepoints),
+            "extraMetadata": _extra(self.savepoints, self.examined),
         }
         return encode_record("HoodieCleanerPlan", record)
 
@@ -91,6 +130,7 @@ class CleanPlan:
             policy=cast(str, record["policy"]),
             files=paths or {partition: tuple(files) for partition, files in bare.items()},
             savepoints=_savepoints(record),
+            examined=Examined.decode(_extra_of(record).get(_EXAMINED)),
         )
 
 
@@ -106,6 +146,7 @@ class CleanMetadata:
         policy: Hudi's name of the policy.
         files: names of the deleted files by partition path.
         savepoints: savepointed instants whose files were retained.
+        examined: see `CleanPlan`.
     """
 
     start: str
@@ -115,6 +156,7 @@ class CleanMetadata:
     policy: str
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     savepoints: tuple[str, ...] = ()
+    examined: Examined | None = None
 
     def encode(self) -> bytes:
         """Encode the completed file."""
@@ -138,7 +180,7 @@ class CleanMetadata:
             "partitionMetadata": partitions,
             "version": _VERSION,
             "bootstrapPartitionMetadata": {},
-            "extraMetadata": _savepoint_entry(self.savepoints),
+            "extraMetadata": _extra(self.savepoints, self.examined),
         }
         return encode_record("HoodieCleanMetadata", record)
 
@@ -163,6 +205,7 @@ class CleanMetadata:
                 for name, partition in partitions.items()
             },
             savepoints=_savepoints(record),
+            examined=Examined.decode(_extra_of(record).get(_EXAMINED)),
         )
 
 
@@ -174,10 +217,14 @@ def _retained(record: Mapping[str, str]) -> RetainedInstant:
     return RetainedInstant(record["timestamp"], record["action"], record["state"])
 
 
-def _savepoint_entry(savepoints: tuple[str, ...]) -> dict[str, str]:
-    return {_SAVEPOINTS: ",".join(savepoints)} if savepoints else {}
+def _extra(savepoints: tuple[str, ...], examined: Examined | None) -> dict[str, str]:
+    kept = {_SAVEPOINTS: ",".join(savepoints)} if savepoints else {}
+    return kept if examined is None else {**kept, _EXAMINED: examined.encode()}
 
 
 def _savepoints(record: AvroRecord) -> tuple[str, ...]:
-    extra = cast("dict[str, str]", record["extraMetadata"] or {})
-    return tuple(time for time in extra.get(_SAVEPOINTS, "").split(",") if time)
+    return tuple(time for time in _extra_of(record).get(_SAVEPOINTS, "").split(",") if time)
+
+
+def _extra_of(record: AvroRecord) -> dict[str, str]:
+    return cast("dict[str, str]", record["extraMetadata"] or {})

@@ -143,6 +143,11 @@ class RetainedFiles:
         """Return whether a slice must be kept, which one retained file suffices for."""
         return any(self.needs(group, name) for name in old.files)
 
+    def waits(self, group: FileGroup, old: SliceFiles) -> bool:
+        """Return whether a pending compaction names a file of a slice."""
+        planned = self.pending.get((group.partition_path, group.file_id), ())
+        return any(name in planned for name in old.files)
+
     def needs(self, group: FileGroup, name: str) -> bool:
         """Return whether a pending compaction or a savepoint names this file."""
         planned = self.pending.get((group.partition_path, group.file_id), ())
@@ -157,10 +162,12 @@ class CleanTargets:
         files: names by partition path.
         superseded_by: newest requested time of the writes that superseded these slices, "" without files. The state
             as of that write is the earliest that stays readable.
+        held: partitions with slices that a pending compaction retains, ascending.
     """
 
     files: Mapping[str, tuple[str, ...]]
     superseded_by: str
+    held: tuple[str, ...] = ()
 
 
 def select_clean_targets(
@@ -186,13 +193,17 @@ def select_clean_targets(
         return (completion_time(requested) or requested) < earliest
 
     deleted: dict[str, list[str]] = {}
+    held: dict[str, None] = {}
     newest = ""
     for group in groups:
         for old in _replaced(group, retention, is_older) or _superseded(group, retention, is_older, kept):
-            if not kept.holds(group, old):
+            if kept.waits(group, old):
+                held[group.partition_path] = None
+            elif not kept.holds(group, old):
                 deleted.setdefault(group.partition_path, []).extend(old.files)
                 newest = max(newest, _successor(group, old))
-    return CleanTargets({partition: tuple(sorted(names)) for partition, names in sorted(deleted.items())}, newest)
+    files = {partition: tuple(sorted(names)) for partition, names in sorted(deleted.items())}
+    return CleanTargets(files, newest, tuple(sorted(held)))
 
 
 def deletable_files(groups: Iterable[FileGroup], kept: RetainedFiles) -> Iterator[tuple[str, str]]:

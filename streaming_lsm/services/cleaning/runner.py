@@ -13,13 +13,13 @@ from urllib.parse import unquote
 from streaming_lsm import config
 from streaming_lsm.errors import CommitConflict, CorruptFileError, LsmError
 from streaming_lsm.file_group.file_group import file_groups_in
-from streaming_lsm.file_group.lost_files import check_files
-from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan, RetainedInstant
+from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan, Examined, RetainedInstant
 from streaming_lsm.format.actions.commit import file_path
 from streaming_lsm.format.actions.savepoint import decode_savepoint
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.services.cleaning.plan_check import checked_files
 from streaming_lsm.services.cleaning.planner import RetainedFiles, Retention, select_clean_targets
+from streaming_lsm.services.cleaning.scope import PartitionScope
 from streaming_lsm.services.context import Engine, ServiceContext, planned_slices, read_plan_file
 from streaming_lsm.services.survey import is_continued, savepoints
 from streaming_lsm.timeline.action_kind import CLEAN
@@ -45,11 +45,13 @@ class CleanSelection:
         files: names by partition path.
         earliest: the earliest write whose state stays readable; None if all states do.
         retention: the cleaning policy.
+        examined: what is examined after this clean, by commits or hours; see `PartitionScope`.
     """
 
     files: Files
     earliest: RetainedInstant | None
     retention: Retention
+    examined: Examined | None = None
 
     @property
     def count(self) -> int:
@@ -148,21 +150,24 @@ class Cleaner:
         return any(write.requested not in living for write in writes)
 
     def preview(self, timeline: Timeline) -> CleanSelection:
-        """Select the files that a clean would delete; lists every partition.
+        """Select the files that a clean would delete; lists the partitions in which there may be some.
 
         Raises:
             CorruptFileError: a committed file is missing.
         """
         context, earliest = self._context, self._earliest(timeline, with_history=True)
         view, kept = context.view(timeline), retained_files(context, timeline)
-        listings = sorted(view.listings().items())
-        check_files(view, (found for partition, entries in listings for found in view.slices_in(partition, entries)))
+        until = earliest.requested if earliest else ""
+        is_incremental = context.options[config.CLEAN_INCREMENTAL] and until
+        scope = PartitionScope.of(timeline, until) if is_incremental else PartitionScope(timeline)
+        listings = scope.listings(view).items()
+        scope.check(view, (found for partition, entries in listings for found in view.slices_in(partition, entries)))
         groups = (group for partition, entries in listings for group in file_groups_in(view, partition, entries))
-        since = earliest.requested if earliest else ""
-        targets = select_clean_targets(groups, self._retention, since, kept, timeline.completion_time)
+        targets = select_clean_targets(groups, self._retention, until, kept, timeline.completion_time)
         if self._retention.by_versions and targets.files:
             earliest = _retained(timeline, targets.superseded_by)
-        return CleanSelection(targets.files, earliest, self._retention)
+        examined = scope.examined(until, targets.held) if targets.files and until else None
+        return CleanSelection(targets.files, earliest, self._retention, examined)
 
     def clean(self, engine: Engine | None = None) -> Instant | None:
         """Execute pending cleans, then plan and execute one; one that another living writer executes is left to it.
@@ -272,6 +277,7 @@ class Cleaner:
             policy=plan.policy,
             files=files,
             savepoints=plan.savepoints,
+            examined=plan.examined,
         )
         return tx.complete_clean(metadata.encode())
 
@@ -287,6 +293,7 @@ class Cleaner:
                 for partition, names in cleaning.files.items()
             },
             savepoints=tuple(savepoint.requested for savepoint in savepoints(timeline)),
+            examined=cleaning.examined,
         )
 
     def _limit(self, timeline: Timeline) -> str:

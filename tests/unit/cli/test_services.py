@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -232,3 +233,51 @@ def test_archive_tells_what_leaves_the_timeline_and_why_nothing_does(
     told = run(capsys, "archive", tmp_path, "-o", "hoodie.keep.min.commits=3", code=2)
     assert "hoodie.keep.min.commits=3 is not more than hoodie.clean.commits.retained=10" in told
     assert len(table.timeline.instants) == 11
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(capsys, *arguments, "--json"))
+    return found
+
+
+def test_each_verb_prints_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, model = grown(tmp_path, **{"hoodie.clean.commits.retained": 1})
+    shown = document(capsys, "compact", tmp_path, "--dry-run")
+    groups = {operation["file_id"]: len(operation["logs"]) for operation in shown["operations"]}
+    assert (len(groups), sum(groups.values()), shown["dry_run"], shown["completed"]) == (2, 7, True, None)
+    assert {decision["file_id"] for decision in document(capsys, "compact", tmp_path, "--explain")["decisions"]} == set(
+        groups
+    )
+    scheduled = document(capsys, "compact", tmp_path, "--schedule-only")["scheduled"]
+    assert document(capsys, "compact", tmp_path, "--dry-run")["planned"] == [scheduled]
+    done = document(capsys, "compact", tmp_path)
+    assert done["completed"] == compactions(table)[0].file_name
+    assert done["dry_run"] is False
+    assert done["said"].startswith(done["completed"])
+    assert document(capsys, "compact", tmp_path)["completed"] is None
+
+    grow(table, model, 3)
+    table.compact()
+    option = ("-o", "hoodie.clean.commits.retained=1")
+    files = document(capsys, "clean", tmp_path, *option, "--dry-run")["files"]
+    cleaned = document(capsys, "clean", tmp_path, *option)
+    assert sorted(cleaned["files"]) == sorted(files) != []
+    assert cleaned["completed"] == cleans(table)[0].file_name
+    assert document(capsys, "clean", tmp_path, *option)["files"] == []
+
+    kept = document(capsys, "savepoint", tmp_path, "--user", "ann")
+    (savepoint,) = kept["savepoints"]
+    assert kept["completed"].startswith(savepoint["instant"])
+    assert document(capsys, "savepoint", tmp_path, "--list")["savepoints"] == [savepoint]
+    for name in ("one", "two"):
+        table.upsert(rows((name, "nl", 1, 1)))
+    undone = document(capsys, "rollback", tmp_path, "--dry-run")
+    assert undone["undone"] == table.timeline.completed_writes[-1].file_name
+    assert sorted(document(capsys, "rollback", tmp_path)["files"]) == sorted(undone["files"]) != []
+    proposed = document(capsys, "restore", tmp_path, savepoint["instant"], "--dry-run")
+    restored = document(capsys, "restore", tmp_path, savepoint["instant"])
+    assert len(restored["undone"]) == len(proposed["undone"]) == 1
+    assert restored["completed"].endswith(".restore")
+    assert document(capsys, "savepoint", tmp_path, savepoint["instant"], "--delete")["savepoints"] == []
+    assert_sound(table, model)
+    assert "--watch does not take --json" in run(capsys, "clean", tmp_path, "--watch", "1", "--json", code=2)

@@ -1,0 +1,1 @@
+"""Rebuild a lost timeline from the names and footers of data files."""

@@ -1,0 +1,175 @@
+"""Find the writes that were completed after a compaction was planned, though they had begun before it.
+
+Such a *late write* is not in the base files of the compaction: its logs belong on top of them, by its completion time
+(docs/format/10-rules.md, "Rule 8"). Names do not tell it. A plan that is left does; else a write is late if a
+compaction has no row of it, and lacks a key that it wrote last.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streaming_lsm.file_group.data_file import open_base, open_log
+from streaming_lsm.file_group.file_system_view import BaseFile, LogFile
+from streaming_lsm.format.actions.compaction_plan import CompactionPlan
+from streaming_lsm.format.table.file_names import BaseFileName, LogFileName
+from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.schema import COMMIT_TIME, IS_DELETED, RECORD_KEY
+from streaming_lsm.services.repair.found_files import FoundFile
+from streaming_lsm.storage.base import Storage
+
+Group = tuple[str, str]
+"""Partition path and file id."""
+
+_KEYS = pa.schema([(RECORD_KEY, pa.string())])
+_TIMED = pa.schema([(RECORD_KEY, pa.string()), (COMMIT_TIME, pa.string())])
+
+
+@dataclass
+class LateWrites:
+    """Hold what was found.
+
+    Attributes:
+        since: of each late write the last compaction that does not have it.
+        doubtful: writes of which it cannot be told, each with the compaction.
+    """
+
+    since: dict[str, str] = field(default_factory=dict)
+    doubtful: dict[str, str] = field(default_factory=dict)
+
+
+def is_compacted(file: FoundFile) -> bool:
+    """Return whether a base file of a merge-on-read table was written by a compaction, which keeps commit times."""
+    return file.is_base and file.instant not in file.commits
+
+
+@dataclass(frozen=True)
+class LateWriteFinder:
+    """Finds late writes in the files of a merge-on-read table.
+
+    Attributes:
+        storage: the table's files.
+        rule: how records of one key merge.
+        plans: plans of compactions that are left, by requested time.
+    """
+
+    storage: Storage
+    rule: MergeRule
+    plans: Mapping[str, CompactionPlan]
+
+    def find(self, files: Iterable[FoundFile]) -> LateWrites:
+        """Find them; keys are read only of logs of which no compaction has a row."""
+        found, groups = LateWrites(), defaultdict(list)
+        for file in files:
+            if not file.is_change_log:
+                groups[file.group].append(file)
+        merged: dict[str, list[Group]] = defaultdict(list)
+        seen: dict[str, set[str]] = defaultdict(set)
+        for group, members in sorted(groups.items()):
+            for file in members:
+                if is_compacted(file):
+                    merged[file.instant].append(group)
+                    seen[file.instant] |= file.commits
+        for instant in sorted(merged):
+            for group in merged[instant]:
+                self._look(found, group, groups[group], instant, frozenset(seen[instant]))
+        return found
+
+    @staticmethod
+    def _base(files: Sequence[FoundFile], instant: str) -> FoundFile | None:
+        return next((file for file in files if file.instant == instant and is_compacted(file)), None)
+
+    def _look(
+        self, found: LateWrites, group: Group, files: Sequence[FoundFile], instant: str, seen: frozenset[str]
+    ) -> None:
+        """Look at the logs of one file group that may have been merged by the compaction at `instant`."""
+        base = self._base(files, instant)
+        assert base is not None
+        before = max((file.instant for file in files if file.is_base and file.instant < instant), default="")
+        logs = [
+            f for f in files if not f.is_base and before <= max(f.instant, found.since.get(f.instant, "")) < instant
+        ]
+        planned = self._planned(group, instant)
+        if planned is not None:
+            late = sorted({log.instant for log in logs if log.path.rpartition("/")[2] not in planned})
+            found.since.update(dict.fromkeys(late, instant))
+            return
+        covered = {time for log in logs for time in log.compacted}
+        unseen = sorted({log.instant for log in logs} - seen - covered)
+        unseen = [time for time in unseen if not any(log.compacted for log in logs if log.instant == time)]
+        if not unseen:
+            return
+        keys = {log.path: self._keys(log) for log in logs if isinstance(log.name, LogFileName)}
+        stored = self._stored(base)
+        for time in unseen:
+            verdict = self._is_late(time, logs, keys, stored)
+            if verdict is None:
+                found.doubtful[time] = instant
+            elif verdict:
+                found.since[time] = instant
+
+    def _planned(self, group: Group, instant: str) -> frozenset[str] | None:
+        plan = self.plans.get(instant)
+        operations = [] if plan is None else [o for o in plan.operations if (o.partition_path, o.file_id) == group]
+        return frozenset(operations[0].logs) if operations else None
+
+    def _is_late(
+        self, time: str, logs: Sequence[FoundFile], keys: Mapping[str, pa.Array[Any]], stored: pa.RecordBatch
+    ) -> bool | None:
+        """Return whether the compaction lacks a write; None if that cannot be told."""
+        mine = [log for log in logs if log.instant == time]
+        if any(log.path not in keys for log in mine):
+            return None
+        others = [log for log in logs if log.instant > time or (log.instant != time and log.deletes)]
+        if any(log.path not in keys for log in others):
+            return None
+        touched = pa.chunked_array([keys[log.path] for log in others], pa.string())
+        doubtful = False
+        for log in mine:
+            last = _without(keys[log.path], touched)
+            places = pc.index_in(last, stored.column(0))
+            if log.rows and places.null_count:
+                # A row that no other file deletes or replaces is missing; it may be a delete itself.
+                if not self._marks_deletes(log):
+                    return True
+                doubtful = True
+            times = stored.column(1).take(places.drop_null())
+            if len(times) and pc.any(pc.less(times, pa.scalar(time))).as_py():
+                # An older row stayed, which a higher ordering value may explain.
+                if not self.rule.ordering_fields:
+                    return True
+                doubtful = True
+        return None if doubtful else False
+
+    def _marks_deletes(self, log: FoundFile) -> bool:
+        """Return whether rows of a data log may be deletes."""
+        return self.rule.delete_field is not None or log.schema is None or f'"{IS_DELETED}"' in log.schema
+
+    def _keys(self, file: FoundFile) -> pa.Array[Any]:
+        assert isinstance(file.name, LogFileName)
+        with ExitStack() as files:
+            opened, _ = open_log(self.storage, LogFile(file.path, file.name, file.size), self.rule, files)
+            return _joined([batch.column(0) for batch in opened.batches(_KEYS)])
+
+    def _stored(self, file: FoundFile) -> pa.RecordBatch:
+        """Read the keys and commit times of a base file."""
+        assert isinstance(file.name, BaseFileName)
+        with ExitStack() as files:
+            batches = list(open_base(self.storage, BaseFile(file.path, file.name, file.size), files).batches(_TIMED))
+        columns = [_joined([batch.column(place) for batch in batches]) for place in range(2)]
+        return pa.record_batch(columns, schema=_TIMED)
+
+
+def _joined(parts: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
+    return pa.concat_arrays(parts) if parts else pa.array([], pa.string())
+
+
+def _without(keys: pa.Array[Any], others: pa.ChunkedArray[Any]) -> pa.Array[Any]:
+    return keys.filter(pc.invert(pc.is_in(keys, others)))

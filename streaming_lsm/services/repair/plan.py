@@ -1,0 +1,101 @@
+"""Hold what is left of a table without its timeline, and what a repair makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streaming_lsm.format.actions.commit import CommitMetadata
+from streaming_lsm.format.actions.compaction_plan import CompactionPlan
+from streaming_lsm.services.repair.found_files import FoundFile
+from streaming_lsm.services.repair.late_writes import LateWrites
+from streaming_lsm.timeline.instant import Instant
+
+REPAIRED_KEY = "lsm.repaired"
+"""Entry of the extra metadata of a rebuilt commit."""
+
+LIMITS = (
+    "completion times are made: a millisecond after the requested time, or after the compaction that lacks the write; "
+    "start incremental and change queries anew",
+    "batch ids of writers are not in data files: a query that goes on from its checkpoint writes its last batch again",
+    "a failed write that has left files and no markers cannot be told from a committed one",
+    "cleans, savepoints, rollbacks, and deleted or overwritten partitions are not in data files: what they removed and "
+    "was not deleted yet comes back; states before the oldest file slices are not whole",
+)
+"""What no data file says, of any table."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is left of a table without its timeline.
+
+    Attributes:
+        files: the data files of writes that are not archived.
+        uncommitted: why a write's files are left out, by its requested time.
+        abandoned: those of them that are to be rolled back by the next write.
+        pending: requested and inflight writes and compactions that are left on the timeline, by requested time.
+        taken: times of actions that are left on the timeline or in the history.
+        schema: Avro JSON of the table when it was created, if it is known.
+        late: writes that were completed after a compaction was planned.
+        merged: writes that have no files any more, of which base files have rows.
+    """
+
+    files: tuple[FoundFile, ...]
+    uncommitted: Mapping[str, str] = field(default_factory=dict)
+    abandoned: frozenset[str] = frozenset()
+    pending: Mapping[str, Instant] = field(default_factory=dict)
+    taken: frozenset[str] = frozenset()
+    schema: str | None = None
+    late: LateWrites = field(default_factory=LateWrites)
+    merged: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class RebuiltInstant:
+    """A completed write that is made of its files.
+
+    Attributes:
+        pending: the action as it was while it was pending.
+        completed: the completed instant; its completion time is made.
+        metadata: content of the completed file.
+        plan: content of the requested file; None if it is empty.
+        rows: rows of its files but deletes.
+        deletes: their deletes.
+    """
+
+    pending: Instant
+    completed: Instant
+    metadata: CommitMetadata
+    plan: CompactionPlan | None
+    rows: int
+    deletes: int
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of its files."""
+        return sorted(self.metadata.paths)
+
+
+@dataclass(frozen=True)
+class RepairPlan:
+    """What a repair writes.
+
+    Attributes:
+        instants: the completed instants, by requested time.
+        abandoned: writes that become pending, with markers of their files, so that the next write rolls them back.
+        left_out: files of writes that were not committed, with the reason.
+        unplaced: files that cannot be placed, with the reason; with one of them nothing is written.
+        doubts: what is guessed in this table.
+        limits: what is not known of any table.
+    """
+
+    instants: tuple[RebuiltInstant, ...] = ()
+    abandoned: tuple[Instant, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    unplaced: Mapping[str, str] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
+    limits: tuple[str, ...] = LIMITS
+
+    def __str__(self) -> str:
+        files, count = sum(len(found.paths) for found in self.instants), len(self.instants)
+        return f"{count:,} completed instant{'s' * (count != 1)} with {files:,} file{'s' * (files != 1)}"

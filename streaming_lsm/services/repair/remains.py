@@ -1,0 +1,127 @@
+"""Look at what is left of a table whose timeline is lost: data files, markers, pending instants, the history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streaming_lsm.errors import ConfigError, UnsupportedTable
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
+from streaming_lsm.lock.markers import TEMP_FOLDER
+from streaming_lsm.services.context import ServiceContext
+from streaming_lsm.services.repair.found_files import ListedFile, list_data_files
+from streaming_lsm.services.repair.plan import REPAIRED_KEY
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.instant import FLAT, Instant
+from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision
+from streaming_lsm.txn.lost_completion import planned_rollbacks
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What is left, by names alone. A repair writes what it has planned only if it is the same when the lock is held.
+
+    Attributes:
+        timeline: what is left of the timeline.
+        files: the data files of writes that are not archived.
+        stray: data files in folders without partition metadata.
+        uncommitted: why a write was not committed, by its requested time.
+        abandoned: those of them that nothing tells to be undone but what the repair found.
+    """
+
+    timeline: Timeline
+    files: tuple[ListedFile, ...]
+    stray: tuple[str, ...]
+    uncommitted: Mapping[str, str]
+    abandoned: frozenset[str]
+
+    @property
+    def facts(self) -> object:
+        """Return what must not change, to be compared."""
+        names = [instant.file_name for instant in self.timeline.instants]
+        return names, [(file.entry.path, file.entry.size) for file in self.files], self.stray, self.uncommitted
+
+    @property
+    def pending(self) -> dict[str, Instant]:
+        """The requested and inflight writes and compactions, by requested time; completed ones, too."""
+        states = (instant for found in self.timeline.names.states.values() for instant in found)
+        return {found.requested: found for found in states if found.is_write and not found.is_completed}
+
+    @property
+    def taken(self) -> frozenset[str]:
+        """The times of all actions that a repair does not make."""
+        made = frozenset(self.timeline.completed_writes)
+        known = (
+            *(found for found in self.timeline.instants if found not in made),
+            *self.timeline.history.writes().values(),
+        )
+        return frozenset(time for found in known for time in (found.requested, found.completed or found.requested))
+
+
+def look(context: ServiceContext) -> Remains:
+    """List what is left of a table; nothing is changed.
+
+    Raises:
+        ConfigError: the timeline has completed writes, but for those of a repair that was interrupted.
+        UnsupportedTable: the table is read-only in this release, or its timeline has layout 1.
+    """
+    storage = context.storage
+    if context.config.timeline_layout == FLAT:
+        raise UnsupportedTable(f"{storage.uri}: a timeline of layout 1 is not rebuilt: restore it from a copy")
+    timeline = context.load_timeline()
+    _refuse_completed(timeline)
+    listed, stray = list_data_files(storage)
+    files = tuple(file for file in listed if not is_archived(timeline, file.name.instant))
+    times = sorted({file.name.instant for file in files})
+    settled, abandoned = _settled(storage, timeline, times), _abandoned(storage, times)
+    return Remains(timeline, files, tuple(stray), {**abandoned, **settled}, frozenset(abandoned) - frozenset(settled))
+
+
+def _refuse_completed(timeline: Timeline) -> None:
+    writes = timeline.completed_writes
+    if any(REPAIRED_KEY not in timeline.read_commit(write).extra for write in writes):
+        raise ConfigError(
+            f"the timeline of {timeline.storage.uri} is not lost: {len(writes)} completed writes are on it, from "
+            f"{writes[0].file_name} to {writes[-1].file_name}; `lsm verify` names what is missing"
+        )
+
+
+def is_archived(timeline: Timeline, requested: str) -> bool:
+    """Return whether the history has a write, or is younger, so that the write counts as archived, too."""
+    first = min((file.first for file in timeline.history.manifest.files), default="")
+    return requested < first or timeline.is_archived(requested)
+
+
+def _settled(storage: Storage, timeline: Timeline, times: list[str]) -> dict[str, str]:
+    """Return the writes that were undone by what is left of the timeline, each with the reason."""
+    undone = {*timeline.finished_rollbacks(), *planned_rollbacks(storage, timeline)}
+    found = {time: f"{time} was rolled back" for time in times if time in undone}
+    missed = (time for time in times if time not in undone and timeline.history.is_in_range(time))
+    return {**found, **{time: f"{time} is not in the history, which has later writes" for time in missed}}
+
+
+def _abandoned(storage: Storage, times: list[str]) -> dict[str, str]:
+    """Return the writes that were not completed by their decision records, markers or heartbeats."""
+    decided = _decisions(storage)
+    beats = (entry.name for entry in storage.list(HEARTBEAT_FOLDER))
+    marked = {*storage.folders(TEMP_FOLDER), *beats} - {time for time, completed in decided.items() if completed}
+    found: dict[str, str] = {}
+    for time in times:
+        if decided.get(time) is False:
+            found[time] = f"{time} was decided to be undone"
+        elif time in marked:
+            found[time] = f"{time} has markers or a heartbeat, which are deleted after the completion"
+    return found
+
+
+def _decisions(storage: Storage) -> dict[str, bool]:
+    """Return the actions that a decision record completes or, if they have no runs, undoes."""
+    found: dict[str, bool] = {}
+    for name in storage.names(DECISION_FOLDER):
+        requested, _, run = name.partition(".")
+        if requested.isdigit() and (not run or run.isdigit()):
+            decision = Decision.read(storage, f"{DECISION_FOLDER}/{name}")
+            if decision.completed is not None or not run:
+                found[requested] = decision.completed is not None
+    return found

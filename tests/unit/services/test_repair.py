@@ -1,0 +1,351 @@
+"""A lost timeline is rebuilt from data files: what is promised is there again, and the table goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.engine import LocalEngine
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, Fenced, LsmError, StorageError
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
+from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.instant import Instant
+from tests.support.crash_points import sample
+from tests.support.faulty_storage import Fault, FaultyStorage, Killed
+from tests.support.interleaving import Driver
+from tests.support.service_tables import Model, assert_sound, compactions, grow, grown, reopened
+from tests.support.small_tables import create, data_files, rows, shown
+
+COW: dict[str, object] = {"hoodie.table.type": "COPY_ON_WRITE"}
+FLAT_TABLE: dict[str, object] = {"hoodie.datasource.write.partitionpath.field": None}
+VERSION_9: dict[str, object] = {"hoodie.write.table.version": 9}
+DEFAULT: dict[str, object] = {"hoodie.table.storage.layout": "default"}
+METADATA: dict[str, object] = {"hoodie.metadata.enable": True}
+HYBRID: dict[str, object] = {
+    "hoodie.compaction.plan.generator": (
+        "org.apache.hudi.table.action.compact.plan.generators.HybridCompactionPlanGenerator"
+    )
+}
+
+
+def lose(root: Path) -> None:
+    shutil.rmtree(root / ".hoodie/timeline")
+
+
+def lose_completed(root: Path) -> None:
+    for path in (root / ".hoodie/timeline").glob("*_*"):
+        path.unlink()
+
+
+def written(root: Path, **options: object) -> tuple[LsmTable, Model]:
+    """Updates and deletes."""
+    return grown(root, batches=4, **options)
+
+
+def compacted(root: Path, **options: object) -> tuple[LsmTable, Model]:
+    """A compaction between updates and deletes."""
+    table, model = grown(root, batches=3, **options)
+    assert table.compact() is not None
+    grow(table, model, 3)
+    grow(table, model, 4)
+    return table, model
+
+
+def compacted_last(root: Path, **options: object) -> tuple[LsmTable, Model]:
+    """Two compactions, the last one as the last action, and what it replaced is cleaned."""
+    table, model = compacted(root, **{"hoodie.clean.commits.retained": 1, **options})
+    table.compact()
+    table.clean()
+    return table, model
+
+
+def log_compacted(root: Path, **options: object) -> tuple[LsmTable, Model]:
+    """A log compaction between updates and deletes."""
+    table, model = grown(root, batches=4, **options)
+    assert table.services.compact(LocalEngine(1), log=True)[0] is not None
+    grow(table, model, 4)
+    return table, model
+
+
+def bulk_inserted(root: Path, **options: object) -> tuple[LsmTable, Model]:
+    """Base files of a write, and logs on top."""
+    table = create(root, **{"lsm.read.threads": 1, "hoodie.clean.automatic": False, **options})
+    first = [(f"k{n}", "nl", 0, n) for n in range(9)]
+    table.bulk_insert(rows(*first))
+    model: Model = {row[0]: row for row in first}
+    for batch in range(1, 4):
+        grow(table, model, batch)
+    return table, model
+
+
+TABLES: dict[str, tuple[Callable[..., tuple[LsmTable, Model]], dict[str, object]]] = {
+    "written": (written, {}),
+    "written-flat": (written, FLAT_TABLE),
+    "written-metadata": (written, METADATA),
+    "written-default-layout": (written, DEFAULT),
+    "written-version-9": (written, VERSION_9),
+    "copy-on-write": (written, COW),
+    "copy-on-write-flat": (written, {**COW, **FLAT_TABLE}),
+    "compacted": (compacted, {}),
+    "compacted-flat": (compacted, FLAT_TABLE),
+    "compacted-version-9": (compacted, VERSION_9),
+    "compacted-last": (compacted_last, {}),
+    "compacted-deletes-dropped": (compacted, {"lsm.compaction.tombstone.retention": 0}),
+    "log-compacted": (log_compacted, {}),
+    "hybrid": (compacted, HYBRID),
+    "bulk-inserted": (bulk_inserted, {}),
+    "bulk-inserted-cow": (bulk_inserted, COW),
+}
+
+
+def facts(table: LsmTable) -> list[tuple[object, ...]]:
+    """What is the same before and after: action, operation, files, rows."""
+    found = []
+    for write in table.timeline.completed_writes:
+        commit = table.timeline.read_commit(write)
+        files = sorted(
+            (stat.path, stat.num_writes, stat.num_deletes * (stat.log_version is not None)) for stat in commit.stats
+        )
+        operation = "UPSERT" if commit.operation_type in ("BULK_INSERT", "DELETE") else commit.operation_type
+        found.append((write.requested, write.action, operation, files, commit.schema))
+    return found
+
+
+def assert_whole(table: LsmTable, model: Model) -> None:
+    """The rows are the model's; for the layout that the oracle knows by its reader, too, and no rule is broken."""
+    if table.config.is_lsm_tree:
+        assert_sound(table, model)
+    assert shown(table) == sorted(model.values())
+
+
+@pytest.mark.parametrize("loss", [lose, lose_completed])
+@pytest.mark.parametrize("case", TABLES)
+def test_the_rows_are_those_of_before_and_further_writes_work(
+    tmp_path: Path, case: str, loss: Callable[[Path], None]
+) -> None:
+    make, options = TABLES[case]
+    table, model = make(tmp_path, **options)
+    before = facts(table)
+    loss(tmp_path)
+    files = data_files(tmp_path)
+
+    opened = reopened(table, **options)
+    plan = opened.plan_repair()
+    assert (plan.left_out, plan.unplaced) == ({}, {})
+    # Keys of inline logs are not read.
+    assert len(plan.doubts) == (case == "compacted-version-9" and loss is lose)
+    assert not (tmp_path / ".hoodie/timeline").exists() or loss is lose_completed
+    done, count = opened.repair()
+    assert [found.completed for found in done.instants] == [found.completed for found in plan.instants]
+    assert count == len(model)
+    assert data_files(tmp_path) == files
+    again = reopened(table, **options)
+    after = facts(again)
+    if case == "compacted-last":  # the files of the first writes are cleaned
+        kept = {entry[0] for entry in after}
+        after, before = ([(*found[:3], found[4]) for found in each if found[0] in kept] for each in (after, before))
+    assert after == before
+    assert_whole(again, model)
+    grow(again, model, 5)
+    if "cow" not in case and "copy" not in case:
+        again.compact()
+    grow(again, model, 6)
+    assert_whole(reopened(table, **options), model)
+    with pytest.raises(ConfigError, match=r"is not lost: .* completed writes are on it, from .* to "):
+        again.repair()
+
+
+def test_a_write_that_was_completed_after_a_compaction_was_planned_stays_on_top_of_it(tmp_path: Path) -> None:
+    table, model = grown(tmp_path)
+    other, commit = reopened(table), table.commit
+
+    def commit_late(*how: Any, **more: Any) -> Instant:
+        assert other.compact() is not None
+        return commit(*how, **more)
+
+    table.commit = commit_late  # type: ignore[method-assign]
+    late = table.upsert(rows(("late", "nl", 1, 1), ("k5", "nl", 9, 9)))
+    assert late is not None
+    model |= {"late": ("late", "nl", 1, 1), "k5": ("k5", "nl", 9, 9)}
+    assert late.requested < compactions(table)[0].requested
+    grow(reopened(table), model, 4)
+    assert_sound(reopened(table), model)
+
+    lose(tmp_path)
+    plan, _ = reopened(table).repair()
+    (doubt,) = plan.doubts
+    assert doubt.startswith(f"{late.requested} is taken to be completed after")
+    assert_sound(reopened(table), model)
+
+
+def test_files_of_writes_that_were_not_completed_are_left_out(tmp_path: Path) -> None:
+    table, model = grown(tmp_path)
+    last = table.upsert(rows(("gone", "nl", 1, 1)))
+    assert last is not None
+    (torn,) = (path for path in (tmp_path / "nl").glob("*.parquet") if last.requested in path.name)
+    torn.write_bytes(b"torn")
+    lose(tmp_path)
+    with pytest.raises(CorruptFileError, match=rf"{torn.name} in .* cannot be placed: .*not a readable Parquet file"):
+        reopened(table).repair()
+    assert not (tmp_path / ".hoodie/timeline").exists()
+
+    marker = tmp_path / ".hoodie/.temp" / last.requested / "nl" / f"{torn.name}.marker.CREATE"
+    marker.parent.mkdir(parents=True)
+    marker.touch()
+    plan, _ = reopened(table).repair()
+    assert plan.left_out == {
+        f"nl/{torn.name}": f"{last.requested} has markers or a heartbeat, which are deleted after the completion"
+    }
+    assert shown(reopened(table)) == sorted(model.values())
+    grow(reopened(table), model, 4)  # which deletes the file
+    assert not torn.exists()
+    assert_sound(reopened(table), model)
+
+
+def test_a_write_with_a_heartbeat_alone_is_rolled_back_by_the_next(tmp_path: Path) -> None:
+    table, model = grown(tmp_path)
+    last = table.upsert(rows(("gone", "nl", 1, 1)))
+    assert last is not None
+    lose(tmp_path)
+    (tmp_path / HEARTBEAT_FOLDER / last.requested).touch()
+    os.utime(tmp_path / HEARTBEAT_FOLDER / last.requested, (1, 1))
+    plan, _ = reopened(table).repair()
+    assert [found.requested for found in plan.abandoned] == [last.requested]
+    grow(reopened(table), model, 4)
+    assert not any(last.requested in path for path in data_files(tmp_path))
+    assert_sound(reopened(table), model)
+
+
+def test_a_marked_write_whose_rows_a_compaction_has_was_committed(tmp_path: Path) -> None:
+    table, model = compacted(tmp_path)
+    first = table.timeline.completed_writes[0].requested
+    (tmp_path / ".hoodie/.temp" / first).mkdir(parents=True)
+    lose(tmp_path)
+    plan, _ = reopened(table).repair()
+    assert plan.left_out == {}
+    grow(reopened(table), model, 5)  # which deletes the markers
+    assert_sound(reopened(table), model)
+
+
+def test_files_in_folders_without_partition_metadata_are_named(tmp_path: Path) -> None:
+    table, _ = grown(tmp_path)
+    lose(tmp_path)
+    (tmp_path / "nl/.hoodie_partition_metadata").unlink()
+    plan = reopened(table).plan_repair()
+    assert set(plan.unplaced) == data_files(tmp_path)
+    assert set(plan.unplaced.values()) == {"its folder has no .hoodie_partition_metadata"}
+
+
+@pytest.mark.parametrize("options", [{}, COW], ids=["merge-on-read", "copy-on-write"])
+def test_an_overwritten_partition_does_not_come_back(tmp_path: Path, options: dict[str, object]) -> None:
+    table, _ = grown(tmp_path, **options)
+    table.insert_overwrite(rows(*((f"n{n}", "nl", 1, n) for n in range(8))))
+    model: Model = {f"n{n}": (f"n{n}", "nl", 1, n) for n in range(8)}
+    grow(table, model, 1)
+    lose(tmp_path)
+    plan, _ = reopened(table, **options).repair()
+    assert [found.completed.action for found in plan.instants].count("replacecommit") == 1
+    (doubt,) = plan.doubts
+    assert "is taken to have replaced the file groups" in doubt
+    assert_sound(reopened(table, **options), model)
+    grow(reopened(table, **options), model, 2)
+    assert_sound(reopened(table, **options), model)
+
+
+def test_archived_writes_stay_in_the_history(tmp_path: Path) -> None:
+    keep: dict[str, object] = {
+        "hoodie.keep.min.commits": 2,
+        "hoodie.keep.max.commits": 3,
+        "hoodie.clean.commits.retained": 1,
+    }
+    table, model = grown(tmp_path, batches=5, **keep)
+    archived = [*table.timeline.history.writes()]
+    active = [write.requested for write in table.timeline.completed_writes]
+    for path in (tmp_path / ".hoodie/timeline").glob("2*"):
+        path.unlink()
+    plan, _ = reopened(table, **keep).repair()
+    assert archived
+    assert [found.completed.requested for found in plan.instants] == active
+    assert_sound(reopened(table, **keep), model)
+    assert reopened(table).incremental("000").to_arrow().num_rows == len(model)
+
+
+def test_an_interrupted_repair_is_finished_by_the_next(tmp_path: Path) -> None:
+    _, model = compacted(tmp_path / "whole")
+    lose(tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "counted")
+    count = FaultyStorage(LocalStorage(tmp_path / "counted"))
+    reopened(LsmTable(tmp_path / "counted"), count).repair()
+    for call in sample(range(len(count.calls)), 5, 12):
+        root = tmp_path / f"at-{call}"
+        shutil.copytree(tmp_path / "whole", root)
+        with suppress(Killed, LsmError, OSError):
+            reopened(LsmTable(root), FaultyStorage(LocalStorage(root), {call: Fault.KILL_AFTER})).repair()
+        if (root / ".hoodie/timeline").exists() and completed_names(root) < completed_names(tmp_path / "counted"):
+            with pytest.raises(CorruptFileError):
+                shown(LsmTable(root))
+        again = reopened(LsmTable(root))
+        with suppress(ConfigError):  # it was through
+            again.repair()
+        with again.transaction():  # takes over a lock that is left
+            pass
+        assert plan_names(root) == plan_names(tmp_path / "counted")
+        assert_sound(again, model)
+
+
+def plan_names(root: Path) -> set[str]:
+    return {path.name for path in (root / ".hoodie/timeline").iterdir()}
+
+
+def completed_names(root: Path) -> set[str]:
+    return {name for name in plan_names(root) if "_" in name}
+
+
+def test_a_table_that_changes_while_files_are_read_is_not_repaired(tmp_path: Path) -> None:
+    table, _ = grown(tmp_path)
+    lose(tmp_path)
+    opened = reopened(table)
+    (first, *_) = (tmp_path / "nl").glob("*.parquet")
+
+    class Removing(LocalEngine):
+        def map(self, task: Any, items: Any) -> Any:
+            yield from list(super().map(task, items))
+            first.unlink(missing_ok=True)
+
+    with pytest.raises(CommitConflict, match="was changed since its files were listed"):
+        opened.repair(Removing(1))
+    assert not (tmp_path / ".hoodie/timeline").exists()
+
+
+def test_a_repair_that_is_stopped_while_others_repair_and_write_undoes_nothing(tmp_path: Path) -> None:
+    """Before each of its calls others finish the repair, write, compact, and archive."""
+    _, model = compacted(tmp_path / "whole")
+    lose(tmp_path / "whole")
+    row = ("other", "nl", 9000, 2)
+    told = ConfigError | CommitConflict | Fenced | StorageError  # by the last one to run it again
+    small = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
+
+    def take_over(table: LsmTable) -> object:
+        with suppress(ConfigError):  # the first one was through
+            table.repair()
+        table.upsert(rows(row))
+        table.compact()
+        return table.archive()
+
+    calls = Driver(Path(shutil.copytree(tmp_path / "whole", tmp_path / "counted")), LsmTable.repair).calls
+    for call in sample(range(len(calls)), 9, 11):
+        root = Path(shutil.copytree(tmp_path / "whole", tmp_path / f"at-{call}"))
+        first = Driver(root, LsmTable.repair, call)
+        second = Driver(root, take_over, **small)
+        first.go_on()
+        assert second.error is None
+        assert first.error is None or isinstance(first.error, told), call
+        assert_sound(reopened(LsmTable(root)), {**model, row[0]: row})
+        shutil.rmtree(root)
