@@ -68,12 +68,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = Path(scratch)
         inputs = list(_inputs(folder / "inputs", given.batches))
         ingested = sum(path.stat().st_size for path in inputs)
-        found = {name: _ours(folder / name, inputs, options) for name, options in _OURS.items()}
-        if not given.without_paimon:
-            found["paimon"] = _paimon(folder, given.batches)
-    rates = {name: (one.total - one.base) / ingested for name, one in found.items()}
-    for name, rate in rates.items():
-        print(f"{name}: {rate:.1f} bytes written for each of the batches' ({ingested:,})")
+        found: dict[str, Written] = {}
+        rates: dict[str, float] = {}
+        for name in (*_OURS, *(() if given.without_paimon else ("paimon",))):
+            found[name] = one = (
+                _ours(folder / name, inputs, _OURS[name]) if name in _OURS else _paimon(folder, given.batches)
+            )
+            rates[name] = (one.total - one.base) / ingested
+            print(f"{name}: {rates[name]:.1f} bytes written for each of the batches' ({ingested:,})", flush=True)
     hybrid = rates.pop("hybrid")
     reached = rates["full"] / hybrid >= 2
     print(f"full / hybrid: {rates['full'] / hybrid:.2f} (target 2)")
@@ -138,7 +140,8 @@ def _paimon(folder: Path, batches: int) -> Written:
     command = [str(environment.python), "-m", "tests.bench.peers.amplification_worker"]
     log = ROOT / "build" / "bench" / "peers" / "amplification.log"
     worker = Worker(command, folder=ROOT, environment=environment.variables(), log=log)
-    request = {"do": "write", "jars": [str(jar) for jar in environment.jars], "folder": str(folder), "batches": batches}
+    jars = [str(jar) for jar in environment.jars]
+    request = {"do": "write", "jars": jars, "folder": str(folder), "keys": KEYS, "batches": batches}
     try:
         answer: dict[str, int] = worker.ask(request, _SECONDS)
         return Written(**answer)

@@ -13,17 +13,15 @@ from tests.bench.workload import KEY, orders
 from tests.conformance.serve import claim_stdout, serve
 
 
-def write(jars: list[str], folder: str, batches: int) -> dict[str, int]:
-    """Write the base and the batches; returns the bytes of all data files after the base and in the end."""
-    from tests.bench.peers.amplification import KEYS
-
+def write(jars: list[str], folder: str, keys: int, batches: int) -> dict[str, int]:
+    """Write a base of some keys, and the batches; returns the bytes of all data files after the base and in the end."""
     place = Place(Path(folder) / "paimon", tuple(jars), "")
     place.folder.mkdir()
     system = open_system(place)
     try:
         table = system.table("measured", ROW_COLUMNS)
         # Each key once: of two rows in one file a table with a primary key has the newer one.
-        base = orders(8 * KEYS, KEYS, seed=0)
+        base = orders(8 * keys, keys, seed=0)
         path = Path(folder) / "base.parquet"
         pq.write_table(base.group_by(KEY).aggregate([]).join(base, KEY, join_type="left outer"), path)
         table.upsert([str(path)], 0)
