@@ -48,7 +48,7 @@ endef
 
 .DEFAULT_GOAL := help
 .PHONY: help install constraints run-kafka-demo demo-services docs lint format test unit unit-writing unit-others property golden oracle simulation \
-	integration bench bench-check bench-peers faults faults-processes faults-calls faults-cases \
+	integration bench bench-check bench-peers bench-amplification faults faults-processes faults-calls faults-cases \
 	faults-schedules conformance matrix matrix-speed \
 	test-size clean
 
@@ -122,6 +122,9 @@ bench-check: install  ## Compare micro-benchmarks with tests/bench/baseline.json
 
 bench-peers: install  ## Measure other table formats beside this package and write docs/peers.md; goes on where it was stopped; 4 h, with QUICK=1 60 min
 	$(BIN)/python -m tests.bench.peers $(if $(QUICK),--form quick) --page docs/peers.md
+
+bench-amplification: install  ## Measure the bytes that 500 upserts cost with hybrid and full compactions and in Paimon, and reads between them; 40 min
+	$(BIN)/python -m tests.bench.peers.amplification
 
 faults: install  ## Test killed Spark workers and executors, late tasks, lost shuffles, stopped drivers, a killed stream to S3, many writers, a kill or stop at every storage call, every power loss, 1,000 schedules, and more random cases; 60 min
 	@$(call group,faults,$(SIDE_BY_SIDE) faults-processes faults-calls faults-cases faults-schedules)

@@ -252,7 +252,11 @@ def interleave_runs(runs: Sequence[SortedRun]) -> Iterator[pa.Table]:
 
 
 def merge_runs(
-    runs: Sequence[SortedRun], rule: MergeRule, end: bytes | None = None, keep: pa.Schema | None = None
+    runs: Sequence[SortedRun],
+    rule: MergeRule,
+    end: bytes | None = None,
+    keep: pa.Schema | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Iterator[Block]:
     """Merge the runs of one slice into live records, ascending by key.
 
@@ -264,19 +268,23 @@ def merge_runs(
         end: the key before which the merge ends; the runs keep what follows. None for all keys.
         keep: the columns of the data runs, `_hoodie_commit_time` among them, if the blocks are to have the winning
             deletes with an ordering value.
+        columns: the columns of the blocks' rows, at least one; None for all of the data runs.
 
     Yields:
-        Blocks whose rows have the data runs' columns. A delete yields no row.
+        Blocks of rows. A delete yields no row.
     """
     for parts in aligned_blocks(runs, end):
-        block = _merge_block([(run, pa.Table.from_batches(batches)) for run, batches in parts], rule, keep)
+        block = _merge_block([(run, pa.Table.from_batches(batches)) for run, batches in parts], rule, keep, columns)
         if block is not None and (block.rows.num_rows or block.deletes or block.kept is not None):
             yield block
 
 
-def _merge_block(chunks: Chunks, rule: MergeRule, keep: pa.Schema | None) -> Block | None:
+def _merge_block(
+    chunks: Chunks, rule: MergeRule, keep: pa.Schema | None, columns: Sequence[str] | None
+) -> Block | None:
     if len(chunks) == 1 and chunks[0][0].base and chunks[0][0].distinct:
-        return Block(chunks[0][1])
+        rows = chunks[0][1]
+        return Block(rows if columns is None else rows.select(columns))
     data = data_of_runs(chunks)
     if not data:
         if keep is None:
@@ -291,8 +299,9 @@ def _merge_block(chunks: Chunks, rule: MergeRule, keep: pa.Schema | None) -> Blo
     in_base = records.base[ordered.order[ordered.starts]]
     only_base = records.base[ordered.order[ends_of(ordered) - 1]]
     live = only_base | ~records.deleted[winner]
+    returned = values if columns is None else values.select(columns)
     return Block(
-        gather_rows(values, records.value_row[winner[live]]),
+        gather_rows(returned, records.value_row[winner[live]]),
         inserts=int(np.count_nonzero(live & ~in_base)),
         updates=int(np.count_nonzero(live & in_base & ~records.base[winner])),
         deletes=int(np.count_nonzero(in_base & ~live)),

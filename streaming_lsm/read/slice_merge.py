@@ -45,6 +45,7 @@ class SliceMerge:
         max_open: maximum files open at once; one spill file for each `max_open` logs is open in addition.
         keeps_deletes: whether blocks have the winning deletes with an ordering value; `columns` has
             `_hoodie_commit_time` then.
+        returned: those of `columns` that the blocks have, at least one; None for all.
     """
 
     rule: MergeRule
@@ -53,6 +54,7 @@ class SliceMerge:
     threads: bool = False
     max_open: int = MAX_OPEN_FILES
     keeps_deletes: bool = False
+    returned: tuple[str, ...] | None = None
 
     def blocks(self, files: Sequence[DataFile]) -> Iterator[Block]:
         """Merge files that are in merge order; see `parts`."""
@@ -66,8 +68,8 @@ class SliceMerge:
             copied: row groups of the base file, ascending.
 
         Yields:
-            Blocks with `columns`, and the changelog column `_hoodie_operation` if a file has one; between them, in
-            key order, the row groups of `copied`.
+            Blocks with `columns`, and the changelog column `_hoodie_operation` if a file has one, or with `returned`;
+            between them, in key order, the row groups of `copied`.
 
         Raises:
             CorruptFileError: a file is damaged.
@@ -77,20 +79,20 @@ class SliceMerge:
             schema = self._data_schema(files)
             parts, keep = self._few_parts(files, schema, held), schema if self.keeps_deletes else None
             if not copied:
-                yield from merge_runs(_open_chains(parts, held), self.rule, keep=keep)
+                yield from merge_runs(_open_chains(parts, held), self.rule, keep=keep, columns=self.returned)
                 return
             logs = _open_chains(parts[1:], held)
             begin = 0
             for group in copied:
                 end = group.first.encode()
                 before = self._base_run(files[0], range(begin, group.number), schema, held)
-                yield from merge_runs([*before, *logs], self.rule, end, keep)
+                yield from merge_runs([*before, *logs], self.rule, end, keep, self.returned)
                 for run in before:
                     run.check_ended(end)
                 yield group
                 begin = group.number + 1
             rest = self._base_run(files[0], range(begin, _group_count(files[0])), schema, held)
-            yield from merge_runs([*rest, *logs], self.rule, keep=keep)
+            yield from merge_runs([*rest, *logs], self.rule, keep=keep, columns=self.returned)
 
     def folded_logs(self, logs: Sequence[DataFile]) -> Iterator[FoldedLogs]:
         """Fold adjacent logs, in merge order, without the base file; raises as `parts`.

@@ -82,7 +82,8 @@ class SliceReader:
         # Arrow loses the number of rows in a new batch without columns, and keeps it when selecting no columns.
         held = self.columns or (RECORD_KEY,)
         schema = pa.schema([self.schema.field(name) for name in held])
-        for block in self.blocks(file_slice):
+        for block in self._merged(file_slice, LogCounts(), None, held):
+            assert isinstance(block, Block)
             for batch in block.rows.select(held).to_batches():
                 if batch.num_rows:
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=schema).select(list(self.columns))
@@ -115,12 +116,17 @@ class SliceReader:
             file_slice, counts: see `blocks`.
             copies: what these row groups have in common with the new file; None to merge all.
         """
-        counts = counts or LogCounts()
+        return self._merged(file_slice, counts or LogCounts(), copies, None)
+
+    def _merged(
+        self, file_slice: FileSlice, counts: LogCounts, copies: CopyRules | None, returned: tuple[str, ...] | None
+    ) -> Iterator[Block | StoredRowGroup]:
+        """Merge one slice; blocks of sorted files have the columns `returned` only, if it is not None."""
         if not self.sorted_files:
             return self._hashed(file_slice, counts)
         if not file_slice.is_native:
             return self._hashed_in_order(file_slice, counts)
-        return self._sorted(file_slice, counts, copies)
+        return self._sorted(file_slice, counts, copies, returned)
 
     @property
     def _needed(self) -> pa.Schema:
@@ -129,7 +135,7 @@ class SliceReader:
         return pa.schema([self.schema.field(name) for name in names])
 
     def _sorted(
-        self, file_slice: FileSlice, counts: LogCounts, copies: CopyRules | None
+        self, file_slice: FileSlice, counts: LogCounts, copies: CopyRules | None, returned: tuple[str, ...] | None
     ) -> Iterator[Block | StoredRowGroup]:
         with ExitStack() as files:
             opened = open_slice(self.storage, file_slice, self.rule, files, commits=self.commits)
@@ -140,7 +146,12 @@ class SliceReader:
             logs = [file for file in opened if not file.is_base]
             counts.blocks, counts.records = len(logs), sum(file.rows for file in logs)
             merge = SliceMerge(
-                self.rule, self._needed, self.spill_folder, self.threads, keeps_deletes=self.keeps_deletes
+                self.rule,
+                self._needed,
+                self.spill_folder,
+                self.threads,
+                keeps_deletes=self.keeps_deletes,
+                returned=returned,
             )
             # No row of the base file has a key of the deletes that were kept when it was written.
             newer = [log for log in logs if not log.until]
