@@ -116,7 +116,7 @@ def test_the_rows_of_a_savepoint_stay_when_a_write_that_began_before_it_complete
 def test_a_savepoint_of_a_long_compaction_has_what_was_written_meanwhile(tmp_path: Path) -> None:
     table, model = grown(tmp_path, batches=2, **RETAIN_ONE)
     table.services.schedule()
-    for batch in (2, 3):
+    for batch in (2, 7):
         grow(table, model, batch)
     table.compact()
     made = table.savepoint()
@@ -164,7 +164,7 @@ def test_a_savepoint_that_dies_at_any_call_is_made_or_leaves_nothing(tmp_path: P
     calls = FaultyStorage(LocalStorage(Path(shutil.copytree(tmp_path / "template", tmp_path / "counted"))))
     reopened(LsmTable(tmp_path / "counted"), calls).savepoint()
     for fault in (Fault.KILL_BEFORE, Fault.KILL_AFTER, Fault.FAIL_BEFORE, Fault.FAIL_AFTER):
-        for call in sample(range(len(calls.calls)), list(Fault).index(fault), 4):
+        for call in sample(range(len(calls.calls)), list(Fault).index(fault) * 2, 11):
             root = Path(shutil.copytree(tmp_path / "template", tmp_path / f"{fault.name}{call}"))
             table = reopened(LsmTable(root), FaultyStorage(LocalStorage(root), {call: fault}))
             with suppress(Killed, OSError, LsmError):
@@ -186,7 +186,7 @@ def test_a_deletion_that_dies_at_any_call_is_finished_by_the_next(tmp_path: Path
     root = Path(shutil.copytree(tmp_path / "template", tmp_path / "counted"))
     calls = FaultyStorage(LocalStorage(root))
     reopened(LsmTable(root), calls).delete_savepoint(time)
-    for call in sample(range(len(calls.calls)), 1, 3):
+    for call in sample(range(len(calls.calls)), 1, 7):
         root = Path(shutil.copytree(tmp_path / "template", tmp_path / str(call)))
         with suppress(Killed):
             reopened(LsmTable(root), FaultyStorage(LocalStorage(root), {call: Fault.KILL_AFTER})).delete_savepoint(time)
@@ -200,7 +200,7 @@ def cleanable(root: Path) -> tuple[LsmTable, Model, str, list[Row]]:
     """A table of which a clean deletes files that the state at a time needs."""
     table, model = grown(root, batches=2, **{"hoodie.clean.commits.retained": 2})
     time, expected = table.timeline.completed_writes[-1].requested, sorted(model.values())
-    for batch in (2, 3):
+    for batch in (2, 7):
         table.compact()
         grow(table, model, batch)
     return table, model, time, expected
@@ -229,7 +229,7 @@ def test_a_savepoint_that_is_stopped_while_others_clean_keeps_its_files_or_is_re
         Path(shutil.copytree(tmp_path / "template", tmp_path / "counted")), lambda table: table.savepoint(time)
     )
     assert counted.error is None
-    for number in sample(range(len(counted.calls)), 2, 3):
+    for number in sample(range(len(counted.calls)), 2, 7):
         root = Path(shutil.copytree(tmp_path / "template", tmp_path / str(number)))
         first = Driver(root, lambda table: table.savepoint(time), number)
         second = Driver(root, LsmTable.clean, **RETAIN_ONE)
@@ -244,7 +244,7 @@ def test_a_clean_that_is_stopped_while_a_savepoint_is_made_deletes_none_of_its_f
     _, model, time, expected = cleanable(tmp_path / "template")
     counted = Driver(Path(shutil.copytree(tmp_path / "template", tmp_path / "counted")), LsmTable.clean, **RETAIN_ONE)
     assert counted.error is None
-    for number in sample(range(len(counted.calls)), 1, 3):
+    for number in sample(range(len(counted.calls)), 1, 7):
         root = Path(shutil.copytree(tmp_path / "template", tmp_path / str(number)))
         first = Driver(root, LsmTable.clean, number, **RETAIN_ONE)
         second = Driver(root, lambda table: table.savepoint(time))

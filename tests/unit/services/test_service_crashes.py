@@ -25,7 +25,7 @@ from tests.support.small_tables import data_files, rows, shown
 Service = Callable[[LsmTable], object]
 KILLS = (Fault.KILL_BEFORE, Fault.KILL_AFTER)
 FAULTS = tuple(Fault)
-STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 13
+STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 19
 
 
 def schedule(table: LsmTable) -> object:
