@@ -85,6 +85,8 @@ def _target(context: ServiceContext, timeline: Timeline, requested: str | None) 
     undone = timeline.finished_rollbacks(since=requested).get(requested)
     if undone is not None:
         raise ConfigError(f"{requested} of {uri} was rolled back by {undone.file_name}: that cannot be undone")
+    if timeline.is_undone(requested):
+        raise ConfigError(f"{requested} of {uri} was rolled back: that cannot be undone")
     if any(found.requested == requested and found.action == "rollback" for found in timeline.instants):
         raise ConfigError(f"{requested} of {uri} is a rollback, which cannot be undone: write the rows again")
     raise ConfigError(

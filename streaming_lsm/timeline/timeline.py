@@ -423,6 +423,15 @@ class Timeline:
     def _rolled_back(self) -> frozenset[str]:
         return frozenset(self.finished_rollbacks())
 
+    def is_undone(self, requested: str) -> bool:
+        """Return whether a completed rollback or restore undid an action; those of the history are read last.
+
+        An archived compaction was run again after the rollback of an earlier run, by another program.
+        """
+        if requested in self.finished_rollbacks(since=requested):
+            return True
+        return self.history.is_undone(requested) and not self.is_archived(requested)
+
     def finished_rollbacks(self, since: str = "") -> dict[str, Instant]:
         """Return the completed rollbacks and restores on this timeline, by the requested times of what each undid.
 

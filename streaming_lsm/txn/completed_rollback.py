@@ -183,8 +183,8 @@ def delete_revived(storage: Storage, timeline: Timeline) -> bool:
     lone = [write for write in timeline.completed_writes if timeline.names.states.get(write.of_action) == (write,)]
     if not lone:
         return False
-    undone = timeline.finished_rollbacks(since=lone[0].requested)
-    revived = [write for write in lone if write.requested in undone]
+    undone = (write for write in lone if timeline.is_undone(write.requested))
+    revived = [write for write in undone if not timeline.is_archived(write.requested)]
     for write in revived:
         _LOG.warning("deleting %s in %s, which was rolled back", write.path, storage.uri)
         storage.delete(write.path)
