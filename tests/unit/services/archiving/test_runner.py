@@ -14,6 +14,7 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, LsmError
 from streaming_lsm.format.history import Manifest
+from streaming_lsm.services.archiving.runner import Archiver
 from streaming_lsm.storage.base import Names
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.archive import HISTORY_FOLDER, History
@@ -375,6 +376,25 @@ def calls_of(root: Path, folder: Path) -> list[tuple[str, str]]:
     driver = Driver(shutil.copytree(root, folder / "counted"), archive, **BY_HAND)
     assert driver.error is None
     return driver.calls
+
+
+def test_an_archived_write_whose_files_are_still_on_the_timeline_is_neither_saved_nor_rolled_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, model = made(tmp_path, 6)
+    monkeypatch.setattr(Archiver, "_delete_archived", lambda archiver: None)  # dies before that
+    gone = table.archive()
+    newest = gone[-1].requested
+    assert {write.requested for write in gone} < {write.requested for write in table.timeline.completed_writes}
+    for refused in (table.savepoint, table.rollback):
+        with pytest.raises(ConfigError, match=f"the write {newest} of .* is archived"):
+            refused(newest)
+    for _ in range(2):
+        table.rollback()
+    with pytest.raises(ConfigError, match="the last write before it, is archived"):
+        table.rollback()
+    monkeypatch.undo()
+    assert shown(table) == sorted(row for row in model.values() if row[2] < 4)
 
 
 def many(root: Path) -> tuple[LsmTable, Model]:
