@@ -332,11 +332,19 @@ class Timeline:
         for clean in reversed(self.completed_cleans):
             if clean.requested <= earliest:
                 break
-            earliest = max(earliest, self._read_clean(clean).earliest)
+            earliest = max(earliest, self.read_clean(clean).earliest)
         return earliest
 
-    def _read_clean(self, clean: Instant) -> CleanMetadata:
-        return CleanMetadata.decode(self.read_content(clean), clean.path)
+    def read_clean(self, clean: Instant) -> CleanMetadata:
+        """Read the metadata of a completed clean; raises as `read_content`."""
+        if clean not in self._cleans:
+            self._cleans[clean] = CleanMetadata.decode(self.read_content(clean), clean.path)
+        return self._cleans[clean]
+
+    @cached_property
+    def _cleans(self) -> dict[Instant, CleanMetadata]:
+        """Cache of `read_clean`."""
+        return {}
 
     @cached_property
     def completed_cleans(self) -> tuple[Instant, ...]:

@@ -243,6 +243,20 @@ def test_a_table_is_restored_to_a_savepoint_that_was_made_while_a_compaction_ran
     assert shown(table) == expected
 
 
+def test_a_stream_cleans_what_a_savepoint_kept_when_that_is_deleted(tmp_path: Path) -> None:
+    table, model = made(tmp_path, 3, **{"hoodie.archive.automatic": True, "hoodie.clean.automatic": True})
+    saved, kept = table.savepoint(), data_files(tmp_path)
+    table.insert_overwrite(rows(("z", "nl", 1, 1)))
+    model = {"z": ("z", "nl", 1, 1)}
+    grow(table, model, 3, 9)
+    assert kept <= data_files(tmp_path)
+    LsmTable(table.path).delete_savepoint(saved.requested)
+    grow(table, model, 9, 13)
+    assert not kept & data_files(tmp_path)
+    assert len(table.timeline.completed_writes) <= 4
+    assert_sound(table, model)
+
+
 def test_files_of_a_metadata_table_that_was_dropped_keep_nothing(tmp_path: Path) -> None:
     table, model = made(
         tmp_path / "t", 7, **{"hoodie.metadata.enable": True, "hoodie.metadata.compact.max.delta.commits": 9}
