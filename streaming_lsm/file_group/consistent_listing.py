@@ -91,7 +91,10 @@ def _archived_since(timeline: Timeline, names: Names, *, cleaned: bool) -> list[
 
 
 def _rolled_back_since(timeline: Timeline) -> list[str]:
-    """Return the rollbacks of writes that were completed when `timeline` was loaded; a pending one as its write."""
+    """Return the rollbacks of writes that were completed when `timeline` was loaded.
+
+    A pending or archived one is returned as its write.
+    """
     if timeline.layout == FLAT:
         return []
     now = Timeline.load(timeline.storage, timeline.layout)
@@ -100,7 +103,8 @@ def _rolled_back_since(timeline: Timeline) -> list[str]:
     if not gone:
         return []
     finished, planned = now.finished_rollbacks(since=gone[0]), planned_rollbacks(timeline.storage, now)
-    return [finished[time].requested if time in finished else time for time in gone if time in {*finished, *planned}]
+    undone = [time for time in gone if time in planned or now.is_undone(time)]
+    return [finished[time].requested if time in finished else time for time in undone]
 
 
 def _takes_from(clean: Instant, view: FileSystemView, groups: Groups) -> bool:

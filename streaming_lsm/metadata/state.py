@@ -91,7 +91,7 @@ def _without_action(timeline: Timeline, data: Timeline, base: str) -> list[Insta
 
 def _is_over(data: Timeline, requested: str) -> bool:
     """Return whether an action of the data table is pending, or was rolled back."""
-    return any(i.requested == requested for i in data.pending) or requested in data.finished_rollbacks(since=requested)
+    return any(i.requested == requested for i in data.pending) or data.is_undone(requested)
 
 
 def check_up_to_date(timeline: Timeline, data: Timeline) -> None:
@@ -132,7 +132,7 @@ def check_newest_known(timeline: Timeline, data: Timeline) -> None:
     if newest is None or is_first(newest.requested) or data.has(newest.requested):
         return
     now = Timeline.load(data.storage, data.layout, data)
-    if not now.has(newest.requested) and newest.requested not in now.finished_rollbacks(since=newest.requested):
+    if not now.has(newest.requested) and not now.is_undone(newest.requested):
         raise CorruptFileError(
             f"{METADATA_TABLE}/{newest.path} is of an action that is neither on the table's timeline nor rolled back"
         )

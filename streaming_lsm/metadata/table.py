@@ -9,7 +9,7 @@ rows. The whole metadata table is dropped if ``files`` cannot be kept; readers t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 
 from streaming_lsm.config import ARCHIVE_AUTOMATIC, METADATA_COMPACT_COMMITS, METADATA_ENABLE, Options
@@ -126,6 +126,29 @@ class MetadataTable:
             self.drop(str(error))
             return
         self._native = is_native(properties)
+
+    def undo(self, data: Timeline, files: Iterable[str], living: Collection[Instant] = ()) -> None:
+        """Undo the delta commit of a rolled back write, or drop the metadata table if it lists a file of it still.
+
+        It does if it was created after the write, or its delta commit is compacted and archived.
+
+        Args:
+            data: timeline of the data table, without the completed file of the write.
+            files: paths of the files of the write.
+            living: see `open`.
+        """
+        self.open(data, living)
+        if self._timeline is None:
+            return
+        try:
+            listing = metadata_listing(self._storage, data)
+        except _DAMAGE as error:
+            self.drop(str(error))
+            return
+        for partition, _, name in (path.rpartition("/") for path in files):
+            if name in listing.get(partition, ()):
+                self.drop(f"it lists {name} of a write that is rolled back")
+                return
 
     def run_services(self, data: Timeline, times: InstantSource) -> None:
         """Compact the metadata table if that is due; create it if it is wanted and missing.

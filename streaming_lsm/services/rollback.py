@@ -77,14 +77,17 @@ def _target(context: ServiceContext, timeline: Timeline, requested: str | None) 
         if newest is None:
             raise ConfigError(f"{uri} has no completed write on its timeline that could be rolled back")
         return newest
+    # First, as a process that archived may have died before it deleted the files on the timeline.
+    if timeline.is_archived(requested):
+        raise ConfigError(f"the write {requested} of {uri} is archived, and cannot be rolled back any more")
     for write in timeline.completed_writes:
         if write.requested == requested:
             return write
-    if timeline.is_archived(requested):
-        raise ConfigError(f"the write {requested} of {uri} is archived, and cannot be rolled back any more")
     undone = timeline.finished_rollbacks(since=requested).get(requested)
     if undone is not None:
         raise ConfigError(f"{requested} of {uri} was rolled back by {undone.file_name}: that cannot be undone")
+    if timeline.is_undone(requested):
+        raise ConfigError(f"{requested} of {uri} was rolled back: that cannot be undone")
     if any(found.requested == requested and found.action == "rollback" for found in timeline.instants):
         raise ConfigError(f"{requested} of {uri} is a rollback, which cannot be undone: write the rows again")
     raise ConfigError(

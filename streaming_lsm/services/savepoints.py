@@ -116,11 +116,12 @@ def _write_at(timeline: Timeline, requested: str | None, uri: str) -> Instant:
         if newest is None:
             raise ConfigError(f"{uri} has no completed write on its timeline, of which a savepoint could be made")
         return newest
+    # First, as a process that archived may have died before it deleted the files on the timeline.
+    if timeline.is_archived(requested):
+        raise ConfigError(f"the write {requested} of {uri} is archived: make a savepoint of one on the timeline")
     for write in timeline.completed_writes:
         if write.requested == requested:
             return write
-    if timeline.is_archived(requested):
-        raise ConfigError(f"the write {requested} of {uri} is archived: make a savepoint of one on the timeline")
     raise ConfigError(
         f"{uri} has no completed write {requested}: give a requested time that `lsm timeline` shows as completed"
     )

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.actions.clean import CleanMetadata
+from streaming_lsm.format.actions.restore import RestoreMetadata
 from streaming_lsm.format.actions.rollback import RollbackMetadata
 from streaming_lsm.format.history import (
     INSTANT_COLUMNS,
@@ -71,7 +72,7 @@ class KnownHistory:
 
     Attributes:
         files: the actions of each file.
-        undone: requested times of the actions that the rollbacks of a file undid, of files that were asked for them.
+        undone: requested times of what the rollbacks and restores of a file undid, of files that were asked for them.
     """
 
     files: dict[tuple[str, HistoryFile], ArchivedActions] = field(default_factory=dict)
@@ -193,7 +194,7 @@ class History:
         return bool(files) and files[0].first <= requested <= self.last
 
     def is_undone(self, requested: str) -> bool:
-        """Return whether an archived rollback undid the action at a requested time; reads all archived rollbacks."""
+        """Return whether an archived rollback or restore undid the action at a requested time; reads all later ones."""
         return self._layout != FLAT and self._read_whole(lambda found: found._is_undone(requested))
 
     def _is_undone(self, requested: str) -> bool:
@@ -202,10 +203,10 @@ class History:
     def _undone(self, file: HistoryFile) -> frozenset[str]:
         key = (self._storage.uri, file)
         if key not in self.known.undone:
-            contents = self._read(file, ["metadata"], pc.field("action") == "rollback").column(0).to_pylist()
-            path = f"{HISTORY_FOLDER}/{file.name}"
-            undone = frozenset(RollbackMetadata.decode(content or b"", path).instant for content in contents)
-            self.known.undone[key] = undone
+            rows = self._read(file, ["action", "metadata"], pc.field("action").isin(["rollback", "restore"]))
+            path, contents = f"{HISTORY_FOLDER}/{file.name}", zip(*(c.to_pylist() for c in rows.columns), strict=True)
+            undone = (time for action, content in contents for time in _undone_by(action, content or b"", path))
+            self.known.undone[key] = frozenset(undone)
         return self.known.undone[key]
 
     def writes(self) -> Mapping[str, Instant]:
@@ -425,6 +426,13 @@ class History:
                 time: Instant(time, action, State.COMPLETED, time, FLAT) for time, action in flat_writes(self._storage)
             }
         return self._flat_writes
+
+
+def _undone_by(action: str, content: bytes, path: str) -> Iterator[str]:
+    if action == "restore":
+        yield from (requested for requested, _ in RestoreMetadata.decode(content, path).undone)
+    else:
+        yield RollbackMetadata.decode(content, path).instant
 
 
 def _requested(instant: Instant) -> str:

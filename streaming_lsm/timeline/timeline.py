@@ -337,11 +337,19 @@ class Timeline:
         for clean in reversed(self.completed_cleans):
             if clean.requested <= earliest:
                 break
-            earliest = max(earliest, self._read_clean(clean).earliest)
+            earliest = max(earliest, self.read_clean(clean).earliest)
         return earliest
 
-    def _read_clean(self, clean: Instant) -> CleanMetadata:
-        return CleanMetadata.decode(self.read_content(clean), clean.path)
+    def read_clean(self, clean: Instant) -> CleanMetadata:
+        """Read the metadata of a completed clean; raises as `read_content`."""
+        if clean not in self._cleans:
+            self._cleans[clean] = CleanMetadata.decode(self.read_content(clean), clean.path)
+        return self._cleans[clean]
+
+    @cached_property
+    def _cleans(self) -> dict[Instant, CleanMetadata]:
+        """Cache of `read_clean`."""
+        return {}
 
     @cached_property
     def completed_cleans(self) -> tuple[Instant, ...]:
@@ -427,6 +435,15 @@ class Timeline:
     @cached_property
     def _rolled_back(self) -> frozenset[str]:
         return frozenset(self.finished_rollbacks())
+
+    def is_undone(self, requested: str) -> bool:
+        """Return whether a completed rollback or restore undid an action; those of the history are read last.
+
+        An archived compaction was run again after the rollback of an earlier run, by another program.
+        """
+        if requested in self.finished_rollbacks(since=requested):
+            return True
+        return self.history.is_undone(requested) and not self.is_archived(requested)
 
     def finished_rollbacks(self, since: str = "") -> dict[str, Instant]:
         """Return the completed rollbacks and restores on this timeline, by the requested times of what each undid.

@@ -12,7 +12,7 @@ table, the data files, and the pending files of the write, which hide its data f
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from streaming_lsm.errors import CommitConflict
@@ -30,8 +30,8 @@ from streaming_lsm.txn.plan_record import accept_plan, cancel_plan, is_accepted,
 from streaming_lsm.txn.planned_actions import schedule
 from streaming_lsm.txn.rollback import by_partition, planned_files, rollback_requests
 
-Unrecord = Callable[[Timeline], object]
-"""Undoes the delta commits of the metadata table whose action is not completed on a timeline."""
+Unrecord = Callable[[Timeline, Sequence[str]], object]
+"""Undoes the delta commits of the metadata table whose action is not completed on a timeline, those of some files."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def roll_back_completed(
     Args:
         lock: the table's, held by the caller.
         timeline: the timeline, loaded when the lock was acquired.
-        unrecord: undoes the delta commit of the metadata table.
+        unrecord: undoes the delta commit of the metadata table, or drops that.
 
     Returns:
         The completed rollback.
@@ -143,8 +143,8 @@ def _carry_out(
     # Verified when the plan is accepted: no other write was completed since, and none is before the rollback is.
     lock.verify()
     storage.delete(write.path)
-    unrecord(Timeline.load(storage))
     files = sorted({*planned_files(plan), *list_marked_files(storage, write.requested)})
+    unrecord(Timeline.load(storage), files)
     delete_files(storage, lock, files)
     clear_completed(storage, write)
     metadata = RollbackMetadata(
@@ -183,8 +183,8 @@ def delete_revived(storage: Storage, timeline: Timeline) -> bool:
     lone = [write for write in timeline.completed_writes if timeline.names.states.get(write.of_action) == (write,)]
     if not lone:
         return False
-    undone = timeline.finished_rollbacks(since=lone[0].requested)
-    revived = [write for write in lone if write.requested in undone]
+    undone = (write for write in lone if timeline.is_undone(write.requested))
+    revived = [write for write in undone if not timeline.is_archived(write.requested)]
     for write in revived:
         _LOG.warning("deleting %s in %s, which was rolled back", write.path, storage.uri)
         storage.delete(write.path)

@@ -261,11 +261,11 @@ def _decide(storage: Storage, decision: Decision) -> Decision:
 
 
 def _is_rolled_back(storage: Storage, running: Instant) -> bool:
-    """Return whether a completed rollback on the timeline undid an action that has left it.
+    """Return whether a completed rollback undid an action that has left the timeline.
 
     A rollback is completed before the decision record is deleted that undid the action.
     """
-    return running.requested in Timeline.load(storage).finished_rollbacks(since=running.requested)
+    return Timeline.load(storage).is_undone(running.requested)
 
 
 def _is_of_other_run(storage: Storage, running: Instant, completed: Instant) -> bool:

@@ -200,7 +200,7 @@ class LockedTable:
             found,
             self.times,
             left,
-            unrecord=lambda timeline: self.metadata.open(timeline, tuple(seen.living)),
+            unrecord=lambda timeline, files: self.metadata.undo(timeline, files, tuple(seen.living)),
             drop_metadata=self.metadata.drop,
             sweep=sweep,
             lazy=lazy,

@@ -119,10 +119,12 @@ def check_unknown_files(timeline: Timeline, files: Mapping[str, str]) -> None:
     suspects = [requested for requested in sorted(files) if not now.has(requested)]
     if not suspects:
         return
-    undone = now.finished_rollbacks(since=suspects[0]).keys() | planned_rollbacks(now.storage, now)
+    planned = planned_rollbacks(now.storage, now)
     restored = max((found.requested for found in now.instants if found.action == "restore"), default="")
     for requested in suspects:
-        if requested not in undone and requested > restored and not now.is_archived(requested):
+        if requested <= restored or requested in planned or now.is_undone(requested):
+            continue
+        if not now.is_archived(requested):
             raise CorruptFileError(
                 f"{files[requested]} in {now.storage.uri} is a file of the write at {requested}, which is not on the "
                 f"timeline and was not rolled back: its instant files were lost; restore them{_or_repair(now)}. To "
@@ -226,8 +228,6 @@ def check_metadata_commits(storage: Storage, data: Timeline, metadata: Timeline)
 
 def _is_lost(timeline: Timeline, requested: str, path: str) -> bool:
     """Return whether a write is neither archived nor rolled back, and its completed file is missing."""
-    if requested < timeline.first or timeline.is_archived(requested):
-        return False
-    if requested in timeline.finished_rollbacks(since=requested):
+    if requested < timeline.first or timeline.is_archived(requested) or timeline.is_undone(requested):
         return False
     return not (path and timeline.storage.exists(path))

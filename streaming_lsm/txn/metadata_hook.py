@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from streaming_lsm.config import Options
@@ -31,6 +31,16 @@ class MetadataHook(Protocol):
         """Check the metadata table, undo delta commits without an action of the table, or drop what cannot be kept.
 
         Called whenever the lock was acquired: others may have changed the metadata table meanwhile.
+        """
+        ...
+
+    def undo(self, data: Timeline, files: Iterable[str], living: Collection[Instant] = ()) -> None:
+        """Undo the delta commit of a rolled back write, as `open` does, or drop the table if it lists its files still.
+
+        Args:
+            data: timeline of the data table, without the completed file of the write.
+            files: paths of the files of the write.
+            living: see `open`.
         """
         ...
 

@@ -193,7 +193,7 @@ def recover(
     times: InstantSource,
     living: Collection[Instant] = (),
     *,
-    unrecord: Unrecord = lambda _: None,
+    unrecord: Unrecord = lambda *_: None,
     drop_metadata: DropMetadata = lambda _: None,
     sweep: bool = True,
     lazy: bool = False,

@@ -58,4 +58,4 @@ class RevertedActions:
             return True
         if pending.action not in WRITE_ACTIONS:
             return False
-        return pending.requested in timeline.finished_rollbacks(since=pending.requested)
+        return timeline.is_undone(pending.requested)

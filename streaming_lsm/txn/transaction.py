@@ -335,7 +335,7 @@ class Transaction:
         if why is not None:
             raise ConfigError(f"{write.path} in {self._storage.uri} cannot be rolled back: {why}")
         return roll_back_completed(
-            self._storage, self._lock, self.timeline, write, self._table.times, self._metadata.open
+            self._storage, self._lock, self.timeline, write, self._table.times, self._metadata.undo
         )
 
     def restore(self, savepoint: str, undone: Collection[Instant]) -> Instant:

@@ -6,7 +6,7 @@ The plan of an interrupted clean stays on the timeline, and the next clean execu
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -77,20 +77,30 @@ class _CleanScope:
     Attributes:
         limit: writes completed before it were examined.
         time: last time of the timeline that was examined.
+        savepoints: requested times of the savepoints whose files were retained.
     """
 
     limit: str = ""
     time: str = ""
+    savepoints: frozenset[str] = frozenset()
 
     @staticmethod
     def of_last_clean(timeline: Timeline) -> _CleanScope:
         """Return the scope of the last completed clean on a timeline, by any process."""
         cleans = timeline.completed_cleans
-        return _CleanScope(timeline.earliest_retained, cleans[-1].requested) if cleans else _CleanScope()
+        if not cleans:
+            return _CleanScope()
+        saved = frozenset(timeline.read_clean(cleans[-1]).savepoints)
+        return _CleanScope(timeline.earliest_retained, cleans[-1].requested, saved)
 
-    def covers(self, write: Instant) -> bool:
-        """Return whether a write was examined; one completed since, such as a long compaction, was not."""
-        return (write.completed or "") < self.limit and (write.completed or "") <= self.time
+    def covers(self, write: Instant, saved: Set[str]) -> bool:
+        """Return whether a write was examined; one completed since, such as a long compaction, was not.
+
+        Args:
+            saved: requested times of the savepoints: if one was deleted since, no write counts as examined.
+        """
+        completed = write.completed or ""
+        return completed < self.limit and completed <= self.time and self.savepoints <= saved
 
 
 class Cleaner:
@@ -132,12 +142,13 @@ class Cleaner:
             writes = timeline.every_write
         bases = [write for write in (*self._archived_base(timeline), *writes) if write.action in BASE_ACTIONS]
         old = [write for write in bases if (write.completed or "") < limit]
-        new = [write for write in old if not self._own.covers(write) and not self._others.covers(write)]
+        saved = _times(savepoints(timeline))
+        new = [w for w in old if not self._own.covers(w, saved) and not self._others.covers(w, saved)]
         if not new:
             return False
         # Another process may have cleaned and examined these writes.
         self._others = _CleanScope.of_last_clean(timeline)
-        return not all(self._others.covers(write) for write in new)
+        return not all(self._others.covers(write, saved) for write in new)
 
     def _archived_base(self, timeline: Timeline) -> tuple[Instant, ...]:
         """Return the archived write that may have superseded slices last: if it was examined, all archived ones were.
@@ -205,7 +216,7 @@ class Cleaner:
             if cleaning is None or not is_continued(timeline, tx.timeline):
                 timeline = tx.timeline
                 cleaning = self.preview(timeline)
-            scope = _CleanScope(self._limit(timeline), timeline.last_time)
+            scope = _CleanScope(self._limit(timeline), timeline.last_time, _times(savepoints(timeline)))
             if not cleaning.count:
                 self._own = scope
                 return resumed
@@ -338,6 +349,10 @@ def retained_files(context: ServiceContext, timeline: Timeline) -> RetainedFiles
         for partition, names in decode_savepoint(context.storage.read(savepoint.path), savepoint.path).items():
             saved.setdefault(partition, set()).update(names)
     return RetainedFiles(planned_slices(context.storage, timeline), saved)
+
+
+def _times(instants: Iterable[Instant]) -> frozenset[str]:
+    return frozenset(instant.requested for instant in instants)
 
 
 def _retained(timeline: Timeline, time: str) -> RetainedInstant:

@@ -378,6 +378,24 @@ def test_a_file_that_a_late_task_left_of_a_rolled_back_write_is_not_missed(tmp_p
         USES[use](opened(tmp_path))
 
 
+def test_a_file_that_a_late_task_left_is_not_missed_when_the_rollback_is_archived(tmp_path: Path) -> None:
+    table = table_at(tmp_path)
+    newest, log = table.timeline.completed_writes[-1].requested, last_delete_log(tmp_path)
+    late = (tmp_path / "nl" / log.name, log.read_bytes())
+    undone = []
+    for _ in range(5):
+        with table.transaction() as running:
+            undone.append(running.begin())
+    archiving = opened(tmp_path, **{"hoodie.keep.max.commits": 12})
+    assert "rollback" in {action.action for action in archiving.archive()}
+    assert undone[0] > archiving.timeline.first
+    assert undone[0] not in archiving.timeline.finished_rollbacks()
+    Path(str(late[0]).replace(newest, undone[0])).write_bytes(late[1])
+
+    for use in ("snapshot", "time travel", "changes", "write", "clean"):
+        USES[use](opened(tmp_path))
+
+
 @pytest.mark.parametrize("end", [False, True], ids=["until now", "with end"])
 @pytest.mark.parametrize("kind", ["incremental", "changes"])
 def test_a_lost_write_whose_rows_were_compacted_is_missed_by_reads_of_its_range(

@@ -14,6 +14,7 @@ from streaming_lsm.config import WRITER_ID
 from streaming_lsm.errors import CommitConflict, CommitUnknown, ConfigError, CorruptFileError, Fenced, LsmError
 from streaming_lsm.format.actions.rollback import RollbackPlan
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
+from streaming_lsm.metadata.files import metadata_files
 from streaming_lsm.services.archiving import planner
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import State
@@ -97,6 +98,25 @@ def test_the_last_write_is_undone_and_the_table_is_as_before(tmp_path: Path, nam
     assert [instant for instant in table.timeline.instants if instant.requested == undone] == []
     assert table.timeline.finished_rollbacks()[undone] == done
     assert_as_before(tmp_path, model, **options)
+
+
+@pytest.mark.parametrize("created", ["by the rollback", "before it"])
+def test_a_metadata_table_that_was_created_after_the_write_does_not_list_its_files(
+    tmp_path: Path, created: str
+) -> None:
+    extended(tmp_path)
+    table = reopened(LsmTable(tmp_path), **METADATA)
+    if created == "before it":
+        table.clean()
+        assert metadata_files(table.storage, table.config.timeline_layout) is not None
+    gone = [path for path in table.plan_rollback().files]
+    assert gone
+    table.rollback()
+    table.upsert(rows(("k4", "nl", 9001, 5)))
+    listing = metadata_files(table.storage, table.config.timeline_layout)
+    assert listing is not None
+    assert not {entry.path for entries in listing.values() for entry in entries}.intersection(gone)
+    assert validate(tmp_path) == []
 
 
 def test_all_writes_can_be_rolled_back_one_after_the_other(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, LsmError
 from streaming_lsm.format.history import Manifest
+from streaming_lsm.services.archiving.runner import Archiver
 from streaming_lsm.storage.base import Names
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.archive import HISTORY_FOLDER, History
@@ -242,6 +243,20 @@ def test_a_table_is_restored_to_a_savepoint_that_was_made_while_a_compaction_ran
     assert shown(table) == expected
 
 
+def test_a_stream_cleans_what_a_savepoint_kept_when_that_is_deleted(tmp_path: Path) -> None:
+    table, model = made(tmp_path, 3, **{"hoodie.archive.automatic": True, "hoodie.clean.automatic": True})
+    saved, kept = table.savepoint(), data_files(tmp_path)
+    table.insert_overwrite(rows(("z", "nl", 1, 1)))
+    model = {"z": ("z", "nl", 1, 1)}
+    grow(table, model, 3, 9)
+    assert kept <= data_files(tmp_path)
+    LsmTable(table.path).delete_savepoint(saved.requested)
+    grow(table, model, 9, 13)
+    assert not kept & data_files(tmp_path)
+    assert len(table.timeline.completed_writes) <= 4
+    assert_sound(table, model)
+
+
 def test_files_of_a_metadata_table_that_was_dropped_keep_nothing(tmp_path: Path) -> None:
     table, model = made(
         tmp_path / "t", 7, **{"hoodie.metadata.enable": True, "hoodie.metadata.compact.max.delta.commits": 9}
@@ -375,6 +390,25 @@ def calls_of(root: Path, folder: Path) -> list[tuple[str, str]]:
     driver = Driver(shutil.copytree(root, folder / "counted"), archive, **BY_HAND)
     assert driver.error is None
     return driver.calls
+
+
+def test_an_archived_write_whose_files_are_still_on_the_timeline_is_neither_saved_nor_rolled_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, model = made(tmp_path, 6)
+    monkeypatch.setattr(Archiver, "_delete_archived", lambda archiver: None)  # dies before that
+    gone = table.archive()
+    newest = gone[-1].requested
+    assert {write.requested for write in gone} < {write.requested for write in table.timeline.completed_writes}
+    for refused in (table.savepoint, table.rollback):
+        with pytest.raises(ConfigError, match=f"the write {newest} of .* is archived"):
+            refused(newest)
+    for _ in range(2):
+        table.rollback()
+    with pytest.raises(ConfigError, match="the last write before it, is archived"):
+        table.rollback()
+    monkeypatch.undo()
+    assert shown(table) == sorted(row for row in model.values() if row[2] < 4)
 
 
 def many(root: Path) -> tuple[LsmTable, Model]:
