@@ -40,6 +40,10 @@ Verify = Callable[[], None]
 """Raises `Fenced` if the caller does not hold the table's lock any more."""
 
 
+class NameTaken(CorruptFileError):
+    """A process that died has created a history file of the same name with other actions: archive others."""
+
+
 @dataclass(frozen=True)
 class NewFile:
     """Hold a history file that is to be created. It is encoded before the lock is acquired, as that may take seconds.
@@ -96,6 +100,7 @@ class HistoryWriter:
         Raises:
             CommitConflict: another process archives at the same time; nothing was changed.
             Fenced: another writer took the lock.
+            NameTaken: see there; nothing was changed.
         """
         return self._publish(history, history.manifest.with_files([self._put(file) for file in new], merged))
 
@@ -133,7 +138,7 @@ class HistoryWriter:
             with self.storage.open_input(path) as source, pa.BufferReader(data) as expected:
                 pairs = zip_longest(read_instants(source, path), read_instants(expected, path))
                 if any(found != wanted for found, wanted in pairs):
-                    raise CorruptFileError(
+                    raise NameTaken(
                         f"{path} in {self.storage.uri} has other actions than are to be archived, and no manifest "
                         "names it: delete it"
                     ) from None

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from streaming_lsm.errors import CommitConflict
+from streaming_lsm.format.history import HistoryFile
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.metadata.services import NeededActions
 from streaming_lsm.services.archiving.planner import ActiveCommits, ArchiveSelection, Bound, select
 from streaming_lsm.services.context import ServiceContext
 from streaming_lsm.timeline.action_kind import CLEAN
 from streaming_lsm.timeline.archive import HISTORY_FOLDER, History
-from streaming_lsm.timeline.archiving import HistoryWriter, NewFile, archived_paths, mergeable, read_archived
+from streaming_lsm.timeline.archiving import HistoryWriter, NameTaken, NewFile, archived_paths, mergeable, read_archived
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY
@@ -62,15 +64,22 @@ class Archiver:
                 options say to wait.
             CorruptFileError: a file of the timeline or of the history cannot be read; nothing was deleted.
         """
-        for _ in range(_ATTEMPTS):
+        fewer = 0
+        for attempt in range(_ATTEMPTS):
             timeline = self._context.load_timeline()
             selection = self._select(timeline)
             archived = frozenset(action for action in selection.every if timeline.history.has(action))
             parts = [[a for a in part if a not in archived] for part in (selection.actions, selection.passed)]
+            parts = [part[: max(1, len(part) - fewer)] for part in parts]
             try:
                 done = self._add(timeline, parts) if any(parts) else ()
             except (CommitConflict, FileNotFoundError) as error:
                 _LOG.debug("%s: archiving is tried again: %s", self._context.storage.uri, error)
+                continue
+            except NameTaken:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                fewer += 1  # the name is that of the first and the last action
                 continue
             if done or archived:
                 self._delete_archived()
@@ -122,6 +131,13 @@ class Archiver:
         files = mergeable(history)
         if not files:
             return
+        # Fewer ones if a process that died has left a file of the same name.
+        for count in range(len(files), 1, -1):
+            with suppress(NameTaken):
+                self._merge_files(history, files[:count])
+                return
+
+    def _merge_files(self, history: History, files: Sequence[HistoryFile]) -> None:
         try:
             new = NewFile.merged(history, files)
         except FileNotFoundError:  # another process has merged them

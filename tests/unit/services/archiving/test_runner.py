@@ -13,11 +13,12 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, LsmError
-from streaming_lsm.format.history import Manifest
+from streaming_lsm.format.history import ArchivedInstant, HistoryFile, Manifest
 from streaming_lsm.services.archiving.runner import Archiver
 from streaming_lsm.storage.base import Names
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.archive import HISTORY_FOLDER, History
+from streaming_lsm.timeline.archiving import HistoryWriter, NewFile
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Action, Instant, State
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from tests.oracle.reader import read_snapshot
@@ -241,6 +242,51 @@ def test_a_table_is_restored_to_a_savepoint_that_was_made_while_a_compaction_ran
     assert planned.requested in {write.requested for write in table.timeline.completed_writes}
     table.restore(saved.requested)
     assert shown(table) == expected
+
+
+def test_a_history_file_that_a_dead_process_left_with_other_actions_holds_up_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, model = made(tmp_path, 1)
+    for batch in range(1, 4):
+        with table.transaction() as failing:
+            failing.begin()
+        grow(table, model, batch, batch + 1)
+    grow(table, model, 4, 7)
+
+    def die(*_: object) -> object:
+        raise InterruptedError
+
+    monkeypatch.setattr(HistoryWriter, "_publish", die)
+    with pytest.raises((InterruptedError, LsmError)):
+        table.archive()
+    monkeypatch.undo()
+    first = table.timeline.completed_writes[0].requested
+    table.savepoint(first)
+    assert {action.action for action in table.archive()} == {"rollback"}
+    table.delete_savepoint(first)
+    assert [action.action for action in table.archive()] == ["deltacommit"] * 3
+    grow(table, model, 7, 9)
+    assert table.archive()
+    assert len(table.timeline.completed_writes) == 3
+    assert_sound(table, model)
+
+
+def test_a_merged_file_that_a_dead_process_left_with_other_actions_holds_up_nothing(tmp_path: Path) -> None:
+    table, model = made(tmp_path, 4)
+    batch = 4
+    while len(table.timeline.history.manifest.files) < 9:
+        grow(table, model, batch, batch + 1)
+        table.archive()
+        batch += 1
+    first, last = table.timeline.history.manifest.files[0].first, table.timeline.completed_writes[1].requested
+    left = NewFile.of([ArchivedInstant(first, first, "deltacommit", b"x", None)])
+    path = f"{HISTORY_FOLDER}/{HistoryFile.name_of(first, last, 1)}"
+    table.storage.put_if_absent(path, left.data)
+    grow(table, model, batch, batch + 2)
+    assert table.archive()[-1].requested == last
+    assert [file.level for file in table.timeline.history.manifest.files] == [1, 0]
+    assert_sound(table, model)
 
 
 def test_a_stream_cleans_what_a_savepoint_kept_when_that_is_deleted(tmp_path: Path) -> None:
