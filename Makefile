@@ -21,7 +21,7 @@ SAMPLED_CALLS := tests/integration/test_killed_driver.py tests/unit/metadata/tes
 	tests/unit/services/archiving/test_runner.py \
 	tests/unit/services/cleaning/test_runner.py tests/unit/services/test_interleavings.py \
 	tests/unit/services/test_interleavings_on_objects.py tests/unit/services/test_metadata_table.py \
-	tests/unit/services/test_completed_rollback.py tests/unit/services/test_repair.py tests/unit/services/test_restore.py tests/unit/services/test_savepoints.py tests/unit/services/test_scheduler.py tests/unit/services/test_service_crashes.py \
+	tests/unit/services/test_completed_rollback.py tests/unit/services/test_repair.py tests/unit/services/test_restore.py tests/unit/services/test_savepoints.py tests/unit/services/test_scheduler.py tests/unit/services/ttl/test_expiry.py tests/unit/services/test_service_crashes.py \
 	tests/unit/test_named_failures.py tests/unit/txn/test_crash_matrix.py tests/unit/txn/test_lock_providers.py
 SAMPLED_CASES := tests/golden/test_damaged_logs.py tests/golden/test_table_copies.py tests/golden/test_version_changes.py \
 	tests/property/test_avro_against_json.py tests/property/test_avro_columns.py tests/property/test_batches_against_a_model.py \

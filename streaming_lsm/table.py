@@ -34,6 +34,7 @@ from streaming_lsm.services.restore import RestorePreview, preview_restore, rest
 from streaming_lsm.services.rollback import RollbackPreview, preview_rollback, roll_back
 from streaming_lsm.services.savepoints import Savepoint, delete_savepoint, list_savepoints, make_savepoint
 from streaming_lsm.services.scheduler import TableServices
+from streaming_lsm.services.ttl.planner import ExpiredPartitions
 from streaming_lsm.services.upgrade import ChangePlan, VersionChange, change_version, plan_change
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.uris import open_storage
@@ -206,22 +207,56 @@ class LsmTable(ReadableTable):
 
         def write(attempt: Attempt) -> Instant | None:
             with self.transaction(identity, alone=attempt.alone, operation=DELETE_PARTITION) as tx:
-                if tx.already_committed:
-                    return None
-                plan = self.plan(tx, DELETE_PARTITION)
-                known = self._groups.ids_in(chosen)
-                for unknown in (partition for partition in chosen if partition not in known):
-                    raise ConfigError(
-                        f"partition {unknown!r} of {self.path} has no file groups: give the paths of partitions as "
-                        "`LsmTable.file_slices` lists them; nothing was deleted"
-                    )
-                plan = replace(plan.at(tx.begin(plan.action)), sole=True)
-                return self.commit(tx, plan, WriteResult(()), attempt.number, deleted=known)
+                return None if tx.already_committed else self._delete_partitions(tx, chosen, attempt)
 
         completed = write_with_retries(self.options, self.runtime, write)
         if completed is not None:
             self.run_services()
         return completed
+
+    @names_failures
+    def expire_partitions(self) -> Instant | None:
+        """Delete the partitions that have expired, by the options; those that others write meanwhile stay.
+
+        Returns:
+            The completed replacecommit; None if no partition has expired.
+        """
+        self.prepare_write()
+        completed = self._expire_partitions()
+        if completed is not None:
+            self.run_services()
+        return completed
+
+    @names_failures
+    def expired_partitions(self) -> ExpiredPartitions:
+        """Select the partitions that `expire_partitions` would delete; lists the table, and changes nothing."""
+        expiry = self.services.expiry
+        survey = expiry.look()
+        return expiry.none() if survey is None else expiry.select(survey.slices, survey.timeline)
+
+    def _expire_partitions(self) -> Instant | None:
+        expiry = self.services.expiry
+
+        def write(attempt: Attempt) -> Instant | None:
+            survey = expiry.look()
+            if survey is None or not expiry.select(survey.slices, survey.timeline):
+                return None
+            with self.transaction(alone=attempt.alone, operation=DELETE_PARTITION) as tx:
+                expired = expiry.select(survey.at(self._context, tx.timeline), tx.timeline)
+                return self._delete_partitions(tx, tuple(expired.since), attempt) if expired else None
+
+        return write_with_retries(self.options, self.runtime, write)
+
+    def _delete_partitions(self, tx: Transaction, partitions: Sequence[str], attempt: Attempt) -> Instant:
+        plan = self.plan(tx, DELETE_PARTITION)
+        known = self._groups.ids_in(partitions)
+        for unknown in (partition for partition in partitions if partition not in known):
+            raise ConfigError(
+                f"partition {unknown!r} of {self.path} has no file groups: give the paths of partitions as "
+                "`LsmTable.file_slices` lists them; nothing was deleted"
+            )
+        plan = replace(plan.at(tx.begin(plan.action)), sole=True)
+        return self.commit(tx, plan, WriteResult(()), attempt.number, deleted=known)
 
     def transaction(
         self,
@@ -600,11 +635,12 @@ class LsmTable(ReadableTable):
 
     @names_failures
     def run_services(self, engine: Engine | None = None) -> None:
-        """Compact, clean and archive as the options say; errors are logged.
+        """Delete expired partitions, compact, clean and archive as the options say; errors are logged.
 
         Call it after the transaction of `commit` ended.
         """
         if self._committed is not None:
+            self.services.expire_inline(self._expire_partitions)
             self.services.run_inline(self._committed, engine or self._engine)
 
     @names_failures

@@ -32,7 +32,7 @@ from streaming_lsm.cli.compact import compact_verb
 from streaming_lsm.cli.files import files_verb
 from streaming_lsm.cli.history import history_verb
 from streaming_lsm.cli.options_page import options_page
-from streaming_lsm.cli.partitions import delete_partitions_verb
+from streaming_lsm.cli.partitions import delete_partitions_verb, expire_partitions_verb
 from streaming_lsm.cli.repair import repair_verb
 from streaming_lsm.cli.show import show_verb
 from streaming_lsm.cli.states import restore_verb, rollback_verb, savepoint_verb
@@ -98,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     restore_verb(verbs.add_parser("restore", help="return to a savepoint: undo all that was done after it"))
     rollback_verb(verbs.add_parser("rollback", help="undo the last completed write"))
     delete_partitions_verb(verbs.add_parser("delete-partitions", help="delete all rows of some partitions"))
+    expire_partitions_verb(verbs.add_parser("expire-partitions", help="delete the partitions that have expired"))
     repair_verb(verbs.add_parser("repair", help="rebuild a lost timeline from data files: proposal first"))
     upgrade = verbs.add_parser("upgrade", help="raise the version of a table, or change its storage layout")
     service_arguments(upgrade)

@@ -1,4 +1,4 @@
-"""``lsm delete-partitions``: delete all rows of some partitions."""
+"""``lsm delete-partitions`` and ``lsm expire-partitions``: delete all rows of some partitions."""
 
 from __future__ import annotations
 
@@ -41,6 +41,33 @@ def _delete_partitions(arguments: argparse.Namespace) -> None:
     for path, ids in deleted.items():
         rows.add(path, f"{len(ids):,}")
     write_lines([*rows.lines(), said], None)
+
+
+def expire_partitions_verb(verb: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``lsm expire-partitions``."""
+    service_arguments(verb)
+    json_argument(verb, "one JSON document")
+    verb.set_defaults(run=_expire_partitions)
+
+
+def _expire_partitions(arguments: argparse.Namespace) -> None:
+    table = opened(arguments)
+    expired = table.expired_partitions()
+    completed = None if arguments.dry_run else table.expire_partitions()
+    found = dict(expired.since)
+    said = str(expired)
+    if completed is not None:
+        replaced = CommitMetadata.decode(table.timeline.read_content(completed), completed.path).replaced or {}
+        found = {path: since for path, since in found.items() if path in replaced}
+        said = f"{completed.file_name}: {counted(len(replaced), 'partition')} deleted, a clean deletes the files"
+    if arguments.json:
+        name = None if completed is None else completed.file_name
+        write_result(table, arguments, said, name, partitions=found)
+        return
+    rows = TextTable(("partition", "since"), frozenset(), frozenset(("since",)))
+    for path, since in found.items():
+        rows.add(path, since)
+    write_lines([*(rows.lines() if found else ()), said], None)
 
 
 def _live_groups(table: LsmTable, partitions: list[str]) -> dict[str, list[str]]:

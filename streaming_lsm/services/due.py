@@ -12,6 +12,7 @@ from streaming_lsm.services.cleaning.runner import Cleaner
 from streaming_lsm.services.compaction.runner import preview_compaction
 from streaming_lsm.services.compaction.trigger import NextCompaction, log_compaction_is_due
 from streaming_lsm.services.context import ServiceContext
+from streaming_lsm.services.ttl.expiry import PartitionExpiry
 from streaming_lsm.timeline.action_kind import COMPACTION, LOG_COMPACTION
 from streaming_lsm.timeline.clock import Clock
 from streaming_lsm.timeline.timeline import Timeline
@@ -59,6 +60,16 @@ def services_due(context: ServiceContext, clock: Clock) -> Iterator[Due]:
         rule=str(Retention.of(options)),
         found=str(cleaner.preview(timeline)),
         pending=cleans,
+    )
+    expiry = PartitionExpiry(context, clock)
+    survey = expiry.look()
+    expired = expiry.none() if survey is None else expiry.select(survey.slices, survey.timeline)
+    yield Due(
+        service="expire-partitions",
+        is_due=bool(expired),
+        is_inline=options[config.TTL_INLINE],
+        rule=str(expiry.ttl),
+        found=str(expired),
     )
     archiver = Archiver(context)
     least, most = config.KEEP_MIN_COMMITS, config.KEEP_MAX_COMMITS

@@ -28,6 +28,7 @@ from streaming_lsm.services.compaction.worker import CompactionWorker
 from streaming_lsm.services.context import Engine, ServiceContext, read_compaction_plan
 from streaming_lsm.services.due import Due, services_due
 from streaming_lsm.services.plan_backoff import PlanBackoff
+from streaming_lsm.services.ttl.expiry import PartitionExpiry
 from streaming_lsm.timeline.action_kind import COMPACTION, LOG_COMPACTION
 from streaming_lsm.timeline.clock import Clock, system_clock
 from streaming_lsm.timeline.instant import Instant
@@ -38,7 +39,11 @@ _LOG = logging.getLogger(__name__)
 
 
 class TableServices:
-    """Compaction, cleaning and archiving of one table."""
+    """Compaction, cleaning and archiving of one table.
+
+    Attributes:
+        expiry: finds expired partitions, which `LsmTable` deletes.
+    """
 
     def __init__(self, context: ServiceContext, clock: Clock = system_clock) -> None:
         """Create the services without reading the table.
@@ -50,6 +55,7 @@ class TableServices:
         self._clock = clock
         self._cleaner = Cleaner(context, clock=clock)
         self._archiver = Archiver(context)
+        self.expiry = PartitionExpiry(context, clock)
         self._attempts = PlanBackoff()
         self._limits = TimeLimits(context)
         self._next = NextCompaction(context, clock)
@@ -110,6 +116,15 @@ class TableServices:
             cleaned = self._guarded("cleaning", lambda: self._clean_inline(timeline, reload=changed))
             changed = changed or cleaned
         self.archive_inline(timeline, reload=changed)
+
+    def expire_inline(self, expire: Callable[[], object]) -> None:
+        """Delete the expired partitions after a write, if the options say so; errors are logged and not raised.
+
+        Args:
+            expire: deletes them.
+        """
+        if self._context.options[config.TTL_INLINE] and self.expiry.may_be_due():
+            self._guarded("deleting expired partitions", lambda: expire() is not None)
 
     def archive_inline(self, timeline: Timeline, *, reload: bool = False) -> None:
         """Archive if it is due, as the options say; errors are logged and not raised.

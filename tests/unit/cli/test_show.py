@@ -30,7 +30,7 @@ def test_settings_and_services_are_shown(tmp_path: Path, capsys: pytest.CaptureF
     assert table.timeline.completed_writes[-1].file_name in said
     shown = json.loads(run(capsys, "show", tmp_path, "--json", "-o", "hoodie.compact.inline.max.delta.commits=2"))
     services = {service["service"]: service for service in shown["services"]}
-    assert sorted(services) == ["archive", "clean", "compact"]
+    assert sorted(services) == ["archive", "clean", "compact", "expire-partitions"]
     assert services["compact"]["is_due"] is True
     assert services["compact"]["found"].startswith("2 file groups to compact")
     assert services["clean"]["is_due"] is False

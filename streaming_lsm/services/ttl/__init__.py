@@ -1,0 +1,1 @@
+"""Delete partitions that have expired."""

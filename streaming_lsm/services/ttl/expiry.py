@@ -1,0 +1,79 @@
+"""Find the partitions of a table that have expired, and say when to look again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
+from streaming_lsm.services.context import ServiceContext
+from streaming_lsm.services.survey import Survey
+from streaming_lsm.services.ttl.planner import (
+    KEEP_BY_CREATION_TIME,
+    ExpiredPartitions,
+    PartitionTtl,
+    select_expired,
+)
+from streaming_lsm.timeline.clock import Clock
+from streaming_lsm.timeline.timeline import Timeline
+
+
+@dataclass
+class PartitionExpiry:
+    """Finds the expired partitions of one table.
+
+    Attributes:
+        context: the table.
+        clock: the current time.
+        ttl: how long partitions live, as the options say.
+    """
+
+    context: ServiceContext
+    clock: Clock
+    ttl: PartitionTtl = field(init=False)
+    _next_ms: int | None = 0
+
+    def __post_init__(self) -> None:
+        """Read the options."""
+        self.ttl = PartitionTtl.of(self.context.options)
+
+    def may_be_due(self) -> bool:
+        """Return whether a partition may have expired since the last look; lists nothing."""
+        return self.ttl.days > 0 and self._next_ms is not None and self.clock() >= self._next_ms
+
+    def look(self) -> Survey | None:
+        """List the table; None if no partition of it can expire."""
+        if self.ttl.days < 1 or not self.context.config.partition_fields:
+            self._next_ms = None
+            return None
+        return Survey.of(self.context)
+
+    def select(self, slices: Sequence[FileSlice], timeline: Timeline) -> ExpiredPartitions:
+        """Select the expired ones of the partitions that have file groups.
+
+        Args:
+            slices: the latest slice of every file group.
+            timeline: as of which these are.
+        """
+        since: dict[str, str] = {}
+        for found in slices:
+            path = found.partition_path
+            if self.ttl.includes(path):
+                names = (file.name for file in ((found.base,) if found.base else ()) + tuple(found.logs))
+                since[path] = max(since.get(path, ""), *(name.instant for name in names))
+        if self.ttl.strategy == KEEP_BY_CREATION_TIME:
+            since = {path: self._created(path, timeline) for path in since}
+        expired = select_expired(since, self.ttl, self.clock(), self.context.config.timeline_zone)
+        self._next_ms = expired.next_ms
+        return expired
+
+    def none(self) -> ExpiredPartitions:
+        """Return that no partition expires."""
+        return ExpiredPartitions({}, 0, 0, self.ttl)
+
+    def _created(self, partition: str, timeline: Timeline) -> str:
+        """Return the instant that created a partition, or that of its last overwrite or deletion."""
+        path = f"{partition}/{PARTITION_METADATA_NAME}"
+        created = parse_partition_metadata(self.context.storage.read(path), path).instant
+        return max(created, *timeline.replaced_groups.get(partition, {}).values(), "")

@@ -1,0 +1,165 @@
+"""Partitions that expire: when, what others may do meanwhile, and inline after writes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.cli.commands import main
+from streaming_lsm.errors import CommitConflict, Fenced
+from streaming_lsm.storage.local import LocalStorage
+from tests.support.crash_points import sample
+from tests.support.interleaving import Driver
+from tests.support.small_tables import Row, create, rows, shown
+from tests.support.writers import NO_WAIT, NOON_MS, new_process
+
+DAY_MS = 86_400_000
+FIVE_DAYS = {"hoodie.partition.ttl.strategy.days.retain": 5}
+INLINE = {**FIVE_DAYS, "hoodie.partition.ttl.inline": True}
+BY_CREATION = {"hoodie.partition.ttl.management.strategy.type": "KEEP_BY_CREATION_TIME"}
+COPY_ON_WRITE = {"hoodie.table.type": "COPY_ON_WRITE"}
+OLD: Row = ("old", "nl", 1, 1)
+NEW: Row = ("new", "de", 1, 2)
+
+
+class Clock:
+    """A clock that a test moves; each look is a millisecond later."""
+
+    def __init__(self) -> None:
+        self.now_ms = NOON_MS
+
+    def __call__(self) -> int:
+        self.now_ms += 1
+        return self.now_ms
+
+
+def created(root: Path, **options: object) -> tuple[LsmTable, Clock]:
+    table, clock = create(root, **NO_WAIT, **options), Clock()
+    table.runtime = new_process(clock=clock)
+    return table, clock
+
+
+@pytest.mark.parametrize("kind", [{}, COPY_ON_WRITE, {"hoodie.metadata.enable": True}])
+def test_a_partition_expires_some_days_after_its_last_write(tmp_path: Path, kind: dict[str, object]) -> None:
+    table, clock = created(tmp_path, **FIVE_DAYS, **kind)
+    table.upsert(rows(OLD, NEW))
+    clock.now_ms += 4 * DAY_MS
+    table.upsert(rows(NEW))
+    assert table.expire_partitions() is None
+    clock.now_ms += 2 * DAY_MS
+    assert list(table.expired_partitions().since) == ["nl"]
+    done = table.expire_partitions()
+    assert done is not None
+    commit = table.timeline.read_commit(done)
+    assert (commit.operation_type, list(commit.replaced or {})) == ("DELETE_PARTITION", ["nl"])
+    assert shown(table) == [NEW]
+    assert table.expire_partitions() is None
+    table.upsert(rows(OLD))
+    assert table.expire_partitions() is None
+    assert shown(table) == sorted([OLD, NEW])
+
+
+def test_a_partition_expires_some_days_after_its_creation_whatever_is_written_to_it(tmp_path: Path) -> None:
+    table, clock = created(tmp_path, **FIVE_DAYS, **BY_CREATION)
+    table.upsert(rows(OLD))
+    for _ in range(4):
+        clock.now_ms += DAY_MS
+        assert table.expire_partitions() is None
+        table.upsert(rows(OLD, NEW))
+        table.compact()
+    clock.now_ms += DAY_MS
+    assert table.expire_partitions() is not None
+    assert shown(table) == [NEW]
+    # The folder keeps the time of its creation; the partition counts from its deletion.
+    table.upsert(rows(OLD))
+    assert table.expire_partitions() is None
+    clock.now_ms += 5 * DAY_MS + 1
+    table.expire_partitions()
+    assert shown(table) == []
+
+
+def test_expired_partitions_are_deleted_after_a_write_with_one_listing_until_the_next_expires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, clock = created(tmp_path, **INLINE)
+    table.upsert(rows(OLD))
+    clock.now_ms += DAY_MS
+    table.upsert(rows(NEW))
+    looks: list[str] = []
+    listed = LocalStorage.list
+
+    def counted(storage: LocalStorage, path: str) -> object:
+        looks.append(path)
+        return listed(storage, path)
+
+    monkeypatch.setattr(LocalStorage, "list", counted)
+    for number in range(4):
+        clock.now_ms += DAY_MS // 2
+        table.upsert(rows(("n", "be", number, 3)))
+    assert "nl" not in looks
+    clock.now_ms += 2 * DAY_MS
+    table.upsert(rows(("n", "be", 9, 3)))
+    assert "nl" in looks
+    assert shown(table) == sorted([NEW, ("n", "be", 9, 3)])
+
+
+def test_a_table_without_partitions_or_days_keeps_all(tmp_path: Path) -> None:
+    for name, options in (
+        ("flat", {**INLINE, "hoodie.datasource.write.partitionpath.field": None}),
+        ("no days", {"hoodie.partition.ttl.inline": True}),
+    ):
+        table, clock = created(tmp_path / name, **options)
+        table.upsert(rows(OLD))
+        clock.now_ms += 10_000 * DAY_MS
+        table.upsert(rows(NEW))
+        assert table.expire_partitions() is None
+        assert shown(table) == sorted([OLD, NEW])
+
+
+@pytest.mark.timeout(3600)
+def test_what_others_write_into_an_expired_partition_meanwhile_stays(tmp_path: Path) -> None:
+    """Before each call of the one that deletes it another writes."""
+    table, clock = created(tmp_path / "table")
+    clock.now_ms -= 9 * DAY_MS  # the drivers' clock begins at noon
+    table.upsert(rows(OLD, NEW))
+    later: Row = ("later", "nl", 5, 5)
+
+    def expire(opened: LsmTable) -> object:
+        return opened.expire_partitions()
+
+    calls = Driver(Path(shutil.copytree(tmp_path / "table", tmp_path / "counted")), expire, **FIVE_DAYS).calls
+    assert len(calls) > 20
+    for call in sample(range(len(calls)), 3, 9):
+        root = Path(shutil.copytree(tmp_path / "table", tmp_path / f"at-{call}"))
+        first = Driver(root, expire, call, **FIVE_DAYS)
+        second = Driver(root, lambda opened: opened.upsert(rows(later)))
+        first.go_on()
+        assert second.error is None
+        assert first.error is None or isinstance(first.error, Fenced | CommitConflict), call
+        found = shown(LsmTable(root))
+        assert later in found, call
+        shutil.rmtree(root)
+
+
+def test_the_command_says_what_expires_and_deletes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, clock = created(tmp_path)
+    clock.now_ms = NOON_MS - 400 * DAY_MS
+    table.upsert(rows(OLD))
+
+    def run(*more: str) -> str:
+        option = ["--option", "hoodie.partition.ttl.strategy.days.retain=30"]
+        assert main(["expire-partitions", str(tmp_path), *option, *more]) == 0
+        return capsys.readouterr().out
+
+    assert run("--dry-run").splitlines()[-1] == "1 partitions to delete"
+    assert json.loads(run("--dry-run", "--json"))["partitions"].keys() == {"nl"}
+    assert shown(table) == [OLD]
+    assert run().splitlines()[-1].endswith("1 partition deleted, a clean deletes the files")
+    assert shown(table) == []
+    assert run().splitlines()[-1] == "nothing to delete: no partition is older than 30 days"
+    assert main(["show", str(tmp_path)]) == 0
+    assert "no partition expires: hoodie.partition.ttl.strategy.days.retain=-1" in capsys.readouterr().out
