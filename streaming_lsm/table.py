@@ -1,4 +1,4 @@
-"""Read, write and maintain a table without Spark, through `LsmTable`."""
+"""Read, write and maintain a table without Spark, through `LsmTable`; what maintains it is in `MaintainedTable`."""
 
 from __future__ import annotations
 
@@ -22,24 +22,16 @@ from streaming_lsm.index.bucket import index_of
 from streaming_lsm.index.bucket_check import check_buckets
 from streaming_lsm.index.live_file_groups import LiveFileGroups
 from streaming_lsm.keys.generator import ALLOW, KeyGenerator
-from streaming_lsm.lock.runtime import Runtime
+from streaming_lsm.maintained_table import MaintainedTable
 from streaming_lsm.metadata.table import MetadataTable
-from streaming_lsm.readable_table import OptionValues, Path, ReadableTable
+from streaming_lsm.readable_table import OptionValues, Path
 from streaming_lsm.schema import fit_known, table_schema, to_avro
 from streaming_lsm.services.archiving.planner import ActiveCommits
-from streaming_lsm.services.context import Engine, ServiceContext
-from streaming_lsm.services.repair.plan import RepairPlan
-from streaming_lsm.services.repair.runner import propose_repair, repair
-from streaming_lsm.services.restore import RestorePreview, preview_restore, restore
-from streaming_lsm.services.rollback import RollbackPreview, preview_rollback, roll_back
-from streaming_lsm.services.savepoints import Savepoint, delete_savepoint, list_savepoints, make_savepoint
-from streaming_lsm.services.scheduler import TableServices
+from streaming_lsm.services.context import Engine
 from streaming_lsm.services.ttl.planner import ExpiredPartitions
-from streaming_lsm.services.upgrade import ChangePlan, VersionChange, change_version, plan_change
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.uris import open_storage
 from streaming_lsm.table_options import ambiguous_keys, create_table, key_generator
-from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
@@ -84,7 +76,7 @@ _COMBINE = {
 }
 
 
-class LsmTable(ReadableTable):
+class LsmTable(MaintainedTable):
     """Reads, writes and maintains a table of any supported version and layout.
 
     Attributes:
@@ -96,7 +88,6 @@ class LsmTable(ReadableTable):
     """
 
     last_numbers: BatchNumbers | None = None
-    runtime: Runtime = Runtime()
 
     def __init__(
         self, path: Path, options: OptionValues | Options | None = None, *, properties: Path | None = None
@@ -135,6 +126,10 @@ class LsmTable(ReadableTable):
         ActiveCommits.of(chosen)
         create_table(open_storage(path), chosen, table_schema(schema))
         return cls(path, chosen)
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._groups = LiveFileGroups(self.config.num_buckets)
 
     @cached_property
     def key_generator(self) -> KeyGenerator:
@@ -291,6 +286,9 @@ class LsmTable(ReadableTable):
             alone=alone,
             action=write_action(operation, self.config),
         )
+
+    def _new_transaction(self, beside: Beside) -> Transaction:
+        return self.transaction(beside=beside)
 
     @property
     def _is_non_blocking(self) -> bool:
@@ -460,178 +458,6 @@ class LsmTable(ReadableTable):
         # A compaction may have been completed since the write began.
         self._groups.refresh(self._context.view(timeline))
         return recorded_files(timeline, self._groups.state_with(outcome.stats, outcome.replaced))
-
-    # --- services ---------------------------------------------------------------------------------------------
-
-    @cached_property
-    def services(self) -> TableServices:
-        """The compaction, cleaning and archiving services of the table."""
-        return TableServices(self._context, self.runtime.clock)
-
-    @property
-    def _context(self) -> ServiceContext:
-        return ServiceContext(
-            storage=self.storage,
-            config=self.config,
-            options=self.options,
-            rule=self.rule,
-            new_transaction=lambda beside: self.transaction(beside=beside),
-            timelines=self._timelines,
-        )
-
-    @names_failures
-    def compact(self, engine: Engine | None = None) -> Instant | None:
-        """Run all pending compactions; if none is pending, schedule one and run it.
-
-        Returns:
-            The last completed compaction, None if there was nothing to merge.
-        """
-        return self.services.compact(engine or self._engine)[0]
-
-    @names_failures
-    def clean(self) -> Instant | None:
-        """Delete file slices that no retained commit needs; returns None if there was none."""
-        return self.services.clean()
-
-    @names_failures
-    def archive(self) -> tuple[Instant, ...]:
-        """Move completed actions that nothing needs any more into the history; returns them."""
-        return self.services.archive()
-
-    @property
-    def savepoints(self) -> tuple[Savepoint, ...]:
-        """The savepoints of the table, the oldest first."""
-        return self._list_savepoints()
-
-    @names_failures
-    def _list_savepoints(self) -> tuple[Savepoint, ...]:
-        return list_savepoints(self.timeline)
-
-    @names_failures
-    def savepoint(self, instant: str | None = None, *, user: str = "", comment: str = "") -> Instant:
-        """Keep the table as of a write: its files are neither cleaned nor its actions archived.
-
-        Args:
-            instant: requested time of a completed write on the timeline; None for the last one.
-            user: who makes it, for the list of savepoints.
-            comment: why.
-
-        Returns:
-            The completed savepoint.
-
-        Raises:
-            ConfigError: there is no such write, it is a savepoint already, or files of that state were cleaned.
-            CommitConflict: a pending clean deletes files of that state; or another writer holds the lock.
-        """
-        return make_savepoint(self._context, instant, user, comment)
-
-    @names_failures
-    def delete_savepoint(self, instant: str) -> None:
-        """Delete a savepoint, by the requested time of its write; raises `ConfigError` if there is none."""
-        delete_savepoint(self._context, instant)
-
-    @names_failures
-    def plan_rollback(self, instant: str | None = None) -> RollbackPreview:
-        """Return what `rollback` would undo; raises as it does, and changes nothing."""
-        return preview_rollback(self._context, instant)
-
-    @names_failures
-    def rollback(self, instant: str | None = None) -> Instant:
-        """Roll back the last completed write, which may be a compaction; its batch may be written again.
-
-        Args:
-            instant: its requested time, to be sure that it is the last one; None for the last one.
-
-        Returns:
-            The completed rollback, which cannot be undone.
-
-        Raises:
-            ConfigError: there is no such write, others were completed or planned after it, a savepoint keeps it, it is
-                archived, or files that it superseded were cleaned; nothing was changed.
-            CommitConflict: another writer was at work for longer than the options say to wait.
-            Fenced: another writer took the lock, and finishes the rollback.
-        """
-        return roll_back(self._context, instant)
-
-    @names_failures
-    def plan_restore(self, instant: str) -> RestorePreview:
-        """Return what `restore` would undo; raises as it does, and changes nothing."""
-        return preview_restore(self._context, instant)
-
-    @names_failures
-    def restore(self, instant: str) -> Instant:
-        """Undo everything that was completed after the write of a savepoint, and everything that is pending.
-
-        Args:
-            instant: requested time of the write of the savepoint.
-
-        Returns:
-            The completed restore, which cannot be undone.
-
-        Raises:
-            ConfigError: there is no such savepoint, nothing to undo, a later savepoint, or an action that would be
-                undone is archived; nothing was changed.
-            CorruptFileError: a file of the savepoint is missing; nothing was changed.
-            CommitConflict: another writer was at work for longer than the options say to wait.
-            Fenced: another writer took the lock, and finishes the restore.
-        """
-        return restore(self._context, instant)
-
-    @names_failures
-    def plan_repair(self, engine: Engine | None = None) -> RepairPlan:
-        """Return what `repair` would write; raises as it does but for files, and changes nothing."""
-        return propose_repair(self._context, engine or self._engine)
-
-    @names_failures
-    def repair(self, engine: Engine | None = None) -> tuple[RepairPlan, int]:
-        """Rebuild a lost timeline from the names and footers of data files, and drop the metadata table.
-
-        What no data file says is in `RepairPlan.doubts` and `RepairPlan.limits`.
-
-        Returns:
-            What was written, and the number of rows of the table then.
-
-        Raises:
-            ConfigError: the timeline has completed writes; nothing was changed.
-            CorruptFileError: a file cannot be placed; nothing was changed. Or the rows cannot be read afterwards.
-            CommitConflict: others hold the lock, write the table, or have changed it; nothing was changed.
-            Fenced: another process took the lock; run it again.
-        """
-        plan = repair(replace(self._context, runtime=self.runtime), engine or self._engine)
-        self._timelines, self._groups = TimelineCache(), LiveFileGroups(self.config.num_buckets)
-        self.__dict__.pop("services", None)
-        key = self.config.record_key_fields[:1] or None
-        count = sum(batch.num_rows for batch in self.scan(key).to_batches()) if plan.instants else 0
-        return plan, count
-
-    @names_failures
-    def plan_version(self, version: int | None = None, layout: str | None = None) -> ChangePlan:
-        """Plan the steps of `change_version`; nothing is changed."""
-        return plan_change(self._context, VersionChange.of(self.config, version, layout))
-
-    @names_failures
-    def change_version(
-        self, version: int | None = None, layout: str | None = None, engine: Engine | None = None
-    ) -> LsmTable:
-        """Upgrade or downgrade the table, or change its storage layout; an interrupted change is finished.
-
-        Args:
-            version: 8, 9 or 10; by default unchanged.
-            layout: ``default`` or ``lsm_tree``; by default unchanged if the version has it.
-            engine: rewrites file groups; by default threads.
-
-        Returns:
-            The table after the change; this object must not be used any more.
-
-        Raises:
-            ConfigError: version and layout contradict each other.
-            UnsupportedTable: this change is not supported; nothing was changed.
-            CommitConflict: another writer holds the lock.
-        """
-        change = VersionChange.of(self.config, version, layout)
-        if not change.is_done(self.config):
-            change_version(self._context, change, engine or self._engine)
-        return LsmTable(self.path, self.options.without(config.TABLE_VERSION, config.STORAGE_LAYOUT))
 
     @names_failures
     def run_services(self, engine: Engine | None = None) -> None:
