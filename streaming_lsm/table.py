@@ -354,6 +354,7 @@ class LsmTable(MaintainedTable):
             self._store_buckets(tx)
         # What replaces file groups has none of its own: all rows go to new ones.
         is_replacing = operation in REPLACING
+        merges = self.config.is_copy_on_write and not is_replacing
         return WritePlan(
             storage=self.storage,
             config=self.config,
@@ -365,7 +366,9 @@ class LsmTable(MaintainedTable):
             arrival_fields=self.options[config.ARRIVAL_FIELDS] or arrival_fields,
             files=FileOptions.of(self.options),
             file_ids={} if is_replacing else self._groups.file_ids,
-            bases=self._groups.bases if self.config.is_copy_on_write and not is_replacing else {},
+            bases=self._groups.bases if merges else {},
+            kept_deletes=self._groups.kept_deletes if merges else {},
+            retention_seconds=self._retention_seconds if merges else 0,
             dead_letters=dead_letters,
             open_deletes=tx.open_deletes,
             buffer_bytes=self.options[config.BUFFER_BYTES],
@@ -374,6 +377,12 @@ class LsmTable(MaintainedTable):
             replaced=tx.timeline.replaced_groups,
             detect_early=self.options[config.EARLY_CONFLICTS] and not self._is_non_blocking,
         )
+
+    @property
+    def _retention_seconds(self) -> int:
+        """How long deletes are kept: without ordering values, or without native logs, not at all."""
+        keeps = self.rule.event_time and self.config.has_native_logs
+        return self.options[config.TOMBSTONE_RETENTION] if keeps else 0
 
     def new_index(self) -> Index:
         """Create an index for one batch."""
@@ -543,7 +552,7 @@ class LsmTable(MaintainedTable):
             self._timelines.is_config_checked = True
         view = self._context.view(timeline)
         groups.refresh(view)
-        if self.config.is_copy_on_write and groups.most_logs:
+        if self.config.is_copy_on_write and groups.have_rows_in_logs:
             raise UnsupportedTable(
                 f"the table at {self.path} is COPY_ON_WRITE but has log files, whose rows a write would lose: "
                 "set hoodie.table.type back to MERGE_ON_READ"

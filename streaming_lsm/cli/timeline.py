@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from streaming_lsm.cli.arguments import json_argument, json_line, write_lines
 from streaming_lsm.cli.text_table import TextTable
 from streaming_lsm.format.actions.clean import CleanMetadata
+from streaming_lsm.format.actions.commit import count_deletes
 from streaming_lsm.table import LsmTable
 from streaming_lsm.timeline.action_kind import CLEAN
 from streaming_lsm.timeline.instant import Instant
@@ -75,6 +76,6 @@ def _written(timeline: Timeline, instant: Instant) -> Written:
         commit.operation_type,
         len(commit.stats),
         sum(stat.num_writes for stat in commit.stats),
-        sum(stat.num_deletes for stat in commit.stats),
+        count_deletes(commit.stats),
         sum(stat.total_bytes for stat in commit.stats),
     )

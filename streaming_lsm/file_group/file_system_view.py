@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.table.file_names import (
@@ -84,11 +84,17 @@ class FileSlice:
         return self.base.name.instant if self.base else ""
 
     def is_kept(self, log: LogFile) -> bool:
-        """Return whether a log holds the deletes that the compaction kept which wrote the base file.
+        """Return whether a log holds deletes that were kept when the base file was written.
 
         See docs/format/06-services.md, "Kept deletes".
         """
         return log.is_delete and log.name.instant == self.base_instant
+
+    def without_kept(self) -> FileSlice:
+        """Return the slice without the deletes that were kept: no row of the base file has a key of theirs."""
+        if not self.logs:
+            return self
+        return replace(self, logs=tuple(log for log in self.logs if not self.is_kept(log)))
 
     @property
     def paths(self) -> tuple[str, ...]:

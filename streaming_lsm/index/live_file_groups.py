@@ -14,7 +14,14 @@ from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, FileS
 from streaming_lsm.file_group.lost_files import checked_slices
 from streaming_lsm.format.actions.commit import WriteStat
 from streaming_lsm.format.actions.file_state import FileState
-from streaming_lsm.format.table.file_names import BaseFileName, BucketId, bucket_of, parse_file_name
+from streaming_lsm.format.table.file_names import (
+    BaseFileName,
+    BucketId,
+    LogFileName,
+    LogKind,
+    bucket_of,
+    parse_file_name,
+)
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
@@ -39,6 +46,14 @@ class LiveFileGroup:
     def paths(self) -> tuple[str, ...]:
         """Paths of its files, relative to the table."""
         return (*((self.base.path,) if self.base else ()), *(path for _, path in self.logs))
+
+    @property
+    def kept_deletes(self) -> tuple[str, ...]:
+        """Paths of the logs of deletes that were kept when its base file was written, the oldest file first."""
+        if self.base is None or not self.logs:
+            return ()
+        instant = self.base.name.instant
+        return tuple(path for _, path in self.logs if f"_{instant}_" in path and _is_delete_log(path, instant))
 
     def with_file(self, stat: WriteStat, completed: str) -> LiveFileGroup:
         """Add a file of a write that was completed at `completed`."""
@@ -80,6 +95,8 @@ class LiveFileGroups:
         # Kept with each group: a batch asks for them, and a table may have hundreds of thousands of groups.
         self._file_ids: dict[BucketId, str] = {}
         self._bases: dict[BucketId, BaseFile] = {}
+        self._kept_deletes: dict[BucketId, tuple[str, ...]] = {}
+        self._with_rows_in_logs: set[BucketId] = set()
         self._groups_by_logs: Counter[int] = Counter()
 
     @property
@@ -96,6 +113,16 @@ class LiveFileGroups:
     def bases(self) -> Mapping[BucketId, BaseFile]:
         """Newest base file of each bucket that has one."""
         return self._bases.copy()
+
+    @property
+    def kept_deletes(self) -> Mapping[BucketId, tuple[str, ...]]:
+        """Paths of the logs of kept deletes by bucket (docs/format/06-services.md, "Kept deletes")."""
+        return self._kept_deletes.copy()
+
+    @property
+    def have_rows_in_logs(self) -> bool:
+        """Whether a file slice has log files besides those of kept deletes."""
+        return bool(self._with_rows_in_logs)
 
     @property
     def most_logs(self) -> int:
@@ -192,6 +219,18 @@ class LiveFileGroups:
         self._groups[bucket], self._file_ids[bucket] = group, group.file_id
         if group.base is not None:
             self._bases[bucket] = group.base
+        self._store_kept(bucket, group)
+
+    def _store_kept(self, bucket: BucketId, group: LiveFileGroup) -> None:
+        kept = group.kept_deletes
+        if kept:
+            self._kept_deletes[bucket] = kept
+        else:
+            self._kept_deletes.pop(bucket, None)
+        if len(group.logs) > len(kept):
+            self._with_rows_in_logs.add(bucket)
+        else:
+            self._with_rows_in_logs.discard(bucket)
 
     def _put(self, partition: str, group: LiveFileGroup) -> LiveFileGroup:
         """Return the known group of the bucket; if there is none, add this one."""
@@ -211,6 +250,11 @@ class LiveFileGroups:
                 f"partition {partition!r} has two file groups for bucket {bucket}: {known.file_id} and {group.file_id}"
             )
         return known
+
+
+def _is_delete_log(path: str, instant: str) -> bool:
+    name = parse_file_name(path.rpartition("/")[2])
+    return isinstance(name, LogFileName) and name.kind is LogKind.DELETES and name.instant == instant
 
 
 def _is_other_table(seen: frozenset[Instant], writes: frozenset[Instant]) -> bool:

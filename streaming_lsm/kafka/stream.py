@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming_lsm import config
 from streaming_lsm.errors import ConfigError, LsmError, TopicRecreated
+from streaming_lsm.format.actions.commit import count_deletes
 from streaming_lsm.kafka.settings import JobSettings
 from streaming_lsm.kafka.source_watch import SourceWatch
 from streaming_lsm.kafka.table_commits import TableCommits
@@ -308,7 +309,7 @@ class StreamWatcher:
             topics=part.table.topics if several else (),
             events=events_read(progress) if part.events is None else part.events,
             rows=sum(stat.num_inserts + stat.num_updates for stat in stats),
-            deletes=sum(stat.num_deletes for stat in stats),
+            deletes=count_deletes(stats),
             files=len(stats),
             size=sum(stat.total_bytes for stat in stats),
             dead_letters=table.dead_letters(batch_id),

@@ -175,6 +175,8 @@ class Queries:
             if name not in there:
                 raise SchemaError(f"column {name!r} is not in the table, which has {', '.join(schema.names)}")
         needed = tuple(dict.fromkeys([*names, *filter_columns(wanted.filter, schema)]))
+        if self.config.is_copy_on_write:
+            slices = [found.without_kept() for found in slices]
         reader = self._reader(timeline, schema, needed, len(slices) < self.width, commits)
         return Scan(slices, reader, names, wanted.filter, self.run)
 

@@ -119,10 +119,12 @@ class TaskFileGroups:
     Attributes:
         file_ids: their ids by partition path and bucket.
         bases: their newest base files; only a copy-on-write table needs them.
+        kept_deletes: paths of the deletes that were kept beside these, of the groups that have such.
     """
 
     file_ids: Mapping[BucketId, str] = field(default_factory=dict)
     bases: Mapping[BucketId, BaseFile] = field(default_factory=dict)
+    kept_deletes: Mapping[BucketId, tuple[str, ...]] = field(default_factory=dict)
 
 
 def write_action(operation: str, table: TableConfig) -> str:
@@ -148,6 +150,8 @@ class WritePlan:
         files: Parquet settings.
         file_ids: live file groups by partition path and bucket.
         bases: their newest base files; only a copy-on-write table needs them.
+        kept_deletes: paths of the deletes that were kept beside these, of the groups that have such.
+        retention_seconds: how long a copy-on-write table keeps deletes beside its base files; 0 for not at all.
         dead_letters: where unreadable events go; None fails the batch.
         open_deletes: deletes at the end of the batch before whose tombstone may come now.
         instant: requested time of the deltacommit; empty until it has begun.
@@ -173,6 +177,8 @@ class WritePlan:
     files: FileOptions
     file_ids: Mapping[BucketId, str]
     bases: Mapping[BucketId, BaseFile] = field(default_factory=dict)
+    kept_deletes: Mapping[BucketId, tuple[str, ...]] = field(default_factory=dict)
+    retention_seconds: int = 0
     dead_letters: DeadLetters | None = None
     open_deletes: OpenDeletes = field(default_factory=dict)
     instant: str = ""
@@ -190,11 +196,17 @@ class WritePlan:
 
     def without_groups(self, *, follow: bool = False) -> WritePlan:
         """Remove the file groups, for a task that writes no files or, with `follow`, receives its `TaskFileGroups`."""
-        return replace(self, file_ids={}, bases={}, groups_follow=follow)
+        return replace(self, file_ids={}, bases={}, kept_deletes={}, groups_follow=follow)
 
     def with_groups(self, groups: TaskFileGroups) -> WritePlan:
         """Set the file groups that the task writes."""
-        return replace(self, file_ids=groups.file_ids, bases=groups.bases, groups_follow=False)
+        return replace(
+            self,
+            file_ids=groups.file_ids,
+            bases=groups.bases,
+            kept_deletes=groups.kept_deletes,
+            groups_follow=False,
+        )
 
     @property
     def action(self) -> str:

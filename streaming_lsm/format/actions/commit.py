@@ -292,6 +292,20 @@ def paths_of(stats: Iterable[WriteStat]) -> frozenset[str]:
     return frozenset(path for stat in stats for path in stat.paths)
 
 
+def count_deletes(stats: Iterable[WriteStat]) -> int:
+    """Count the deletes of a write, but for those that it kept beside its base files, which may be of earlier writes.
+
+    See docs/format/06-services.md, "Kept deletes".
+    """
+    found = list(stats)
+    based = {(stat.partition_path, stat.file_id) for stat in found if stat.log_version is None}
+    return sum(
+        stat.num_deletes
+        for stat in found
+        if stat.log_version is None or (stat.partition_path, stat.file_id) not in based
+    )
+
+
 def _by_partition(stats: Iterable[WriteStat]) -> dict[str, list[AvroRecord]]:
     grouped: dict[str, list[AvroRecord]] = {}
     for stat in stats:

@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.format.actions.commit import count_deletes
 from streaming_lsm.format.table.file_names import bucket_of
 from streaming_lsm.table import LsmTable
 from streaming_lsm.timeline.instant import Instant
@@ -23,7 +24,7 @@ def show_table(table: LsmTable, folder: Path) -> None:
     print("\nTimeline:")
     for instant in table.timeline.every_write:
         stats = table.timeline.read_commit(instant).stats
-        written, deleted = sum(stat.num_writes for stat in stats), sum(stat.num_deletes for stat in stats)
+        written, deleted = sum(stat.num_writes for stat in stats), count_deletes(stats)
         print(
             f"  {instant.requested} {instant.action:<12} completed {instant.completed}  "
             f"{len(stats):3} files, {written:6,} rows, {deleted:5,} deletes"

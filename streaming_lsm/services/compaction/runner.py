@@ -26,7 +26,6 @@ from streaming_lsm.format.actions.compaction_plan import (
 from streaming_lsm.format.actions.file_state import FileState
 from streaming_lsm.read.log_parts import visible_blocks
 from streaming_lsm.schema import from_avro, to_avro
-from streaming_lsm.services.compaction.kept_deletes import Retention
 from streaming_lsm.services.compaction.log_task import LogCompactionTask
 from streaming_lsm.services.compaction.operation_choice import Chooser, HybridRules, LogCompactionRules, full_always
 from streaming_lsm.services.compaction.plan_check import PlannedSlice, planned_file_slices
@@ -49,6 +48,7 @@ from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.planned_actions import pending_compactions
+from streaming_lsm.write.files.kept_deletes import Retention
 from streaming_lsm.write.large_base_files import warn_of_large_base_files
 from streaming_lsm.write.plan import FileOptions
 
@@ -213,7 +213,7 @@ def compact_slices(
 
 def _retention(context: ServiceContext, requested: str) -> Retention | None:
     """Return which deletes a compaction keeps: none of a table without ordering values, or without native logs."""
-    if not context.rule.event_time or not context.config.has_native_logs or context.config.is_copy_on_write:
+    if not context.rule.event_time or not context.config.has_native_logs:
         return None
     return Retention.of(requested, context.options[config.TOMBSTONE_RETENTION], context.config.timeline_zone)
 

@@ -17,11 +17,11 @@ from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.merge.runs import Block
 from streaming_lsm.read.key_order import in_key_order
 from streaming_lsm.read.slice_reader import LogCounts, SliceReader
-from streaming_lsm.services.compaction.kept_deletes import KeptDeletesWriter, Retention
 from streaming_lsm.services.compaction.target import CompactionTarget, with_counts
 from streaming_lsm.services.compaction.timed import Timed
 from streaming_lsm.write.files.base_file_writer import BaseFileWriter
 from streaming_lsm.write.files.copied_row_group import copy_rules
+from streaming_lsm.write.files.kept_deletes import KeptDeletesWriter, Retention
 from streaming_lsm.write.files.native_log_writer import NativeLogTarget
 from streaming_lsm.write.files.prepare import prepare_data_file
 

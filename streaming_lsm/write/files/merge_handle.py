@@ -1,4 +1,7 @@
-"""Merge the changes of one batch into a new base file of each file group (copy on write)."""
+"""Merge the changes of one batch into a new base file of each file group (copy on write).
+
+The newest deletes are kept in delete logs beside it. See docs/format/06-services.md, "Kept deletes".
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,28 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import strings
 from streaming_lsm.file_group.data_file import BATCH_BYTES, BATCH_ROWS, open_base, open_slice
-from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice
+from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, LogFile
 from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
-from streaming_lsm.format.table.file_names import BaseFileName, BucketId, WriteToken
+from streaming_lsm.format.table.file_names import (
+    BaseFileName,
+    BucketId,
+    LogFileName,
+    LogKind,
+    WriteToken,
+    parse_file_name,
+)
 from streaming_lsm.keys.words import KeyWords, sort_keys
 from streaming_lsm.merge.hash_merge import LogPart, fold_logs, merge_base
 from streaming_lsm.merge.runs import Block, SortedRun, merge_runs
 from streaming_lsm.read.key_order import in_key_order
-from streaming_lsm.schema import RECORD_KEY, to_avro, with_meta
+from streaming_lsm.schema import RECORD_KEY, delete_log_avro, delete_log_schema, to_avro, with_meta
 from streaming_lsm.write.buffer.budget import Budget, Meter
 from streaming_lsm.write.buffer.dedup import FileGroupChanges
 from streaming_lsm.write.files.base_file_writer import BaseFileWriter
+from streaming_lsm.write.files.kept_deletes import KeptDeletesWriter, Retention
+from streaming_lsm.write.files.native_log_writer import NativeLogTarget
 from streaming_lsm.write.files.parquet import SequenceNumbers, block_with_meta
+from streaming_lsm.write.files.prepare import prepare_data_file
 from streaming_lsm.write.intake.control_columns import DELETE
 from streaming_lsm.write.plan import WritePlan
 
@@ -42,12 +55,15 @@ class MergeHandle:
         nullable = [field.with_nullable(True) for field in self._file_schema]
         self._base_schema = pa.schema(nullable)
         self._batch_schema = pa.schema([*nullable, pa.field(DELETE, pa.bool_())])
+        self._delete_schema = delete_log_schema(self._file_schema, plan.rule.ordering_fields)
+        self._retention = Retention.of(plan.instant, plan.retention_seconds, plan.config.timeline_zone)
         self._paths: list[str] = []
 
     def write(self, group: BucketId, blocks: Iterable[FileGroupChanges]) -> Iterator[WriteStat]:
-        """Write the group's next base file; none where the batch only deletes and there is no base file yet.
+        """Write the group's next base file, and the deletes that are kept beside it.
 
-        Rows of the base file that the batch does not touch keep their meta columns (docs/format/05-merge.md, "Output").
+        There is none where there is no base file yet, and the batch has only deletes of which none is kept. Rows of
+        the base file that the batch does not touch keep their meta columns (docs/format/05-merge.md, "Output").
 
         Args:
             group: partition path and bucket.
@@ -62,7 +78,7 @@ class MergeHandle:
             first = next(merged, None)
             if first is not None or previous is not None:
                 found = merged if first is None else chain((first,), merged)
-                yield self._write(group, previous, found, files)
+                yield from self._write(group, previous, found, files)
 
     def discard(self) -> None:
         """Delete all files that this task wrote: a rollback that has already listed the markers would leave them."""
@@ -71,7 +87,7 @@ class MergeHandle:
 
     def _write(
         self, group: BucketId, previous: BaseFile | None, merged: Iterable[Block], files: ExitStack
-    ) -> WriteStat:
+    ) -> Iterator[WriteStat]:
         plan, partition = self._plan, group[0]
         name = BaseFileName(plan.file_id(group), str(self._token), plan.instant)
         base = BaseFileWriter(
@@ -87,6 +103,7 @@ class MergeHandle:
         self._paths.append(base.path)
         files.enter_context(base)
         base.append(self._file_schema.empty_table())
+        kept = None if self._retention is None else files.enter_context(self._kept_deletes(group, self._retention))
         inserts = updates = deletes = 0
         # Counts the batch read, the rest of the previous one, and the gathered copy of their rows.
         reading = 0 if previous is None else 3 * self._read_bytes
@@ -94,10 +111,12 @@ class MergeHandle:
             base.append(block.rows.cast(self._file_schema))
             self._meter.count("files", reading + 2 * base.buffered_bytes)
             inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
+            if kept is not None and block.kept is not None:
+                kept.append(block.kept)
         total_bytes = base.finish()
         self._meter.count("files", 0)
         self._meter.count("group", 0)
-        return base_file_stat(
+        yield base_file_stat(
             partition,
             name,
             total_bytes=total_bytes,
@@ -107,17 +126,41 @@ class MergeHandle:
             num_deletes=deletes,
             previous=None if previous is None else previous.name,
         )
+        if kept is not None:
+            yield from kept.finish()
+
+    def _kept_deletes(self, group: BucketId, retention: Retention) -> KeptDeletesWriter:
+        """Create the writer of the deletes that are kept beside the base file; without any it writes no file."""
+        plan = self._plan
+
+        def create(version: int, kind: LogKind) -> tuple[str, LogFileName]:
+            name = LogFileName(plan.file_id(group), self._token, plan.instant, version, kind)
+            self._paths.append(prepare_data_file(plan.storage, plan.instant, group[0], str(name), starts=False))
+            return self._paths[-1], name
+
+        logs = NativeLogTarget(
+            storage=plan.storage,
+            partition=group[0],
+            instant=plan.instant,
+            avro=self._avro_schema,
+            delete_avro=delete_log_avro(plan.schema, plan.rule.ordering_fields),
+            updates=False,
+            options=plan.files,
+            create=create,
+        )
+        return KeptDeletesWriter(logs, self._delete_schema, retention)
 
     def _merged(
         self, group: BucketId, previous: BaseFile | None, blocks: Iterable[FileGroupChanges], files: ExitStack
     ) -> Iterator[Block]:
         plan = self._plan
         if previous is None or self._is_in_order(previous):
-            return merge_runs(self._runs(group, previous, blocks, files), plan.rule)
+            keep = None if self._retention is None else self._base_schema
+            return merge_runs(self._runs(group, previous, blocks, files), plan.rule, keep=keep)
         # A base file of another program may be unsorted: the batch of its group is loaded as a whole, this once.
-        parts = [part for block in blocks for part in self._parts(block)]
+        parts = [*self._kept_parts(group, previous), *(part for block in blocks for part in self._parts(block))]
         self._meter.count("group", 2 * sum(part.rows.nbytes for part in parts))
-        outcome = fold_logs(parts, self._base_schema, plan.rule)
+        outcome = fold_logs(parts, self._base_schema, plan.rule, keeps_deletes=self._retention is not None)
         base = open_base(plan.storage, previous, files)
         merged = merge_base(base.batches(self._base_schema), outcome, plan.rule)
         return in_key_order(merged, plan.spill_folder, Budget(plan.buffer_bytes).block)
@@ -129,7 +172,8 @@ class MergeHandle:
 
     def _parts(self, block: FileGroupChanges) -> list[LogPart]:
         rows = block_with_meta(self._plan, block, self._sequence).cast(self._base_schema)
-        older, newer = (LogPart(deletes, deletes=True) for deletes in (block.unordered_deletes, block.deletes))
+        time = self._plan.instant
+        older, newer = (LogPart(found, deletes=True, time=time) for found in (block.unordered_deletes, block.deletes))
         return [older, LogPart(rows), newer]
 
     def _runs(
@@ -138,9 +182,34 @@ class MergeHandle:
         batch = SortedRun(f"the batch at {self._plan.instant}", self._incoming(blocks), marks=DELETE)
         if previous is None:
             return [batch]
-        before = FileSlice(group[0], previous.name.file_id, previous, ())
-        (file,) = open_slice(self._plan.storage, before, self._plan.rule, files, self._read_bytes)
-        return [SortedRun(file.path, file.batches(self._base_schema), base=True), batch]
+        before = self._slice(group, previous)
+        base, *kept = open_slice(self._plan.storage, before, self._plan.rule, files, self._read_bytes)
+        deletes = (
+            SortedRun(file.path, file.batches(self._delete_schema), deletes=True, time=file.time) for file in kept
+        )
+        return [SortedRun(base.path, base.batches(self._base_schema), base=True), *deletes, batch]
+
+    def _slice(self, group: BucketId, base: BaseFile) -> FileSlice:
+        """Return the slice that the batch changes: the base file, and the deletes that were kept beside it."""
+        paths = self._plan.kept_deletes.get(group, ())
+        names = (parse_file_name(path.rpartition("/")[2]) for path in paths)
+        # The size of a log is not needed to read it.
+        logs = (
+            LogFile(path, name, 0) for path, name in zip(paths, names, strict=True) if isinstance(name, LogFileName)
+        )
+        return FileSlice(group[0], base.name.file_id, base, tuple(logs))
+
+    def _kept_parts(self, group: BucketId, base: BaseFile) -> list[LogPart]:
+        with ExitStack() as files:
+            opened = open_slice(self._plan.storage, self._slice(group, base), self._plan.rule, files, self._read_bytes)
+            return [
+                LogPart(
+                    pa.Table.from_batches(file.batches(self._delete_schema), self._delete_schema),
+                    deletes=True,
+                    time=file.time,
+                )
+                for file in opened[1:]
+            ]
 
     def _incoming(self, blocks: Iterable[FileGroupChanges]) -> Iterator[pa.RecordBatch]:
         """Build one run of the batch: per key the unordered delete, the row, and the delete after the row."""

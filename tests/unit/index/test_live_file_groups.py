@@ -27,6 +27,10 @@ def log(partition: str, group: str, instant: str, version: int = 1) -> WriteStat
     return log_file_stat(partition, LogFileName(group, TOKEN, instant, version, LogKind.DATA), total_bytes=1)
 
 
+def deletes(partition: str, group: str, instant: str) -> WriteStat:
+    return log_file_stat(partition, LogFileName(group, TOKEN, instant, 1, LogKind.DELETES), total_bytes=1)
+
+
 def base(partition: str, group: str, instant: str) -> WriteStat:
     return base_file_stat(partition, BaseFileName(group, "0-0-0", instant), total_bytes=1, num_writes=1)
 
@@ -77,6 +81,24 @@ def test_a_base_file_leaves_only_the_logs_that_were_completed_since(tmp_path: Pa
     index.refresh(view(tmp_path))
     assert index.most_logs == 2
     assert index.bases["", 1].path == f"{group}_0-0-0_40.parquet"
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["listed", "followed"])
+def test_kept_deletes_are_those_of_the_newest_base_file(tmp_path: Path, at_once: bool) -> None:
+    index = LiveFileGroups(4)
+    group = file_id(1)
+    commit(tmp_path, "10", "11", deletes("", group, "10"), base("", group, "10"), action="commit")
+    index.refresh(view(tmp_path))
+    assert index.kept_deletes == {("", 1): (deletes("", group, "10").path,)}
+    assert not index.have_rows_in_logs
+    commit(tmp_path, "20", "21", base("", group, "20"), action="commit")
+    if not at_once:
+        index.refresh(view(tmp_path))
+        assert index.kept_deletes == {}
+    commit(tmp_path, "30", "31", deletes("", group, "30"))
+    index.refresh(view(tmp_path))
+    assert index.kept_deletes == {}
+    assert index.have_rows_in_logs
 
 
 def test_a_replaced_group_makes_room_for_another_of_its_bucket(tmp_path: Path) -> None:

@@ -147,6 +147,26 @@ def test_a_compaction_that_keeps_deletes_takes_effect_once_whatever_call_it_dies
         assert any(found.is_kept(log) for found in table.file_slices() for log in found.logs)
 
 
+def test_a_copy_on_write_batch_keeps_deletes_whatever_call_it_dies_at(tmp_path: Path, fault: Fault) -> None:
+    template, model = grown(tmp_path / "template", batches=2, **{"hoodie.table.type": "COPY_ON_WRITE"})
+    template.delete(pa.table({"id": ["k1", "k9"], "country": ["nl", "nl"], "ts": [5, 5]}))
+    del model["k1"]
+
+    def write(table: LsmTable) -> object:
+        return table.upsert(rows(("k1", "nl", 4, 0), ("k9", "nl", 4, 0)))
+
+    copies = Copies(template, tmp_path)
+    calls = copies.calls(write)
+    assert any(".deletes.parquet" in path for _, path in calls)
+    for call in chosen(calls, fault):
+        table = copies.next()
+        meet(table, write, call, fault)
+        assert shown(table) == sorted(model.values())
+        write(table)
+        assert_sound(table, model)
+        assert any(found.is_kept(log) for found in table.file_slices() for log in found.logs)
+
+
 @pytest.mark.parametrize("fault", KILLS)
 def test_writers_go_on_over_a_compaction_that_died(tmp_path: Path, fault: Fault) -> None:
     copies, before = prepared(tmp_path)

@@ -14,7 +14,7 @@ from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.file_group.file_system_view import LogFile
 from streaming_lsm.format.log.native_footer import UNTIL_KEY
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY
-from streaming_lsm.services.compaction.kept_deletes import Retention
+from streaming_lsm.write.files.kept_deletes import Retention
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.log_compaction import compact_logs

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming_lsm.errors import RecordError
-from streaming_lsm.format.table.file_names import BucketId, WriteToken
+from streaming_lsm.file_group.file_system_view import BaseFile
+from streaming_lsm.format.table.file_names import BaseFileName, BucketId, WriteToken
 from streaming_lsm.index.base import BucketIds
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.write.buffer.record_buffer import RecordBuffer
@@ -184,6 +185,21 @@ def test_each_task_hears_of_the_file_groups_that_rows_of_it_go_to(monkeypatch: p
         for path, bucket in groups.file_ids:
             assert tasks_of(BucketIds.of([(path, bucket)]), tasks).tolist() == [task]
     assert found == plan.file_ids
+
+
+def test_each_task_hears_of_the_deletes_that_are_kept_beside_its_base_files() -> None:
+    plan = plan_of_groups(100)
+    bases = {
+        (path, bucket): BaseFile(path, BaseFileName(found, "0-0-0", "10"), 1)
+        for (path, bucket), found in plan.file_ids.items()
+    }
+    kept = {group: (f"{group}_1.deletes.parquet",) for number, group in enumerate(bases) if number % 3 == 0}
+    told: dict[BucketId, tuple[str, ...]] = {}
+    for receiver in own_groups(replace(plan, bases=bases, kept_deletes=kept), 8):
+        assert receiver.live_groups is not None
+        assert receiver.live_groups.kept_deletes.keys() <= receiver.live_groups.bases.keys()
+        told.update(receiver.live_groups.kept_deletes)
+    assert told == kept
 
 
 def test_what_a_task_is_sent_grows_with_its_own_file_groups_only(monkeypatch: pytest.MonkeyPatch) -> None:
