@@ -149,3 +149,14 @@ def times_of(root: Path) -> list[str]:
     """All requested and completion times of a table."""
     instants = Timeline.load(LocalStorage(root)).instants
     return [time for instant in instants for time in (instant.requested, instant.completed) if time is not None]
+
+
+class MovedClock:
+    """A clock that a test moves; each look is a millisecond later."""
+
+    def __init__(self) -> None:
+        self.now_ms = NOON_MS
+
+    def __call__(self) -> int:
+        self.now_ms += 1
+        return self.now_ms

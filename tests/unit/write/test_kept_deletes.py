@@ -21,29 +21,18 @@ from streaming_lsm.timeline.properties_file import load_properties
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.small_tables import Row, create, data_files, rows, shown
-from tests.support.writers import NO_WAIT, NOON_MS, new_process
+from tests.support.writers import NO_WAIT, NOON_MS, MovedClock, new_process
 
 HOUR_MS = 3_600_000
 LAYOUTS = ("lsm_tree", "default")
 RETENTION = "lsm.compaction.tombstone.retention"
 
 
-class Clock:
-    """A clock that a test moves; each look is a millisecond later."""
-
-    def __init__(self) -> None:
-        self.now_ms = NOON_MS
-
-    def __call__(self) -> int:
-        self.now_ms += 1
-        return self.now_ms
-
-
 def row(number: int, ts: int) -> Row:
     return f"k{number}", "nl", ts, ts
 
 
-def created(root: Path, clock: Clock | None = None, **options: object) -> LsmTable:
+def created(root: Path, clock: MovedClock | None = None, **options: object) -> LsmTable:
     kind = {"hoodie.table.type": "COPY_ON_WRITE", "hoodie.bucket.index.num.buckets": 1}
     table = create(root, **{**kind, "hoodie.clean.automatic": False, **NO_WAIT, **options})
     if clock is not None:
@@ -85,7 +74,7 @@ def check(table: LsmTable, *expected: Row) -> None:
 def test_a_late_row_stays_deleted_for_the_retention_and_comes_back_after_one_and_a_half_of_it(
     tmp_path: Path, layout: str
 ) -> None:
-    clock = Clock()
+    clock = MovedClock()
     table = created(tmp_path, clock, **{"hoodie.table.storage.layout": layout})
     table.upsert(rows(row(0, 10), row(1, 1)))
     delete(table, 0, 20)
@@ -104,7 +93,7 @@ def test_a_late_row_stays_deleted_for_the_retention_and_comes_back_after_one_and
 
 
 def test_each_delete_is_kept_for_its_own_time_in_at_most_three_files(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = MovedClock()
     table = created(tmp_path, clock)
     for hour in range(60):
         clock.now_ms = NOON_MS + hour * HOUR_MS

@@ -19,28 +19,17 @@ from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.log_compaction import compact_logs
 from tests.support.small_tables import Row, create, rows, shown
-from tests.support.writers import NO_WAIT, NOON_MS, new_process
+from tests.support.writers import NO_WAIT, NOON_MS, MovedClock, new_process
 
 HOUR_MS = 3_600_000
 LAYOUTS = ("lsm_tree", "default")
-
-
-class Clock:
-    """A clock that a test moves; each look is a millisecond later."""
-
-    def __init__(self) -> None:
-        self.now_ms = NOON_MS
-
-    def __call__(self) -> int:
-        self.now_ms += 1
-        return self.now_ms
 
 
 def row(number: int, ts: int) -> Row:
     return f"k{number}", "nl", ts, ts
 
 
-def created(root: Path, clock: Clock | None = None, **options: object) -> LsmTable:
+def created(root: Path, clock: MovedClock | None = None, **options: object) -> LsmTable:
     services = {"hoodie.bucket.index.num.buckets": 1, "hoodie.clean.automatic": False, **NO_WAIT}
     table = create(root, **{**services, **options})
     if clock is not None:
@@ -74,7 +63,7 @@ def check(table: LsmTable, *expected: Row) -> None:
 def test_a_late_row_stays_deleted_for_the_retention_and_comes_back_after_one_and_a_half_of_it(
     tmp_path: Path, layout: str
 ) -> None:
-    clock = Clock()
+    clock = MovedClock()
     table = created(tmp_path, clock, **{"hoodie.table.storage.layout": layout})
     table.upsert(rows(row(0, 10), row(1, 1)))
     delete(table, 0, 20)
@@ -98,7 +87,7 @@ def test_a_late_row_stays_deleted_for_the_retention_and_comes_back_after_one_and
 
 
 def test_a_delete_is_kept_for_its_own_time_while_others_follow_without_end(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = MovedClock()
     table = created(tmp_path, clock)
     ages: set[int] = set()
     for hour in range(60):
@@ -117,7 +106,7 @@ def test_a_delete_is_kept_for_its_own_time_while_others_follow_without_end(tmp_p
 
 
 def test_the_files_of_one_delete_do_not_grow_with_the_compactions(tmp_path: Path) -> None:
-    table = created(tmp_path, Clock())
+    table = created(tmp_path, MovedClock())
     delete(table, 0, 20)
     sizes = set()
     for batch in range(30):

@@ -15,7 +15,7 @@ from streaming_lsm.storage.local import LocalStorage
 from tests.support.crash_points import sample
 from tests.support.interleaving import Driver
 from tests.support.small_tables import Row, create, rows, shown
-from tests.support.writers import NO_WAIT, NOON_MS, new_process
+from tests.support.writers import NO_WAIT, NOON_MS, MovedClock, new_process
 
 DAY_MS = 86_400_000
 FIVE_DAYS = {"hoodie.partition.ttl.strategy.days.retain": 5}
@@ -26,19 +26,8 @@ OLD: Row = ("old", "nl", 1, 1)
 NEW: Row = ("new", "de", 1, 2)
 
 
-class Clock:
-    """A clock that a test moves; each look is a millisecond later."""
-
-    def __init__(self) -> None:
-        self.now_ms = NOON_MS
-
-    def __call__(self) -> int:
-        self.now_ms += 1
-        return self.now_ms
-
-
-def created(root: Path, **options: object) -> tuple[LsmTable, Clock]:
-    table, clock = create(root, **NO_WAIT, **options), Clock()
+def created(root: Path, **options: object) -> tuple[LsmTable, MovedClock]:
+    table, clock = create(root, **NO_WAIT, **options), MovedClock()
     table.runtime = new_process(clock=clock)
     return table, clock
 
