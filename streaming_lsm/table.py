@@ -475,7 +475,9 @@ class LsmTable(MaintainedTable):
         Call it after the transaction of `commit` ended.
         """
         if self._committed is not None:
+            written = self.last_numbers
             self.services.expire_inline(self._expire_partitions)
+            self.last_numbers = written
             self.services.run_inline(self._committed, engine or self._engine)
 
     @names_failures

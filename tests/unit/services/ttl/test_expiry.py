@@ -93,6 +93,8 @@ def test_expired_partitions_are_deleted_after_a_write_with_one_listing_until_the
     clock.now_ms += 2 * DAY_MS
     table.upsert(rows(("n", "be", 9, 3)))
     assert "nl" in looks
+    assert table.last_numbers is not None
+    assert table.last_numbers.rows_in == 1  # of the write, not of the deletion
     assert shown(table) == sorted([NEW, ("n", "be", 9, 3)])
 
 
