@@ -30,7 +30,7 @@ SAMPLED_CASES := tests/golden/test_damaged_logs.py tests/golden/test_table_copie
 	tests/unit/decode/json/test_columns.py tests/unit/format/hfile/test_hfile.py tests/unit/kafka/test_protocol.py \
 	tests/unit/read/test_slice_merge.py tests/property/test_merge_laws.py tests/property/test_log_fold_laws.py tests/unit/services/compaction/test_hybrid.py \
 	tests/unit/services/compaction/test_copied_row_groups.py tests/unit/services/compaction/test_log_task.py \
-	tests/unit/services/compaction/test_log_compaction_queries.py tests/unit/test_wide_tables.py \
+	tests/unit/services/compaction/test_log_compaction_queries.py tests/unit/services/archiving/test_lengths.py tests/unit/test_wide_tables.py \
 	tests/unit/timeline/test_properties_file.py tests/unit/write/test_memory.py
 # Some of what a power loss may leave here, all of it in faults-calls.
 POWER_LOSS := tests/faults/power_loss

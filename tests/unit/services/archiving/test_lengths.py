@@ -10,6 +10,7 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
+from tests.support.crash_points import random_cases
 from tests.support.service_tables import assert_sound
 from tests.support.small_tables import create, rows, shown
 
@@ -58,7 +59,7 @@ def test_a_timeline_has_at_most_60_files(
 ) -> None:
     lengths = Lengths(monkeypatch)
     table = create(tmp_path, **kind, **metadata)
-    for number in range(45):
+    for number in range(random_cases(45, 31)):
         for _ in range(failures if number % 3 == 0 else 0):
             fail(table)
         table.upsert(rows((f"k{number % 7}", "nl", number, number)))
