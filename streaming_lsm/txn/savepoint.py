@@ -16,8 +16,8 @@ from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import SAVEPOINT
 from streaming_lsm.timeline.clock import InstantSource
-from streaming_lsm.timeline.instant import Instant, State
-from streaming_lsm.txn.decision import publish, undo_run
+from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
+from streaming_lsm.txn.decision import list_decisions, publish, undo_run
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, SAVEPOINT_RECORD, decision_path
 
 _RUN = ".run"
@@ -57,12 +57,36 @@ def make_savepoint(
     try:
         lock.verify()
     except Fenced:
-        # Another writer may have deleted the inflight file, made a savepoint of the same write, and cleaned since.
-        storage.delete(completed.path)
-        raise
+        if not _stands(storage, path + _RUN, completed):
+            storage.delete(completed.path)
+            raise
     storage.delete(path + _RUN)
     storage.delete(path)
     return completed
+
+
+def _stands(storage: Storage, run: str, completed: Instant) -> bool:
+    """Return whether a savepoint was decided before another writer took the lock, which has completed it or will.
+
+    Else that writer has undone its run, and deleted both of its records, before it was decided. Then its inflight file
+    is gone, or is that of another savepoint of the same write, which is completed or has a run record.
+
+    Args:
+        run: path of its run record.
+        completed: the savepoint, whose completed file the caller has created.
+    """
+    if storage.exists(run):  # deleted last
+        return True
+    # A savepoint is made from its run record to its inflight file to its completed file: looked for in that order.
+    if not storage.exists(completed.at(State.INFLIGHT).path):
+        return False
+    if any(
+        other.rpartition("/")[2].startswith(completed.requested + SAVEPOINT_RECORD)
+        for other in unfinished_savepoints(list_decisions(storage))
+    ):
+        return False
+    found = (Instant.parse(name) for name in storage.names(TIMELINE_FOLDER) if name.startswith(completed.requested))
+    return [each for each in found if each and each.is_completed and each.action == SAVEPOINT] == [completed]
 
 
 def finish_savepoint(storage: Storage, record: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -164,7 +165,7 @@ def test_a_savepoint_that_dies_at_any_call_is_made_or_leaves_nothing(tmp_path: P
     calls = FaultyStorage(LocalStorage(Path(shutil.copytree(tmp_path / "template", tmp_path / "counted"))))
     reopened(LsmTable(tmp_path / "counted"), calls).savepoint()
     for fault in (Fault.KILL_BEFORE, Fault.KILL_AFTER, Fault.FAIL_BEFORE, Fault.FAIL_AFTER):
-        for call in sample(range(len(calls.calls)), list(Fault).index(fault) * 2, 11):
+        for call in sample(range(len(calls.calls)), list(Fault).index(fault) * 2, 17):
             root = Path(shutil.copytree(tmp_path / "template", tmp_path / f"{fault.name}{call}"))
             table = reopened(LsmTable(root), FaultyStorage(LocalStorage(root), {call: fault}))
             with suppress(Killed, OSError, LsmError):
@@ -186,7 +187,7 @@ def test_a_deletion_that_dies_at_any_call_is_finished_by_the_next(tmp_path: Path
     root = Path(shutil.copytree(tmp_path / "template", tmp_path / "counted"))
     calls = FaultyStorage(LocalStorage(root))
     reopened(LsmTable(root), calls).delete_savepoint(time)
-    for call in sample(range(len(calls.calls)), 1, 7):
+    for call in sample(range(len(calls.calls)), 1, 11):
         root = Path(shutil.copytree(tmp_path / "template", tmp_path / str(call)))
         with suppress(Killed):
             reopened(LsmTable(root), FaultyStorage(LocalStorage(root), {call: Fault.KILL_AFTER})).delete_savepoint(time)
@@ -229,7 +230,7 @@ def test_a_savepoint_that_is_stopped_while_others_clean_keeps_its_files_or_is_re
         Path(shutil.copytree(tmp_path / "template", tmp_path / "counted")), lambda table: table.savepoint(time)
     )
     assert counted.error is None
-    for number in sample(range(len(counted.calls)), 2, 7):
+    for number in sample(range(len(counted.calls)), 2, 11):
         root = Path(shutil.copytree(tmp_path / "template", tmp_path / str(number)))
         first = Driver(root, lambda table: table.savepoint(time), number)
         second = Driver(root, LsmTable.clean, **RETAIN_ONE)
@@ -239,12 +240,54 @@ def test_a_savepoint_that_is_stopped_while_others_clean_keeps_its_files_or_is_re
         shutil.rmtree(root)
 
 
+def clean(table: LsmTable) -> None:
+    table.clean()
+
+
+def save_anew(table: LsmTable) -> None:
+    with table.transaction():  # completes what was decided
+        pass
+    for found in table.savepoints:
+        table.delete_savepoint(found.instant.requested)
+    table.savepoint()
+
+
+@pytest.mark.parametrize("other", [clean, save_anew])
+def test_a_savepoint_that_is_stopped_around_its_decision_is_one_or_none(
+    tmp_path: Path, other: Callable[[LsmTable], None]
+) -> None:
+    _, model = grown(tmp_path / "template", batches=2)
+    counted = Driver(Path(shutil.copytree(tmp_path / "template", tmp_path / "counted")), LsmTable.savepoint)
+    begun = next(n for n, (_, path) in enumerate(counted.calls) if path.endswith(".savepoint.inflight"))
+    made = next(n for n, (_, path) in enumerate(counted.calls) if path.endswith(".savepoint"))
+    assert begun < made
+    for number in range(begun, len(counted.calls)):
+        root = Path(shutil.copytree(tmp_path / "template", tmp_path / str(number)))
+        first = Driver(root, LsmTable.savepoint, number)
+        second = Driver(root, other)
+        assert second.error is None, number
+        first.go_on()
+        table = reopened(LsmTable(root))
+        with table.transaction():
+            pass
+        found = table.savepoints
+        assert len(savepoint_names(table)) == 2 * len(found), counted.calls[number]
+        assert table.storage.names(DECISION_FOLDER) == []
+        if other is save_anew:
+            assert len(found) == 1, counted.calls[number]
+        else:
+            # What was decided stays, whoever completes it.
+            assert [each.instant for each in found] == ([first.result] if first.error is None else [])
+            assert bool(found) or number <= made, counted.calls[number]
+        assert_sound(table, model)
+
+
 @pytest.mark.timeout(1200)
 def test_a_clean_that_is_stopped_while_a_savepoint_is_made_deletes_none_of_its_files(tmp_path: Path) -> None:
     _, model, time, expected = cleanable(tmp_path / "template")
     counted = Driver(Path(shutil.copytree(tmp_path / "template", tmp_path / "counted")), LsmTable.clean, **RETAIN_ONE)
     assert counted.error is None
-    for number in sample(range(len(counted.calls)), 1, 7):
+    for number in sample(range(len(counted.calls)), 1, 11):
         root = Path(shutil.copytree(tmp_path / "template", tmp_path / str(number)))
         first = Driver(root, LsmTable.clean, number, **RETAIN_ONE)
         second = Driver(root, lambda table: table.savepoint(time))
