@@ -248,13 +248,15 @@ def history_files(root: Path) -> list[Path]:
 
 def read_history(root: Path) -> Iterator[Completed]:
     """Read archived actions out of the files that the newest manifest names."""
-    for path in history_files(root):
-        with duckdb.connect() as con:
-            rows = con.execute(
-                "SELECT instantTime, completionTime, action, metadata FROM read_parquet(?)", [literal_glob(path)]
-            ).fetchall()
-        for instant, completion, action, raw in rows:
-            yield Completed(instant, completion, action, bytes(raw or b""), archived=True)
+    paths = [literal_glob(path) for path in history_files(root)]
+    if not paths:
+        return
+    with duckdb.connect() as con:
+        rows = con.execute(
+            "SELECT instantTime, completionTime, action, metadata FROM read_parquet(?)", [paths]
+        ).fetchall()
+    for instant, completion, action, raw in rows:
+        yield Completed(instant, completion, action, bytes(raw or b""), archived=True)
 
 
 def literal_glob(path: Path) -> str:

@@ -51,8 +51,8 @@ FLAGGED = (
     "id BIGINT, d DOUBLE, _hoodie_is_deleted FLOAT, __deleted DATE",
 )
 """Tables with columns of other types under the names of the flags of deletes."""
-NATURAL = (40,) * 8 + (150,) * 8 + (1200,) * 2 if EVERY_CALL else (80,) * 2
-HOSTILE = (150,) * 6 if EVERY_CALL else (50,) * 2
+NATURAL = (40,) * 8 + (150,) * 8 + (1200,) * 2 if EVERY_CALL else (80,)
+HOSTILE = (150,) * 6 if EVERY_CALL else (50,)
 """Messages of each stream."""
 
 

@@ -98,7 +98,7 @@ def take(table: LsmTable, model: Model, step: str | list[Event]) -> None:
 
 @pytest.mark.parametrize("kind", LAYOUTS)
 @settings(
-    max_examples=random_cases(25, 9), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=random_cases(25, 6), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(course=steps)
 def test_rows_are_the_models_whatever_is_compacted_and_cleaned_when(kind: str, course: list[str | list[Event]]) -> None:

@@ -42,7 +42,7 @@ SCENARIOS: Mapping[str, Callable[[], Scenario]] = {
 }
 _STEP = 20
 """In ``make test`` one in so many kinds of losses is tried, and at most so many."""
-_MOST = 5
+_MOST = 3
 
 
 def recorded(scenario: Scenario, lake: Path) -> tuple[Recording, Judge]:

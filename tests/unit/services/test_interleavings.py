@@ -33,7 +33,7 @@ from tests.support.service_tables import Model, assert_sound, grow, grown, reope
 from tests.support.small_tables import Row, data_files, rows, shown
 
 EVERY_CALL = bool(os.environ.get("LSM_ALL_FAULTS"))
-STEP = 1 if EVERY_CALL else 41
+STEP = 1 if EVERY_CALL else 61
 TURNS = 2 if EVERY_CALL else 1
 RECOVERY_CALLS = 30
 """Storage calls after which a driver has recovered the table, and works."""

@@ -25,7 +25,7 @@ from tests.support.raw_objects import download
 from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, grow
 from tests.support.small_tables import SCHEMA, Row, rows, shown
 
-STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 23
+STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 37
 
 TOLD = (CommitConflict, CommitUnknown, Fenced, Killed)
 

@@ -142,7 +142,7 @@ def test_a_service_that_dies_leaves_it_right(tmp_path: Path, run: Callable[[LsmT
     chosen = [
         call for call, (_, path) in enumerate(calls) if EVERY_CALL or path.startswith((METADATA_TABLE, TIMELINE_FOLDER))
     ]
-    for call in sample(chosen, FAULTS.index(fault)):
+    for call in sample(chosen, FAULTS.index(fault), 13):
         root = tmp_path / "copy"
         shutil.copytree(template, root)
         again(root, run, {call: fault})

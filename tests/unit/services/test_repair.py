@@ -283,7 +283,7 @@ def test_an_interrupted_repair_is_finished_by_the_next(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "whole", tmp_path / "counted")
     count = FaultyStorage(LocalStorage(tmp_path / "counted"))
     reopened(LsmTable(tmp_path / "counted"), count).repair()
-    for call in sample(range(len(count.calls)), 5, 23):
+    for call in sample(range(len(count.calls)), 5, 37):
         root = tmp_path / f"at-{call}"
         shutil.copytree(tmp_path / "whole", root)
         with suppress(Killed, LsmError, OSError):
@@ -340,7 +340,7 @@ def test_a_repair_that_is_stopped_while_others_repair_and_write_undoes_nothing(t
         return table.archive()
 
     calls = Driver(Path(shutil.copytree(tmp_path / "whole", tmp_path / "counted")), LsmTable.repair).calls
-    for call in sample(range(len(calls)), 9, 19):
+    for call in sample(range(len(calls)), 9, 37):
         root = Path(shutil.copytree(tmp_path / "whole", tmp_path / f"at-{call}"))
         first = Driver(root, LsmTable.repair, call)
         second = Driver(root, take_over, **small)

@@ -221,7 +221,7 @@ def test_a_restore_that_dies_at_any_call_is_finished_or_changes_nothing(tmp_path
     counting = FaultyStorage(LocalStorage(copied(tmp_path / "template", tmp_path / "counted")))
     reopened(LsmTable(tmp_path / "counted"), counting, **options).restore(time)
     for fault in Fault:
-        for call in sample(range(len(counting.calls)), list(Fault).index(fault) * 11, 89):
+        for call in sample(range(len(counting.calls)), list(Fault).index(fault) * 17, 149):
             root = copied(tmp_path / "template", tmp_path / f"{fault.name}{call}")
             with suppress(Killed, OSError, LsmError):
                 reopened(LsmTable(root), FaultyStorage(LocalStorage(root), {call: fault}), **options).restore(time)
@@ -248,7 +248,7 @@ def test_a_table_can_be_read_between_any_two_calls(tmp_path: Path) -> None:
     states = [shown(table), sorted(model.values())]
     counting = FaultyStorage(LocalStorage(copied(tmp_path / "template", tmp_path / "counted")))
     reopened(LsmTable(tmp_path / "counted"), counting).restore(time)
-    for call in sample(range(len(counting.calls)), 3, 17):
+    for call in sample(range(len(counting.calls)), 3, 29):
         root = copied(tmp_path / "template", tmp_path / str(call))
         reopened(LsmTable(root), Interrupted(LocalStorage(root), call, readable(root, states))).restore(time)
 
@@ -266,7 +266,7 @@ def test_a_restore_that_is_stopped_is_finished_by_the_next_or_refused(tmp_path: 
     _, model, time = changed(tmp_path / "template")
     counted = Driver(copied(tmp_path / "template", tmp_path / "counted"), lambda table: table.restore(time))
     assert counted.error is None
-    for number in sample(range(len(counted.calls)), len(other), 17):
+    for number in sample(range(len(counted.calls)), len(other), 29):
         root = copied(tmp_path / "template", tmp_path / str(number))
         first = Driver(root, lambda table: table.restore(time), number)
         second = Driver(root, MEANWHILE[other], **RETAIN_ONE)

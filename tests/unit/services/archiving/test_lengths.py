@@ -10,7 +10,7 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
-from tests.support.crash_points import random_cases
+from tests.support.crash_points import random_cases, sample
 from tests.support.service_tables import assert_sound
 from tests.support.small_tables import create, rows, shown
 
@@ -18,6 +18,14 @@ MOST = 60
 COPY_ON_WRITE = {"hoodie.datasource.write.table.type": "COPY_ON_WRITE"}
 COMPACTED = {"hoodie.compact.inline": True}
 WITH_METADATA = {"hoodie.metadata.enable": True}
+
+KINDS: dict[str, dict[str, object]] = {"logs": {}, "compacted": COMPACTED, "copy on write": COPY_ON_WRITE}
+# Each second one: of each kind one with failures, and one with a metadata table.
+CASES = [
+    pytest.param(kind, metadata, failures, id=f"{name}-{'metadata table' if metadata else ''}-{failures}")
+    for name, kind in KINDS.items()
+    for metadata, failures in (({}, 0), ({}, 4), (WITH_METADATA, 4), (WITH_METADATA, 0))
+]
 
 
 class Lengths:
@@ -47,9 +55,7 @@ def fail(table: LsmTable) -> None:
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("failures", [0, 4])
-@pytest.mark.parametrize("metadata", [{}, WITH_METADATA], ids=["", "metadata table"])
-@pytest.mark.parametrize("kind", [{}, COMPACTED, COPY_ON_WRITE], ids=["logs", "compacted", "copy on write"])
+@pytest.mark.parametrize(("kind", "metadata", "failures"), sample(CASES, 1, 2))
 def test_a_timeline_has_at_most_60_files(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

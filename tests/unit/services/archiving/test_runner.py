@@ -22,7 +22,7 @@ from streaming_lsm.timeline.archiving import HistoryWriter, NewFile
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Action, Instant, State
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from tests.oracle.reader import read_snapshot
-from tests.support.crash_points import sample
+from tests.support.crash_points import random_cases, sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.interleaving import Driver
 from tests.support.replaced_groups import put_replacement
@@ -87,11 +87,12 @@ def all_actions(table: LsmTable) -> list[Action]:
 
 def test_a_long_stream_leaves_few_files_on_the_timeline_and_reads_as_one_that_is_not_archived(tmp_path: Path) -> None:
     rows_of: dict[bool, list[object]] = {}
+    count = random_cases(70, 45)
     for automatic in (True, False):
         options = {"hoodie.archive.automatic": automatic, "hoodie.clean.automatic": True}
         table = create(tmp_path / str(automatic), **options)
         most = 0
-        for number in range(70):
+        for number in range(count):
             table.upsert(rows((f"k{number % 7}", "nl", number, number)))
             most = max(most, len(list((root_of(table) / TIMELINE_FOLDER).glob("*.*"))))
         assert (most <= 60) == automatic
@@ -101,9 +102,9 @@ def test_a_long_stream_leaves_few_files_on_the_timeline_and_reads_as_one_that_is
         images = [
             (change["op"], *((change[image] or {}).get("qty") for image in ("before", "after"))) for change in changed
         ]
-        assert len(images) == 70
+        assert len(images) == count
         times = sorted([*found.timeline.history.writes(), *(w.requested for w in found.timeline.completed_writes)])
-        assert len(times) == 70
+        assert len(times) == count
         past = [shown(found, as_of=time) for time in times[::10]]
         rows_of[automatic] = [sorted(shown(found)), first, images, past]
         assert_sound(found, {row[0]: row for row in shown(found)})
@@ -473,7 +474,7 @@ def test_archiving_that_dies_at_any_call_loses_no_action(tmp_path: Path, fault: 
     before = all_actions(template)
     calls = calls_of(tmp_path / "template", tmp_path)
     assert len(calls) > 60
-    for call in sample(range(len(calls)), FAULTS.index(fault), 43):
+    for call in sample(range(len(calls)), FAULTS.index(fault), 67):
         root = shutil.copytree(tmp_path / "template", tmp_path / f"{call}")
         table = LsmTable(root, template.options)
         table.storage = FaultyStorage(table.storage, {call: fault})
@@ -509,7 +510,7 @@ def test_archiving_that_is_stopped_at_any_call_and_resumes_later_loses_no_action
 ) -> None:
     template, before = many(tmp_path / "template")
     calls = calls_of(tmp_path / "template", tmp_path)
-    for call in sample(range(len(calls)), list(MEANWHILE).index(meanwhile), 43):
+    for call in sample(range(len(calls)), list(MEANWHILE).index(meanwhile), 67):
         root, model = shutil.copytree(tmp_path / "template", tmp_path / f"{call}"), dict(before)
         stopped = Driver(root, archive, call, **BY_HAND)
         other = Driver(root, MEANWHILE[meanwhile], **BY_HAND)

@@ -131,7 +131,7 @@ def test_a_copied_row_group_has_the_bytes_and_statistics_of_the_old_one_and_a_pa
 
 
 def test_compactions_one_after_the_other_give_the_rows_of_the_merge(tmp_path: Path, copied: list[int]) -> None:
-    for seed in range(random_cases(40, 4)):
+    for seed in range(random_cases(40, 2)):
         chance, root = random.Random(seed), tmp_path / str(seed)
         table = create(root, **{"hoodie.parquet.bloom.filter.enabled": bool(seed % 2)})
         table.bulk_insert(rows(sorted(chance.sample(range(2000), 900)), 1))
