@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
@@ -47,6 +47,22 @@ def _installed_version(folder: str) -> bytes | None:
         return None
 
 
+def ending_with_spark(worker: Callable[..., int]) -> Callable[..., int]:
+    """Wrap the function of Spark's daemon that serves one connection: it ends quietly when Spark has closed that.
+
+    Spark closes the connections of tasks that it cancels. The daemon would print the stack of a worker that is writing
+    then, after the error for which the tasks were cancelled.
+    """
+
+    def serve(*arguments: object) -> int:
+        try:
+            return worker(*arguments)
+        except (EOFError, ConnectionError):
+            return 1
+
+    return serve
+
+
 def main() -> None:
     """Import what tasks need, and serve Spark until it closes the standard input."""
     # Workers are forked: numpy's library for linear algebra would start threads when it is imported.
@@ -57,6 +73,7 @@ def main() -> None:
     from streaming_lsm.spark.batch_writer import freeze_gc
 
     freeze_gc()
+    daemon.worker = ending_with_spark(daemon.worker)
     daemon.manager()
 
 

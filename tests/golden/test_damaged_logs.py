@@ -87,7 +87,7 @@ def test_with_checksums_beside_it_every_changed_byte_is_a_named_error(name: str,
     _write_checksums(log)
     data = log.read_bytes()
     assert _rows(path)
-    for changed in _changed(data, random_cases(500, 30)):
+    for changed in _changed(data, random_cases(500, 20)):
         log.write_bytes(changed)
         with pytest.raises(CorruptFileError, match=re.escape(log.name)):
             _rows(path)

@@ -171,7 +171,6 @@ def test_bad_event_stops_the_job_by_name_and_what_was_committed_stays(broker: Ka
         "kafka_to_lsm: the stream failed: event at topic 'strict', partition 0, offset 1: column 'qty' holds 'many', "
     )
     assert failed.stderr.splitlines()[-1].startswith(said)
-    # PySpark's worker begins to print one when Spark ends it at a bad moment, and is gone before it has named a line.
     assert '  File "' not in failed.stderr, "a stack of Python"
     assert "\tat " not in failed.stderr, "a stack of Java"
     assert LsmTable(tmp_path / "table").scan().to_arrow().num_rows == 1

@@ -26,7 +26,7 @@ from streaming_lsm.format.avro.record_writer import encode_data_block, encode_re
 from tests.support.crash_points import random_cases
 
 RANDOM = settings(
-    max_examples=random_cases(250, 60), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=random_cases(250, 40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 UTC = datetime.UTC
 
@@ -220,7 +220,7 @@ def test_a_changed_byte_is_corrupt_or_leaves_as_many_rows(
     assert batch.num_rows == int.from_bytes(content[4:8], "big") == len(rows)
 
 
-@settings(RANDOM, max_examples=random_cases(400, 100))
+@settings(RANDOM, max_examples=random_cases(400, 60))
 @given(
     st.lists(st.integers(0, 40), min_size=1, max_size=300),
     st.sampled_from(["zeros", "ones", "random", "small"]),

@@ -40,7 +40,7 @@ RULES = {
     "commit-time": MergeRule(False),
 }
 each_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-cases = settings(max_examples=random_cases(200, 25), deadline=None, derandomize=True)
+cases = settings(max_examples=random_cases(200, 15), deadline=None, derandomize=True)
 
 Rows = list[tuple[str, int | None, int | None, bool, int | None, int | None]]
 

@@ -11,7 +11,7 @@ import pytest
 
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.spark.batch_writer import check_package
-from streaming_lsm.spark.python_daemon import installed_first
+from streaming_lsm.spark.python_daemon import ending_with_spark, installed_first
 
 
 def packed(path: Path, version: str) -> str:
@@ -64,3 +64,20 @@ def test_a_package_of_py_files_that_comes_too_late_is_named(tmp_path: Path, monk
         ConfigError, match=rf"have imported .*, and Spark gave them {tmp_path}/streaming_lsm \(--py-files\)"
     ):
         check_package.__wrapped__()
+
+
+@pytest.mark.parametrize("closed", [BrokenPipeError, ConnectionResetError, EOFError])
+def test_a_worker_whose_connection_spark_closed_ends_without_a_stack(closed: type[Exception]) -> None:
+    def worker(*_: object) -> int:
+        raise closed
+
+    assert ending_with_spark(worker)("socket", False) == 1
+
+
+def test_other_errors_of_a_worker_are_told() -> None:
+    def worker(*_: object) -> int:
+        raise ValueError("other")
+
+    with pytest.raises(ValueError, match="other"):
+        ending_with_spark(worker)("socket", False)
+    assert ending_with_spark(lambda *_: 0)("socket", True) == 0
