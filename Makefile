@@ -79,7 +79,7 @@ demo-services: install  ## Stream 500 batches with hybrid compaction, cleaning, 
 ##@ Develop
 
 test: install  ## Run all that CI runs, three groups at a time; each prints its output and time when it ends
-	@$(call group,test,$(SIDE_BY_SIDE) integration unit-writing unit-others simulation golden property oracle lint)
+	@$(call group,test,$(SIDE_BY_SIDE) integration unit-writing unit-others property golden simulation oracle lint)
 
 lint: install  ## Check style, types and the import contracts
 	$(call group,lint,$(BIN)/ruff check --quiet --config conf/ruff.toml . && $(BIN)/ruff format --check --quiet --config conf/ruff.toml . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache)

@@ -186,9 +186,10 @@ class History:
         return next((write for file in files if (write := self._actions(file).writes.get(requested))), None)
 
     def is_in_range(self, requested: str) -> bool:
-        """Return whether a write with this requested time would be in the history, if it had been completed.
+        """Return whether a write that is older than the active timeline would be here, if it had been completed.
 
-        Archiving leaves no write behind that is older than one that it takes.
+        Archiving leaves no write behind that is older than one that it takes, but cleans and rollbacks may be here that
+        are younger than the active writes.
         """
         files = self.manifest.files
         return bool(files) and files[0].first <= requested <= self.last

@@ -19,11 +19,37 @@ from streaming_lsm.txn.lost_completion import planned_rollbacks
 
 
 @dataclass(frozen=True)
+class ArchivedWrites:
+    """The writes of the history. Archived cleans and rollbacks may be younger than writes that are not archived.
+
+    Attributes:
+        times: their requested times.
+        first: the earliest of them, ``""`` if there is none.
+        last: the latest of them, ``""`` if there is none.
+    """
+
+    times: frozenset[str]
+    first: str
+    last: str
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> ArchivedWrites:
+        """Read them."""
+        times = frozenset(timeline.history.writes())
+        return cls(times, min(times, default=""), max(times, default=""))
+
+    def __contains__(self, requested: str) -> bool:
+        """Return whether a write is one of them, or older than all, as then it was archived, too."""
+        return requested in self.times or requested < self.first
+
+
+@dataclass(frozen=True)
 class Remains:
     """What is left, by names alone. A repair writes what it has planned only if it is the same when the lock is held.
 
     Attributes:
         timeline: what is left of the timeline.
+        archived: the writes of the history.
         files: the data files of writes that are not archived.
         stray: data files in folders without partition metadata.
         uncommitted: why a write was not committed, by its requested time.
@@ -31,6 +57,7 @@ class Remains:
     """
 
     timeline: Timeline
+    archived: ArchivedWrites
     files: tuple[ListedFile, ...]
     stray: tuple[str, ...]
     uncommitted: Mapping[str, str]
@@ -72,10 +99,12 @@ def look(context: ServiceContext) -> Remains:
     timeline = context.load_timeline()
     _refuse_completed(timeline)
     listed, stray = list_data_files(storage)
-    files = tuple(file for file in listed if not is_archived(timeline, file.name.instant))
+    archived = ArchivedWrites.of(timeline)
+    files = tuple(file for file in listed if file.name.instant not in archived)
     times = sorted({file.name.instant for file in files})
-    settled, abandoned = _settled(storage, timeline, times), _abandoned(storage, times)
-    return Remains(timeline, files, tuple(stray), {**abandoned, **settled}, frozenset(abandoned) - frozenset(settled))
+    settled, abandoned = _settled(storage, timeline, times, archived), _abandoned(storage, times)
+    uncommitted = {**abandoned, **settled}
+    return Remains(timeline, archived, files, tuple(stray), uncommitted, frozenset(abandoned) - frozenset(settled))
 
 
 def _refuse_completed(timeline: Timeline) -> None:
@@ -87,17 +116,11 @@ def _refuse_completed(timeline: Timeline) -> None:
         )
 
 
-def is_archived(timeline: Timeline, requested: str) -> bool:
-    """Return whether the history has a write, or is younger, so that the write counts as archived, too."""
-    first = min((file.first for file in timeline.history.manifest.files), default="")
-    return requested < first or timeline.is_archived(requested)
-
-
-def _settled(storage: Storage, timeline: Timeline, times: list[str]) -> dict[str, str]:
+def _settled(storage: Storage, timeline: Timeline, times: list[str], archived: ArchivedWrites) -> dict[str, str]:
     """Return the writes that were undone by what is left of the timeline, each with the reason."""
     undone = {*timeline.finished_rollbacks(), *planned_rollbacks(storage, timeline)}
     found = {time: f"{time} was rolled back" for time in times if time in undone}
-    missed = (time for time in times if time not in undone and timeline.history.is_in_range(time))
+    missed = (time for time in times if time not in undone and time < archived.last)
     return {**found, **{time: f"{time} is not in the history, which has later writes" for time in missed}}
 
 

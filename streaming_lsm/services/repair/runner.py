@@ -24,7 +24,7 @@ from streaming_lsm.services.repair.found_files import FileReader, FoundFile
 from streaming_lsm.services.repair.late_writes import LateWriteFinder, LateWrites
 from streaming_lsm.services.repair.plan import Evidence, RebuiltInstant, RepairPlan
 from streaming_lsm.services.repair.planner import plan_repair, proven_writes
-from streaming_lsm.services.repair.remains import Remains, is_archived, look
+from streaming_lsm.services.repair.remains import Remains, look
 from streaming_lsm.timeline.action_kind import COMPACTIONS, LOG_COMPACTION
 from streaming_lsm.timeline.archive import HISTORY_FOLDER
 from streaming_lsm.timeline.clock import instant_ms
@@ -131,7 +131,7 @@ def _merged(remains: Remains, files: list[FoundFile], zone: str) -> frozenset[st
     """Return the writes of which base files have rows, and whose own files were cleaned."""
     there = {file.name.instant for file in remains.files}
     merged = {time for file in files for time in file.commits} - there
-    return frozenset(time for time in merged if _is_time(time, zone) and not is_archived(remains.timeline, time))
+    return frozenset(time for time in merged if _is_time(time, zone) and time not in remains.archived)
 
 
 def _late_writes(context: ServiceContext, remains: Remains, files: list[FoundFile]) -> LateWrites:

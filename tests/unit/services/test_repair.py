@@ -21,7 +21,7 @@ from tests.support.crash_points import sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.interleaving import Driver
 from tests.support.service_tables import Model, assert_sound, compactions, grow, grown, reopened
-from tests.support.small_tables import create, data_files, rows, shown
+from tests.support.small_tables import OPTIONS, create, data_files, rows, shown
 
 COW: dict[str, object] = {"hoodie.table.type": "COPY_ON_WRITE"}
 FLAT_TABLE: dict[str, object] = {"hoodie.datasource.write.partitionpath.field": None}
@@ -275,6 +275,24 @@ def test_archived_writes_stay_in_the_history(tmp_path: Path) -> None:
     assert [found.completed.requested for found in plan.instants] == active
     assert_sound(reopened(table, **keep), model)
     assert reopened(table).incremental("000").to_arrow().num_rows == len(model)
+
+
+@pytest.mark.parametrize("keep", [{}, {"hoodie.keep.min.commits": 60, "hoodie.keep.max.commits": 61}])
+def test_writes_that_archived_cleans_have_passed_are_rebuilt(tmp_path: Path, keep: dict[str, object]) -> None:
+    options = {**COW, "hoodie.clean.automatic": True, "hoodie.clean.commits.retained": 1, **keep}
+    table = create(tmp_path, **options)
+    for number in range(40):
+        table.upsert(rows((f"k{number % 7}", "nl", number, number), (f"m{number}", "de", number, number)))
+    before, history = shown(table), table.timeline.history
+    active = [write.requested for write in table.timeline.completed_writes]
+    assert history.last > active[0]
+    assert bool(history.writes()) != bool(keep)
+    for path in (tmp_path / ".hoodie/timeline").glob("2*"):
+        path.unlink()
+    plan, _ = LsmTable(tmp_path, {**OPTIONS, **options}).repair()
+    assert {found.completed.requested for found in plan.instants} >= {*active[-2:]}
+    assert not plan.left_out
+    assert shown(LsmTable(tmp_path, {**OPTIONS, **options})) == before
 
 
 def test_an_interrupted_repair_is_finished_by_the_next(tmp_path: Path) -> None:
