@@ -13,22 +13,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streaming_lsm.arrow.columns import flags
 from streaming_lsm.file_group.data_file import open_base, open_log
 from streaming_lsm.file_group.file_system_view import BaseFile, LogFile
 from streaming_lsm.format.actions.compaction_plan import CompactionPlan
 from streaming_lsm.format.table.file_names import BaseFileName, LogFileName
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.schema import COMMIT_TIME, IS_DELETED, RECORD_KEY
+from streaming_lsm.schema import COMMIT_TIME, IS_DELETED, RECORD_KEY, from_avro
 from streaming_lsm.services.repair.found_files import FoundFile
 from streaming_lsm.storage.base import Storage
 
 Group = tuple[str, str]
 """Partition path and file id."""
 
-_KEYS = pa.schema([(RECORD_KEY, pa.string())])
 _TIMED = pa.schema([(RECORD_KEY, pa.string()), (COMMIT_TIME, pa.string())])
 
 
@@ -106,10 +107,10 @@ class LateWriteFinder:
         unseen = [time for time in unseen if not any(log.compacted for log in logs if log.instant == time)]
         if not unseen:
             return
-        keys = {log.path: self._keys(log) for log in logs if isinstance(log.name, LogFileName)}
-        stored = self._stored(base)
+        keys = {log.path: self._read(log, base).column(0) for log in logs if isinstance(log.name, LogFileName)}
+        stored = self._read(base, base)
         for time in unseen:
-            verdict = self._is_late(time, logs, keys, stored)
+            verdict = self._is_late(time, base, logs, keys, stored)
             if verdict is None:
                 found.doubtful[time] = instant
             elif verdict:
@@ -121,55 +122,79 @@ class LateWriteFinder:
         return frozenset(operations[0].logs) if operations else None
 
     def _is_late(
-        self, time: str, logs: Sequence[FoundFile], keys: Mapping[str, pa.Array[Any]], stored: pa.RecordBatch
+        self,
+        time: str,
+        base: FoundFile,
+        logs: Sequence[FoundFile],
+        keys: Mapping[str, pa.ChunkedArray[Any]],
+        stored: pa.Table,
     ) -> bool | None:
         """Return whether the compaction lacks a write; None if that cannot be told."""
         mine = [log for log in logs if log.instant == time]
-        if any(log.path not in keys for log in mine):
-            return None
         others = [log for log in logs if log.instant > time or (log.instant != time and log.deletes)]
-        if any(log.path not in keys for log in others):
+        if any(log.path not in keys for log in (*mine, *others)) or (self.rule.event_time and base.schema is None):
             return None
-        touched = pa.chunked_array([keys[log.path] for log in others], pa.string())
-        doubtful = False
-        for log in mine:
-            last = _without(keys[log.path], touched)
-            places = pc.index_in(last, stored.column(0))
-            if log.rows and places.null_count:
-                # A row that no other file deletes or replaces is missing; it may be a delete itself.
-                if not self._marks_deletes(log):
-                    return True
-                doubtful = True
-            times = stored.column(1).take(places.drop_null())
-            if len(times) and pc.any(pc.less(times, pa.scalar(time))).as_py():
-                # An older row stayed, which a higher ordering value may explain.
-                if not self.rule.ordering_fields:
-                    return True
-                doubtful = True
-        return None if doubtful else False
+        touched = _joined([keys[log.path] for log in others])
+        deleted = _joined([keys[log.path] for log in others if log.deletes])
+        verdicts = [self._verdict(log, self._read(log, base), stored, touched, deleted) for log in mine]
+        return True if True in verdicts else None if None in verdicts else False
+
+    def _verdict(
+        self,
+        log: FoundFile,
+        rows: pa.Table,
+        stored: pa.Table,
+        touched: pa.ChunkedArray[Any],
+        deleted: pa.ChunkedArray[Any],
+    ) -> bool | None:
+        """Return whether rows of a log would be in the base file, if they had been merged; None if it cannot be told.
+
+        Args:
+            rows: those of the log: key, commit time, ordering values.
+            stored: those of the base file.
+            touched: keys of later writes, and of all deletes, of others.
+            deleted: keys of all deletes of others.
+        """
+        keys = rows.column(0)
+        places = pc.index_in(keys, stored.column(0))
+        absent, others = flags(pc.is_null(places)), flags(pc.is_in(keys, touched))
+        # A row that is missing, and that no other file deletes or replaces, may be a delete itself.
+        is_missing = bool(log.rows and (absent & ~others).any())
+        if is_missing and not self._marks_deletes(log):
+            return True
+        there = pa.array(~absent)
+        rows, held, others = rows.filter(there), stored.take(places.drop_null()), others[~absent]
+        is_older = flags(pc.less(held.column(1), pa.scalar(log.instant)))
+        above, equal = is_older & ~others, ~is_older | others
+        ranks = self.rule.ranks(pa.concat_tables([rows, held]))
+        if ranks is not None:
+            mine, base = ranks[: len(rows)], ranks[len(rows) :]
+            reset = flags(pc.is_in(rows.column(0), deleted))
+            larger, same = mine > base, mine == base
+            marks = self.rule.unordered_deletes(rows, np.full(len(rows), log.deletes > 0))
+            above = np.where(marks, above, ~reset & (larger | (same & is_older)))
+            equal = np.where(marks, equal, (reset & (larger | same)) | (same & ~is_older))
+        if above.any():
+            return True
+        return None if equal.any() or is_missing or (log.rows and absent.any()) else False
 
     def _marks_deletes(self, log: FoundFile) -> bool:
         """Return whether rows of a data log may be deletes."""
         return self.rule.delete_field is not None or log.schema is None or f'"{IS_DELETED}"' in log.schema
 
-    def _keys(self, file: FoundFile) -> pa.Array[Any]:
-        assert isinstance(file.name, LogFileName)
+    def _read(self, file: FoundFile, base: FoundFile) -> pa.Table:
+        """Read the keys, commit times and ordering values of a file, these in the types of a base file."""
+        names = self.rule.ordering_fields if base.schema is not None else ()
+        types = from_avro(base.schema or "", base.path) if names else pa.schema([])
+        schema = pa.schema([*_TIMED, *(types.field(name) for name in names)])
         with ExitStack() as files:
-            opened, _ = open_log(self.storage, LogFile(file.path, file.name, file.size), self.rule, files)
-            return _joined([batch.column(0) for batch in opened.batches(_KEYS)])
-
-    def _stored(self, file: FoundFile) -> pa.RecordBatch:
-        """Read the keys and commit times of a base file."""
-        assert isinstance(file.name, BaseFileName)
-        with ExitStack() as files:
-            batches = list(open_base(self.storage, BaseFile(file.path, file.name, file.size), files).batches(_TIMED))
-        columns = [_joined([batch.column(place) for batch in batches]) for place in range(2)]
-        return pa.record_batch(columns, schema=_TIMED)
+            if isinstance(file.name, BaseFileName):
+                opened = open_base(self.storage, BaseFile(file.path, file.name, file.size), files)
+            else:
+                assert isinstance(file.name, LogFileName)
+                opened, _ = open_log(self.storage, LogFile(file.path, file.name, file.size), self.rule, files)
+            return pa.Table.from_batches(opened.batches(schema), schema)
 
 
-def _joined(parts: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
-    return pa.concat_arrays(parts) if parts else pa.array([], pa.string())
-
-
-def _without(keys: pa.Array[Any], others: pa.ChunkedArray[Any]) -> pa.Array[Any]:
-    return keys.filter(pc.invert(pc.is_in(keys, others)))
+def _joined(keys: Sequence[pa.ChunkedArray[Any]]) -> pa.ChunkedArray[Any]:
+    return pa.chunked_array([chunk for each in keys for chunk in each.chunks], pa.string())
