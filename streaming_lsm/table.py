@@ -238,7 +238,11 @@ class LsmTable(MaintainedTable):
                 return None
             with self.transaction(alone=attempt.alone, operation=DELETE_PARTITION) as tx:
                 expired = expiry.select(survey.at(self._context, tx.timeline), tx.timeline)
-                return self._delete_partitions(tx, tuple(expired.since), attempt) if expired else None
+                if not expired:
+                    return None
+                completed = self._delete_partitions(tx, tuple(expired.since), attempt)
+                expiry.deleted(expired)
+                return completed
 
         return write_with_retries(self.options, self.runtime, write)
 

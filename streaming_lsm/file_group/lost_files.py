@@ -16,7 +16,13 @@ from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView,
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.actions.commit import WriteStat, file_path
 from streaming_lsm.format.actions.file_state import FILES_KEY, FileState, RecordedFiles
-from streaming_lsm.format.table.file_names import BaseFileName, DataFileName, LogFileName, parse_file_name
+from streaming_lsm.format.table.file_names import (
+    BaseFileName,
+    DataFileName,
+    InlineLogName,
+    LogFileName,
+    parse_file_name,
+)
 from streaming_lsm.timeline.instant import FLAT, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.lost_completion import check_instants, check_named_writes
@@ -64,7 +70,7 @@ def check_files(view: FileSystemView, slices: Iterable[FileSlice]) -> None:
         raise _explained(view, lost)
     check_named_writes(timeline.whole, timeline.completed_writes)
     if recorded is not None:
-        _check_count(view, groups, newest, recorded)
+        _check_state(view, groups, newest, recorded)
 
 
 def check_partitions(view: FileSystemView, slices: Iterable[FileSlice], partitions: Iterable[str], since: str) -> None:
@@ -84,31 +90,52 @@ def check_partitions(view: FileSystemView, slices: Iterable[FileSlice], partitio
         raise _explained(view, lost)
 
 
-def _check_count(
+def _check_state(
     view: FileSystemView, groups: Mapping[Group, FileSlice], newest: Instant, recorded: RecordedFiles
 ) -> None:
-    """Report missing files of archived writes: there are fewer files than the newest commit recorded.
+    """Report missing files of archived writes: the files are not those that the newest commit recorded.
 
     More files are no damage: a task that outlives its driver may leave the file of a failed attempt. The record counts
     only if the commit before is the one it names: else another program committed at the same time.
     """
-    timeline, count = view.timeline, sum(len(found.paths) for found in groups.values())
+    timeline, paths = view.timeline, [path for found in groups.values() for path in found.paths]
     before = max((write for write in timeline.completed_writes if write != newest), key=_completed, default=None)
-    if count >= recorded.state.count or (before is not None and before.file_name != recorded.after):
+    if before is not None and before.file_name != recorded.after:
+        return
+    missing = recorded.state.count - len(paths)
+    if missing <= 0 and recorded.state == FileState.of(_without_strays(timeline, paths)):
         return
     if not _shows_all_until(timeline, newest):
         return
     storage = timeline.storage
-    if newest_write(Timeline.load(storage, timeline.layout)) == newest:
+    is_latest = newest_write(Timeline.load(storage, timeline.layout)) == newest
+    if is_latest or timeline.until is not None:
+        # A missing base file may bring back as many files of the slice before it.
         for lost in lost_files(view, groups, archived=True):
             raise _explained(view, lost)
+    if missing <= 0:
+        return
+    if is_latest:
         raise CorruptFileError(
-            f"{recorded.state.count - count} data files of archived writes in {storage.uri} are gone, or not listed, "
+            f"{missing} data files of archived writes in {storage.uri} are gone, or not listed, "
             f"by the number of files in {newest.path}: restore the data files and .hoodie_partition_metadata of all "
             "partitions; if files are listed from the metadata table, drop that table"
         )
     if timeline.until is None:
         raise CommitConflict(f"files in {storage.uri} were deleted while the table was listed: try again")
+
+
+def _without_strays(timeline: Timeline, paths: Iterable[str]) -> Iterator[str]:
+    """Leave out the files of writes on the timeline that these writes have not committed."""
+    committed = {
+        write.requested: frozenset(stat.path for stat in timeline.read_commit(write).stats)
+        for write in timeline.completed_writes
+    }
+    for path in paths:
+        name = parse_file_name(path.rpartition("/")[2])
+        of_write = None if name is None or isinstance(name, InlineLogName) else committed.get(name.instant)
+        if of_write is None or path in of_write:
+            yield path
 
 
 def _shows_all_until(timeline: Timeline, newest: Instant) -> bool:

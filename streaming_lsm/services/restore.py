@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from streaming_lsm.errors import ConfigError
+from streaming_lsm.errors import ConfigError, CorruptFileError
+from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.lost_files import checked_slices
+from streaming_lsm.format.actions.commit import file_path
+from streaming_lsm.format.actions.savepoint import SavepointMetadata
+from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
 from streaming_lsm.services.context import ServiceContext
 from streaming_lsm.services.rollback import fits_lsm_tree
 from streaming_lsm.services.savepoints import savepoint_at
@@ -73,10 +78,32 @@ def _checked(context: ServiceContext, timeline: Timeline, requested: str) -> Res
     for write in timeline.history.writes().values():
         if (write.completed or "") > saved:
             raise ConfigError(f"{uri} cannot be restored to {requested}: {write.file_name} is archived")
-    for found in checked_slices(context.view(timeline.completed_by(saved))):
+    slices = checked_slices(context.view(timeline.completed_by(saved)))
+    _check_kept(context, savepoint, timeline, slices)
+    for found in slices:
         if context.config.is_lsm_tree and not fits_lsm_tree(context, found):
             raise ConfigError(
                 f"{uri} cannot be restored to {requested}: {found.paths[0]} is not of the storage layout lsm_tree, to "
                 "which the table was changed since"
             )
     return RestorePreview(savepoint, undone)
+
+
+def _check_kept(context: ServiceContext, savepoint: Instant, timeline: Timeline, slices: Iterable[FileSlice]) -> None:
+    """Check that the files that a savepoint keeps are those to which the table would be restored.
+
+    Raises:
+        CorruptFileError: one is missing, or a base file is not of that state.
+    """
+    there = {path for found in slices for path in found.paths}
+    kept = SavepointMetadata.decode(timeline.read_content(savepoint), savepoint.path).files
+    for path in (file_path(partition, name) for partition, names in kept.items() for name in names):
+        if path in there:
+            continue
+        is_there = context.storage.exists(path)
+        if not is_there or isinstance(parse_file_name(path.rpartition("/")[2], rfc103_names=True), BaseFileName):
+            why = "is not of the state as of that write" if is_there else "is gone"
+            raise CorruptFileError(
+                f"{path} in {context.storage.uri}, which {savepoint.path} keeps, {why}: restore the file, or restore "
+                "the table to another savepoint; nothing was changed"
+            )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.actions.compaction_plan import CompactionPlan
+from streaming_lsm.format.actions.restore import RestoreMetadata
 from streaming_lsm.services.repair.found_files import FoundFile
 from streaming_lsm.services.repair.late_writes import LateWrites
 from streaming_lsm.timeline.instant import Instant
@@ -38,6 +39,7 @@ class Evidence:
         schema: Avro JSON of the table when it was created, if it is known.
         late: writes that were completed after a compaction was planned.
         merged: writes that have no files any more, of which base files have rows.
+        superseded: requested times of compactions that are left without files, since later base files took their place.
     """
 
     files: tuple[FoundFile, ...]
@@ -48,6 +50,20 @@ class Evidence:
     schema: str | None = None
     late: LateWrites = field(default_factory=LateWrites)
     merged: frozenset[str] = frozenset()
+    superseded: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class FinishedRestore:
+    """A restore whose completed file was lost.
+
+    Attributes:
+        completed: the completed instant; its completion time is made.
+        metadata: content of the completed file.
+    """
+
+    completed: Instant
+    metadata: RestoreMetadata
 
 
 @dataclass(frozen=True)
@@ -71,6 +87,11 @@ class RebuiltInstant:
     deletes: int
 
     @property
+    def times(self) -> tuple[str, str]:
+        """Requested and completion time."""
+        return self.completed.requested, self.completed.completed or ""
+
+    @property
     def paths(self) -> list[str]:
         """Paths of its files."""
         return sorted(self.metadata.paths)
@@ -82,6 +103,8 @@ class RepairPlan:
 
     Attributes:
         instants: the completed instants, by requested time.
+        restores: restores that are completed, as they have deleted all that they undo.
+        dropped: inflight savepoints that are deleted, as they were completed.
         abandoned: writes that become pending, with markers of their files, so that the next write rolls them back.
         left_out: files of writes that were not committed, with the reason.
         unplaced: files that cannot be placed, with the reason; with one of them nothing is written.
@@ -90,6 +113,8 @@ class RepairPlan:
     """
 
     instants: tuple[RebuiltInstant, ...] = ()
+    restores: tuple[FinishedRestore, ...] = ()
+    dropped: tuple[Instant, ...] = ()
     abandoned: tuple[Instant, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     unplaced: Mapping[str, str] = field(default_factory=dict)

@@ -38,8 +38,8 @@ def plan_repair(evidence: Evidence, config: TableConfig, unplaced: Mapping[str, 
     by_instant: dict[str, list[FoundFile]] = defaultdict(list)
     for file in kept:
         by_instant[file.instant].append(file)
-    for merged in evidence.merged:
-        by_instant.setdefault(merged, [])
+    for without_files in (*evidence.merged, *evidence.superseded):
+        by_instant.setdefault(without_files, [])
     replaced = find_replaced(kept, config)
     times = _completion_times(sorted(by_instant), evidence, config)
     groups: dict[Group, list[FoundFile]] = defaultdict(list)
@@ -52,7 +52,9 @@ def plan_repair(evidence: Evidence, config: TableConfig, unplaced: Mapping[str, 
     write = "commit" if config.is_copy_on_write else "deltacommit"
     unfinished = [time for time in sorted(evidence.abandoned) if time not in evidence.pending]
     abandoned = tuple(Instant(time, write, State.REQUESTED) for time in unfinished)
-    return RepairPlan(instants, abandoned, {**left, **repeated}, dict(unplaced), doubts)
+    return RepairPlan(
+        instants, abandoned=abandoned, left_out={**left, **repeated}, unplaced=dict(unplaced), doubts=doubts
+    )
 
 
 def _of_one_attempt(files: Sequence[FoundFile]) -> tuple[list[FoundFile], dict[str, str]]:

@@ -20,7 +20,8 @@ def find_replaced(files: Sequence[FoundFile], config: TableConfig) -> ReplacedGr
     """Return the replaced file groups.
 
     A bucket has one live file group at a time: the write that began a later one replaced the earlier one. A write all
-    of whose files in a partition begin new groups has overwritten the partition.
+    of whose files in a partition begin new groups has overwritten the partition, unless it has rows of older writes:
+    then the group is older, and its first slices were cleaned.
     """
     if not config.num_buckets:
         return {}
@@ -34,16 +35,22 @@ def find_replaced(files: Sequence[FoundFile], config: TableConfig) -> ReplacedGr
     partitions, written = defaultdict(list), defaultdict(set)
     for partition, file_id in first:
         partitions[partition].append(file_id)
+    merging: set[tuple[str, str]] = set()
     for file in files:
         written[file.instant, file.partition_path].add(file.group)
+        if file.is_base and file.commits != {file.instant}:
+            merging.add((file.instant, file.partition_path))
     found: dict[str, dict[str, tuple[str, ...]]] = {}
     gone: dict[str, set[str]] = defaultdict(set)
     for (time, partition), ids in sorted(followed.items()):
-        if all(first[group] == time for group in written[time, partition]):
-            ids |= {file_id for file_id in partitions[partition] if first[partition, file_id] < time}
         ids -= gone[partition]
+        begins = all(first[group] == time for group in written[time, partition])
+        if ids and begins and (time, partition) not in merging:
+            ids |= {file_id for file_id in partitions[partition] if first[partition, file_id] < time}
+            ids -= gone[partition]
         gone[partition] |= ids
-        found.setdefault(time, {})[partition] = tuple(sorted(ids))
+        if ids:
+            found.setdefault(time, {})[partition] = tuple(sorted(ids))
     return found
 
 

@@ -8,8 +8,9 @@ writes the same, and one that was interrupted is finished by the next.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from streaming_lsm import config
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, Fenced
@@ -22,6 +23,7 @@ from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.services.repair.found_files import FileReader, FoundFile
 from streaming_lsm.services.repair.late_writes import LateWriteFinder, LateWrites
+from streaming_lsm.services.repair.left_actions import finished_restores, lost_savepoints, superseded_compactions
 from streaming_lsm.services.repair.plan import Evidence, RebuiltInstant, RepairPlan
 from streaming_lsm.services.repair.planner import plan_repair, proven_writes
 from streaming_lsm.services.repair.remains import Remains, look
@@ -77,6 +79,7 @@ def repair(context: ServiceContext, engine: Engine) -> RepairPlan:
         MetadataTable(context.storage, context.options, lock, context.timelines).drop(reason)
         context.storage.make_folder(HISTORY_FOLDER)
         _abandon(context, lock, plan)
+        _end_left(context, lock, plan)
         for found in plan.instants:
             _write(context, lock, found)
     context.timelines.known = None
@@ -102,6 +105,7 @@ def _planned(context: ServiceContext, remains: Remains, engine: Engine) -> Repai
     unplaced |= {file.path: torn[file.path] for file in found if file.path in torn and file.instant not in uncommitted}
     placed = [file for file in found if file.path not in unplaced]
     kept = [file for file in placed if file.instant not in uncommitted]
+    plans = _compaction_plans(context, remains)
     evidence = Evidence(
         files=tuple(placed),
         uncommitted=uncommitted,
@@ -109,12 +113,15 @@ def _planned(context: ServiceContext, remains: Remains, engine: Engine) -> Repai
         pending=remains.pending,
         taken=remains.taken,
         schema=context.config.create_schema,
-        late=_late_writes(context, remains, kept),
+        late=_late_writes(context, plans, kept),
         merged=_merged(remains, kept, context.config.timeline_zone),
+        superseded=superseded_compactions(remains.pending.values(), plans, placed),
     )
     plan = plan_repair(evidence, context.config, unplaced)
     _refuse_done(remains.timeline, plan)
-    return plan
+    timeline, zone = remains.timeline, context.config.timeline_zone
+    taken = {*remains.taken, *(time for found in plan.instants for time in found.times)}
+    return replace(plan, restores=finished_restores(timeline, placed, taken, zone), dropped=lost_savepoints(timeline))
 
 
 def _refuse_done(timeline: Timeline, plan: RepairPlan) -> None:
@@ -134,15 +141,22 @@ def _merged(remains: Remains, files: list[FoundFile], zone: str) -> frozenset[st
     return frozenset(time for time in merged if _is_time(time, zone) and time not in remains.archived)
 
 
-def _late_writes(context: ServiceContext, remains: Remains, files: list[FoundFile]) -> LateWrites:
-    if context.config.is_copy_on_write:
-        return LateWrites()
+def _compaction_plans(context: ServiceContext, remains: Remains) -> dict[str, CompactionPlan]:
+    """Read the plans of compactions that are left, by requested time."""
     plans: dict[str, CompactionPlan] = {}
     for requested, pending in remains.pending.items():
         path = pending.at(State.REQUESTED).path
         if pending.action in COMPACTIONS and context.storage.exists(path):
             is_log = pending.action == LOG_COMPACTION
             plans[requested] = CompactionPlan.decode(context.storage.read(path), path, log=is_log)
+    return plans
+
+
+def _late_writes(
+    context: ServiceContext, plans: Mapping[str, CompactionPlan], files: Sequence[FoundFile]
+) -> LateWrites:
+    if context.config.is_copy_on_write:
+        return LateWrites()
     return LateWriteFinder(context.storage, context.rule, plans).find(files)
 
 
@@ -189,6 +203,16 @@ def _abandon(context: ServiceContext, lock: TableLock, plan: RepairPlan) -> None
                 _create(context, lock, write, marker_of(write.requested, path))
         for pending in (write, write.at(State.INFLIGHT)):
             _create(context, lock, pending, pending.path)
+
+
+def _end_left(context: ServiceContext, lock: TableLock, plan: RepairPlan) -> None:
+    """Complete the restores, and delete the savepoints, that were completed before the timeline was lost."""
+    for restore in plan.restores:
+        lock.touch()
+        _create(context, lock, restore.completed, restore.completed.path, restore.metadata.encode())
+    for savepoint in plan.dropped:
+        lock.verify()
+        context.storage.delete(savepoint.path)
 
 
 def _write(context: ServiceContext, lock: TableLock, found: RebuiltInstant) -> None:

@@ -65,8 +65,13 @@ class PartitionExpiry:
         if self.ttl.strategy == KEEP_BY_CREATION_TIME:
             since = {path: self._created(path, timeline) for path in since}
         expired = select_expired(since, self.ttl, self.clock(), self.context.config.timeline_zone)
-        self._next_ms = expired.next_ms
+        if not expired:
+            self._next_ms = expired.next_ms
         return expired
+
+    def deleted(self, expired: ExpiredPartitions) -> None:
+        """Remember that these partitions were deleted: the next ones expire later."""
+        self._next_ms = expired.next_ms
 
     def none(self) -> ExpiredPartitions:
         """Return that no partition expires."""

@@ -291,6 +291,26 @@ def test_an_overwritten_partition_does_not_come_back(tmp_path: Path, options: di
     assert_sound(reopened(table, **options), model)
 
 
+@pytest.mark.parametrize("options", [{}, COW], ids=["merge-on-read", "copy-on-write"])
+def test_a_group_whose_first_slices_were_cleaned_has_overwritten_nothing(
+    tmp_path: Path, options: dict[str, object]
+) -> None:
+    options = {"hoodie.clean.commits.retained": 1, **options}
+    table = create(tmp_path, **{**OPTIONS, "lsm.read.threads": 1, **options})
+    table.upsert(rows(*((f"k{n}", "nl", 1, n) for n in range(8))))
+    table.savepoint()  # which keeps the file groups that are overwritten
+    table.insert_overwrite(rows(*((f"n{n}", "nl", 1, n) for n in range(8))))
+    for number in range(6):
+        table.upsert(rows(("n1", "nl", 10 + number, number)))  # of one of two buckets
+        table.compact()
+        table.clean()
+    before = shown(reopened(table, **options))
+    lose(tmp_path)
+    plan, _ = reopened(table, **options).repair()
+    assert all("replaced the file groups , " not in doubt for doubt in plan.doubts)
+    assert shown(reopened(table, **options)) == before
+
+
 def test_archived_writes_stay_in_the_history(tmp_path: Path) -> None:
     keep: dict[str, object] = {
         "hoodie.keep.min.commits": 2,
@@ -325,6 +345,63 @@ def test_writes_that_archived_cleans_have_passed_are_rebuilt(tmp_path: Path, kee
     assert {found.completed.requested for found in plan.instants} >= {*active[-2:]}
     assert not plan.left_out
     assert shown(LsmTable(tmp_path, {**OPTIONS, **options})) == before
+
+
+def saved_and_restored(root: Path) -> tuple[LsmTable, Model]:
+    table, model = grown(root, batches=1)
+    saved = table.savepoint()
+    grow(table, {}, 1)
+    table.restore(saved.requested)
+    table.delete_savepoint(saved.requested)
+    grow(table, model, 1)
+    return table, model
+
+
+def saved(root: Path) -> tuple[LsmTable, Model]:
+    table, model = grown(root, batches=1)
+    table.savepoint()
+    grow(table, model, 1)
+    return table, model
+
+
+def compacted_and_cleaned(root: Path) -> tuple[LsmTable, Model]:
+    options: dict[str, object] = {"hoodie.clean.automatic": True, "hoodie.clean.commits.retained": 1}
+    table, model = grown(root, batches=0, **options)
+    for batch in range(3):
+        grow(table, model, batch)
+        assert table.compact() is not None
+    return table, model
+
+
+def rolled_back(root: Path) -> tuple[LsmTable, Model]:
+    table, model = grown(root, batches=2)
+    table.compact()
+    table.rollback()
+    grow(table, {}, 3)
+    table.rollback()
+    table.rollback()
+    grow(table, model, 2)
+    return table, model
+
+
+@pytest.mark.parametrize("make", [saved_and_restored, saved, compacted_and_cleaned, rolled_back])
+def test_what_was_done_without_data_files_is_not_pending_for_ever(
+    tmp_path: Path, make: Callable[[Path], tuple[LsmTable, Model]]
+) -> None:
+    table, model = make(tmp_path)
+    assert_sound(reopened(table), model)
+    lose_completed(tmp_path)
+    again = reopened(table)
+    again.repair()
+    assert shown(again) == sorted(model.values())
+    again.upsert(rows(("last", "nl", 1, 1)))
+    model["last"] = ("last", "nl", 1, 1)
+    assert_sound(reopened(table), model)
+    while again.compact() is not None:
+        pass
+    again.clean()
+    assert not again.timeline.pending
+    assert_sound(reopened(table), model)
 
 
 def test_an_interrupted_repair_is_finished_by_the_next(tmp_path: Path) -> None:

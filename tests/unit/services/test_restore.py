@@ -194,6 +194,32 @@ def test_what_cannot_be_restored_is_refused_by_name_and_the_stream_goes_on(tmp_p
     assert_sound(table, model)
 
 
+def test_a_savepoint_that_has_lost_a_file_of_an_archived_write_is_neither_restored_nor_read(tmp_path: Path) -> None:
+    keep: dict[str, object] = {
+        "hoodie.keep.min.commits": 3,
+        "hoodie.keep.max.commits": 4,
+        "hoodie.clean.commits.retained": 1,
+    }
+    table, model = grown(tmp_path, batches=1, **keep)
+    assert table.compact() is not None
+    for number in range(9):
+        table.upsert(rows(("x", "nl", number, number)))
+    (base, *_) = (found.base.path for found in table.file_slices() if found.base)
+    assert table.timeline.first > base.rpartition("_")[2]
+    saved = table.savepoint()
+    grow(table, model, 1)
+    assert table.compact() is not None
+    assert len(shown(reopened(table, **keep), as_of=saved.requested)) == 9
+    (tmp_path / base).unlink()
+    before = shown(reopened(table, **keep))
+    with pytest.raises(CorruptFileError, match=f"{base} in .* is gone"):
+        shown(reopened(table, **keep), as_of=saved.requested)
+    for act in (reopened(table, **keep).plan_restore, reopened(table, **keep).restore):
+        with pytest.raises(CorruptFileError, match=f"{base} in .* is gone"):
+            act(saved.requested)
+    assert shown(reopened(table, **keep)) == before
+
+
 def test_a_dry_run_names_what_would_be_undone(tmp_path: Path) -> None:
     table, _, time = changed(tmp_path)
     before, files = table.timeline.instants, data_files(tmp_path)

@@ -10,7 +10,7 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.cli.commands import main
-from streaming_lsm.errors import CommitConflict, Fenced
+from streaming_lsm.errors import CommitConflict, Fenced, StorageError
 from streaming_lsm.storage.local import LocalStorage
 from tests.support.crash_points import sample
 from tests.support.interleaving import Driver
@@ -96,6 +96,25 @@ def test_expired_partitions_are_deleted_after_a_write_with_one_listing_until_the
     assert table.last_numbers is not None
     assert table.last_numbers.rows_in == 1  # of the write, not of the deletion
     assert shown(table) == sorted([NEW, ("n", "be", 9, 3)])
+
+
+def test_a_deletion_that_failed_is_tried_again_by_the_next_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, clock = created(tmp_path, **INLINE)
+    table.upsert(rows(OLD))
+    clock.now_ms += 6 * DAY_MS
+    assert table.expired_partitions().since
+
+    def failing(*_: object) -> None:
+        raise StorageError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LsmTable, "_delete_partitions", failing)
+        table.upsert(rows(NEW))
+    assert shown(table) == sorted([OLD, NEW])
+    table.upsert(rows(NEW))
+    assert shown(table) == [NEW]
 
 
 def test_a_table_without_partitions_or_days_keeps_all(tmp_path: Path) -> None:
