@@ -22,10 +22,11 @@ SAMPLED_CALLS := tests/integration/test_killed_driver.py tests/unit/metadata/tes
 	tests/unit/services/cleaning/test_runner.py tests/unit/services/test_interleavings.py \
 	tests/unit/services/test_interleavings_on_objects.py tests/unit/services/test_metadata_table.py \
 	tests/unit/services/test_completed_rollback.py tests/unit/services/test_repair.py tests/unit/services/test_restore.py tests/unit/services/test_savepoints.py tests/unit/services/test_scheduler.py tests/unit/services/ttl/test_expiry.py tests/unit/services/test_service_crashes.py \
-	tests/unit/test_named_failures.py tests/unit/txn/test_crash_matrix.py tests/unit/txn/test_lock_providers.py
+	tests/unit/test_named_failures.py tests/unit/test_overwrites.py tests/unit/txn/test_crash_matrix.py tests/unit/txn/test_lock_providers.py
 SAMPLED_CASES := tests/golden/test_damaged_logs.py tests/golden/test_table_copies.py tests/golden/test_version_changes.py \
 	tests/property/test_avro_against_json.py tests/property/test_avro_columns.py tests/property/test_batches_against_a_model.py \
 	tests/property/test_copy_on_write_against_a_model.py tests/property/test_decoding_against_spark.py \
+	tests/property/test_hash_merge_against_a_model.py tests/property/test_incremental_cleans.py tests/property/test_many_documents_against_one_by_one.py \
 	tests/property/test_services_against_a_model.py tests/property/test_tombstones_against_a_model.py \
 	tests/unit/decode/json/test_columns.py tests/unit/format/avro/test_record_reader.py tests/unit/format/hfile/test_hfile.py \
 	tests/unit/format/log/test_delete_block.py tests/unit/kafka/test_protocol.py \
@@ -101,7 +102,7 @@ golden: install  ## Compare with files and rows that Hudi wrote
 oracle: install  ## Test the independent reader, and compare it with the package's
 	$(call group,oracle,$(FAST) $(PYTEST) tests/oracle)
 
-simulation: install  ## Run seeded schedules of writers, services and failures; LSM_SCHEDULES (60), LSM_SEED for one
+simulation: install  ## Run seeded schedules of writers, services and failures; LSM_SCHEDULES (40), LSM_SEED for one
 	$(call group,simulation,$(FAST) $(PYTEST) tests/faults/simulation)
 
 $(CLASSES): $(INSTALLED)

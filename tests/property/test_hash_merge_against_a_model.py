@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from streaming_lsm.merge.hash_merge import LogPart, fold_logs, merge_base
 from streaming_lsm.merge.rule import MergeRule
+from tests.support.crash_points import random_cases
 
 SCHEMA = pa.schema([("_hoodie_record_key", pa.string()), ("ts", pa.int64()), ("a", pa.string()), ("b", pa.int64())])
 COLUMNS = ("ts", "a", "b")
@@ -151,7 +152,7 @@ EVENT = MergeRule(True, ("ts",))
 COMMIT = MergeRule(False)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=random_cases(400, 200), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([EVENT, COMMIT]), st.integers(1, 8), st.booleans())
 def test_rows_taken_whole(seed: int, rule: MergeRule, batch_rows: int, logs_first: bool) -> None:
     rule = replace(rule, logs_first=logs_first)
@@ -159,7 +160,7 @@ def test_rows_taken_whole(seed: int, rule: MergeRule, batch_rows: int, logs_firs
     assert _merged(case, rule, batch_rows) == _model(case, rule)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=random_cases(600, 300), deadline=None)
 @given(
     st.integers(0, 2**32),
     st.sampled_from([EVENT, COMMIT]),

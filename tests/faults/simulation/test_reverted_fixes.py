@@ -20,7 +20,6 @@ _SOON = (
     "the ledger is read again when the lock is held",
     "the timeline is read again when the lock is held",
     "leases do not compare clocks",
-    "writes that were pending are checked",
 )
 
 

@@ -261,7 +261,7 @@ def test_a_savepoint_that_is_stopped_around_its_decision_is_one_or_none(
     begun = next(n for n, (_, path) in enumerate(counted.calls) if path.endswith(".savepoint.inflight"))
     made = next(n for n, (_, path) in enumerate(counted.calls) if path.endswith(".savepoint"))
     assert begun < made
-    for number in range(begun, len(counted.calls)):
+    for number in sample(range(begun, len(counted.calls)), 0 if other is clean else 1, 2):
         root = Path(shutil.copytree(tmp_path / "template", tmp_path / str(number)))
         first = Driver(root, LsmTable.savepoint, number)
         second = Driver(root, other)

@@ -115,7 +115,7 @@ def test_hybrid_compactions_change_no_row_of_any_query_and_bound_the_runs(tmp_pa
         table = created(tmp_path / f"hybrid{seed}", **LAYOUTS[layout], **{"hoodie.compact.inline": True})
         twin = created(tmp_path / f"plain{seed}", **LAYOUTS[layout])
         states: list[tuple[Instant, list[tuple[object, ...]]]] = []
-        for batch in range(24):
+        for batch in range(random_cases(24, 24 if layout == "lsm_tree" else 15)):
             done, _ = write(table, chance, batch), write(twin, twin_chance, batch)
             assert most_runs(table) <= 6
             if done is not None and batch % 3 == 2:
