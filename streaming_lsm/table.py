@@ -372,7 +372,7 @@ class LsmTable(MaintainedTable):
             file_ids={} if is_replacing else self._groups.file_ids,
             bases=self._groups.bases if merges else {},
             kept_deletes=self._groups.kept_deletes if merges else {},
-            retention_seconds=self._retention_seconds if merges else 0,
+            retention_seconds=self._retention_seconds if self.config.is_copy_on_write else 0,
             dead_letters=dead_letters,
             open_deletes=tx.open_deletes,
             buffer_bytes=self.options[config.BUFFER_BYTES],

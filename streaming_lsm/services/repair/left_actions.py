@@ -79,6 +79,17 @@ def finished_restores(
     return tuple(found)
 
 
+def restore_doubts(timeline: Timeline, finished: Collection[FinishedRestore]) -> list[str]:
+    """Name the restores that stay pending."""
+    done = {found.completed.requested for found in finished}
+    return [
+        f"{pending.path} is taken to be pending, as there are files of what it undoes: until it is finished, the table "
+        "is read as of its savepoint"
+        for pending in timeline.pending
+        if pending.action == RESTORE and pending.requested not in done
+    ]
+
+
 def lost_savepoints(timeline: Timeline) -> tuple[Instant, ...]:
     """Return the inflight savepoints that no run record names: they were completed, and do not come back."""
     records = unfinished_savepoints(list_decisions(timeline.storage))

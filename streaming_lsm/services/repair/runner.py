@@ -23,7 +23,12 @@ from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.services.repair.found_files import FileReader, FoundFile
 from streaming_lsm.services.repair.late_writes import LateWriteFinder, LateWrites
-from streaming_lsm.services.repair.left_actions import finished_restores, lost_savepoints, superseded_compactions
+from streaming_lsm.services.repair.left_actions import (
+    finished_restores,
+    lost_savepoints,
+    restore_doubts,
+    superseded_compactions,
+)
 from streaming_lsm.services.repair.plan import Evidence, RebuiltInstant, RepairPlan
 from streaming_lsm.services.repair.planner import plan_repair, proven_writes
 from streaming_lsm.services.repair.remains import Remains, look
@@ -121,7 +126,9 @@ def _planned(context: ServiceContext, remains: Remains, engine: Engine) -> Repai
     _refuse_done(remains.timeline, plan)
     timeline, zone = remains.timeline, context.config.timeline_zone
     taken = {*remains.taken, *(time for found in plan.instants for time in found.times)}
-    return replace(plan, restores=finished_restores(timeline, placed, taken, zone), dropped=lost_savepoints(timeline))
+    restores = finished_restores(timeline, placed, taken, zone)
+    doubts = (*plan.doubts, *restore_doubts(timeline, restores))
+    return replace(plan, restores=restores, dropped=lost_savepoints(timeline), doubts=doubts)
 
 
 def _refuse_done(timeline: Timeline, plan: RepairPlan) -> None:
