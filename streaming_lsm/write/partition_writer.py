@@ -15,6 +15,7 @@ from streaming_lsm.format.checksum_file import checksum_path
 from streaming_lsm.format.table.file_names import BucketId, WriteToken
 from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.storage.failures import no_room
+from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.write.buffer.record_buffer import RecordBuffer
 from streaming_lsm.write.files.file_group_writer import FileGroupWriter
 from streaming_lsm.write.files.merge_handle import MergeHandle
@@ -160,7 +161,16 @@ def discard_late(plan: WritePlan, parts: Sequence[WriteResult]) -> None:
             if paths:
                 check_still_inflight(plan.storage, plan.instant)
         except Fenced:
-            plan.storage.delete_files([*paths, *(() if plan.config.has_native_logs else map(checksum_path, paths))])
+            committed = _committed(plan)
+            late = [path for path in paths if path not in committed]
+            plan.storage.delete_files([*late, *(() if plan.config.has_native_logs else map(checksum_path, late))])
+
+
+def _committed(plan: WritePlan) -> frozenset[str]:
+    """Return the files of a write that are committed all the same: a repair completes what was decided, otherwise."""
+    timeline = Timeline.load(plan.storage, plan.config.timeline_layout)
+    done = (write for write in timeline.completed_writes if write.requested == plan.instant)
+    return frozenset(path for write in done for path in paths_of(timeline.read_commit(write).stats))
 
 
 def _writer(plan: WritePlan, token: WriteToken, buffer: RecordBuffer) -> FileGroupWriter | MergeHandle:

@@ -50,8 +50,10 @@ def plan_repair(evidence: Evidence, config: TableConfig, unplaced: Mapping[str, 
     instants = _with_schemas(instants, by_instant, evidence.schema)
     doubts = (*_doubts(evidence, left), *replacement_doubts(replaced))
     write = "commit" if config.is_copy_on_write else "deltacommit"
-    unfinished = [time for time in sorted(evidence.abandoned) if time not in evidence.pending]
-    abandoned = tuple(Instant(time, write, State.REQUESTED) for time in unfinished)
+    abandoned = tuple(
+        evidence.pending.get(time, Instant(time, write, State.REQUESTED)).at(State.REQUESTED)
+        for time in sorted(evidence.abandoned)
+    )
     return RepairPlan(
         instants, abandoned=abandoned, left_out={**left, **repeated}, unplaced=dict(unplaced), doubts=doubts
     )

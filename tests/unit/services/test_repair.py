@@ -17,6 +17,7 @@ from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, 
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from tests.support.crash_points import sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.interleaving import Driver
@@ -217,6 +218,33 @@ def test_a_late_write_all_of_whose_keys_the_compaction_has_is_found_or_named(tmp
         assert doubt.startswith(f"{late.requested} is taken to be merged by")
 
 
+def test_a_write_that_was_decided_before_the_repair_keeps_its_files_when_its_writer_resumes(tmp_path: Path) -> None:
+    grown(tmp_path / "template", batches=1)
+
+    def work(table: LsmTable) -> Instant | None:
+        return table.upsert(rows(("mine", "nl", 1, 1)))
+
+    counted = Driver(Path(shutil.copytree(tmp_path / "template", tmp_path / "counted")), work)
+    (decided,) = (
+        n for n, (call, path) in enumerate(counted.calls) if call == "put_if_absent" and DECISION_FOLDER in path
+    )
+    (done,) = (n for n, (call, path) in enumerate(counted.calls) if "delete" in call and DECISION_FOLDER in path)
+    for number in range(decided, done + 1):
+        root = Path(shutil.copytree(tmp_path / "template", tmp_path / str(number)))
+        first = Driver(root, work, number)
+        lose(root)
+
+        def repaired(table: LsmTable) -> None:
+            table.repair()
+            table.upsert(rows(("other", "nl", 1, 1)))
+
+        assert Driver(root, repaired).error is None, number
+        first.go_on()
+        found = {row[0] for row in shown(reopened(LsmTable(root)))}
+        assert found >= {"k0", "other"}, counted.calls[number]
+        assert "mine" in found or (number == decided and first.error is not None)
+
+
 def test_files_of_writes_that_were_not_completed_are_left_out(tmp_path: Path) -> None:
     table, model = grown(tmp_path)
     last = table.upsert(rows(("gone", "nl", 1, 1)))
@@ -241,11 +269,14 @@ def test_files_of_writes_that_were_not_completed_are_left_out(tmp_path: Path) ->
     assert_sound(reopened(table), model)
 
 
-def test_a_write_with_a_heartbeat_alone_is_rolled_back_by_the_next(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loss", [lose, lose_completed])
+def test_a_write_with_a_heartbeat_alone_is_rolled_back_by_the_next(
+    tmp_path: Path, loss: Callable[[Path], None]
+) -> None:
     table, model = grown(tmp_path)
     last = table.upsert(rows(("gone", "nl", 1, 1)))
     assert last is not None
-    lose(tmp_path)
+    loss(tmp_path)
     (tmp_path / HEARTBEAT_FOLDER / last.requested).touch()
     os.utime(tmp_path / HEARTBEAT_FOLDER / last.requested, (1, 1))
     plan, _ = reopened(table).repair()
