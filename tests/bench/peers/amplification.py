@@ -1,7 +1,8 @@
 """Bytes that 500 upserts cost: ``python -m tests.bench.peers.amplification [--batches N] [--without-paimon]``.
 
-Each table begins with a base of `KEYS` rows, and takes the same batches of upserts with keys from anywhere. Nothing is
-cleaned, so that the data files on the disk are all that was written. They are divided by the bytes of the batches as
+Each table begins with a base of `KEYS` rows, and takes the same batches of upserts with keys from anywhere, with the
+services that default options run beside the compactions. The data files that were written, by the commits of the whole
+history, and for Paimon by what is on the disk, as nothing is expired there, are divided by the bytes of the batches as
 one Parquet file each, written by pyarrow. Exit status: 0 when all targets are reached.
 """
 
@@ -104,15 +105,15 @@ def _inputs(folder: Path, batches: int) -> Iterator[Path]:
 
 def _ours(folder: Path, inputs: Sequence[Path], options: dict[str, object]) -> Written:
     base = make_table(str(folder), KEYS, logs=0, log_rows=0)
-    table = LsmTable(folder, base.options.merged(Options({**options, "hoodie.clean.automatic": False})))
-    found = Written(base=_bytes_below(folder))
+    table = LsmTable(folder, base.options.merged(Options(options)))
+    found = Written(base=_bytes_written(table))
     begun = time.perf_counter()
     for number, path in enumerate(inputs, 1):
         table.upsert(pq.read_table(path))
         if options is HYBRID and number % READS_EVERY == 0:
             _read_shares(table, folder.parent / "raw.parquet", found)
     print(f"{folder.name}: {time.perf_counter() - begun:.0f} s", file=sys.stderr)
-    found.total = _bytes_below(folder)
+    found.total = _bytes_written(table)
     return found
 
 
@@ -149,9 +150,10 @@ def _paimon(folder: Path, batches: int) -> Written:
         worker.stop()
 
 
-def _bytes_below(folder: Path) -> int:
-    """Bytes of all data files."""
-    return sum(path.stat().st_size for path in folder.rglob("*.parquet") if ".hoodie" not in path.parts)
+def _bytes_written(table: LsmTable) -> int:
+    """Bytes of all data files that the table's writes and compactions have committed, archived ones included."""
+    timeline = table.timeline
+    return sum(stat.total_bytes for write in timeline.every_write for stat in timeline.read_commit(write).stats)
 
 
 if __name__ == "__main__":
