@@ -437,6 +437,7 @@ class LsmTable(MaintainedTable):
             sole=plan.sole,
         )  # fmt: skip
         tx.reconcile(outcome)
+        self.services.expiry.begin_anew(replaced or {}, plan.instant)
 
         def extra(timeline: Timeline) -> Mapping[str, str]:
             if check is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from streaming_lsm import config
 from streaming_lsm.config import Options
@@ -25,6 +26,9 @@ _MARGIN = 3
 """Commits more than are cleaned that stay at most, if the options do not say how many."""
 
 _PASSING = ("clean", "rollback")
+
+_MOST_LINKS = 3
+"""Times that a bound is lowered for a write that was completed late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +147,19 @@ def select(
 def _in_order(timeline: Timeline, bound: Bound) -> Bound:
     """Lower a bound until each older write was completed before all writes that stay.
 
-    A write that was completed later, such as a long compaction, stays with all that were requested after it.
+    A write that was completed later, such as a long compaction, stays with all that were requested after it, and these
+    may keep an older one. Where writes overlap each other without end, only some of them do, so that the timeline stays
+    bounded: then a write that stays is not rolled back, as an archived one was completed after it. All do where a
+    savepoint is to be restored.
     """
     writes = timeline.completed_writes
-    while True:
+    for _ in count() if savepoints(timeline) else range(_MOST_LINKS):
         first = min((write.completed or "" for write in writes if write.requested >= bound.time), default="~")
         late = next((w for w in writes if w.requested < bound.time and (w.completed or "") > first), None)
         if late is None:
-            return bound
+            break
         bound = Bound(late.requested, f"{late.file_name} was completed after writes that stay")
+    return bound
 
 
 def _older(timeline: Timeline, bound: Bound) -> tuple[Instant, ...]:

@@ -59,16 +59,18 @@ class LateWriteFinder:
         storage: the table's files.
         rule: how records of one key merge.
         plans: plans of compactions that are left, by requested time.
+        archived_deletes: delete logs of archived writes, which may have deleted rows that seem to be missing.
     """
 
     storage: Storage
     rule: MergeRule
     plans: Mapping[str, CompactionPlan]
+    archived_deletes: Sequence[FoundFile] = ()
 
     def find(self, files: Iterable[FoundFile]) -> LateWrites:
         """Find them; keys are read only of logs of which no compaction has a row."""
         found, groups = LateWrites(), defaultdict(list)
-        for file in files:
+        for file in (*files, *self.archived_deletes):
             if not file.is_change_log:
                 groups[file.group].append(file)
         merged: dict[str, list[Group]] = defaultdict(list)
@@ -97,13 +99,13 @@ class LateWriteFinder:
         logs = [
             f for f in files if not f.is_base and before <= max(f.instant, found.since.get(f.instant, "")) < instant
         ]
-        planned = self._planned(group, instant)
+        planned, archived = self._planned(group, instant), {log.instant for log in self.archived_deletes}
         if planned is not None:
-            late = sorted({log.instant for log in logs if log.path.rpartition("/")[2] not in planned})
+            late = sorted({log.instant for log in logs if log.path.rpartition("/")[2] not in planned} - archived)
             found.since.update(dict.fromkeys(late, instant))
             return
         covered = {time for log in logs for time in log.compacted}
-        unseen = sorted({log.instant for log in logs} - seen - covered)
+        unseen = sorted({log.instant for log in logs} - seen - covered - archived)
         unseen = [time for time in unseen if not any(log.compacted for log in logs if log.instant == time)]
         if not unseen:
             return

@@ -111,6 +111,7 @@ def _planned(context: ServiceContext, remains: Remains, engine: Engine) -> Repai
     placed = [file for file in found if file.path not in unplaced]
     kept = [file for file in placed if file.instant not in uncommitted]
     plans = _compaction_plans(context, remains)
+    archived = [read for read in engine.map(reader, remains.archived_deletes) if isinstance(read, FoundFile)]
     evidence = Evidence(
         files=tuple(placed),
         uncommitted=uncommitted,
@@ -118,7 +119,7 @@ def _planned(context: ServiceContext, remains: Remains, engine: Engine) -> Repai
         pending=remains.pending,
         taken=remains.taken,
         schema=context.config.create_schema,
-        late=_late_writes(context, plans, kept),
+        late=_late_writes(context, plans, kept, archived),
         merged=_merged(remains, kept, context.config.timeline_zone),
         superseded=superseded_compactions(remains.pending.values(), plans, placed),
     )
@@ -160,11 +161,14 @@ def _compaction_plans(context: ServiceContext, remains: Remains) -> dict[str, Co
 
 
 def _late_writes(
-    context: ServiceContext, plans: Mapping[str, CompactionPlan], files: Sequence[FoundFile]
+    context: ServiceContext,
+    plans: Mapping[str, CompactionPlan],
+    files: Sequence[FoundFile],
+    archived_deletes: Sequence[FoundFile],
 ) -> LateWrites:
     if context.config.is_copy_on_write:
         return LateWrites()
-    return LateWriteFinder(context.storage, context.rule, plans).find(files)
+    return LateWriteFinder(context.storage, context.rule, plans, archived_deletes).find(files)
 
 
 def _is_time(instant: str, zone: str) -> bool:

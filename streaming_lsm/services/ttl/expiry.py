@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streaming_lsm.file_group.file_system_view import FileSlice
-from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
+from streaming_lsm.format.table.partition_metadata import (
+    PARTITION_METADATA_NAME,
+    parse_partition_metadata,
+    print_partition_metadata,
+)
 from streaming_lsm.services.context import ServiceContext
 from streaming_lsm.services.survey import Survey
 from streaming_lsm.services.ttl.planner import (
@@ -72,6 +76,22 @@ class PartitionExpiry:
     def deleted(self, expired: ExpiredPartitions) -> None:
         """Remember that these partitions were deleted: the next ones expire later."""
         self._next_ms = expired.next_ms
+
+    def begin_anew(self, replaced: Mapping[str, Collection[str]], instant: str) -> None:
+        """Let partitions count as created by the action that replaces them, if partitions expire by their creation.
+
+        Called before the action is completed: one that is not completed has them expire later.
+
+        Args:
+            replaced: file ids that are replaced, by partition path.
+            instant: requested time of the action.
+        """
+        if self.ttl.days < 1 or self.ttl.strategy != KEEP_BY_CREATION_TIME or not self.context.config.partition_fields:
+            return
+        for partition, ids in replaced.items():
+            if ids:
+                data = print_partition_metadata(instant, partition)
+                self.context.storage.replace(f"{partition}/{PARTITION_METADATA_NAME}", data)
 
     def none(self) -> ExpiredPartitions:
         """Return that no partition expires."""

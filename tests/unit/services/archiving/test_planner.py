@@ -109,6 +109,18 @@ def test_writes_that_overlap_and_are_completed_in_order_do_not_keep_each_other()
     assert seconds(selected(*overlapping)) == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
+def test_writes_that_overlap_each_other_without_end_do_not_keep_all() -> None:
+    """Two slow writers, each of whose writes is completed after several of a third one."""
+    slow = [Instant(time(n * 3 + 0.2), "deltacommit", State.COMPLETED, time(n * 3 + 5.7)) for n in range(17)]
+    fast = [write(number) for number in range(56)]
+    found = selected(*slow, *fast)
+    assert found.bound is not None
+    assert found.bound.reason.endswith("was completed after writes that stay")
+    assert max(seconds(found)) == 42
+    savepoint = Instant(time(50), "savepoint", State.COMPLETED, time(59))
+    assert seconds(selected(*slow, *fast, savepoint)) == [0]
+
+
 def test_what_cleans_retain_stays() -> None:
     keep = {"hoodie.keep.min.commits": 9, "hoodie.keep.max.commits": 10, "hoodie.clean.commits.retained": 8}
     pending = Instant(time(0.5), "deltacommit", State.INFLIGHT)

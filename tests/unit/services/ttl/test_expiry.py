@@ -63,8 +63,10 @@ def test_a_partition_expires_some_days_after_its_creation_whatever_is_written_to
     clock.now_ms += DAY_MS
     assert table.expire_partitions() is not None
     assert shown(table) == [NEW]
-    # The folder keeps the time of its creation; the partition counts from its deletion.
-    table.upsert(rows(OLD))
+    # The partition counts from its deletion, also when that is archived and cleaned.
+    for number in range(30):
+        table.upsert(rows(OLD, ("other", "be", 1, number)))
+    assert not table.timeline.replaced_groups
     assert table.expire_partitions() is None
     clock.now_ms += 5 * DAY_MS + 1
     table.expire_partitions()
