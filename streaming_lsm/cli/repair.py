@@ -34,7 +34,7 @@ def _repair(arguments: argparse.Namespace) -> None:
 def _document(plan: RepairPlan) -> dict[str, object]:
     return {
         "instants": [_instant(found) for found in plan.instants],
-        "restores": [found.completed.requested for found in plan.restores],
+        "finished": [found.completed.file_name for found in plan.finished],
         "dropped_savepoints": [found.requested for found in plan.dropped],
         "abandoned": [found.requested for found in plan.abandoned],
         "left_out": [{"path": path, "reason": why} for path, why in plan.left_out.items()],
@@ -68,7 +68,7 @@ def _lines(plan: RepairPlan, count: int | None) -> Iterator[str]:
         yield from shown.lines()
     yield from (f"left out: {path}: {why}" for path, why in plan.left_out.items())
     yield from (f"rolled back by the next write: {found.requested}" for found in plan.abandoned)
-    yield from (f"completed, as nothing is left of what it undid: {found.completed.path}" for found in plan.restores)
+    yield from (f"completed, as nothing is left of what it deletes: {found.completed.path}" for found in plan.finished)
     yield from (f"deleted, as savepoints do not come back: {found.path}" for found in plan.dropped)
     yield from (f"cannot be placed: {path}: {why}" for path, why in plan.unplaced.items())
     yield from (f"guessed: {doubt}" for doubt in plan.doubts)

@@ -18,7 +18,7 @@ from streaming_lsm.file_group.file_system_view import BaseFile, LogFile
 from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
 from streaming_lsm.format.log.delete_block import decode_delete_block
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, LogBlock, read_blocks
-from streaming_lsm.format.table.file_names import BaseFileName, DataFileName, LogFileName, parse_file_name
+from streaming_lsm.format.table.file_names import BaseFileName, DataFileName, LogFileName, LogKind, parse_file_name
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 from streaming_lsm.storage.base import FileEntry, Storage
@@ -101,6 +101,15 @@ class ListedFile:
     entry: FileEntry
     partition_path: str
     name: DataFileName
+
+    @property
+    def is_delete_log(self) -> bool:
+        """Whether it is a native log of deletes."""
+        return isinstance(self.name, LogFileName) and self.name.kind is LogKind.DELETES
+
+    def unread(self) -> FoundFile:
+        """Return what its name alone says."""
+        return FoundFile(self.entry.path, self.partition_path, self.name, self.entry.size)
 
 
 def list_data_files(storage: Storage) -> tuple[list[ListedFile], list[str]]:

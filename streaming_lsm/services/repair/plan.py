@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.actions.compaction_plan import CompactionPlan
-from streaming_lsm.format.actions.restore import RestoreMetadata
 from streaming_lsm.services.repair.found_files import FoundFile
 from streaming_lsm.services.repair.late_writes import LateWrites
 from streaming_lsm.timeline.instant import Instant
@@ -32,6 +31,7 @@ class Evidence:
 
     Attributes:
         files: the data files of writes that are not archived.
+        archived: the data files of archived writes, by their names alone.
         uncommitted: why a write's files are left out, by its requested time.
         abandoned: those of them that are to be rolled back by the next write.
         pending: requested and inflight writes and compactions that are left on the timeline, by requested time.
@@ -51,19 +51,20 @@ class Evidence:
     late: LateWrites = field(default_factory=LateWrites)
     merged: frozenset[str] = frozenset()
     superseded: frozenset[str] = frozenset()
+    archived: tuple[FoundFile, ...] = ()
 
 
 @dataclass(frozen=True)
-class FinishedRestore:
-    """A restore whose completed file was lost.
+class FinishedService:
+    """A restore or clean whose completed file was lost.
 
     Attributes:
         completed: the completed instant; its completion time is made.
-        metadata: content of the completed file.
+        content: of the completed file.
     """
 
     completed: Instant
-    metadata: RestoreMetadata
+    content: bytes
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class RepairPlan:
 
     Attributes:
         instants: the completed instants, by requested time.
-        restores: restores that are completed, as they have deleted all that they undo.
+        finished: restores and cleans that are completed, as they have deleted all that their plans name.
         dropped: inflight savepoints that are deleted, as they were completed.
         abandoned: writes that become pending, with markers of their files, so that the next write rolls them back.
         left_out: files of writes that were not committed, with the reason.
@@ -113,7 +114,7 @@ class RepairPlan:
     """
 
     instants: tuple[RebuiltInstant, ...] = ()
-    restores: tuple[FinishedRestore, ...] = ()
+    finished: tuple[FinishedService, ...] = ()
     dropped: tuple[Instant, ...] = ()
     abandoned: tuple[Instant, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)

@@ -40,7 +40,7 @@ def plan_repair(evidence: Evidence, config: TableConfig, unplaced: Mapping[str, 
         by_instant[file.instant].append(file)
     for without_files in (*evidence.merged, *evidence.superseded):
         by_instant.setdefault(without_files, [])
-    replaced = find_replaced(kept, config)
+    replaced = find_replaced([*evidence.archived, *kept], config)
     times = _completion_times(sorted(by_instant), evidence, config)
     groups: dict[Group, list[FoundFile]] = defaultdict(list)
     for file in kept:

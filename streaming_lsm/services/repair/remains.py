@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streaming_lsm.errors import ConfigError, UnsupportedTable
-from streaming_lsm.format.table.file_names import LogFileName, LogKind
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.lock.markers import TEMP_FOLDER
 from streaming_lsm.services.context import ServiceContext
@@ -52,7 +51,7 @@ class Remains:
         timeline: what is left of the timeline.
         archived: the writes of the history.
         files: the data files of writes that are not archived.
-        archived_deletes: the delete logs of those that are.
+        archived_files: those of writes that are.
         stray: data files in folders without partition metadata.
         uncommitted: why a write was not committed, by its requested time.
         abandoned: those of them that nothing tells to be undone but what the repair found.
@@ -61,7 +60,7 @@ class Remains:
     timeline: Timeline
     archived: ArchivedWrites
     files: tuple[ListedFile, ...]
-    archived_deletes: tuple[ListedFile, ...]
+    archived_files: tuple[ListedFile, ...]
     stray: tuple[str, ...]
     uncommitted: Mapping[str, str]
     abandoned: frozenset[str]
@@ -104,16 +103,12 @@ def look(context: ServiceContext) -> Remains:
     listed, stray = list_data_files(storage)
     archived = ArchivedWrites.of(timeline)
     files = tuple(file for file in listed if file.name.instant not in archived)
-    deletes = tuple(file for file in listed if file.name.instant in archived and _is_delete_log(file))
+    older = tuple(file for file in listed if file.name.instant in archived)
     times = sorted({file.name.instant for file in files})
     settled, abandoned = _settled(storage, timeline, times, archived), _abandoned(storage, times)
     uncommitted = {**abandoned, **settled}
     undecided = frozenset(abandoned) - frozenset(settled)
-    return Remains(timeline, archived, files, deletes, tuple(stray), uncommitted, undecided)
-
-
-def _is_delete_log(file: ListedFile) -> bool:
-    return isinstance(file.name, LogFileName) and file.name.kind is LogKind.DELETES
+    return Remains(timeline, archived, files, older, tuple(stray), uncommitted, undecided)
 
 
 def _refuse_completed(timeline: Timeline) -> None:

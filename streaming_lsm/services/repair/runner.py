@@ -24,7 +24,7 @@ from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.services.repair.found_files import FileReader, FoundFile
 from streaming_lsm.services.repair.late_writes import LateWriteFinder, LateWrites
 from streaming_lsm.services.repair.left_actions import (
-    finished_restores,
+    finished_services,
     lost_savepoints,
     restore_doubts,
     superseded_compactions,
@@ -100,7 +100,7 @@ def _planned(context: ServiceContext, remains: Remains, engine: Engine) -> Repai
     for file, read in zip(remains.files, engine.map(reader, remains.files), strict=True):
         if isinstance(read, str):
             torn[file.entry.path] = read
-            read = FoundFile(file.entry.path, file.partition_path, file.name, file.entry.size)
+            read = file.unread()
         elif not _is_time(read.instant, context.config.timeline_zone):
             unplaced[read.path] = f"{read.instant} is no time"
             continue
@@ -111,7 +111,8 @@ def _planned(context: ServiceContext, remains: Remains, engine: Engine) -> Repai
     placed = [file for file in found if file.path not in unplaced]
     kept = [file for file in placed if file.instant not in uncommitted]
     plans = _compaction_plans(context, remains)
-    archived = [read for read in engine.map(reader, remains.archived_deletes) if isinstance(read, FoundFile)]
+    deletes = [file for file in remains.archived_files if file.is_delete_log]
+    archived_deletes = [read for read in engine.map(reader, deletes) if isinstance(read, FoundFile)]
     evidence = Evidence(
         files=tuple(placed),
         uncommitted=uncommitted,
@@ -119,17 +120,18 @@ def _planned(context: ServiceContext, remains: Remains, engine: Engine) -> Repai
         pending=remains.pending,
         taken=remains.taken,
         schema=context.config.create_schema,
-        late=_late_writes(context, plans, kept, archived),
+        late=_late_writes(context, plans, kept, archived_deletes),
         merged=_merged(remains, kept, context.config.timeline_zone),
         superseded=superseded_compactions(remains.pending.values(), plans, placed),
+        archived=tuple(file.unread() for file in remains.archived_files),
     )
     plan = plan_repair(evidence, context.config, unplaced)
     _refuse_done(remains.timeline, plan)
     timeline, zone = remains.timeline, context.config.timeline_zone
     taken = {*remains.taken, *(time for found in plan.instants for time in found.times)}
-    restores = finished_restores(timeline, placed, taken, zone)
-    doubts = (*plan.doubts, *restore_doubts(timeline, restores))
-    return replace(plan, restores=restores, dropped=lost_savepoints(timeline), doubts=doubts)
+    finished = finished_services(timeline, (*remains.files, *remains.archived_files), taken, zone)
+    doubts = (*plan.doubts, *restore_doubts(timeline, finished))
+    return replace(plan, finished=finished, dropped=lost_savepoints(timeline), doubts=doubts)
 
 
 def _refuse_done(timeline: Timeline, plan: RepairPlan) -> None:
@@ -217,10 +219,10 @@ def _abandon(context: ServiceContext, lock: TableLock, plan: RepairPlan) -> None
 
 
 def _end_left(context: ServiceContext, lock: TableLock, plan: RepairPlan) -> None:
-    """Complete the restores, and delete the savepoints, that were completed before the timeline was lost."""
-    for restore in plan.restores:
+    """Complete the services, and delete the savepoints, that were completed before the timeline was lost."""
+    for found in plan.finished:
         lock.touch()
-        _create(context, lock, restore.completed, restore.completed.path, restore.metadata.encode())
+        _create(context, lock, found.completed, found.completed.path, found.content)
     for savepoint in plan.dropped:
         lock.verify()
         context.storage.delete(savepoint.path)

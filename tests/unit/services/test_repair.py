@@ -322,6 +322,25 @@ def test_an_overwritten_partition_does_not_come_back(tmp_path: Path, options: di
     assert_sound(reopened(table, **options), model)
 
 
+@pytest.mark.parametrize("loss", ["2*", "2*_*"])
+def test_an_overwrite_of_archived_writes_that_are_not_cleaned_is_found(tmp_path: Path, loss: str) -> None:
+    options: dict[str, object] = {**OPTIONS, "hoodie.clean.automatic": False, "lsm.read.threads": 1}
+    table = create(tmp_path, **options)
+    for number in range(14):
+        table.upsert(rows(*((f"k{n}", "nl", number, number) for n in range(8))))
+    done = table.insert_overwrite(rows(*((f"k{n}", "nl", 99, 9) for n in range(8))))
+    for number in range(12):
+        table.upsert(rows(("k1", "nl", 100 + number, 10)))
+    assert done is not None
+    assert table.timeline.first == done.requested
+    before = shown(table)
+    for path in (tmp_path / ".hoodie/timeline").glob(loss):
+        path.unlink()
+    LsmTable(tmp_path, options).repair()
+    assert shown(LsmTable(tmp_path, options)) == before
+    assert LsmTable(tmp_path, options).upsert(rows(("k1", "nl", 200, 11))) is not None
+
+
 @pytest.mark.parametrize("options", [{}, COW], ids=["merge-on-read", "copy-on-write"])
 def test_a_group_whose_first_slices_were_cleaned_has_overwritten_nothing(
     tmp_path: Path, options: dict[str, object]
@@ -404,6 +423,20 @@ def compacted_and_cleaned(root: Path) -> tuple[LsmTable, Model]:
     return table, model
 
 
+def overwritten_and_cleaned(root: Path) -> tuple[LsmTable, Model]:
+    table, model = grown(root, batches=1)
+    last = ("only", "nl", 1, 1)
+    table.insert_overwrite(rows(last))
+    grow(table, model, 1)
+    for number in range(3):
+        table.upsert(rows(("only", "nl", 2, number)))
+    retained = reopened(table, **{"hoodie.clean.commits.retained": 1})
+    retained.compact()
+    retained.upsert(rows(last))
+    assert retained.clean() is not None
+    return table, {row[0]: row for row in shown(table)}
+
+
 def rolled_back(root: Path) -> tuple[LsmTable, Model]:
     table, model = grown(root, batches=2)
     table.compact()
@@ -415,7 +448,9 @@ def rolled_back(root: Path) -> tuple[LsmTable, Model]:
     return table, model
 
 
-@pytest.mark.parametrize("make", [saved_and_restored, saved, compacted_and_cleaned, rolled_back])
+@pytest.mark.parametrize(
+    "make", [saved_and_restored, saved, compacted_and_cleaned, overwritten_and_cleaned, rolled_back]
+)
 def test_what_was_done_without_data_files_is_not_pending_for_ever(
     tmp_path: Path, make: Callable[[Path], tuple[LsmTable, Model]]
 ) -> None:
