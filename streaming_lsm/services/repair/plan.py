@@ -10,6 +10,7 @@ from streaming_lsm.format.actions.compaction_plan import CompactionPlan
 from streaming_lsm.services.repair.found_files import FoundFile
 from streaming_lsm.services.repair.late_writes import LateWrites
 from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.txn.decision_record import Decision
 
 REPAIRED_KEY = "lsm.repaired"
 """Entry of the extra metadata of a rebuilt commit."""
@@ -31,6 +32,8 @@ class Evidence:
 
     Attributes:
         files: the data files of writes that are not archived.
+        decided: the decision records of writes that were decided to be completed, by requested time: their writers,
+            if they were stopped, create the same completed files.
         archived: the data files of archived writes, by their names alone.
         uncommitted: why a write's files are left out, by its requested time.
         abandoned: those of them that are to be rolled back by the next write.
@@ -52,6 +55,7 @@ class Evidence:
     merged: frozenset[str] = frozenset()
     superseded: frozenset[str] = frozenset()
     archived: tuple[FoundFile, ...] = ()
+    decided: Mapping[str, Decision] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

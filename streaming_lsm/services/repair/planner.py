@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, base_file_stat, log_file_stat
 from streaming_lsm.format.actions.compaction_plan import FULL, LOG, CompactionOperation, CompactionPlan
+from streaming_lsm.format.actions.file_state import FILES_KEY
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, LogFileName
 from streaming_lsm.services.repair.found_files import FoundFile
@@ -16,6 +17,7 @@ from streaming_lsm.services.repair.plan import REPAIRED_KEY, Evidence, RebuiltIn
 from streaming_lsm.services.repair.replaced_groups import ReplacedGroups, find_replaced, replacement_doubts
 from streaming_lsm.timeline.clock import next_time
 from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.txn.decision_record import Decision
 
 
 def proven_writes(files: Iterable[FoundFile]) -> frozenset[str]:
@@ -85,9 +87,10 @@ def _attempt(file: FoundFile) -> tuple[object, tuple[tuple[int, ...], str]]:
 
 def _completion_times(requested: Sequence[str], evidence: Evidence, config: TableConfig) -> dict[str, str]:
     """Make completion times: the next free millisecond after the requested time, or after what lacks the write."""
-    taken = {*evidence.taken, *requested}
-    times: dict[str, str] = {}
-    for time in requested:
+    decided = {time: found.completed for time, found in evidence.decided.items()}
+    times = {time: done.completed or "" for time in requested if (done := decided.get(time)) is not None}
+    taken = {*evidence.taken, *requested, *times.values()}
+    for time in (time for time in requested if time not in times):
         chosen = max(time, evidence.late.since.get(time, ""))
         while chosen in taken:
             chosen = next_time(0, chosen, config.timeline_zone)
@@ -108,6 +111,9 @@ class _Planner:
 
     def instant(self, requested: str, files: Sequence[FoundFile]) -> RebuiltInstant:
         """Make the instant of all files with one requested time."""
+        decision = self.evidence.decided.get(requested)
+        if decision is not None:
+            return self._decided(requested, files, decision)
         replaced = self.replaced.get(requested)
         action, operation = self._action(requested, files, is_replacing=replaced is not None)
         stats = tuple(self._stat(file) for file in files if not file.is_change_log)
@@ -118,6 +124,24 @@ class _Planner:
             completed=pending.completed_at(self.times[requested]),
             metadata=CommitMetadata(stats, operation, {REPAIRED_KEY: "true"}, compacted, replaced),
             plan=self._plan(requested, files) if compacted else None,
+            rows=sum(file.rows for file in files),
+            deletes=sum(file.deletes for file in files),
+        )
+
+    def _decided(self, requested: str, files: Sequence[FoundFile], decision: Decision) -> RebuiltInstant:
+        """Make the instant of a decision record, but for what its commit says of the lost instants before it."""
+        assert decision.completed is not None
+        commit = CommitMetadata.decode(decision.data, decision.path)
+        extra = {key: value for key, value in commit.extra.items() if key != FILES_KEY}
+        commit = replace(commit, extra={**extra, REPAIRED_KEY: "true"})
+        services = {operation: action for action, operation in _SERVICES.items()}
+        action = services.get(commit.operation_type or "", decision.completed.action)
+        left = self.evidence.pending.get(requested)
+        return RebuiltInstant(
+            pending=Instant(requested, action, State.REQUESTED) if left is None else left.at(State.REQUESTED),
+            completed=decision.completed,
+            metadata=commit,
+            plan=self._plan(requested, files) if commit.operation_type in services else None,
             rows=sum(file.rows for file in files),
             deletes=sum(file.deletes for file in files),
         )

@@ -55,6 +55,7 @@ class Remains:
         stray: data files in folders without partition metadata.
         uncommitted: why a write was not committed, by its requested time.
         abandoned: those of them that nothing tells to be undone but what the repair found.
+        decided: the decision records that are left, by requested time.
     """
 
     timeline: Timeline
@@ -64,12 +65,19 @@ class Remains:
     stray: tuple[str, ...]
     uncommitted: Mapping[str, str]
     abandoned: frozenset[str]
+    decided: Mapping[str, Decision]
 
     @property
     def facts(self) -> object:
         """Return what must not change, to be compared."""
         names = [instant.file_name for instant in self.timeline.instants]
-        return names, [(file.entry.path, file.entry.size) for file in self.files], self.stray, self.uncommitted
+        return (
+            names,
+            [(file.entry.path, file.entry.size) for file in self.files],
+            self.stray,
+            self.uncommitted,
+            self.decided,
+        )
 
     @property
     def pending(self) -> dict[str, Instant]:
@@ -105,10 +113,11 @@ def look(context: ServiceContext) -> Remains:
     files = tuple(file for file in listed if file.name.instant not in archived)
     older = tuple(file for file in listed if file.name.instant in archived)
     times = sorted({file.name.instant for file in files})
-    settled, abandoned = _settled(storage, timeline, times, archived), _abandoned(storage, times)
+    decided = _decisions(storage)
+    settled, abandoned = _settled(storage, timeline, times, archived), _abandoned(storage, times, decided)
     uncommitted = {**abandoned, **settled}
     undecided = frozenset(abandoned) - frozenset(settled)
-    return Remains(timeline, archived, files, older, tuple(stray), uncommitted, undecided)
+    return Remains(timeline, archived, files, older, tuple(stray), uncommitted, undecided, decided)
 
 
 def _refuse_completed(timeline: Timeline) -> None:
@@ -128,27 +137,28 @@ def _settled(storage: Storage, timeline: Timeline, times: list[str], archived: A
     return {**found, **{time: f"{time} is not in the history, which has later writes" for time in missed}}
 
 
-def _abandoned(storage: Storage, times: list[str]) -> dict[str, str]:
+def _abandoned(storage: Storage, times: list[str], decided: Mapping[str, Decision]) -> dict[str, str]:
     """Return the writes that were not completed by their decision records, markers or heartbeats."""
-    decided = _decisions(storage)
     beats = (entry.name for entry in storage.list(HEARTBEAT_FOLDER))
-    marked = {*storage.folders(TEMP_FOLDER), *beats} - {time for time, completed in decided.items() if completed}
+    marked = {*storage.folders(TEMP_FOLDER), *beats} - {
+        time for time, decision in decided.items() if decision.completed
+    }
     found: dict[str, str] = {}
     for time in times:
-        if decided.get(time) is False:
+        if time in decided and decided[time].completed is None:
             found[time] = f"{time} was decided to be undone"
         elif time in marked:
             found[time] = f"{time} has markers or a heartbeat, which are deleted after the completion"
     return found
 
 
-def _decisions(storage: Storage) -> dict[str, bool]:
-    """Return the actions that a decision record completes or, if they have no runs, undoes."""
-    found: dict[str, bool] = {}
-    for name in storage.names(DECISION_FOLDER):
+def _decisions(storage: Storage) -> dict[str, Decision]:
+    """Return the decision records that complete actions or, of actions without runs, undo them, by requested time."""
+    found: dict[str, Decision] = {}
+    for name in sorted(storage.names(DECISION_FOLDER)):
         requested, _, run = name.partition(".")
         if requested.isdigit() and (not run or run.isdigit()):
             decision = Decision.read(storage, f"{DECISION_FOLDER}/{name}")
             if decision.completed is not None or not run:
-                found[requested] = decision.completed is not None
+                found[requested] = decision
     return found

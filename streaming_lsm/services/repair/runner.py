@@ -123,6 +123,7 @@ def _planned(context: ServiceContext, remains: Remains, engine: Engine) -> Repai
         late=_late_writes(context, plans, kept, archived_deletes),
         merged=_merged(remains, kept, context.config.timeline_zone),
         superseded=superseded_compactions(remains.pending.values(), plans, placed),
+        decided={time: found for time, found in remains.decided.items() if found.completed is not None},
         archived=tuple(file.unread() for file in remains.archived_files),
     )
     plan = plan_repair(evidence, context.config, unplaced)
