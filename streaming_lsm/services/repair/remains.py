@@ -68,6 +68,11 @@ class Remains:
     decided: Mapping[str, Decision]
 
     @property
+    def rolled_back(self) -> frozenset[str]:
+        """The requested times of the writes of `uncommitted` that were rolled back."""
+        return frozenset(time for time, why in self.uncommitted.items() if why == _rolled_back(time))
+
+    @property
     def facts(self) -> object:
         """Return what must not change, to be compared."""
         names = [instant.file_name for instant in self.timeline.instants]
@@ -132,9 +137,14 @@ def _refuse_completed(timeline: Timeline) -> None:
 def _settled(storage: Storage, timeline: Timeline, times: list[str], archived: ArchivedWrites) -> dict[str, str]:
     """Return the writes that were undone by what is left of the timeline, each with the reason."""
     undone = {*timeline.finished_rollbacks(), *planned_rollbacks(storage, timeline)}
-    found = {time: f"{time} was rolled back" for time in times if time in undone}
+    undone |= {time for time in times if timeline.history.is_undone(time)}
+    found = {time: _rolled_back(time) for time in times if time in undone}
     missed = (time for time in times if time not in undone and time < archived.last)
     return {**found, **{time: f"{time} is not in the history, which has later writes" for time in missed}}
+
+
+def _rolled_back(time: str) -> str:
+    return f"{time} was rolled back"
 
 
 def _abandoned(storage: Storage, times: list[str], decided: Mapping[str, Decision]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from streaming_lsm.lock.providers.choice import choose_provider
 from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.services.context import Engine, ServiceContext
 from streaming_lsm.services.repair.found_files import FileReader, FoundFile
-from streaming_lsm.services.repair.late_writes import LateWriteFinder, LateWrites
+from streaming_lsm.services.repair.late_writes import LateWriteFinder, LateWrites, is_compacted
 from streaming_lsm.services.repair.left_actions import (
     finished_services,
     lost_savepoints,
@@ -106,6 +106,9 @@ def _planned(context: ServiceContext, remains: Remains, engine: Engine) -> Repai
             continue
         found.append(read)
     proven = proven_writes(found)
+    if not context.config.is_copy_on_write:
+        # Hudi rolls a failed attempt at a compaction back, and completes the next one at the same requested time.
+        proven |= {file.instant for file in found if is_compacted(file) or file.compacted} & remains.rolled_back
     uncommitted = {time: why for time, why in remains.uncommitted.items() if time not in proven}
     unplaced |= {file.path: torn[file.path] for file in found if file.path in torn and file.instant not in uncommitted}
     placed = [file for file in found if file.path not in unplaced]

@@ -14,6 +14,7 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, Fenced, LsmError, StorageError
+from streaming_lsm.format.actions.rollback import RollbackMetadata
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant
@@ -284,6 +285,47 @@ def test_a_write_with_a_heartbeat_alone_is_rolled_back_by_the_next(
     grow(reopened(table), model, 4)
     assert not any(last.requested in path for path in data_files(tmp_path))
     assert_sound(reopened(table), model)
+
+
+def test_a_late_file_of_a_write_whose_rollback_is_archived_is_left_out(tmp_path: Path) -> None:
+    options: dict[str, object] = {**OPTIONS, "lsm.read.threads": 1}
+    table = create(tmp_path, **options)
+    table.upsert(rows(("k0", "nl", 1, 1)))
+    late: dict[Path, bytes] = {}
+
+    def fail(*_: object, **__: object) -> None:
+        found = [path for path in (tmp_path / "nl").glob("*.parquet") if path.name not in known]
+        late.update({path: path.read_bytes() for path in found if not late})
+        raise StorageError("the disk is full")
+
+    known, commit = {path.name for path in (tmp_path / "nl").glob("*.parquet")}, table.commit
+    table.commit = fail  # type: ignore[assignment, method-assign]
+    for _ in range(12):
+        with pytest.raises(StorageError):
+            table.upsert(rows(("gone", "nl", 1, 1)))
+    table.commit = commit  # type: ignore[method-assign]
+    table.upsert(rows(("k4", "nl", 1, 1)))
+    LsmTable(tmp_path, options).archive()
+    (path, content), *_ = late.items()
+    assert table.timeline.history.is_undone(path.name.split("_")[2])
+    path.write_bytes(content)
+    for instant in (tmp_path / ".hoodie/timeline").glob("2*"):
+        instant.unlink()
+    plan, count = LsmTable(tmp_path, options).repair()
+    assert [name.rpartition("/")[2] for name in plan.left_out] == [path.name]
+    assert count == 2
+
+
+def test_a_compaction_one_attempt_of_which_hudi_has_rolled_back_is_rebuilt(tmp_path: Path) -> None:
+    table, model = compacted(tmp_path)
+    ((done, *_),) = (compactions(table),)
+    lose_completed(tmp_path)
+    rollback = RollbackMetadata(f"{int(done.requested) + 1}", 0, done.requested, "compaction", ())
+    name = f"{rollback.start}_{rollback.start}.rollback"
+    (tmp_path / ".hoodie/timeline" / name).write_bytes(rollback.encode())
+    plan, _ = reopened(table).repair()
+    assert done.requested in {found.completed.requested for found in plan.instants}
+    assert shown(reopened(table)) == sorted(model.values())
 
 
 def test_a_marked_write_whose_rows_a_compaction_has_was_committed(tmp_path: Path) -> None:
