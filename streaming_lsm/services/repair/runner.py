@@ -64,7 +64,8 @@ def repair(context: ServiceContext, engine: Engine) -> RepairPlan:
     Raises:
         ConfigError, UnsupportedTable: see `propose_repair`; nothing was changed.
         CorruptFileError: a file cannot be placed; nothing was changed.
-        CommitConflict: others hold the lock, write the table, or have changed it; nothing was changed.
+        CommitConflict: others hold the lock, write the table by what is left of its timeline, or have changed it;
+            nothing was changed.
         Fenced: another process took the lock; run the repair again.
     """
     remains = look(context)
