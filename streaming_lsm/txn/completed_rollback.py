@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from streaming_lsm.errors import CommitConflict
-from streaming_lsm.format.actions.rollback import RollbackMetadata, RollbackPlan, RolledBackPartition
+from streaming_lsm.format.actions.rollback import RollbackPlan
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import delete_files, delete_markers, list_marked_files
 from streaming_lsm.storage.base import Storage
@@ -28,7 +28,7 @@ from streaming_lsm.txn.decision import delete_decisions, open_run, publish
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.plan_record import accept_plan, cancel_plan, is_accepted, plan_record_path
 from streaming_lsm.txn.planned_actions import schedule
-from streaming_lsm.txn.rollback import by_partition, planned_files, rollback_requests
+from streaming_lsm.txn.rollback import planned_files, rollback_metadata, rollback_requests
 
 Unrecord = Callable[[Timeline, Sequence[str]], object]
 """Undoes the delta commits of the metadata table whose action is not completed on a timeline, those of some files."""
@@ -147,13 +147,7 @@ def _carry_out(
     unrecord(Timeline.load(storage), files)
     delete_files(storage, lock, files)
     clear_completed(storage, write)
-    metadata = RollbackMetadata(
-        start=rollback.requested,
-        duration_ms=max(0, times.now_ms() - started_ms),
-        instant=write.requested,
-        action=write.action,
-        partitions=tuple(RolledBackPartition(name, tuple(paths)) for name, paths in by_partition(files)),
-    )
+    metadata = rollback_metadata(rollback, (write.requested, write.action), files, times.now_ms() - started_ms)
     lock.verify()
     completed = rollback.completed_at(times.next())
     publish(storage, decision, rollback, completed, metadata.encode())

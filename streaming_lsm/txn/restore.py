@@ -15,8 +15,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from streaming_lsm.errors import CommitConflict, CorruptFileError
-from streaming_lsm.format.actions.restore import RestoreMetadata, RestorePlan, UndoneAction
-from streaming_lsm.format.actions.rollback import RollbackMetadata, RolledBackPartition
+from streaming_lsm.format.actions.restore import RestoreMetadata, RestorePlan
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, revoke_heartbeat
 from streaming_lsm.lock.lock import TableLock
@@ -31,7 +30,7 @@ from streaming_lsm.txn.decision import delete_decisions, open_run, publish
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.plan_record import accept_plan, cancel_plan, is_accepted, plan_record_path
 from streaming_lsm.txn.planned_actions import schedule
-from streaming_lsm.txn.rollback import by_partition
+from streaming_lsm.txn.rollback import rollback_metadata
 
 DropMetadata = Callable[[str], object]
 """Drops the metadata table, and logs why."""
@@ -171,7 +170,7 @@ def _carry_out(
     _delete_instants(storage, lock, timeline, plan, completed=False)
     # A writer that was stopped after it decided its write may have created the file again.
     _delete_instants(storage, lock, Timeline.load(storage, previous=timeline), plan, completed=True)
-    rollbacks = tuple(_rolled_back(planned, action, files.get(action[0], [])) for action in plan.undone)
+    rollbacks = tuple(rollback_metadata(planned, action, files.get(action[0], []), 0) for action in plan.undone)
     duration_ms = max(0, times.now_ms() - started_ms)
     metadata = RestoreMetadata(planned.requested, duration_ms, plan.undone, rollbacks)
     lock.verify()
@@ -207,8 +206,3 @@ def _files_of(storage: Storage, undone: Collection[str]) -> dict[str, list[str]]
             if name is not None and name.instant in undone:
                 files.setdefault(name.instant, []).append(entry.path)
     return files
-
-
-def _rolled_back(planned: Instant, action: UndoneAction, files: list[str]) -> RollbackMetadata:
-    partitions = tuple(RolledBackPartition(name, tuple(paths)) for name, paths in by_partition(files))
-    return RollbackMetadata(planned.requested, 0, action[0], action[1], partitions)

@@ -136,19 +136,21 @@ def _carry_out(
     target = Instant(plan.instant, plan.action, State.REQUESTED)
     files = sorted({*planned_files(plan), *list_marked_files(storage, target.requested)})
     delete_files(storage, lock, files)
-    metadata = RollbackMetadata(
-        start=rollback.requested,
-        duration_ms=max(0, times.now_ms() - started_ms),
-        instant=target.requested,
-        action=target.action,
-        partitions=tuple(RolledBackPartition(name, tuple(paths)) for name, paths in by_partition(files)),
-    )
+    metadata = rollback_metadata(rollback, (target.requested, target.action), files, times.now_ms() - started_ms)
     lock.verify()
     completed = rollback.completed_at(times.next())
     publish(storage, decision, rollback, completed, metadata.encode())
     clear_rolled_back(storage, lock, target)
     delete_decisions(storage, rollback.requested)
     return completed
+
+
+def rollback_metadata(
+    rollback: Instant, undone: tuple[str, str], files: Iterable[str], duration_ms: int
+) -> RollbackMetadata:
+    """Describe a rollback that deleted `files` of an undone action, which is named by requested time and action."""
+    partitions = tuple(RolledBackPartition(name, tuple(paths)) for name, paths in by_partition(files))
+    return RollbackMetadata(rollback.requested, max(0, duration_ms), *undone, partitions)
 
 
 def by_partition(paths: Iterable[str]) -> list[tuple[str, list[str]]]:
