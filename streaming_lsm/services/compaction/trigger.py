@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from streaming_lsm import config
@@ -14,6 +14,8 @@ from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_compactions
 
+Merges = tuple[str, list[str]]
+"""The requested times of the last compaction, "" without one, and of the delta commits that it did not merge."""
 LOG_COMPACT = "LOG_COMPACT"
 """Operation type of a log compaction."""
 NUM_COMMITS = "NUM_COMMITS"
@@ -54,7 +56,12 @@ class CompactionTrigger:
         return f"{self.strategy}, {commits}" + (f", {seconds}" if "TIME" in self.strategy else "")
 
     def is_due(
-        self, timeline: Timeline, now_ms: int, zone: str, since: str = "", *, with_history: bool = False
+        self,
+        timeline: Timeline,
+        now_ms: int,
+        zone: str,
+        since: str = "",
+        archived: Callable[[Timeline], Merges] | None = None,
     ) -> bool:
         """Return whether a compaction is due.
 
@@ -62,15 +69,16 @@ class CompactionTrigger:
             since: a time up to which nothing is left to merge; treated as a compaction.
             now_ms: milliseconds since the epoch. A clock that was set back never makes a compaction due by time.
             zone: the timeline's zone, ``UTC`` or ``LOCAL``.
-            with_history: whether to count archived delta commits, too. Archiving by the same options leaves what is
-                needed on the active timeline; by those of another process it may not.
+            archived: reads the history, if archived delta commits count, too; called where the active timeline has
+                neither a compaction nor enough of them. Archiving by the same options leaves what is needed there; by
+                those of another process it may not.
         """
         after_request = self.strategy == NUM_COMMITS_AFTER_LAST_REQUEST
         last = max(since, _last_compaction(timeline, requested=after_request))
         new = _delta_commits_since(timeline.completed_writes, last)
-        if with_history and not last and len(new) < self.commits:
-            last = timeline.history.last_compaction()
-            new = [*_delta_commits_since(timeline.history.writes().values(), last), *new]
+        if archived is not None and not last and len(new) < self.commits:
+            last, older = archived(timeline)
+            new = [*older, *new]
         enough = len(new) >= self.commits
         if self.strategy in (NUM_COMMITS, NUM_COMMITS_AFTER_LAST_REQUEST) or not new:
             return enough and bool(new)
@@ -123,23 +131,28 @@ class NextCompaction:
         trigger: the rule.
     """
 
-    def __init__(self, context: ServiceContext, clock: Clock, *, with_history: bool = False) -> None:
+    def __init__(self, context: ServiceContext, clock: Clock) -> None:
         """Begin without any memory.
 
         Args:
             clock: the current time, for compactions that are due by time.
-            with_history: see `CompactionTrigger.is_due`.
         """
-        self._with_history = with_history
         self.trigger = CompactionTrigger.of(context.options)
         self._zone = context.config.timeline_zone
         self._clock = clock
         self._fruitless = ""
+        self._archived: tuple[str | None, Merges] | None = None
 
     def is_due(self, timeline: Timeline) -> bool:
         """Return whether a compaction is due; see `CompactionTrigger.is_due`."""
-        history = self._with_history
-        return self.trigger.is_due(timeline, self._clock(), self._zone, self._fruitless, with_history=history)
+        return self.trigger.is_due(timeline, self._clock(), self._zone, self._fruitless, self._in_history)
+
+    def _in_history(self, timeline: Timeline) -> Merges:
+        """Read the history, again only when something was archived since."""
+        if self._archived is None or self._archived[0] != timeline.first:
+            history, last = timeline.history, timeline.history.last_compaction()
+            self._archived = timeline.first, (last, _delta_commits_since(history.writes().values(), last))
+        return self._archived[1]
 
     def found_nothing(self, timeline: Timeline) -> None:
         """Record that there was nothing to merge, so that partitions are not listed again each time."""

@@ -93,7 +93,7 @@ class CompactionWorker:
         self._engine = engine
         self._schedules = schedules
         self._attempts = PlanBackoff()
-        self._next = NextCompaction(context, clock, with_history=True)
+        self._next = NextCompaction(context, clock)
         self._left = 0
 
     @property

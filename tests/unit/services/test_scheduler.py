@@ -60,6 +60,37 @@ def test_every_third_delta_commit_is_followed_by_a_compaction(tmp_path: Path) ->
     assert_sound(table, model)
 
 
+def test_delta_commits_that_another_writer_has_archived_count_for_the_next_compaction(tmp_path: Path) -> None:
+    short = {"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4, "hoodie.clean.commits.retained": 2}
+    table, model = grown(tmp_path, batches=1)
+    compacting = reopened(
+        table,
+        **{
+            "hoodie.compact.inline": True,
+            "hoodie.compact.inline.max.delta.commits": 8,
+            "hoodie.archive.automatic": False,
+        },
+    )
+    archiving = reopened(table, **short)
+    for _ in range(4):
+        upsert(archiving, model)
+        upsert(compacting, model)
+    assert len(archiving.timeline.completed_writes) < 8
+    assert len(compactions(table)) == 1
+    for _ in range(3):
+        upsert(archiving, model)
+        upsert(compacting, model)
+    (due,) = (found for found in compacting.services.due() if found.service == "compact")
+    assert not due.is_due
+    upsert(archiving, model)
+    upsert(archiving, model)
+    (due,) = (found for found in compacting.services.due() if found.service == "compact")
+    assert due.is_due
+    upsert(compacting, model)
+    assert len([write for write in table.timeline.every_write if write.action == "commit"]) == 2
+    assert_sound(table, model)
+
+
 def test_by_default_nothing_is_compacted(tmp_path: Path) -> None:
     table, model = grown(tmp_path, batches=6)
     assert compactions(table) == []
@@ -208,6 +239,9 @@ def test_while_nothing_is_due_a_service_asks_nothing_of_the_storage(tmp_path: Pa
         **{**CLEAN, "hoodie.clean.commits.retained": 50},
     )
     quiet._committed = quiet.timeline
+    quiet.run_services()
+    assert not listed(storage.calls)
+    # The first time a process looks once what others may have archived.
     begun = len(storage.calls)
     quiet.run_services()
     assert len(storage.calls) == begun
