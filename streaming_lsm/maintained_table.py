@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Self
@@ -14,7 +15,13 @@ from streaming_lsm.services.repair.plan import RepairPlan
 from streaming_lsm.services.repair.runner import propose_repair, repair
 from streaming_lsm.services.restore import RestorePreview, preview_restore, restore
 from streaming_lsm.services.rollback import RollbackPreview, preview_rollback, roll_back
-from streaming_lsm.services.savepoints import Savepoint, delete_savepoint, list_savepoints, make_savepoint
+from streaming_lsm.services.savepoints import (
+    Savepoint,
+    delete_savepoint,
+    list_savepoints,
+    make_savepoint,
+    preview_savepoint,
+)
 from streaming_lsm.services.scheduler import TableServices
 from streaming_lsm.services.upgrade import ChangePlan, VersionChange, change_version, plan_change
 from streaming_lsm.storage.failures import names_failures
@@ -85,6 +92,14 @@ class MaintainedTable(ReadableTable):
     @names_failures
     def _list_savepoints(self) -> tuple[Savepoint, ...]:
         return list_savepoints(self.timeline)
+
+    @names_failures
+    def plan_savepoint(self, instant: str | None = None) -> tuple[Instant, Mapping[str, tuple[str, ...]]]:
+        """Return the write as of which `savepoint` would keep the table, and the names of its files by partition path.
+
+        Raises as `savepoint` does, and changes nothing.
+        """
+        return preview_savepoint(self._context, instant)
 
     @names_failures
     def savepoint(self, instant: str | None = None, *, user: str = "", comment: str = "") -> Instant:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from streaming_lsm import config
 from streaming_lsm.cli.arguments import json_argument, json_line, opened, option_arguments, write_lines
+from streaming_lsm.cli.progress import ProgressLine, ShownEngine
 from streaming_lsm.cli.text_table import TextTable
+from streaming_lsm.engine import LocalEngine
 from streaming_lsm.service_job.messages import counted
 from streaming_lsm.services.repair.plan import RebuiltInstant, RepairPlan
 
@@ -22,7 +25,9 @@ def repair_verb(verb: argparse.ArgumentParser) -> None:
 
 def _repair(arguments: argparse.Namespace) -> None:
     table = opened(arguments)
-    plan, count = table.repair() if arguments.apply else (table.plan_repair(), None)
+    with ProgressLine("files read") as progress:
+        engine = ShownEngine(LocalEngine(table.options[config.READ_THREADS]), progress)
+        plan, count = table.repair(engine) if arguments.apply else (table.plan_repair(engine), None)
     if arguments.json:
         write_lines(
             [json_line({"path": table.path, **_document(plan), "applied": arguments.apply, "rows": count})], None

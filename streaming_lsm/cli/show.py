@@ -91,17 +91,13 @@ def _lines(shown: Mapping[str, object]) -> Iterator[str]:
         return
     services = shown["services"]
     assert isinstance(services, list)
-    table = TextTable(("service", "due", "by writers", "what is found", "rule", "planned"), whole=frozenset(("due",)))
     for due in services:
-        table.add(
-            due["service"],
-            _text(due["is_due"]),
-            _text(due["is_inline"]),
-            due["found"],
-            due["rule"],
-            ", ".join(due["pending"]),
-        )
-    yield from table.lines()
+        runs = "writers run it after their batches" if due["is_inline"] else "left to a job or the command line"
+        yield f"{due['service']}: {'due' if due['is_due'] else 'not due'}; {runs}"
+        yield f"  found: {due['found']}"
+        yield f"  rule: {due['rule']}"
+        if due["pending"]:
+            yield f"  planned: {', '.join(due['pending'])}"
 
 
 def _text(value: object) -> str:

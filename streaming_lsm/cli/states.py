@@ -19,7 +19,7 @@ from streaming_lsm.format.actions.commit import file_path
 from streaming_lsm.format.actions.restore import RestoreMetadata
 from streaming_lsm.format.actions.rollback import RollbackMetadata
 from streaming_lsm.service_job.messages import counted
-from streaming_lsm.services.savepoints import Savepoint
+from streaming_lsm.services.savepoints import Savepoint, savepoint_at
 from streaming_lsm.table import LsmTable
 
 
@@ -32,6 +32,7 @@ def savepoint_verb(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--user", default="", help="who makes it, for the list")
     verb.add_argument("--comment", default="", help="why it is made, for the list")
     option_arguments(verb)
+    dry_run_argument(verb)
     json_argument(verb, "one JSON document")
     verb.set_defaults(run=_savepoint)
 
@@ -103,7 +104,9 @@ def _savepoint(arguments: argparse.Namespace) -> None:
         raise ConfigError("--delete needs the INSTANT of a savepoint, and does not take --list")
     table = opened(arguments)
     completed, said = None, ""
-    if arguments.delete:
+    if arguments.dry_run and not arguments.list:
+        said = _preview(table, arguments)
+    elif arguments.delete:
         table.delete_savepoint(arguments.instant)
         said = f"deleted the savepoint of {arguments.instant}: its files are cleaned as any other"
     elif not arguments.list:
@@ -112,9 +115,18 @@ def _savepoint(arguments: argparse.Namespace) -> None:
         said = f"{completed}: the table as of {made.requested} is kept"
     if arguments.json:
         kept = [_document(found) for found in table.savepoints]
-        write_result(table, arguments, said, completed, changes_nothing=arguments.list, savepoints=kept)
+        nothing = arguments.list or arguments.dry_run
+        write_result(table, arguments, said, completed, changes_nothing=nothing, savepoints=kept)
     else:
         write_lines(_savepoint_lines(table) if arguments.list else [said], None)
+
+
+def _preview(table: LsmTable, arguments: argparse.Namespace) -> str:
+    if arguments.delete:
+        found = savepoint_at(table.timeline, arguments.instant, table.path)
+        return f"the savepoint of {found.requested} would be deleted"
+    write, files = table.plan_savepoint(arguments.instant)
+    return f"the table as of {write.requested} would be kept: {counted(sum(map(len, files.values())), 'file')}"
 
 
 def _document(found: Savepoint) -> dict[str, object]:

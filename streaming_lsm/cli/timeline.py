@@ -9,12 +9,12 @@ from streaming_lsm.cli.arguments import json_argument, json_line, write_lines
 from streaming_lsm.cli.text_table import TextTable
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import count_deletes
+from streaming_lsm.service_job.messages import counted
 from streaming_lsm.table import LsmTable
 from streaming_lsm.timeline.action_kind import CLEAN
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
-_NUMBERS = ("files", "rows", "deletes", "bytes")
 _TIMES = ("requested", "completed")
 
 
@@ -34,6 +34,11 @@ class Written:
     deletes: int | None = None
     bytes: int | None = None
 
+    def __str__(self) -> str:
+        numbers = zip(("file", "row", "delete", "byte"), (self.files, self.rows, self.deletes, self.bytes), strict=True)
+        said = [self.operation, *(None if number is None else counted(number, noun) for noun, number in numbers)]
+        return ", ".join(filter(None, said))
+
 
 def timeline_verb(verb: argparse.ArgumentParser) -> None:
     """Add the arguments of ``lsm timeline``."""
@@ -48,11 +53,10 @@ def _timeline(arguments: argparse.Namespace) -> None:
     if arguments.json:
         write_lines([json_line({**_names(instant), **asdict(written)}) for instant, written in actions], None)
         return
-    shown = TextTable((*_TIMES, "action", "state", "operation", *_NUMBERS), frozenset(_NUMBERS), frozenset(_TIMES))
+    shown = TextTable((*_TIMES, "action", "what it did"), whole=frozenset((*_TIMES, "action")))
     for instant, written in actions:
-        names = (name or "" for name in _names(instant).values())
-        numbers = (written.files, written.rows, written.deletes, written.bytes)
-        shown.add(*names, written.operation or "", *("" if found is None else f"{found:,}" for found in numbers))
+        # Of an action that is pending, its state stands in place of the time.
+        shown.add(instant.requested, instant.completed or str(instant.state), instant.action, str(written))
     write_lines(shown.lines(), None)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 
 from streaming_lsm import config
 from streaming_lsm.cli.arguments import json_argument, json_line, opened, option_arguments
+from streaming_lsm.cli.progress import ProgressLine
 from streaming_lsm.cli.table_check import TableCheck, check_table
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.service_job.messages import counted
@@ -54,30 +54,3 @@ def _document(path: str, found: TableCheck) -> dict[str, object]:
         "rows": found.rows,
         "findings": [{**asdict(finding), "is_damage": finding.is_damage} for finding in found.findings],
     }
-
-
-class ProgressLine:
-    """Shows on standard error how far a long work is, if that is a terminal; the line is erased at the end."""
-
-    def __init__(self, what: str) -> None:
-        """Begin without a line.
-
-        Args:
-            what: what is counted.
-        """
-        self._what = what
-        self._width = 0
-
-    def __enter__(self) -> ProgressLine:
-        return self
-
-    def __call__(self, done: int, every: int) -> None:
-        """Show numbers."""
-        if sys.stderr.isatty():
-            line = f"{done:,} of {every:,} {self._what}"
-            self._width = max(self._width, len(line))
-            print(f"\r{line:<{self._width}}", end="", file=sys.stderr, flush=True)
-
-    def __exit__(self, *_: object) -> None:
-        if self._width:
-            print(f"\r{'':<{self._width}}\r", end="", file=sys.stderr, flush=True)

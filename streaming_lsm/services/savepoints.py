@@ -70,10 +70,7 @@ def make_savepoint(context: ServiceContext, requested: str | None, user: str, co
     context.load_timeline()  # refuses tables that are read-only
     with context.transaction() as tx:
         write = _write_at(tx.timeline, requested, context.storage.uri)
-        if any(found.requested == write.requested for found in savepoints(tx.timeline)):
-            raise ConfigError(
-                f"{write.path} in {context.storage.uri} is a savepoint already: delete that first to make it anew"
-            )
+        _refuse_second(context, tx.timeline, write)
 
         def look() -> bytes:
             timeline = Timeline.load(context.storage, previous=tx.timeline)
@@ -84,6 +81,23 @@ def make_savepoint(context: ServiceContext, requested: str | None, user: str, co
         completed = tx.make_savepoint(write, look)
     _LOG.info("made %s in %s", completed.path, context.storage.uri)
     return completed
+
+
+def preview_savepoint(context: ServiceContext, requested: str | None) -> tuple[Instant, Mapping[str, tuple[str, ...]]]:
+    """Return the write as of which `make_savepoint` would keep the table, and the files; raises as it does."""
+    timeline = context.load_timeline()
+    write = _write_at(timeline, requested, context.storage.uri)
+    _refuse_second(context, timeline, write)
+    files = _files_as_of(context, timeline, write)
+    _refuse_cleaned(context, timeline, files, write)
+    return write, files
+
+
+def _refuse_second(context: ServiceContext, timeline: Timeline, write: Instant) -> None:
+    if any(found.requested == write.requested for found in savepoints(timeline)):
+        raise ConfigError(
+            f"{write.path} in {context.storage.uri} is a savepoint already: delete that first to make it anew"
+        )
 
 
 def delete_savepoint(context: ServiceContext, requested: str) -> None:

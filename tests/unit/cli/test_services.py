@@ -53,13 +53,18 @@ def test_a_dry_run_shows_the_operations_and_changes_nothing(tmp_path: Path, caps
 def test_a_savepoint_is_made_listed_and_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table, _ = grown(tmp_path)
     first, *_, last = (write.requested for write in table.timeline.completed_writes)
+    assert run(capsys, "savepoint", tmp_path, "--dry-run").startswith(f"the table as of {last} would be kept: ")
+    assert table.savepoints == ()
     said = run(capsys, "savepoint", tmp_path, "--comment", "nightly", "--user", "ann")
+    assert "is a savepoint already" in run(capsys, "savepoint", tmp_path, "--dry-run", code=2)
     assert said.startswith(f"{last}_")
     assert said.endswith(f".savepoint: the table as of {last} is kept\n")
     run(capsys, "savepoint", tmp_path, first)
     lines = run(capsys, "savepoint", tmp_path, "--list").splitlines()
     assert [line.split()[0] for line in lines] == ["instant", first, last]
     assert lines[2].split()[3:] == ["ann", "nightly", "7"]
+    said = run(capsys, "savepoint", tmp_path, first, "--delete", "--dry-run")
+    assert said == f"the savepoint of {first} would be deleted\n"
     assert run(capsys, "savepoint", tmp_path, first, "--delete").startswith(f"deleted the savepoint of {first}")
     assert [found.instant.requested for found in table.savepoints] == [last]
     assert "--delete needs the INSTANT" in run(capsys, "savepoint", tmp_path, "--delete", code=2)
@@ -128,9 +133,9 @@ def test_the_timeline_shows_what_services_did(tmp_path: Path, capsys: pytest.Cap
     table.clean()
     table.services.schedule()
     lines = [line.split() for line in run(capsys, "timeline", tmp_path).splitlines()[1:]]
-    shown = {tuple(words[2:5]) for words in lines if words[2] in ("commit", "clean")}
-    assert shown == {("commit", "completed", "COMPACT"), ("clean", "completed", "KEEP_LATEST_COMMITS")}
-    assert lines[-1][1:] == ["compaction", "requested"]
+    shown = {tuple(words[2:4]) for words in lines if words[2] in ("commit", "clean")}
+    assert shown == {("commit", "COMPACT,"), ("clean", "KEEP_LATEST_COMMITS,")}
+    assert lines[-1][1:] == ["requested", "compaction"]
 
 
 def test_options_that_are_no_options_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

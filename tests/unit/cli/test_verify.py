@@ -157,4 +157,9 @@ def test_progress_is_shown_on_a_terminal_only(
     small(tmp_path)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert main(["verify", str(tmp_path)]) == 0
-    assert "\r2 of 2 files checked" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "\r[####################] 2 of 2 files checked" in shown
+    assert shown.endswith(" \r")
+    assert main(["compact", str(tmp_path)]) == 0
+    assert "file groups merged" in capsys.readouterr().err
+    assert main(["clean", "-o", "hoodie.clean.commits.retained=1", str(tmp_path)]) == 0
