@@ -29,6 +29,8 @@ _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9,
 _SIZES = {_TRUE: 0, _FALSE: 0, _BYTE: 1, _DOUBLE: 8}
 _INTEGERS = (4, 5, 6)
 _LONG_LIST = 15
+_NO_DIFFERENCE = 15
+"""The largest head of a field whose id follows."""
 # num_values, total_uncompressed_size, data_page_offset, dictionary_page_offset,
 # size_statistics.unencoded_byte_array_data_bytes
 _COLUMN_META: Wanted = {5: {}, 6: {}, 9: {}, 11: {}, 16: {1: {}}}
@@ -179,10 +181,12 @@ def _decode_struct(data: bytes, at: int, wanted: Wanted, last: int | None = None
         else:
             field, at = _decode_zigzag(data, at)
         inner = wanted.get(field)
-        if inner is None:
-            at = _skip(data, at, head & 15, 0)
-        else:
+        if inner is not None:
             fields[field], at = _decode_value(data, at, head & 15, inner)
+        elif head & 15 in _INTEGERS:
+            at = _skip_varint(data, at)
+        else:
+            at = _skip(data, at, head & 15, 0)
         if field == last:
             break
     return fields, at + 1
@@ -223,17 +227,30 @@ def _skip_nested(data: bytes, at: int, kind: int, depth: int) -> int:
     if depth > _MAX_DEPTH:
         raise ValueError("nested too deeply")
     if kind == _STRUCT:
-        while head := data[at]:
-            # A field id that is not a difference to the one before follows the type.
-            at = at + 1 if head >> 4 else _skip_varint(data, at + 1)
-            at = _skip(data, at, head & 15, depth + 1)
-        return at + 1
+        return _skip_struct(data, at, depth)
     count, kind, at = _list_head(data, at)
     if kind in (_TRUE, _FALSE):  # in a list, each takes a byte
         return _after(data, at, count)
     for _ in range(count):
         at = _skip(data, at, kind, depth + 1)
     return at
+
+
+def _skip_struct(data: bytes, at: int, depth: int) -> int:
+    """Return the offset after a struct. Footers have many, of numbers and short texts, which are skipped right here."""
+    while head := data[at]:
+        # A field id that is not a difference to the one before follows the type.
+        at = at + 1 if head > _NO_DIFFERENCE else _skip_varint(data, at + 1)
+        kind = head & 15
+        if kind in _INTEGERS:
+            while data[at] > 0x7F:
+                at += 1
+            at += 1
+        elif kind == _BINARY and data[at] <= 0x7F:
+            at = _after(data, at + 1, data[at])
+        else:
+            at = _skip(data, at, kind, depth + 1)
+    return at + 1
 
 
 def _skip_varint(data: bytes, at: int) -> int:
