@@ -234,7 +234,9 @@ class LsmTable(MaintainedTable):
 
         def write(attempt: Attempt) -> Instant | None:
             survey = expiry.look()
-            if survey is None or not expiry.select(survey.slices, survey.timeline):
+            expired = expiry.none() if survey is None else expiry.select(survey.slices, survey.timeline)
+            expiry.record_first_writes()
+            if survey is None or not expired:
                 return None
             with self.transaction(alone=attempt.alone, operation=DELETE_PARTITION) as tx:
                 expired = expiry.select(survey.at(self._context, tx.timeline), tx.timeline)

@@ -20,6 +20,7 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.checked import read_checked
 
 MISSING, DAMAGED, UNSORTED, COUNT, UNCOMMITTED = "missing", "damaged", "unsorted", "count", "uncommitted"
+DOUBLED = "doubled"
 """Kinds of findings; see docs/reading.md, "Verify a table"."""
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from streaming_lsm.cli.file_check import MISSING, UNCOMMITTED, CheckedFile, FileCheck, Finding
+from streaming_lsm.cli.file_check import DOUBLED, MISSING, UNCOMMITTED, CheckedFile, FileCheck, Finding
 from streaming_lsm.engine import LocalEngine
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.file_group.consistent_listing import list_file_slices
 from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, FileSystemView, LogFile
 from streaming_lsm.file_group.lost_files import lost_files
 from streaming_lsm.format.actions.commit import WriteStat, file_path
-from streaming_lsm.format.table.file_names import parse_file_name
+from streaming_lsm.format.table.file_names import BucketId, bucket_of, parse_file_name
 from streaming_lsm.schema import with_meta
 from streaming_lsm.table import LsmTable
 from streaming_lsm.timeline.instant import FLAT
@@ -64,7 +64,7 @@ def check_table(table: LsmTable, engine: LocalEngine, progress: Progress, *, qui
     files = [file for found in slices for file in (*((found.base,) if found.base else ()), *found.logs)]
     stats = write_stats(view.timeline, {file.path for file in files})
     checked = list(_contents(table, engine, progress, [(file, stats.get(file.path)) for file in files], quick=quick))
-    found = [finding for one in checked for finding in one.findings]
+    found = [*doubled_buckets(table, slices), *(finding for one in checked for finding in one.findings)]
     if found:
         _, current, lost = _listed(table)
         now = {path for one in current for path in one.paths}
@@ -122,6 +122,32 @@ def write_stats(timeline: Timeline, paths: Collection[str]) -> dict[str, WriteSt
     stats = (stat for write in timeline.completed_writes for stat in timeline.read_commit(write).stats)
     found = ((file_path(stat.partition_path, stat.file_name), stat) for stat in stats)
     return {path: stat for path, stat in found if path in paths}
+
+
+def doubled_buckets(table: LsmTable, slices: Sequence[FileSlice]) -> Iterator[Finding]:
+    """List the file groups whose buckets have an earlier live one: no write locates its keys in either."""
+    if not table.config.num_buckets:
+        return
+    known: dict[BucketId, FileSlice] = {}
+    for one in sorted(slices, key=lambda found: min(_instants(found), default="")):
+        try:
+            bucket = bucket_of(one.file_id)
+        except UnsupportedTable:  # writes refuse the table by its name
+            return
+        first = known.setdefault((one.partition_path, bucket), one)
+        if first is not one and one.paths:
+            yield Finding(
+                DOUBLED,
+                one.paths[0],
+                f"partition {one.partition_path!r} has two file groups for bucket {bucket}, {first.file_id} and "
+                f"{one.file_id}: no write to it is possible, and rows that were replaced may be read. Restore the "
+                "completed file of the action that replaced one of them, or the table to a savepoint from before",
+            )
+
+
+def _instants(found: FileSlice) -> Iterator[str]:
+    names = [*((found.base.name,) if found.base else ()), *(log.name for log in found.logs)]
+    return (name.instant for name in names)
 
 
 def uncommitted(table: LsmTable, slices: Sequence[FileSlice]) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.timeline import Timeline, limit_text
-from streaming_lsm.txn.lost_completion import check_named_writes
+from streaming_lsm.txn.lost_completion import check_named_writes, first_archived
 
 SNAPSHOT, READ_OPTIMIZED, INCREMENTAL, CDC = "snapshot", "read_optimized", "incremental", "cdc"
 QUERY_TYPES = (SNAPSHOT, READ_OPTIMIZED, INCREMENTAL, CDC)
@@ -131,8 +131,9 @@ class Queries:
         timeline, slices = list_file_slices(look)
         found = frozenset(commits)
         # The files may fit without a write whose rows were compacted: its commit is missing from the range only.
-        writes = (write for write in timeline.completed_writes if write.requested in found)
-        check_named_writes(timeline.whole, writes, self._since(begin))
+        writes = [write for write in timeline.completed_writes if write.requested in found]
+        archived = first_archived(timeline.whole, commits)
+        check_named_writes(timeline.whole, [*archived, *writes], self._since(begin))
         return self._scan(timeline, slices, wanted, found, self.schema_at(self.timeline))
 
     def changes(self, begin: str | date, end: str | date | None) -> Changes:

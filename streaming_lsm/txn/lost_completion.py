@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.actions.clean import CleanMetadata
@@ -23,6 +24,8 @@ from streaming_lsm.timeline.timeline import Timeline
 
 _NOW = "~"
 """Later than every time."""
+_READ_ARCHIVED = 4
+"""Archived writes of a range that are examined: writes that overlap are completed in another order than requested."""
 
 
 def check_instants(timeline: Timeline, unknown: Mapping[str, str]) -> None:
@@ -166,6 +169,23 @@ def check_named_writes(timeline: Timeline, writes: Iterable[Instant], since: str
                     f"{before.path} in {timeline.storage.uri} is gone, which {write.path} names as the write before "
                     "it: restore it"
                 )
+
+
+def first_archived(timeline: Timeline, commits: Iterable[str]) -> list[Instant]:
+    """Return the first archived writes of a range, for `check_named_writes`; their commits are in the history.
+
+    Writers that have lost the history begin a new one, whose first write names one that is nowhere. The others follow
+    it without a gap.
+
+    Args:
+        timeline: the whole timeline.
+        commits: requested times of the range's writes, by completion time.
+    """
+    if timeline.layout == FLAT:
+        return []
+    active = {write.requested for write in timeline.completed_writes}
+    archived = (write for time in commits if time not in active and (write := timeline.history.write(time)) is not None)
+    return [*islice(archived, _READ_ARCHIVED)]
 
 
 def _is_history_lost(timeline: Timeline, before: Instant, since: str) -> bool:

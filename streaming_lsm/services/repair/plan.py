@@ -35,6 +35,7 @@ class Evidence:
         decided: the decision records of writes that were decided to be completed, by requested time: their writers,
             if they were stopped, create the same completed files.
         archived: the data files of archived writes, by their names alone.
+        last_archived: requested time of the last archived write, ``""`` if there is none.
         uncommitted: why a write's files are left out, by its requested time.
         abandoned: those of them that are to be rolled back by the next write.
         pending: requested and inflight writes and compactions that are left on the timeline, by requested time.
@@ -55,6 +56,7 @@ class Evidence:
     merged: frozenset[str] = frozenset()
     superseded: frozenset[str] = frozenset()
     archived: tuple[FoundFile, ...] = ()
+    last_archived: str = ""
     decided: Mapping[str, Decision] = field(default_factory=dict)
 
 

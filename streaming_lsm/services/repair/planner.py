@@ -40,9 +40,11 @@ def plan_repair(evidence: Evidence, config: TableConfig, unplaced: Mapping[str, 
     by_instant: dict[str, list[FoundFile]] = defaultdict(list)
     for file in kept:
         by_instant[file.instant].append(file)
-    for without_files in (*evidence.merged, *evidence.superseded):
+    replaced = find_replaced([*evidence.archived, *kept], evidence, config)
+    known = {*by_instant, *evidence.pending, *(file.instant for file in evidence.archived)}
+    replacing = (time for time in replaced if time > evidence.last_archived)
+    for without_files in (*evidence.merged, *evidence.superseded, *replacing):
         by_instant.setdefault(without_files, [])
-    replaced = find_replaced([*evidence.archived, *kept], config)
     times = _completion_times(sorted(by_instant), evidence, config)
     groups: dict[Group, list[FoundFile]] = defaultdict(list)
     for file in kept:
@@ -50,7 +52,7 @@ def plan_repair(evidence: Evidence, config: TableConfig, unplaced: Mapping[str, 
     planner = _Planner(evidence, config, groups, replaced, times)
     instants = tuple(planner.instant(requested, by_instant[requested]) for requested in sorted(by_instant))
     instants = _with_schemas(instants, by_instant, evidence.schema)
-    doubts = (*_doubts(evidence, left), *replacement_doubts(replaced))
+    doubts = (*_doubts(evidence, left), *replacement_doubts(replaced, known))
     write = "commit" if config.is_copy_on_write else "deltacommit"
     abandoned = tuple(
         evidence.pending.get(time, Instant(time, write, State.REQUESTED)).at(State.REQUESTED)
@@ -150,7 +152,8 @@ class _Planner:
         """Return the action while it is pending, and the operation."""
         left = self.evidence.pending.get(requested)
         if is_replacing or (left is not None and left.completes_as == "replacecommit"):
-            return ("replacecommit" if left is None else left.action), "INSERT_OVERWRITE"
+            operation = "INSERT_OVERWRITE" if files else "DELETE_PARTITION"
+            return ("replacecommit" if left is None else left.action), operation
         if left is not None and left.action in _SERVICES:
             return left.action, _SERVICES[left.action]
         written = "DELETE" if files and all(file.deletes and not file.rows for file in files) else "UPSERT"

@@ -117,7 +117,9 @@ def look(context: ServiceContext) -> Remains:
     archived = ArchivedWrites.of(timeline)
     files = tuple(file for file in listed if file.name.instant not in archived)
     older = tuple(file for file in listed if file.name.instant in archived)
-    times = sorted({file.name.instant for file in files})
+    # A deletion of a partition has no files.
+    replacing = {found.requested for found in timeline.pending if found.action == "replacecommit"}
+    times = sorted({file.name.instant for file in files} | {time for time in replacing if time not in archived})
     decided = _decisions(storage)
     settled, abandoned = _settled(storage, timeline, times, archived), _abandoned(storage, times, decided)
     uncommitted = {**abandoned, **settled}

@@ -129,6 +129,7 @@ def _planned(context: ServiceContext, remains: Remains, engine: Engine) -> Repai
         superseded=superseded_compactions(remains.pending.values(), plans, placed),
         decided={time: found for time, found in remains.decided.items() if found.completed is not None},
         archived=tuple(file.unread() for file in remains.archived_files),
+        last_archived=remains.archived.last,
     )
     plan = plan_repair(evidence, context.config, unplaced)
     _refuse_done(remains.timeline, plan)

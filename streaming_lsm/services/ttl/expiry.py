@@ -37,6 +37,8 @@ class PartitionExpiry:
     clock: Clock
     ttl: PartitionTtl = field(init=False)
     _next_ms: int | None = 0
+    _first_writes: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    """Partition metadata that names a write which was undone, by path, and what is to be there."""
 
     def __post_init__(self) -> None:
         """Read the options."""
@@ -68,10 +70,31 @@ class PartitionExpiry:
                 since[path] = max(since.get(path, ""), *(name.instant for name in names))
         if self.ttl.strategy == KEEP_BY_CREATION_TIME:
             since = {path: self._created(path, timeline) for path in since}
-        expired = select_expired(since, self.ttl, self.clock(), self.context.config.timeline_zone)
+        expired = self._expired(since, timeline)
         if not expired:
             self._next_ms = expired.next_ms
         return expired
+
+    def _expired(self, since: dict[str, str], timeline: Timeline) -> ExpiredPartitions:
+        """Select the expired ones; it is looked at those alone whether the write that created them was undone."""
+        self._first_writes.clear()
+        checked: set[str] = set()
+        while True:
+            expired = select_expired(since, self.ttl, self.clock(), self.context.config.timeline_zone)
+            new = expired.since.keys() - checked
+            if self.ttl.strategy != KEEP_BY_CREATION_TIME or not new:
+                return expired
+            since |= {path: self._standing(path, timeline) for path in new}
+            checked |= new
+
+    def record_first_writes(self) -> None:
+        """Record the first writes that the last selection found, where partition metadata names one that was undone.
+
+        Files that tell them are compacted and cleaned in time. Metadata that was replaced since is left as it is.
+        """
+        for path, (known, data) in self._first_writes.items():
+            self.context.storage.replace_if_unchanged(path, data, known)
+        self._first_writes.clear()
 
     def deleted(self, expired: ExpiredPartitions) -> None:
         """Remember that these partitions were deleted: the next ones expire later."""
@@ -99,6 +122,32 @@ class PartitionExpiry:
 
     def _created(self, partition: str, timeline: Timeline) -> str:
         """Return the instant that created a partition, or that of its last overwrite or deletion."""
+        created, _ = self._metadata(partition)
+        return max(created, _replaced(partition, timeline))
+
+    def _standing(self, partition: str, timeline: Timeline) -> str:
+        """Return `_created`, by the oldest file of the partition if the write that created it was undone."""
+        created, data = self._metadata(partition)
+        if timeline.completion_time(created) is None and not _is_pending(created, timeline):
+            view, entries = self.context.view(timeline), self.context.storage.list(partition)
+            files = [file.name for file in view.visible_files(entries)]
+            live = (name.instant for name in files if not view.is_replaced(partition, name.file_id))
+            created = max(min(live, default=created), _replaced(partition, timeline))
+            path = f"{partition}/{PARTITION_METADATA_NAME}"
+            self._first_writes[path] = data, print_partition_metadata(created, partition)
+        return max(created, _replaced(partition, timeline))
+
+    def _metadata(self, partition: str) -> tuple[str, bytes]:
+        """Read the instant of a partition's metadata, and the file's content."""
         path = f"{partition}/{PARTITION_METADATA_NAME}"
-        created = parse_partition_metadata(self.context.storage.read(path), path).instant
-        return max(created, *timeline.replaced_groups.get(partition, {}).values(), "")
+        data = self.context.storage.read(path)
+        return parse_partition_metadata(data, path).instant, data
+
+
+def _is_pending(requested: str, timeline: Timeline) -> bool:
+    return any(found.requested == requested for found in timeline.pending)
+
+
+def _replaced(partition: str, timeline: Timeline) -> str:
+    """Return the last action on the timeline that replaced file groups of a partition."""
+    return max(timeline.replaced_groups.get(partition, {}).values(), default="")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -163,3 +164,21 @@ def test_progress_is_shown_on_a_terminal_only(
     assert main(["compact", str(tmp_path)]) == 0
     assert "file groups merged" in capsys.readouterr().err
     assert main(["clean", "-o", "hoodie.clean.commits.retained=1", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"hoodie.table.type": "COPY_ON_WRITE"}])
+def test_a_bucket_with_two_live_file_groups_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, object]
+) -> None:
+    table = create(tmp_path, **OPTIONS, **options)
+    table.upsert(rows(("a", "nl", 1, 1), ("b", "be", 1, 1)))
+    table.delete_partitions(["nl"])
+    table.upsert(rows(("c", "nl", 1, 1)))
+    assert findings(capsys, tmp_path, code=0) == []
+    (write,) = (found for found in table.timeline.completed_writes if found.action == "replacecommit")
+    path = tmp_path / write.path
+    path.write_bytes(replace(table.timeline.read_commit(write), replaced={}).encode())
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    found = findings(capsys, tmp_path, "--quick")
+    assert [one[0] for one in found if one[0] != "missing"] == ["doubled"]
+    assert next(path for kind, path in found if kind == "doubled").startswith("nl/")

@@ -96,6 +96,37 @@ def test_a_lost_history_is_missed_where_a_range_begins_before_the_timeline(tmp_p
             USES[use](LsmTable(tmp_path, ARCHIVED))
 
 
+@pytest.mark.parametrize("left", [(), ("*.parquet",)], ids=["folder", "manifests"])
+def test_a_lost_history_is_missed_after_writers_have_archived_again(tmp_path: Path, left: tuple[str, ...]) -> None:
+    table = table_at(tmp_path)
+    writes = [*table.timeline.history.writes().values(), *table.timeline.completed_writes]
+    kept = [path for pattern in left for path in (folder(tmp_path) / "history").glob(pattern)]
+    for path in (folder(tmp_path) / "history").iterdir():
+        if path not in kept:
+            path.unlink()
+    again = LsmTable(tmp_path, ARCHIVED)
+    for number in range(8, 20):
+        again.upsert(rows((f"k{number}", "nl", number, number)))
+    again = LsmTable(tmp_path, ARCHIVED)
+    lost = [write for write in writes if not again.timeline.is_archived(write.requested)]
+    assert lost
+    assert len(again.timeline.history.writes()) > 6
+    for since in ("000", lost[0].completed or ""):
+        with pytest.raises(CorruptFileError, match=rf"{lost[-1].requested}.* names as the write before it, is not"):
+            again.incremental(since).to_arrow()
+    assert again.incremental(lost[-1].completed or "").to_arrow().num_rows > 12
+
+
+def test_a_whole_history_is_read_from_wherever_a_range_begins(tmp_path: Path) -> None:
+    table = table_at(tmp_path)
+    for number in range(8, 20):
+        table.upsert(rows((f"k{number}", "nl", number, number)))
+    table = LsmTable(tmp_path, ARCHIVED)
+    for write in table.timeline.every_write:
+        table.incremental(write.completed or "").to_arrow()
+    assert table.incremental("000").to_arrow().num_rows == 17
+
+
 def test_a_file_that_is_gone_with_the_history_is_missed(tmp_path: Path) -> None:
     table_at(tmp_path)
     shutil.rmtree(folder(tmp_path) / "history")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -71,6 +73,81 @@ def test_a_partition_expires_some_days_after_its_creation_whatever_is_written_to
     clock.now_ms += 5 * DAY_MS + 1
     table.expire_partitions()
     assert shown(table) == []
+
+
+def rolled_back(table: LsmTable) -> None:
+    table.upsert(rows(OLD))
+    assert table.rollback() is not None
+
+
+def restored(table: LsmTable) -> None:
+    saved = table.savepoint()
+    assert saved is not None
+    table.upsert(rows(OLD))
+    table.restore(saved.requested)
+    table.delete_savepoint(saved.requested)
+
+
+def failed(table: LsmTable) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "commit", Mock(side_effect=StorageError("full")))
+        with pytest.raises(StorageError, match="full"):
+            table.upsert(rows(OLD))
+
+
+@pytest.mark.parametrize("archived", [False, True])
+@pytest.mark.parametrize("undo", [rolled_back, restored, failed])
+@pytest.mark.parametrize("kind", [{}, COPY_ON_WRITE], ids=["merge-on-read", "copy-on-write"])
+def test_a_partition_counts_from_the_first_of_its_writes_that_was_not_undone(
+    tmp_path: Path, kind: dict[str, object], undo: Callable[[LsmTable], None], archived: bool
+) -> None:
+    often = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3, "hoodie.clean.commits.retained": 1}
+    table, clock = created(tmp_path, **FIVE_DAYS, **BY_CREATION, **kind, **(often if archived else {}))
+    table.upsert(rows(NEW))
+    undo(table)
+    assert (tmp_path / "nl/.hoodie_partition_metadata").exists()
+    for number in range(6):
+        clock.now_ms += DAY_MS // 2 + 100
+        table.upsert(rows((NEW[0], "de", 1, number)))
+    clock.now_ms += DAY_MS
+    table.upsert(rows(OLD))
+    clock.now_ms += 4 * DAY_MS
+    assert list(table.expired_partitions().since) == ["de"]
+    assert table.expire_partitions() is not None
+    assert shown(table) == [OLD]
+    clock.now_ms += DAY_MS
+    assert list(table.expired_partitions().since) == ["nl"]
+
+
+def test_a_partition_whose_first_write_was_undone_expires_though_its_files_are_compacted_and_cleaned(
+    tmp_path: Path,
+) -> None:
+    table, clock = created(tmp_path, **FIVE_DAYS, **BY_CREATION, **{"hoodie.clean.commits.retained": 1})
+    rolled_back(table)
+    clock.now_ms += 3 * DAY_MS
+    expired = []
+    for day in range(12):
+        if table.expire_partitions() is not None:
+            expired.append(day)
+        table.upsert(rows((OLD[0], "nl", 2, day)))
+        table.compact()
+        table.clean()
+        clock.now_ms += DAY_MS
+    assert expired
+    assert expired[0] >= 5
+
+
+def test_a_look_at_what_expires_changes_no_partition_metadata(tmp_path: Path) -> None:
+    table, clock = created(tmp_path, **FIVE_DAYS, **BY_CREATION)
+    rolled_back(table)
+    metadata = tmp_path / "nl/.hoodie_partition_metadata"
+    before = metadata.read_bytes()
+    clock.now_ms += 6 * DAY_MS
+    table.upsert(rows(OLD))
+    assert not table.expired_partitions()
+    assert metadata.read_bytes() == before
+    assert table.expire_partitions() is None
+    assert table.timeline.completed_writes[-1].requested.encode() in metadata.read_bytes()
 
 
 def test_expired_partitions_are_deleted_after_a_write_with_one_listing_until_the_next_expires(
