@@ -12,8 +12,11 @@ from typing import Protocol
 
 from streaming_lsm import config
 from streaming_lsm.config import Options
+from streaming_lsm.errors import ConfigError
 from streaming_lsm.format.actions.compaction_plan import FULL, LOG
+from streaming_lsm.services.compaction.trigger import TIME_ELAPSED
 
+HYBRID = "HybridCompactionPlanGenerator"
 _MB = 1 << 20
 _PARTIAL = "logs with partial rows, which only a merge with the base file fills"
 
@@ -152,7 +155,8 @@ class HybridRules:
 
     @staticmethod
     def of(options: Options, before: str, *, writes_native: bool) -> HybridRules:
-        """Read the rules from the options."""
+        """Read the rules from the options; raises as `check_hybrid`."""
+        check_hybrid(options)
         return HybridRules(
             options[config.COMPACTION_SMALL_BASE],
             options[config.COMPACTION_LOG_SHARE],
@@ -205,6 +209,26 @@ class HybridRules:
                 break
             taken, size = taken + 1, size + run.size
         return tuple(window[len(window) - taken :])
+
+
+def check_hybrid(options: Options) -> None:
+    """Check that the options of a hybrid plan can hold together.
+
+    A LOG operation leaves at least one sorted run, and each commit until the next compaction adds one. A compaction
+    that is due by time alone comes after a number of commits that no option says.
+
+    Raises:
+        ConfigError: more sorted runs come between two compactions than there may be.
+    """
+    if options[config.COMPACTION_GENERATOR] != HYBRID or options[config.COMPACT_TRIGGER] == TIME_ELAPSED:
+        return
+    most, commits = options[config.COMPACTION_MAX_RUNS], options[config.COMPACT_COMMITS]
+    if most <= commits:
+        raise ConfigError(
+            f"{config.COMPACTION_MAX_RUNS.key}={most} is not more than {config.COMPACT_COMMITS.key}={commits}, the "
+            "commits between two compactions, each of which adds a sorted run to the one that a compaction leaves: "
+            "raise it, or compact after fewer commits"
+        )
 
 
 def mergeable(live: Sequence[LogRun], before: str, *, writes_native: bool) -> tuple[LogRun, ...]:

@@ -12,9 +12,10 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.errors import ConfigError, CorruptFileError
 from streaming_lsm.format.actions.compaction_plan import CompactionPlan
 from streaming_lsm.services.compaction.planner import live_runs
+from streaming_lsm.spark.sink import LsmSink
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.txn.planned_actions import pending_compactions
 from tests.oracle.reader import read_snapshot
@@ -241,3 +242,18 @@ def test_a_log_operation_that_does_not_fit_its_slice_is_refused_and_deletes_noth
         table.services.compact(table._engine, log=True)
     assert pending_compactions(table.timeline) == (planned,)
     assert shown(table) == before
+
+
+def test_runs_that_the_commits_between_two_compactions_exceed_are_refused_before_a_table_is_written(
+    tmp_path: Path,
+) -> None:
+    options = {**HYBRID, "lsm.compaction.max.runs": 3}
+    message = r"lsm\.compaction\.max\.runs=3 .*hoodie\.compact\.inline\.max\.delta\.commits=3"
+    with pytest.raises(ConfigError, match=message):
+        created(tmp_path, **options)
+    with pytest.raises(ConfigError, match=message):
+        LsmSink(tmp_path, options)
+    assert not list(tmp_path.iterdir())
+    table = created(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        with_options(table, **{"lsm.compaction.max.runs": 3})

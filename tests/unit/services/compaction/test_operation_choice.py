@@ -8,12 +8,15 @@ from functools import partial
 
 import pytest
 
+from streaming_lsm.config import Options
+from streaming_lsm.errors import ConfigError
 from streaming_lsm.services.compaction.operation_choice import (
     HybridRules,
     LiveRuns,
     LogCompactionRules,
     LogRun,
     SliceSizes,
+    check_hybrid,
     mergeable,
 )
 
@@ -139,3 +142,35 @@ def test_inline_logs_of_before_an_upgrade_are_left_to_a_full_operation() -> None
     live = (LogRun("1", ("a",), MB, is_inline=True), *runs(MB, MB, MB)[1:], LogRun("9", ("b",), MB))
     assert mergeable(live, LATEST, writes_native=True) == live[1:]
     assert mergeable(live, LATEST, writes_native=False) == live
+
+
+@pytest.mark.parametrize(
+    ("changed", "refused"),
+    [
+        ({}, False),
+        ({"hoodie.compact.inline.max.delta.commits": 20}, True),
+        ({"hoodie.compact.inline.max.delta.commits": 10}, True),
+        ({"hoodie.compact.inline.max.delta.commits": 9}, False),
+        ({"hoodie.compact.inline.max.delta.commits": 20, "lsm.compaction.max.runs": 21}, False),
+        ({"hoodie.compact.inline.max.delta.commits": 20, "hoodie.compaction.plan.generator": None}, False),
+        (
+            {
+                "hoodie.compact.inline.max.delta.commits": 20,
+                "hoodie.compact.inline.trigger.strategy": "TIME_ELAPSED",
+            },
+            False,
+        ),
+    ],
+)
+def test_as_many_commits_between_compactions_as_there_may_be_runs_are_refused_by_both_options(
+    changed: dict[str, object], refused: bool
+) -> None:
+    given = {"hoodie.compaction.plan.generator": "HybridCompactionPlanGenerator", **changed}
+    options = Options({key: value for key, value in given.items() if value is not None})
+    if not refused:
+        check_hybrid(options)
+        return
+    commits = f"hoodie.compact.inline.max.delta.commits={changed['hoodie.compact.inline.max.delta.commits']}"
+    for check in (check_hybrid, lambda found: HybridRules.of(found, LATEST, writes_native=True)):
+        with pytest.raises(ConfigError, match=rf"lsm\.compaction\.max\.runs=10 .*{commits}"):
+            check(options)
