@@ -69,7 +69,7 @@ class DataFile:
         declared: whether the sorting columns of its footer declare that the rows ascend by record key.
         groups: the row groups that are read; None for all.
         key_range: bounds of its record keys, by its statistics; None if a row group has none, or there is no row.
-        until: of the deletes that a full compaction kept, the instant of the newest one; else empty.
+        until: of deletes that a compaction wrote again, the time of the newest one; else empty.
     """
 
     storage: Storage

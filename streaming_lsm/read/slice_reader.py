@@ -154,7 +154,7 @@ class SliceReader:
                 returned=returned,
             )
             # No row of the base file has a key of the deletes that were kept when it was written.
-            newer = [log for log in logs if not log.until]
+            newer = [log for log in logs if not (log.is_delete and log.instant == file_slice.base_instant)]
             copied = [] if copies is None or file_slice.base is None else copies.groups(opened[0], newer)
             yield from merge.parts(opened, copied)
 

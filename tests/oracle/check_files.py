@@ -100,12 +100,21 @@ class FileChecks:
     def _is_kept(self, file: DataFile) -> bool:
         return file.kind == "deletes" and (file.group, file.instant) in self.bases
 
+    def _is_rewritten(self, file: DataFile) -> bool:
+        one = self.listed.get(file.relative)
+        return one is not None and one.operation in REWRITES and not self._is_kept(file)
+
     def _check_until(self, file: DataFile, footer: dict[str, str], keys: list[str]) -> None:
         code, until = "footer.until", footer.get(UNTIL)
-        if not self.report.equal(until is not None, self._is_kept(file), code, file.relative) or until is None:
+        if until is None:
+            self.report.check(not self._is_kept(file), code, file.relative, "missing")
             return
         right = len(until) == 17 and until.isdigit() and until <= file.instant
         self.report.check(right, code, file.relative, until)
+        if not self._is_kept(file):
+            merged = file.kind == "deletes" and self._is_rewritten(file)
+            self.report.check(merged, code, file.relative, "neither of kept deletes nor of a log compaction")
+            return
         self.report.check(bool(keys), "kept.empty", file.relative, "no delete")
         self.kept.setdefault((file.group, file.instant), []).append(set(keys))
 
@@ -138,8 +147,7 @@ class FileChecks:
 
     def _check_covers(self, file: DataFile, header: dict[str, str]) -> None:
         text, code = header.get("COMPACTED_BLOCK_TIMES"), "footer.COMPACTED_BLOCK_TIMES"
-        one = self.listed.get(file.relative)
-        rewritten = one is not None and one.operation in REWRITES and not self._is_kept(file)
+        rewritten = self._is_rewritten(file)
         if not self.report.equal(text is not None, rewritten, code, file.relative) or text is None:
             return
         times = text.split(",")

@@ -18,7 +18,7 @@ LOG_FORMAT_VERSION = 2
 FOOTER_KEY = b"hudi.log.format.metadata"
 _ENTRY_PREFIX = b"hudi.log.format."
 UNTIL_KEY = "lsm.tombstones.until"
-"""Footer key of a delete log that a full compaction wrote (docs/format/06-services.md, "Kept deletes")."""
+"""Footer key of a delete log that a compaction wrote (docs/format/06-services.md, "Kept deletes")."""
 _MOST_HEADER = 2 * SMALL
 _INSTANT_DIGITS = (14, 17)
 
@@ -33,7 +33,7 @@ class LogHeader:
         is_partial: whether rows have only some of the columns (never written by this package).
         compacted: instants whose logs this log replaces, ascending; empty unless a log compaction wrote it.
         version: log format version.
-        until: of a delete log that a full compaction wrote, the instant of its newest delete; else empty.
+        until: of a delete log that a compaction wrote, the time of its newest delete; else empty.
     """
 
     instant: str

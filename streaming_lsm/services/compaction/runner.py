@@ -275,7 +275,7 @@ class _Run:
         )
         visible, retention = visible_blocks(context.config, timeline), _retention(context, planned.requested)
         full = CompactionTask(target, visible=visible, retention=retention)
-        log = LogCompactionTask(target, native_logs=context.config.has_native_logs)
+        log = LogCompactionTask(target, context.config.has_native_logs, retention)
         return cls(OperationTask(full, log), slices, Survey.of(context))
 
     def changed(self, stats: Sequence[WriteStat]) -> FilesChange:
