@@ -46,11 +46,13 @@ class SliceSizes:
         base_bytes: size of the base file; None without one.
         log_bytes: size of all logs, those that a log compaction replaced included.
         log_runs: number of instants that wrote logs, those replaced included.
+        log_files: number of all logs, those replaced included.
     """
 
     base_bytes: int | None
     log_bytes: int
     log_runs: int
+    log_files: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,8 @@ class HybridRules:
         min_runs: fewest live runs for which a LOG operation pays.
         max_runs: most live runs that may be left when the next compaction is due.
         reserve: runs that come until then.
+        max_files: most log files that may be left. Replaced ones, which no LOG operation removes, take room in listings
+            and plans, and in the footers that say what was replaced.
         before, writes_native: as in `LogCompactionRules`.
     """
 
@@ -150,6 +154,7 @@ class HybridRules:
     min_runs: int
     max_runs: int
     reserve: int
+    max_files: int
     before: str
     writes_native: bool = True
 
@@ -163,6 +168,7 @@ class HybridRules:
             options[config.LOG_COMPACTION_BLOCKS],
             options[config.COMPACTION_MAX_RUNS],
             options[config.COMPACT_COMMITS],
+            options[config.COMPACTION_MAX_FILES],
             before,
             writes_native,
         )
@@ -181,6 +187,8 @@ class HybridRules:
         share = sizes.log_bytes / sizes.base_bytes
         if share > self.log_share:
             return Choice(FULL, f"logs of {share:.0%} of the base file, more than {self.log_share:.0%}")
+        if sizes.log_files > self.max_files:
+            return Choice(FULL, f"{sizes.log_files} log files, replaced ones included, more than {self.max_files}")
         few = min(self.min_runs - 1, self.allowed)
         if sizes.log_runs <= few:
             return Choice(None, f"{_counted(sizes.log_runs)}, {share:.0%} of the base file: nothing is due")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -35,13 +36,14 @@ def rules(**changed: object) -> HybridRules:
         "min_runs": 3,
         "max_runs": 8,
         "reserve": 2,
+        "max_files": 300,
         "before": LATEST,
     }
     return HybridRules(**{**values, **changed})  # type: ignore[arg-type]
 
 
 def sizes(live: Sequence[LogRun], base: int | None = 1000 * MB, covered: int = 0) -> SliceSizes:
-    return SliceSizes(base, sum(run.size for run in live) + covered, len(live))
+    return SliceSizes(base, sum(run.size for run in live) + covered, len(live), len(live))
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,14 @@ def test_a_full_operation_is_for_small_bases_and_for_many_bytes_of_logs_replaced
     live = runs(MB, MB, MB, MB, MB)
     choice = rules()(sizes(live, base, covered), lambda: LiveRuns(live))
     assert (choice.type, choice.reason) == (("FULL", expected) if expected else ("LOG", choice.reason))
+
+
+def test_a_full_operation_is_for_many_log_files_replaced_ones_included() -> None:
+    live = runs(MB, MB, MB, MB, MB)
+    for files, expected in ((300, "LOG"), (301, "FULL")):
+        choice = rules()(replace(sizes(live), log_files=files), lambda: LiveRuns(live))
+        assert choice.type == expected
+    assert choice.reason == "301 log files, replaced ones included, more than 300"
 
 
 def test_no_header_is_read_where_the_number_of_logs_decides() -> None:
