@@ -14,6 +14,7 @@ from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.format.actions.commit import WriteStat
 from streaming_lsm.format.checksum_file import checksum_path
+from streaming_lsm.format.log.native_footer import Chain
 from streaming_lsm.format.table.file_names import InlineLogName, LogFileName, LogKind, WriteToken
 from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.merge.log_fold import FoldedLogs
@@ -46,13 +47,15 @@ class LogCompactionTask:
     native_logs: bool = True
     retention: Retention | None = None
 
-    def __call__(self, operation: tuple[int, FileSlice]) -> tuple[WriteStat, ...]:
+    def __call__(self, operation: tuple[int, FileSlice], chain: Chain | None = None) -> tuple[WriteStat, ...]:
         """Write logs that replace those of a slice; at least one, so that readers leave the replaced ones out.
 
         Args:
             operation: its number in the plan, and a slice without a base file. Its logs are adjacent in merge order,
                 with all logs of each instant, none of them replaced by another one. If native logs are written, they
                 include either all inline logs of the file slice or none (see `fold_unsorted_logs`).
+            chain: the log compactions among these logs, and among what they replaced, so that a reader need not open
+                any of them; None if it is not known.
 
         Returns:
             The stats of the new logs, the oldest in merge order first. The first one has the counts of what was read.
@@ -74,12 +77,12 @@ class LogCompactionTask:
         attempt = 0
         while True:
             try:
-                return self._attempt(WriteToken(number, 0, attempt), found)
+                return self._attempt(WriteToken(number, 0, attempt), found, chain)
             except FileExistsError:
                 # The markers of all attempts stay until the action completes, so creating a marker reserves the name.
                 attempt += 1
 
-    def _attempt(self, token: WriteToken, found: FileSlice) -> tuple[WriteStat, ...]:
+    def _attempt(self, token: WriteToken, found: FileSlice, chain: Chain | None) -> tuple[WriteStat, ...]:
         counts = LogCounts()
         reader = LogReader(
             storage=self.target.storage,
@@ -90,7 +93,7 @@ class LogCompactionTask:
             inline=not self.native_logs,
         )
         merged = Timed(reader.blocks(found, counts))
-        output = _Output(self.target, token, found, self.native_logs, self.retention)
+        output = _Output(self.target, token, found, self.native_logs, self.retention, chain)
         try:
             keys, stats = output.write(merged)
             check_still_inflight(self.target.storage, self.target.instant)
@@ -110,6 +113,7 @@ class _Output:
     found: FileSlice
     native_logs: bool
     retention: Retention | None
+    chain: Chain | None
     paths: list[str] = field(default_factory=list)
 
     def write(self, blocks: Iterable[FoldedLogs]) -> tuple[int, list[WriteStat]]:
@@ -169,6 +173,7 @@ class _Output:
             options=target.files,
             create=create,
             compacted=self._compacted,
+            chain=self.chain,
         )
 
     def _inline(self) -> InlineLogTarget:

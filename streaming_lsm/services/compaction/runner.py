@@ -234,7 +234,7 @@ class OperationTask:
         """Write the files of an operation; raises as the tasks."""
         number, planned = operation
         if planned.type == LOG:
-            return self.log((number, planned.files))
+            return self.log((number, planned.files), planned.chain)
         return self.full((number, planned.files))
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streaming_lsm.format.actions.commit import WriteStat, log_file_stat
 from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
-from streaming_lsm.format.log.native_footer import UNTIL_KEY, LogHeader
+from streaming_lsm.format.log.native_footer import UNTIL_KEY, Chain, LogHeader
 from streaming_lsm.format.table.file_names import LogFileName, LogKind
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.files.sorted_parquet_file import SortedParquetFile
@@ -60,6 +60,7 @@ class NativeLogTarget:
         options: Parquet settings.
         create: creates the marker of a file and returns its path and name, by version and kind.
         compacted: the instants whose logs these replace, if a log compaction writes them.
+        chain: the log compactions among these, and among what they replaced; None if it is not known.
     """
 
     storage: Storage
@@ -71,12 +72,13 @@ class NativeLogTarget:
     options: FileOptions
     create: Callable[[int, LogKind], tuple[str, LogFileName]]
     compacted: tuple[str, ...] = ()
+    chain: Chain | None = None
 
     def open(self, version: int, kind: LogKind) -> OpenNativeLog:
         """Create a log file; raises as `SortedParquetFile`."""
         path, name = self.create(version, kind)
         file = SortedParquetFile(self.storage, path, self.options, instant=self.instant)
-        header = LogHeader(self.instant, self.avro, compacted=self.compacted).to_footer()
+        header = LogHeader(self.instant, self.avro, compacted=self.compacted, chain=self.chain).to_footer()
         footer = {key.decode(): value.decode() for key, value in header.items()}
         footer[AVRO_SCHEMA_KEY] = self.avro if kind is LogKind.DATA else self.delete_avro
         return OpenNativeLog(self.partition, name, file, footer, self.updates)
