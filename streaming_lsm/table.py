@@ -27,6 +27,7 @@ from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.readable_table import OptionValues, Path
 from streaming_lsm.schema import fit_known, table_schema, to_avro
 from streaming_lsm.services.archiving.planner import ActiveCommits
+from streaming_lsm.services.compaction.operation_choice import check_hybrid
 from streaming_lsm.services.context import Engine
 from streaming_lsm.services.ttl.planner import ExpiredPartitions
 from streaming_lsm.storage.failures import names_failures
@@ -94,7 +95,7 @@ class LsmTable(MaintainedTable):
     ) -> None:
         """Open a table; see `ReadableTable`."""
         super().__init__(path, options, properties=properties)
-        ActiveCommits.of(self.options)  # refuses limits that contradict each other
+        _check_services(self.options)
         self._groups = LiveFileGroups(self.config.num_buckets)
         self._committed: Timeline | None = None
         self._is_uncommitted = False
@@ -123,7 +124,7 @@ class LsmTable(MaintainedTable):
             SchemaError: a column type that a Hudi table cannot hold.
         """
         chosen = options if isinstance(options, Options) else resolve(options, properties)
-        ActiveCommits.of(chosen)
+        _check_services(chosen)
         create_table(open_storage(path), chosen, table_schema(schema))
         return cls(path, chosen)
 
@@ -583,3 +584,9 @@ class LsmTable(MaintainedTable):
         self._buckets_stored = True
         hashed = ",".join(self.config.hash_fields)
         tx.update_properties({NUM_BUCKETS_KEY: str(self.config.num_buckets), HASH_FIELDS_KEY: hashed})
+
+
+def _check_services(options: Options) -> None:
+    """Refuse limits of table services that contradict each other."""
+    ActiveCommits.of(options)
+    check_hybrid(options)

@@ -1,4 +1,4 @@
-"""Open the Parquet files of a file slice, check their footers, and read them as batches in the table's types.
+"""Open the Parquet files of file slices, check their footers, and read them as batches in the table's types.
 
 A data file is a base file, a native data log or a native delete log. Data logs have the table's columns, delete logs
 the record key and the ordering fields only.
@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 
 from streaming_lsm.config import READ_THREADS
 from streaming_lsm.errors import CorruptFileError, LsmError, SchemaError, StorageError, UnsupportedTable
-from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, LogFile
-from streaming_lsm.file_group.log_order import logs_of_commits, merge_order
+from streaming_lsm.file_group.file_system_view import BaseFile, LogFile
 from streaming_lsm.file_group.row_limits import RowLimits
 from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
 from streaming_lsm.format.log.native_footer import LogHeader, schema_columns
@@ -31,10 +30,8 @@ from streaming_lsm.storage.failures import is_unreadable, no_more_files
 
 BATCH_ROWS = 131072
 """Maximum rows of a batch when few files are read at once; equal to the rows of a row group that this writer makes."""
-_SLICE_ROWS = 1 << 20
 BATCH_BYTES = 32 << 20
 """Approximate bytes of a batch in memory when few files are read at once; batches of wide rows have fewer rows."""
-_SLICE_BYTES = 256 << 20
 MAX_OPEN_FILES = 100
 """Maximum files of one slice open at once; a merge holds the Parquet footer and a batch of each in memory."""
 _LARGE_FILE = 8 << 20
@@ -69,7 +66,7 @@ class DataFile:
         declared: whether the sorting columns of its footer declare that the rows ascend by record key.
         groups: the row groups that are read; None for all.
         key_range: bounds of its record keys, by its statistics; None if a row group has none, or there is no row.
-        until: of the deletes that a full compaction kept, the instant of the newest one; else empty.
+        until: of deletes that a compaction wrote again, the time of the newest one; else empty.
     """
 
     storage: Storage
@@ -210,73 +207,19 @@ def _whole_range(ranges: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
     return (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None
 
 
-def open_slice(
-    storage: Storage,
-    file_slice: FileSlice,
-    rule: MergeRule,
-    files: ExitStack,
-    batch_bytes: int = BATCH_BYTES,
-    commits: frozenset[str] | None = None,
-) -> list[DataFile]:
-    """Open the files of a slice in merge order, the base file first, and check their footers.
-
-    The files of a slice of up to `MAX_OPEN_FILES` stay open; those of a larger one are opened again when they are read.
-
-    Args:
-        rule: names the ordering fields, which delete logs must have.
-        files: closes the files on exit.
-        batch_bytes: approximate maximum bytes of a file's batch; less in a slice of many files.
-        commits: instants whose rows take part, for an incremental read; None for all.
-
-    Raises:
-        CorruptFileError: a file is missing or damaged, or its footer contradicts its name.
-        UnsupportedTable: a log of a newer format, or one with partial rows.
-        StorageError: a file cannot be opened at present.
-    """
-    count = len(file_slice.paths)
-    # The base file, by far the largest, ends most blocks of a merge: with smaller batches there would be more, smaller
-    # blocks.
-    whole = _FooterReader(storage, files if count <= MAX_OPEN_FILES else None, batch_bytes=batch_bytes)
-    look = _FooterReader.of_many(storage, count, files, batch_bytes)
-    opened = [] if file_slice.base is None else [whole.base(file_slice.base)]
-    found = [look.log(log) for log in file_slice.logs]
-    if commits is not None:
-        found = logs_of_commits(found, _said, commits, file_slice.base_instant)
-        opened = [replace(base, commits=commits) for base in opened]
-    for file, header in merge_order(found, _said, file_slice.base_instant):
-        log = _checked(file, header, rule)
-        opened.append(replace(log, commits=commits) if header.compacted and not log.is_delete else log)
-    return opened
-
-
-def open_logs(storage: Storage, logs: Sequence[LogFile], rule: MergeRule, files: ExitStack) -> list[DataFile]:
-    """Open adjacent logs of a slice, in the order given, and check their footers; raises as `open_slice`.
-
-    Args:
-        logs: in merge order. It cannot be found again without the logs that those of a log compaction replaced.
-        rule: names the ordering fields, which delete logs must have.
-        files: closes the files on exit.
-    """
-    look = _FooterReader.of_many(storage, len(logs), files)
-    return [_checked(*look.log(log), rule) for log in logs]
-
-
-def _said(log: tuple[DataFile, LogHeader]) -> tuple[str, tuple[str, ...]]:
-    return log[0].instant, log[1].compacted
-
-
 def open_base(storage: Storage, base: BaseFile, files: ExitStack) -> DataFile:
     """Open a base file alone; raises as `open_slice`."""
-    return _FooterReader(storage, files).base(base)
+    return FooterReader(storage).base(base, files)
 
 
 def open_log(storage: Storage, log: LogFile, rule: MergeRule, files: ExitStack) -> tuple[DataFile, LogHeader]:
     """Open a native log alone, partial rows allowed; raises as `open_slice`."""
-    file, header = _FooterReader(storage, files, partial=True).log(log)
-    return _checked(file, header, rule), header
+    file, header = FooterReader(storage, partial=True).log(log, files)
+    return checked(file, header, rule), header
 
 
-def _checked(file: DataFile, header: LogHeader, rule: MergeRule) -> DataFile:
+def checked(file: DataFile, header: LogHeader, rule: MergeRule) -> DataFile:
+    """Check the columns of a log."""
     if file.is_delete:
         _check_delete_log(file, rule.ordering_fields)
     else:
@@ -285,42 +228,29 @@ def _checked(file: DataFile, header: LogHeader, rule: MergeRule) -> DataFile:
 
 
 @dataclass(frozen=True)
-class _FooterReader:
-    """Reads and checks the footers of a slice's files.
+class FooterReader:
+    """Opens files, and reads and checks their footers; the callers give what closes a file.
 
     Attributes:
-        kept: receives the open files; None closes each after its footer was read.
+        storage: the table's files.
         partial: whether logs with partial rows are accepted.
     """
 
     storage: Storage
-    kept: ExitStack | None
-    batch_rows: int = BATCH_ROWS
-    batch_bytes: int = BATCH_BYTES
     partial: bool = False
 
-    @staticmethod
-    def of_many(storage: Storage, count: int, files: ExitStack, batch_bytes: int = BATCH_BYTES) -> _FooterReader:
-        """Create a reader of the logs of a slice of `count` files; they stay open if these are few.
-
-        The batches of all logs share one limit, so that a slice of many takes no more memory than one of a few.
-        """
-        kept = files if count <= MAX_OPEN_FILES else None
-        share = max(1, min(count, MAX_OPEN_FILES))
-        return _FooterReader(
-            storage, kept, min(BATCH_ROWS, _SLICE_ROWS // share), min(batch_bytes, _SLICE_BYTES // share)
-        )
-
-    def base(self, base: BaseFile) -> DataFile:
-        file, metadata = self._file(base.path, base.name.instant, is_base=True)
+    def base(self, base: BaseFile, files: ExitStack) -> DataFile:
+        """Open a base file; raises as `open_slice`."""
+        file, metadata = self._file(base.path, base.name.instant, files, is_base=True)
         # Spark's row writer leaves the schema out (docs/format/10-rules.md, "Rule 16").
         schema = metadata.get(AVRO_SCHEMA_KEY.encode())
         text = None if schema is None else schema.decode("utf-8", "replace")
         _check_columns(file, () if text is None else schema_columns(text, base.path, AVRO_SCHEMA_KEY))
         return file
 
-    def log(self, log: LogFile) -> tuple[DataFile, LogHeader]:
-        file, metadata = self._file(log.path, log.name.instant, is_delete=log.is_delete)
+    def log(self, log: LogFile, files: ExitStack) -> tuple[DataFile, LogHeader]:
+        """Open a native log, whose columns are not checked yet; raises as `open_slice`."""
+        file, metadata = self._file(log.path, log.name.instant, files, is_delete=log.is_delete)
         assert isinstance(log.name, LogFileName)
         header = LogHeader.from_footer(metadata, log.name, log.path)
         if header.is_partial and not self.partial:
@@ -331,26 +261,23 @@ class _FooterReader:
         return replace(file, until=header.until) if header.until and log.is_delete else file, header
 
     def _file(
-        self, path: str, instant: str, *, is_base: bool = False, is_delete: bool = False
+        self, path: str, instant: str, files: ExitStack, *, is_base: bool = False, is_delete: bool = False
     ) -> tuple[DataFile, dict[bytes, bytes]]:
-        with ExitStack() as closed:
-            opened = _open(self.storage, path, self.kept or closed)
-            parquet, metadata = opened.parquet, opened.parquet.metadata
-            file = DataFile(
-                storage=self.storage,
-                path=path,
-                instant=instant,
-                columns=tuple(parquet.schema_arrow.names),
-                rows=metadata.num_rows,
-                is_base=is_base,
-                is_delete=is_delete,
-                batch_rows=self.batch_rows,
-                batch_bytes=self.batch_bytes,
-                opened=opened if self.kept else None,
-                declared=_is_declared_ascending(parquet),
-                key_range=_whole_range(key_ranges(metadata)),
-            )
-            return file, metadata.metadata or {}
+        opened = _open(self.storage, path, files)
+        parquet, metadata = opened.parquet, opened.parquet.metadata
+        file = DataFile(
+            storage=self.storage,
+            path=path,
+            instant=instant,
+            columns=tuple(parquet.schema_arrow.names),
+            rows=metadata.num_rows,
+            is_base=is_base,
+            is_delete=is_delete,
+            opened=opened,
+            declared=_is_declared_ascending(parquet),
+            key_range=_whole_range(key_ranges(metadata)),
+        )
+        return file, metadata.metadata or {}
 
 
 def _open(storage: Storage, path: str, files: ExitStack) -> OpenFile:

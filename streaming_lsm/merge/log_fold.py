@@ -7,7 +7,7 @@ it, which removes what is older than the logs (docs/format/10-rules.md, "Rule 2"
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +26,10 @@ from streaming_lsm.merge.runs import (
     gather_rows,
     keys_of_runs,
     sort_keys_of_runs,
+    times_of_run,
     winners,
 )
-from streaming_lsm.schema import RECORD_KEY, delete_log_schema
+from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, delete_log_schema, kept_deletes_schema
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,9 @@ class FoldedLogs:
 
     Attributes:
         rows: the winning rows, those that are deletes by their own columns among them.
-        deletes: record key and ordering fields of the winning deletes.
-        unordered_deletes: the same of deletes that come before the other records; the ordering fields are null.
+        deletes: the winning deletes with their times, as in `kept_deletes_schema`.
+        unordered_deletes: record key and ordering fields of deletes that come before the other records; the ordering
+            fields are null.
     """
 
     rows: pa.Table
@@ -73,7 +75,8 @@ def _fold_block(chunks: Chunks, rule: MergeRule, schema: pa.Schema) -> FoldedLog
     rows = gather_rows(values.select(schema.names), records.value_row[winner[stays]])
     ordering = pa.concat_tables([table.select(rule.ordering_fields) for _, table in chunks])
     bare = pa.table([keys, *ordering.columns], schema=delete_log_schema(values.schema, rule.ordering_fields))
-    deletes = bare.take(pa.array(winner[~stays], pa.int64()))
+    times = pa.chunked_array([time for run, table in chunks for time in times_of_run(run, table)], pa.string())
+    deletes = bare.append_column(COMMIT_TIME, times).take(pa.array(winner[~stays], pa.int64()))
     return FoldedLogs(rows, deletes, _unordered(bare, _preceding(ordered, records, winner)))
 
 
@@ -116,16 +119,23 @@ def fold_unsorted_logs(
         read: the columns of a data part.
         inline: whether the outcome is stored in an inline log.
     """
-    found = fold_logs(parts, read, rule)
+    found = fold_logs([_with_times(part) for part in parts], read, rule)
     stays = _stored_as_rows(found, rule, schema)
     before = found.preceded if inline else _removes_base(found, rule)
-    bare_schema = delete_log_schema(read, rule.ordering_fields)
-    bare = found.rows.select(bare_schema.names).cast(bare_schema)
+    timed_schema = kept_deletes_schema(read, rule.ordering_fields)
+    timed = found.rows.select(timed_schema.names).cast(timed_schema)
     return FoldedLogs(
         found.rows.select(schema.names).filter(pa.array(stays)),
-        bare.filter(pa.array(~stays)),
-        _unordered(bare, np.flatnonzero(before)),
+        timed.filter(pa.array(~stays)),
+        _unordered(timed.drop_columns(COMMIT_TIME), np.flatnonzero(before)),
     )
+
+
+def _with_times(part: LogPart) -> LogPart:
+    """Add to the deletes of a delete part their time, which rows have."""
+    if not part.deletes:
+        return part
+    return replace(part, rows=part.rows.append_column(COMMIT_TIME, pa.repeat(part.time, len(part.rows))))
 
 
 def _stored_as_rows(found: LogOutcome, rule: MergeRule, schema: pa.Schema) -> Flags:

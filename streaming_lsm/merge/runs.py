@@ -315,13 +315,14 @@ def _kept(chunks: Chunks, keys: pa.StringArray, deletes: Int64s, records: Record
     if not len(places):
         return None
     ordering = pa.concat_tables([rows.select(rule.ordering_fields) for _, rows in chunks]).take(places)
-    times = pa.chunked_array([time for run, rows in chunks for time in _times(run, rows)]).take(places)
+    times = pa.chunked_array([time for run, rows in chunks for time in times_of_run(run, rows)]).take(places)
     return pa.table(
         [keys.take(places), *ordering.columns, times], schema=kept_deletes_schema(ordering.schema, rule.ordering_fields)
     )
 
 
-def _times(run: SortedRun, rows: pa.Table) -> Sequence[pa.Array[Any]]:
+def times_of_run(run: SortedRun, rows: pa.Table) -> Sequence[pa.Array[Any]]:
+    """Return the times of the records of a run."""
     return [pa.repeat(run.time, len(rows))] if run.deletes else rows.column(COMMIT_TIME).chunks
 
 

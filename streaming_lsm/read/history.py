@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_lsm.arrow.columns import Column
-from streaming_lsm.file_group.data_file import DataFile, open_slice
+from streaming_lsm.file_group.data_file import DataFile
 from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.file_group.slice_files import open_slice
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import COMMIT_TIME, OPERATION, RECORD_KEY, delete_log_schema, with_meta
 from streaming_lsm.storage.base import Storage

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from streaming_lsm.file_group.data_file import open_logs
 from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.file_group.slice_files import open_logs
 from streaming_lsm.merge.log_fold import FoldedLogs, fold_unsorted_logs
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.read.log_parts import LogBlocks

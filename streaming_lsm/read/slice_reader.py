@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from streaming_lsm.file_group.data_file import open_base, open_slice
+from streaming_lsm.file_group.data_file import open_base
 from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.file_group.slice_files import open_slice
 from streaming_lsm.file_group.stored_row_group import CopyRules, StoredRowGroup
 from streaming_lsm.merge.hash_merge import fold_logs, merge_base
 from streaming_lsm.merge.rule import MergeRule
@@ -154,7 +155,7 @@ class SliceReader:
                 returned=returned,
             )
             # No row of the base file has a key of the deletes that were kept when it was written.
-            newer = [log for log in logs if not log.until]
+            newer = [log for log in logs if not (log.is_delete and log.instant == file_slice.base_instant)]
             copied = [] if copies is None or file_slice.base is None else copies.groups(opened[0], newer)
             yield from merge.parts(opened, copied)
 

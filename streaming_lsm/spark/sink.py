@@ -19,6 +19,7 @@ from streaming_lsm.config import Options, resolve
 from streaming_lsm.decode.envelope import Envelope
 from streaming_lsm.decode.unknown_fields import UnknownFieldWarnings
 from streaming_lsm.errors import ConfigError, StorageError, TableNotFound
+from streaming_lsm.services.compaction.operation_choice import check_hybrid
 from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSizeHistory
 from streaming_lsm.spark.batch_writer import write_batch
@@ -69,8 +70,8 @@ class LsmSink:
                 has the table's columns.
 
         Raises:
-            ConfigError: an option is unknown or malformed, dead letters are asked for without a folder, or messages
-                would overwrite partitions.
+            ConfigError: an option is unknown or malformed, dead letters are asked for without a folder, messages
+                would overwrite partitions, or the limits of hybrid compactions contradict each other.
         """
         self._path = path
         self._options = resolve(options, properties)
@@ -82,6 +83,7 @@ class LsmSink:
                 f"{config.OPERATION.key}={self._operation} would replace a partition by the changes of one batch: "
                 "write messages with upsert, and overwrite with rows"
             )
+        check_hybrid(self._options)
         self._dead_letters = _dead_letter_path(self._options)
         self._envelope = envelope
         self._table: LsmTable | None = None

@@ -27,6 +27,7 @@ OPTIONS: dict[str, object] = {
     "lsm.compaction.small.base.bytes": 0,
     "lsm.compaction.log.share": 50,
     "lsm.compaction.max.runs": 2,
+    "hoodie.compact.inline.max.delta.commits": 1,
 }
 
 

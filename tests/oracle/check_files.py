@@ -25,6 +25,7 @@ AVRO = "parquet.avro.schema"
 BLOOM = "org.apache.hudi.bloomfilter"
 BLOOM_TYPE = "hoodie_bloom_filter_type_code"
 UNTIL = "lsm.tombstones.until"
+CHAIN = "lsm.compacted.chain"
 MOST_KEPT = 3
 SEQNO = re.compile(r"(\d{17})_\d+_\d+")
 FILE_ID = re.compile(r"(\d{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}-\d+")
@@ -51,6 +52,7 @@ class FileChecks:
         self.table, self.listed, self.report = table, listed, report
         self.seqnos: dict[str, str] = {}
         self.covers: dict[tuple[tuple[str, str], str], str] = {}
+        self.chains: dict[str, tuple[tuple[str, str], list[str], dict[str, list[str]]]] = {}
         self.bases: dict[tuple[tuple[str, str], str], set[str]] = {}
         self.kept: dict[tuple[tuple[str, str], str], list[set[str]]] = {}
         self.times = set(table.timeline.writes())
@@ -64,6 +66,7 @@ class FileChecks:
             with self.report.guard("file.unreadable", file.relative):
                 self._check(file)
         self._check_kept()
+        self._check_chains()
         self._check_versions(files)
         self._check_groups(files)
 
@@ -84,6 +87,8 @@ class FileChecks:
         else:
             self._check_until(file, footer, keys)
             schema = self._check_log_footer(file, footer)
+            with self.report.guard("footer.chain", file.relative):
+                self._collect_chain(file, footer)
         if schema is not None:
             with self.report.guard("file.columns", file.relative):
                 self._check_columns(file, schema, rows.schema, footer)
@@ -100,12 +105,21 @@ class FileChecks:
     def _is_kept(self, file: DataFile) -> bool:
         return file.kind == "deletes" and (file.group, file.instant) in self.bases
 
+    def _is_rewritten(self, file: DataFile) -> bool:
+        one = self.listed.get(file.relative)
+        return one is not None and one.operation in REWRITES and not self._is_kept(file)
+
     def _check_until(self, file: DataFile, footer: dict[str, str], keys: list[str]) -> None:
         code, until = "footer.until", footer.get(UNTIL)
-        if not self.report.equal(until is not None, self._is_kept(file), code, file.relative) or until is None:
+        if until is None:
+            self.report.check(not self._is_kept(file), code, file.relative, "missing")
             return
         right = len(until) == 17 and until.isdigit() and until <= file.instant
         self.report.check(right, code, file.relative, until)
+        if not self._is_kept(file):
+            merged = file.kind == "deletes" and self._is_rewritten(file)
+            self.report.check(merged, code, file.relative, "neither of kept deletes nor of a log compaction")
+            return
         self.report.check(bool(keys), "kept.empty", file.relative, "no delete")
         self.kept.setdefault((file.group, file.instant), []).append(set(keys))
 
@@ -138,8 +152,7 @@ class FileChecks:
 
     def _check_covers(self, file: DataFile, header: dict[str, str]) -> None:
         text, code = header.get("COMPACTED_BLOCK_TIMES"), "footer.COMPACTED_BLOCK_TIMES"
-        one = self.listed.get(file.relative)
-        rewritten = one is not None and one.operation in REWRITES and not self._is_kept(file)
+        rewritten = self._is_rewritten(file)
         if not self.report.equal(text is not None, rewritten, code, file.relative) or text is None:
             return
         times = text.split(",")
@@ -147,6 +160,25 @@ class FileChecks:
         self.report.check(right, code, file.relative, text)
         first = self.covers.setdefault((file.group, file.instant), text)
         self.report.equal(text, first, code, file.relative)
+
+    def _collect_chain(self, file: DataFile, footer: dict[str, str]) -> None:
+        if CHAIN not in footer:
+            return
+        direct = json.loads(footer[FOOTER]).get("COMPACTED_BLOCK_TIMES", "").split(",")
+        found = {instant: text.split(",") for instant, text in json.loads(footer[CHAIN]).items()}
+        self.chains[file.relative] = (file.group, direct, found)
+
+    def _check_chains(self) -> None:
+        """Compare each chain with what the replaced files, as far as they lie there, say themselves."""
+        for where, (group, direct, found) in self.chains.items():
+            pending, expected = list(direct), {}
+            while pending:
+                instant = pending.pop()
+                text = self.covers.get((group, instant))
+                if text is not None and instant not in expected:
+                    expected[instant] = text.split(",")
+                    pending += expected[instant]
+            self.report.equal(found, expected, "footer.chain", where)
 
     def _check_base_footer(self, file: DataFile, footer: dict[str, str], keys: list[Any]) -> dict[str, Any] | None:
         report, where = self.report, file.relative

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from streaming_lsm.bounded_json import SMALL, parse_json
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
@@ -18,7 +19,11 @@ LOG_FORMAT_VERSION = 2
 FOOTER_KEY = b"hudi.log.format.metadata"
 _ENTRY_PREFIX = b"hudi.log.format."
 UNTIL_KEY = "lsm.tombstones.until"
-"""Footer key of a delete log that a full compaction wrote (docs/format/06-services.md, "Kept deletes")."""
+"""Footer key of a delete log that a compaction wrote (docs/format/06-services.md, "Kept deletes")."""
+CHAIN_KEY = "lsm.compacted.chain"
+"""Footer key of a log that a log compaction wrote (docs/format/06-services.md, "Log compaction")."""
+Chain: TypeAlias = Mapping[str, tuple[str, ...]]
+"""The instants of log compactions that a later one replaced, and what each of them had replaced, ascending."""
 _MOST_HEADER = 2 * SMALL
 _INSTANT_DIGITS = (14, 17)
 
@@ -33,7 +38,8 @@ class LogHeader:
         is_partial: whether rows have only some of the columns (never written by this package).
         compacted: instants whose logs this log replaces, ascending; empty unless a log compaction wrote it.
         version: log format version.
-        until: of a delete log that a full compaction wrote, the instant of its newest delete; else empty.
+        chain: of `compacted`, and of what these replaced, the instants of log compactions; None if it is not known.
+        until: of a delete log that a compaction wrote, the time of its newest delete; else empty.
     """
 
     instant: str
@@ -42,6 +48,7 @@ class LogHeader:
     compacted: tuple[str, ...] = ()
     version: int = LOG_FORMAT_VERSION
     until: str = ""
+    chain: Chain | None = None
 
     def to_footer(self) -> dict[bytes, bytes]:
         """Encode as key-value metadata for the Parquet writer."""
@@ -50,7 +57,11 @@ class LogHeader:
             values["IS_PARTIAL"] = "true"
         if self.compacted:
             values["COMPACTED_BLOCK_TIMES"] = ",".join(sorted(self.compacted))
-        return {FOOTER_KEY: json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode()}
+        footer = {FOOTER_KEY: json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode()}
+        if self.chain is not None:
+            chain = {instant: ",".join(times) for instant, times in sorted(self.chain.items())}
+            footer[CHAIN_KEY.encode()] = json.dumps(chain, separators=(",", ":")).encode()
+        return footer
 
     @classmethod
     def from_footer(cls, metadata: Mapping[bytes, bytes] | None, name: LogFileName, source: str) -> LogHeader:
@@ -75,13 +86,14 @@ class LogHeader:
             raise CorruptFileError(
                 f"{source}: footer INSTANT_TIME={instant!r:.80} is not the instant of the file's name; restore the file"
             )
-        compacted = tuple(filter(None, (time.strip() for time in values.get("COMPACTED_BLOCK_TIMES", "").split(","))))
+        compacted = _times(values.get("COMPACTED_BLOCK_TIMES", ""))
         is_partial = values.get("IS_PARTIAL", "").lower() == "true"
         schema = values.get("SCHEMA")
         if schema is None:
             raise CorruptFileError(f"{source}: footer has no SCHEMA entry; restore the file")
         schema_columns(schema, source)
-        return cls(instant, schema, is_partial, compacted, version, _until(metadata or {}, source))
+        until, chain = _until(metadata or {}, source), _chain(metadata or {}, source)
+        return cls(instant, schema, is_partial, compacted, version, until, chain)
 
 
 def schema_columns(schema: str, source: str, entry: str = "SCHEMA") -> tuple[str, ...]:
@@ -122,6 +134,23 @@ def _until(metadata: Mapping[bytes, bytes], source: str) -> str:
     if value and not (value.isdigit() and len(value) in _INSTANT_DIGITS):
         raise CorruptFileError(f"{source}: footer {UNTIL_KEY}={value!r:.80} is not an instant time; restore the file")
     return value.decode()
+
+
+def _times(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (time.strip() for time in text.split(","))))
+
+
+def _chain(metadata: Mapping[bytes, bytes], source: str) -> Chain | None:
+    text = metadata.get(CHAIN_KEY.encode())
+    if text is None:
+        return None
+    try:
+        values = parse_json(text, _MOST_HEADER)
+        return {str(instant): _times(times) for instant, times in values.items()}
+    except (ValueError, RecursionError, AttributeError):
+        raise CorruptFileError(
+            f"{source}: footer {CHAIN_KEY} is not a JSON object of texts; restore the file"
+        ) from None
 
 
 def _version(text: str | None, source: str) -> int:

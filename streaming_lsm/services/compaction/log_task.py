@@ -9,18 +9,22 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
+from streaming_lsm.arrow.columns import pc
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.format.actions.commit import WriteStat
 from streaming_lsm.format.checksum_file import checksum_path
+from streaming_lsm.format.log.native_footer import Chain
 from streaming_lsm.format.table.file_names import InlineLogName, LogFileName, LogKind, WriteToken
 from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.merge.log_fold import FoldedLogs
 from streaming_lsm.read.log_reader import LogReader
 from streaming_lsm.read.slice_reader import LogCounts
+from streaming_lsm.schema import COMMIT_TIME
 from streaming_lsm.services.compaction.target import CompactionTarget, with_counts
 from streaming_lsm.services.compaction.timed import Timed
 from streaming_lsm.write.files.inline_log_writer import BlockOptions, InlineLogTarget, InlineLogWriter
+from streaming_lsm.write.files.kept_deletes import Retention
 from streaming_lsm.write.files.native_log_writer import NativeLogTarget, NativeLogWriter
 from streaming_lsm.write.files.prepare import prepare_data_file
 
@@ -35,18 +39,23 @@ class LogCompactionTask:
     Attributes:
         target: the table, and how its files are written.
         native_logs: whether the table's version has native logs; inline ones are written if not.
+        retention: which deletes a full compaction would keep: the deletes of each of its periods are a file that says
+            their time, from which the retention goes on. None if none are kept.
     """
 
     target: CompactionTarget
     native_logs: bool = True
+    retention: Retention | None = None
 
-    def __call__(self, operation: tuple[int, FileSlice]) -> tuple[WriteStat, ...]:
+    def __call__(self, operation: tuple[int, FileSlice], chain: Chain | None = None) -> tuple[WriteStat, ...]:
         """Write logs that replace those of a slice; at least one, so that readers leave the replaced ones out.
 
         Args:
             operation: its number in the plan, and a slice without a base file. Its logs are adjacent in merge order,
                 with all logs of each instant, none of them replaced by another one. If native logs are written, they
                 include either all inline logs of the file slice or none (see `fold_unsorted_logs`).
+            chain: the log compactions among these logs, and among what they replaced, so that a reader need not open
+                any of them; None if it is not known.
 
         Returns:
             The stats of the new logs, the oldest in merge order first. The first one has the counts of what was read.
@@ -68,12 +77,12 @@ class LogCompactionTask:
         attempt = 0
         while True:
             try:
-                return self._attempt(WriteToken(number, 0, attempt), found)
+                return self._attempt(WriteToken(number, 0, attempt), found, chain)
             except FileExistsError:
                 # The markers of all attempts stay until the action completes, so creating a marker reserves the name.
                 attempt += 1
 
-    def _attempt(self, token: WriteToken, found: FileSlice) -> tuple[WriteStat, ...]:
+    def _attempt(self, token: WriteToken, found: FileSlice, chain: Chain | None) -> tuple[WriteStat, ...]:
         counts = LogCounts()
         reader = LogReader(
             storage=self.target.storage,
@@ -84,7 +93,7 @@ class LogCompactionTask:
             inline=not self.native_logs,
         )
         merged = Timed(reader.blocks(found, counts))
-        output = _Output(self.target, token, found, self.native_logs)
+        output = _Output(self.target, token, found, self.native_logs, self.retention, chain)
         try:
             keys, stats = output.write(merged)
             check_still_inflight(self.target.storage, self.target.instant)
@@ -103,11 +112,13 @@ class _Output:
     token: WriteToken
     found: FileSlice
     native_logs: bool
+    retention: Retention | None
+    chain: Chain | None
     paths: list[str] = field(default_factory=list)
 
     def write(self, blocks: Iterable[FoldedLogs]) -> tuple[int, list[WriteStat]]:
         """Write all blocks; returns the number of keys, and the stats of the files."""
-        schema, keys, version = self.target.schema, 0, 1
+        keys, version = 0, 1
         stats: list[WriteStat] = []
         log: NativeLogWriter | InlineLogWriter | None = None
         with ExitStack() as files:
@@ -119,11 +130,20 @@ class _Output:
                 if log is None:
                     log = self._begin(version, has_unordered_deletes=block.unordered_deletes.num_rows > 0)
                     files.push(log)
-                log.append(block.rows.cast(schema), block.deletes, block.unordered_deletes)
+                self._append(log, block)
             stats += [] if log is None else log.finish()
             if not stats:
                 stats += self._without_records(files)
         return keys, stats
+
+    def _append(self, log: NativeLogWriter | InlineLogWriter, block: FoldedLogs) -> None:
+        rows, names = block.rows.cast(self.target.schema), self.target.delete_schema.names
+        if self.retention is None or not isinstance(log, NativeLogWriter):
+            log.append(rows, block.deletes.select(names), block.unordered_deletes)
+            return
+        log.append(rows, block.deletes.select(names).slice(0, 0), block.unordered_deletes)
+        for period, found in self.retention.of_all.by_period(block.deletes):
+            log.append_deletes(found.select(names), period, str(pc.max(found.column(COMMIT_TIME)).as_py()))
 
     def _without_records(self, files: ExitStack) -> Iterable[WriteStat]:
         log = self._begin(1, has_unordered_deletes=False)
@@ -153,6 +173,7 @@ class _Output:
             options=target.files,
             create=create,
             compacted=self._compacted,
+            chain=self.chain,
         )
 
     def _inline(self) -> InlineLogTarget:

@@ -12,8 +12,11 @@ from typing import Protocol
 
 from streaming_lsm import config
 from streaming_lsm.config import Options
+from streaming_lsm.errors import ConfigError
 from streaming_lsm.format.actions.compaction_plan import FULL, LOG
+from streaming_lsm.services.compaction.trigger import TIME_ELAPSED
 
+HYBRID = "HybridCompactionPlanGenerator"
 _MB = 1 << 20
 _PARTIAL = "logs with partial rows, which only a merge with the base file fills"
 
@@ -43,11 +46,13 @@ class SliceSizes:
         base_bytes: size of the base file; None without one.
         log_bytes: size of all logs, those that a log compaction replaced included.
         log_runs: number of instants that wrote logs, those replaced included.
+        log_files: number of all logs, those replaced included.
     """
 
     base_bytes: int | None
     log_bytes: int
     log_runs: int
+    log_files: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,8 @@ class HybridRules:
         min_runs: fewest live runs for which a LOG operation pays.
         max_runs: most live runs that may be left when the next compaction is due.
         reserve: runs that come until then.
+        max_files: most log files that may be left. Replaced ones, which no LOG operation removes, take room in listings
+            and plans, and in the footers that say what was replaced.
         before, writes_native: as in `LogCompactionRules`.
     """
 
@@ -147,18 +154,21 @@ class HybridRules:
     min_runs: int
     max_runs: int
     reserve: int
+    max_files: int
     before: str
     writes_native: bool = True
 
     @staticmethod
     def of(options: Options, before: str, *, writes_native: bool) -> HybridRules:
-        """Read the rules from the options."""
+        """Read the rules from the options; raises as `check_hybrid`."""
+        check_hybrid(options)
         return HybridRules(
             options[config.COMPACTION_SMALL_BASE],
             options[config.COMPACTION_LOG_SHARE],
             options[config.LOG_COMPACTION_BLOCKS],
             options[config.COMPACTION_MAX_RUNS],
             options[config.COMPACT_COMMITS],
+            options[config.COMPACTION_MAX_FILES],
             before,
             writes_native,
         )
@@ -177,6 +187,8 @@ class HybridRules:
         share = sizes.log_bytes / sizes.base_bytes
         if share > self.log_share:
             return Choice(FULL, f"logs of {share:.0%} of the base file, more than {self.log_share:.0%}")
+        if sizes.log_files > self.max_files:
+            return Choice(FULL, f"{sizes.log_files} log files, replaced ones included, more than {self.max_files}")
         few = min(self.min_runs - 1, self.allowed)
         if sizes.log_runs <= few:
             return Choice(None, f"{_counted(sizes.log_runs)}, {share:.0%} of the base file: nothing is due")
@@ -205,6 +217,26 @@ class HybridRules:
                 break
             taken, size = taken + 1, size + run.size
         return tuple(window[len(window) - taken :])
+
+
+def check_hybrid(options: Options) -> None:
+    """Check that the options of a hybrid plan can hold together.
+
+    A LOG operation leaves at least one sorted run, and each commit until the next compaction adds one. A compaction
+    that is due by time alone comes after a number of commits that no option says.
+
+    Raises:
+        ConfigError: more sorted runs come between two compactions than there may be.
+    """
+    if options[config.COMPACTION_GENERATOR] != HYBRID or options[config.COMPACT_TRIGGER] == TIME_ELAPSED:
+        return
+    most, commits = options[config.COMPACTION_MAX_RUNS], options[config.COMPACT_COMMITS]
+    if most <= commits:
+        raise ConfigError(
+            f"{config.COMPACTION_MAX_RUNS.key}={most} is not more than {config.COMPACT_COMMITS.key}={commits}, the "
+            "commits between two compactions, each of which adds a sorted run to the one that a compaction leaves: "
+            "raise it, or compact after fewer commits"
+        )
 
 
 def mergeable(live: Sequence[LogRun], before: str, *, writes_native: bool) -> tuple[LogRun, ...]:

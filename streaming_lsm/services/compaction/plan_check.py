@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
+from streaming_lsm.file_group.log_order import chain_of
 from streaming_lsm.format.actions.commit import file_path
-from streaming_lsm.format.actions.compaction_plan import LOG, CompactionOperation, CompactionPlan
+from streaming_lsm.format.actions.compaction_plan import FULL, LOG, CompactionOperation, CompactionPlan
+from streaming_lsm.format.log.native_footer import Chain
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.format.table.partition_metadata import PARTITION_METADATA_NAME
 from streaming_lsm.services.compaction.planner import ReadLogFacts, live_logs
@@ -24,10 +26,12 @@ class PlannedSlice:
     Attributes:
         type: `FULL` or `LOG`.
         files: FULL: the slice with all its files; LOG: the logs to merge, in merge order, without the base file.
+        chain: LOG: the log compactions among them, and among what these replaced.
     """
 
     type: str
     files: FileSlice
+    chain: Chain | None = None
 
 
 def planned_file_slices(
@@ -60,10 +64,9 @@ def planned_file_slices(
         if group in found:
             raise _refused(path, f"names file group {operation.file_id} of partition {partition!r} twice")
         if operation.type == LOG:
-            files = _logs(then, operation, folders[partition], planned, read_facts)
+            found[group] = _logs(then, operation, folders[partition], planned, read_facts)
         else:
-            files = _file_slice(then, operation, folders[partition], planned)
-        found[group] = PlannedSlice(operation.type, files)
+            found[group] = PlannedSlice(FULL, _file_slice(then, operation, folders[partition], planned))
     return list(found.values())
 
 
@@ -99,7 +102,7 @@ def _logs(
     slices: Mapping[str, FileSlice],
     planned: Instant,
     read_facts: ReadLogFacts,
-) -> FileSlice:
+) -> PlannedSlice:
     """Find the logs of a LOG operation in merge order; plans of other programs name replaced ones, too."""
     path = planned.at(State.REQUESTED).path
     found = slices.get(operation.file_id, FileSlice(operation.partition_path, operation.file_id, None, ()))
@@ -107,7 +110,8 @@ def _logs(
     for name in operation.logs:
         if name not in there:
             raise _misfit(then, operation, name, planned)
-    live = live_logs(found.logs, read_facts(found.logs), found.base_instant)
+    facts = read_facts(found.logs)
+    live = live_logs(found.logs, facts, found.base_instant)
     places = [place for place, log in enumerate(live) if str(log.name) in named]
     if not places:
         raise _refused(path, f"names no log of file group {operation.file_id} that another log compaction has left")
@@ -119,7 +123,8 @@ def _logs(
         raise _refused(
             path, f"leaves out {left_out!r}, which lies between the logs that it merges, in file group {found.file_id}"
         )
-    return replace(found, base=None, logs=tuple(merged))
+    covers = {log.name.instant: one.compacted for log, one in zip(found.logs, facts, strict=True) if one.compacted}
+    return PlannedSlice(LOG, replace(found, base=None, logs=tuple(merged)), chain_of(instants, covers))
 
 
 def _misfit(then: FileSystemView, operation: CompactionOperation, name: str, planned: Instant) -> CorruptFileError:

@@ -184,6 +184,7 @@ def _choice(found: FileSlice, logs: Sequence[LogFile], rules: SliceRules) -> Cho
         found.base.size if found.base else None,
         sum(log.size for log in logs),
         len({log.name.instant for log in logs}),
+        len(logs),
     )
     return rules.choose(sizes, lambda: live_runs(logs, rules.read_facts(logs)))
 

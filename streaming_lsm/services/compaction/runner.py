@@ -27,7 +27,13 @@ from streaming_lsm.format.actions.file_state import FileState
 from streaming_lsm.read.log_parts import visible_blocks
 from streaming_lsm.schema import from_avro, to_avro
 from streaming_lsm.services.compaction.log_task import LogCompactionTask
-from streaming_lsm.services.compaction.operation_choice import Chooser, HybridRules, LogCompactionRules, full_always
+from streaming_lsm.services.compaction.operation_choice import (
+    HYBRID,
+    Chooser,
+    HybridRules,
+    LogCompactionRules,
+    full_always,
+)
 from streaming_lsm.services.compaction.plan_check import PlannedSlice, planned_file_slices
 from streaming_lsm.services.compaction.planner import CompactionSelection, SliceRules, select_slices
 from streaming_lsm.services.compaction.strategy import UNBOUNDED, CompactionStrategy
@@ -54,7 +60,6 @@ from streaming_lsm.write.plan import FileOptions
 
 _LOG = logging.getLogger(__name__)
 _LATEST = "9" * 17
-HYBRID = "HybridCompactionPlanGenerator"
 
 
 def preview_compaction(context: ServiceContext, *, log: bool = False) -> CompactionSelection:
@@ -229,7 +234,7 @@ class OperationTask:
         """Write the files of an operation; raises as the tasks."""
         number, planned = operation
         if planned.type == LOG:
-            return self.log((number, planned.files))
+            return self.log((number, planned.files), planned.chain)
         return self.full((number, planned.files))
 
 
@@ -270,7 +275,7 @@ class _Run:
         )
         visible, retention = visible_blocks(context.config, timeline), _retention(context, planned.requested)
         full = CompactionTask(target, visible=visible, retention=retention)
-        log = LogCompactionTask(target, native_logs=context.config.has_native_logs)
+        log = LogCompactionTask(target, context.config.has_native_logs, retention)
         return cls(OperationTask(full, log), slices, Survey.of(context))
 
     def changed(self, stats: Sequence[WriteStat]) -> FilesChange:

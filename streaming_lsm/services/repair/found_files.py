@@ -200,7 +200,7 @@ class FileReader:
             deletes=opened.rows if log.is_delete else 0,
             schema=None if header.is_partial else header.schema,
             compacted=header.compacted,
-            keeps_deletes=bool(header.until),
+            keeps_deletes=bool(header.until) and not header.compacted,
         )
 
     def _inline(self, partition: str, log: LogFile) -> FoundFile:

@@ -56,6 +56,11 @@ class Retention:
         begins = [oldest, *range(oldest - oldest % period + period, now + 1, period)]
         return Retention(instant, tuple(sorted(instant_text(begin, zone) for begin in begins)))
 
+    @property
+    def of_all(self) -> Retention:
+        """The same periods, and one more of all older deletes: a log compaction drops none."""
+        return replace(self, begins=("", *self.begins))
+
     def by_period(self, deletes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         """Split deletes, with their times, by the number of their period; those that are too old are left out."""
         place = deletes.schema.get_field_index(COMMIT_TIME)

@@ -12,8 +12,9 @@ from itertools import chain
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import strings
-from streaming_lsm.file_group.data_file import BATCH_BYTES, BATCH_ROWS, open_base, open_slice
+from streaming_lsm.file_group.data_file import BATCH_BYTES, BATCH_ROWS, open_base
 from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, LogFile
+from streaming_lsm.file_group.slice_files import open_slice
 from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
 from streaming_lsm.format.table.file_names import (
     BaseFileName,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 import pyarrow as pa
 
 from streaming_lsm.format.actions.commit import WriteStat, log_file_stat
 from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
-from streaming_lsm.format.log.native_footer import LogHeader
+from streaming_lsm.format.log.native_footer import UNTIL_KEY, Chain, LogHeader
 from streaming_lsm.format.table.file_names import LogFileName, LogKind
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.files.sorted_parquet_file import SortedParquetFile
@@ -60,6 +60,7 @@ class NativeLogTarget:
         options: Parquet settings.
         create: creates the marker of a file and returns its path and name, by version and kind.
         compacted: the instants whose logs these replace, if a log compaction writes them.
+        chain: the log compactions among these, and among what they replaced; None if it is not known.
     """
 
     storage: Storage
@@ -71,12 +72,13 @@ class NativeLogTarget:
     options: FileOptions
     create: Callable[[int, LogKind], tuple[str, LogFileName]]
     compacted: tuple[str, ...] = ()
+    chain: Chain | None = None
 
     def open(self, version: int, kind: LogKind) -> OpenNativeLog:
         """Create a log file; raises as `SortedParquetFile`."""
         path, name = self.create(version, kind)
         file = SortedParquetFile(self.storage, path, self.options, instant=self.instant)
-        header = LogHeader(self.instant, self.avro, compacted=self.compacted).to_footer()
+        header = LogHeader(self.instant, self.avro, compacted=self.compacted, chain=self.chain).to_footer()
         footer = {key.decode(): value.decode() for key, value in header.items()}
         footer[AVRO_SCHEMA_KEY] = self.avro if kind is LogKind.DATA else self.delete_avro
         return OpenNativeLog(self.partition, name, file, footer, self.updates)
@@ -103,6 +105,8 @@ class NativeLogWriter:
         self._unordered_version = version if has_unordered_deletes else None
         self._version = version + has_unordered_deletes
         self._logs: dict[tuple[int, LogKind], OpenNativeLog] = {}
+        self._periods: dict[int, int] = {}
+        self._until: dict[int, str] = {}
         self._files = ExitStack()
 
     def __enter__(self) -> NativeLogWriter:
@@ -116,7 +120,7 @@ class NativeLogWriter:
     @property
     def next_version(self) -> int:
         """The first version after those of this log."""
-        return self._version + 1
+        return self._version + max(1, len(self._periods))
 
     @property
     def buffered_bytes(self) -> int:
@@ -136,11 +140,22 @@ class NativeLogWriter:
         if rows.num_rows:
             self._append(self._version, LogKind.DATA, rows)
         if deletes.num_rows:
-            self._append(self._version, LogKind.DELETES, deletes)
+            self.append_deletes(deletes)
 
-    def append_deletes(self, deletes: pa.Table) -> None:
-        """Add deletes as the newest; there is a file even if there are none."""
-        self._append(self._version, LogKind.DELETES, deletes)
+    def append_deletes(self, deletes: pa.Table, period: int = 0, until: str = "") -> None:
+        """Add deletes; there is a file even if there are none.
+
+        Those of each period are a version of their own, the first of them with the rows, as no two files of this writer
+        have a key in common but that of the unordered deletes.
+
+        Args:
+            period: number of the period; see `Retention`.
+            until: the time of the newest one, which the footer says (docs/format/06-services.md, "Kept deletes"); empty
+                if it is the instant of this writer.
+        """
+        version = self._periods.setdefault(period, self._version + len(self._periods))
+        self._append(version, LogKind.DELETES, deletes)
+        self._until[version] = max(until, self._until.get(version, ""))
 
     def _append(self, version: int, kind: LogKind, rows: pa.Table) -> None:
         place = (version, kind)
@@ -152,5 +167,6 @@ class NativeLogWriter:
     def finish(self) -> Iterator[WriteStat]:
         """Make the files durable, the oldest in merge order first."""
         for place in sorted(self._logs, key=lambda place: (place[0], place[1].rank)):
-            yield self._logs[place].finish()
+            log, until = self._logs[place], self._until.get(place[0], "") if place[1] is LogKind.DELETES else ""
+            yield replace(log, footer={**log.footer, UNTIL_KEY: until}).finish() if until else log.finish()
         self._files.close()

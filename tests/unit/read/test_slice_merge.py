@@ -17,9 +17,10 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError, LsmError, StorageError
-from streaming_lsm.file_group.data_file import MAX_OPEN_FILES, open_slice
+from streaming_lsm.file_group.data_file import MAX_OPEN_FILES, DataFile
+from streaming_lsm.file_group.slice_files import open_slice
 from streaming_lsm.merge.runs import SortedRun
-from streaming_lsm.read import slice_merge
+from streaming_lsm.read import slice_merge, slice_reader
 from streaming_lsm.read.slice_merge import SliceMerge
 from streaming_lsm.schema import with_meta
 from streaming_lsm.storage.local import LocalStorage
@@ -271,6 +272,14 @@ def test_as_many_runs_are_open_as_key_ranges_overlap_however_many_files_there_ar
         table.upsert(rows((f"k{(ts * 7) % count:03d}", "DE", ts, ts)))
     monkeypatch.setattr(SliceMerge, "_spill", None)  # one run at a time: nothing to spill
     table.storage = storage = CountingStorage(tmp_path)
+
+    def counted_from_here(*args: Any, **options: Any) -> list[DataFile]:
+        found = open_slice(*args, **options)
+        assert storage.most <= MAX_OPEN_FILES
+        storage.most = 0
+        return found
+
+    monkeypatch.setattr(slice_reader, "open_slice", counted_from_here)
     assert [row[0] for row in shown(table)] == [f"k{number:03d}" for number in range(count)]
     assert storage.most <= 3
 

@@ -15,7 +15,7 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError, LsmError, SchemaError, UnsupportedTable
-from streaming_lsm.file_group.data_file import open_slice
+from streaming_lsm.file_group.slice_files import open_slice
 from tests.support.small_tables import create, data_files, rows, shown
 
 HEADER = "hudi.log.format.metadata"

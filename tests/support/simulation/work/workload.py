@@ -116,6 +116,7 @@ BASE: Mapping[str, object] = {
     "lsm.compaction.small.base.bytes": 0,
     "lsm.compaction.log.share": 4,
     "lsm.compaction.max.runs": 3,
+    "hoodie.compact.inline.max.delta.commits": 2,
     HEARTBEAT_MS.key: LEASE_MS // 2,
     HEARTBEAT_MISSES.key: 2,
     LOCK_WAIT_MS.key: 10_000,
@@ -236,7 +237,7 @@ def _writer(chance: random.Random, number: int, hurry_ms: int, mode: Mode) -> Ac
     steps = tuple(Step(chance.randint(0, hurry_ms), draw(chance, name, n)) for n in range(chance.randint(2, 5)))
     if mode.is_shared:
         steps = tuple(replace(step, does=now_and_then_bulk(chance, step.does)) for step in steps)
-    inline = {"hoodie.compact.inline": True, "hoodie.compact.inline.max.delta.commits": 2}
+    inline = {"hoodie.compact.inline": True}
     options = {**(inline if chance.random() < 0.3 else {}), "hoodie.clean.automatic": chance.random() < 0.2}
     return ActorWork(name, name, steps, tuple(options.items()))
 

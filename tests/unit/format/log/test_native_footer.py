@@ -3,7 +3,7 @@ import json
 import pytest
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
-from streaming_lsm.format.log.native_footer import FOOTER_KEY, LogHeader
+from streaming_lsm.format.log.native_footer import CHAIN_KEY, FOOTER_KEY, LogHeader
 from streaming_lsm.format.table.file_names import LogFileName, LogKind, WriteToken
 
 SCHEMA = json.dumps({"type": "record", "name": "r", "fields": [{"name": "größe", "type": "int"}]}, ensure_ascii=False)
@@ -21,6 +21,8 @@ def _read(entries: object) -> LogHeader:
         LogHeader(NAME.instant, SCHEMA),
         LogHeader(NAME.instant, SCHEMA, is_partial=True),
         LogHeader(NAME.instant, SCHEMA, compacted=("20261121030000000", "20261121030000001")),
+        LogHeader(NAME.instant, SCHEMA, compacted=("20261121030000000",), chain={}),
+        LogHeader(NAME.instant, SCHEMA, compacted=("3", "4"), chain={"3": ("1", "2"), "2": ("0",)}),
     ],
 )
 def test_a_header_reads_back_from_its_footer(header: LogHeader) -> None:
@@ -43,6 +45,13 @@ def test_absent_and_null_entries_take_their_defaults_and_unknown_ones_are_ignore
 def test_one_footer_key_per_entry_is_read_too() -> None:
     footer = {f"hudi.log.format.{key}".encode(): str(value).encode() for key, value in ENTRIES.items()}
     assert LogHeader.from_footer(footer | {b"other": b"\xff"}, NAME, "x") == LogHeader(NAME.instant, SCHEMA)
+
+
+@pytest.mark.parametrize("chain", [b"", b"[]", b'{"3": 1}', b'{"3": ["1"]}', b"null", b"[" * 100_000])
+def test_a_malformed_chain_is_reported_by_file(chain: bytes) -> None:
+    footer = {FOOTER_KEY: json.dumps(ENTRIES).encode(), CHAIN_KEY.encode(): chain}
+    with pytest.raises(CorruptFileError, match=r"south/x\.log\.parquet: footer lsm\.compacted\.chain"):
+        LogHeader.from_footer(footer, NAME, "south/x.log.parquet")
 
 
 @pytest.mark.parametrize("version", ["", "two", "2.0", "-1", "0", "٢", "9" * 5000, " 2"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +12,11 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.errors import ConfigError, CorruptFileError
 from streaming_lsm.format.actions.compaction_plan import CompactionPlan
 from streaming_lsm.services.compaction.planner import live_runs
+from streaming_lsm.spark.sink import LsmSink
+from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.txn.planned_actions import pending_compactions
 from tests.oracle.reader import read_snapshot
@@ -241,3 +243,79 @@ def test_a_log_operation_that_does_not_fit_its_slice_is_refused_and_deletes_noth
         table.services.compact(table._engine, log=True)
     assert pending_compactions(table.timeline) == (planned,)
     assert shown(table) == before
+
+
+class CountingStorage(LocalStorage):
+    """Keeps the paths of the data files that are opened."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.opened: list[str] = []
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        self.opened += [path] if path.endswith(".parquet") else []
+        return super().open_input(path)
+
+
+def opened_by(table: LsmTable, query: Callable[[LsmTable], object]) -> list[str]:
+    """The data files that a query of a newly opened table opens."""
+    fresh = LsmTable(table.path, {"lsm.read.threads": 1})
+    fresh.storage = storage = CountingStorage(Path(table.path.removeprefix("file://")))
+    query(fresh)
+    return storage.opened
+
+
+def test_a_read_opens_the_live_files_only_however_many_logs_were_replaced(tmp_path: Path) -> None:
+    options = {"hoodie.compact.inline": True, "hoodie.bucket.index.num.buckets": 1, "lsm.compaction.log.share": 9}
+    table, chance = created(tmp_path, **options), random.Random(1)
+    opens: list[int] = []
+    for batch in range(random_cases(60, 36)):
+        write(table, chance, batch)
+        (found,) = table.file_slices()
+        snapshot = opened_by(table, shown)
+        assert len(snapshot) == len(set(snapshot))
+        opens.append(len(snapshot))
+    assert len(found.paths) > 40
+    assert max(opens) <= 1 + 3 * 6
+    assert shown(table) == oracle(table)
+    last = table.timeline.completed_writes[-2]
+    changed = opened_by(table, lambda fresh: fresh.incremental(last.completed or "", None, COLUMNS).to_arrow())
+    assert len(changed) <= len(table.timeline.read_commit(table.timeline.completed_writes[-1]).stats) + 3 * 6
+    assert len(opened_by(table, lambda fresh: fresh.history(key(1)))) <= 1 + 3 * 6
+
+
+def test_the_files_of_a_slice_stay_below_a_bound_over_hundreds_of_commits(tmp_path: Path) -> None:
+    options = {"hoodie.compact.inline": True, "hoodie.bucket.index.num.buckets": 1, "lsm.compaction.log.share": 99}
+    table, chance = created(tmp_path, **options, **{"lsm.compaction.max.files": 20}), random.Random(2)
+    most, bases = 0, set[str]()
+    for batch in range(random_cases(400, 100)):
+        write(table, chance, batch)
+        (found,) = table.file_slices()
+        newer = [log for log in found.logs if not found.is_kept(log)]
+        most = max(most, len(newer))
+        bases.add(found.base_instant)
+    # Those of a log operation, and of the three commits until the next compaction, come on top.
+    assert 20 < most <= 20 + 5 + 3 * 3
+    assert 3 <= len(bases) <= 1 + batch // 10
+    assert shown(table) == oracle(table)
+    more = with_options(table, **{"lsm.compaction.max.files": 2, "hoodie.compact.inline": False})
+    for later in range(3):
+        write(more, chance, batch + later)
+    (decision,) = more.services.preview_compaction().decisions
+    assert decision.type == "FULL"
+    assert decision.reason.endswith("log files, replaced ones included, more than 2")
+
+
+def test_runs_that_the_commits_between_two_compactions_exceed_are_refused_before_a_table_is_written(
+    tmp_path: Path,
+) -> None:
+    options = {**HYBRID, "lsm.compaction.max.runs": 3}
+    message = r"lsm\.compaction\.max\.runs=3 .*hoodie\.compact\.inline\.max\.delta\.commits=3"
+    with pytest.raises(ConfigError, match=message):
+        created(tmp_path, **options)
+    with pytest.raises(ConfigError, match=message):
+        LsmSink(tmp_path, options)
+    assert not list(tmp_path.iterdir())
+    table = created(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        with_options(table, **{"lsm.compaction.max.runs": 3})

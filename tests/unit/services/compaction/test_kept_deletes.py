@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pyarrow as pa
@@ -104,6 +105,95 @@ def test_a_delete_is_kept_for_its_own_time_while_others_follow_without_end(tmp_p
         ages.add(hour - numbers[0])
     assert max(ages) > 24
     check(table)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("every_hours", [3, 7])
+def test_log_compactions_do_not_prolong_the_retention_of_a_delete(
+    tmp_path: Path, layout: str, every_hours: int
+) -> None:
+    clock = MovedClock()
+    table = created(tmp_path, clock, **{"hoodie.table.storage.layout": layout})
+    table.bulk_insert(rows(row(0, 10), row(1, 1)))
+    delete(table, 0, 20)
+    deleted_ms = clock.now_ms
+    for hour in range(every_hours, 44, every_hours):
+        clock.now_ms = deleted_ms + hour * HOUR_MS
+        table.upsert(rows(row(1, 1 + hour)))
+        compact_logs(table)
+    assert shown(table) == [row(1, 1 + hour)]
+    table.compact()
+    table.upsert(rows(row(0, 15)))
+    check(table, row(0, 15), row(1, 1 + hour))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_delete_is_kept_for_its_own_time_by_any_chain_of_log_and_full_compactions(
+    tmp_path: Path, layout: str
+) -> None:
+    clock = MovedClock()
+    for seed in range(random_cases(6, 1)):
+        chance, root = random.Random(seed), tmp_path / str(seed)
+        clock.now_ms = NOON_MS
+        table = created(root, clock, **{"hoodie.table.storage.layout": layout})
+        table.bulk_insert(rows(row(500, 10)))
+        ages: set[int] = set()
+        for hour in range(random_cases(90, 60)):
+            clock.now_ms = NOON_MS + hour * HOUR_MS
+            delete(table, hour, 20 if hour % 5 else None)
+            if chance.random() < 0.3:
+                done = compact_logs(table)
+                (found,) = table.file_slices()
+                assert 1 <= sum(log.name.instant == done.requested for log in found.logs) <= 4
+            if hour % 13 == 12:
+                assert table.compact() is not None
+                assert len(kept(table)) <= 3
+                numbers = sorted(int(key[1:]) for keys in kept_keys(table) for key in keys)
+                assert numbers == [number for number in range(numbers[0], hour + 1) if number % 5]
+                assert hour - numbers[0] <= 36
+                assert numbers[0] <= max(1, hour - 22)
+                ages.add(hour - numbers[0])
+        assert max(ages) > 24
+        check(table, row(500, 10))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_log_compaction_keeps_deletes_that_are_older_than_the_retention(tmp_path: Path, layout: str) -> None:
+    clock = MovedClock()
+    table = created(tmp_path, clock, **{"hoodie.table.storage.layout": layout})
+    table.bulk_insert(rows(row(0, 10), row(1, 10), row(2, 10)))
+    for number, hours in enumerate((0, 5, 100)):
+        clock.now_ms += hours * HOUR_MS
+        delete(table, number, 20)
+    done = compact_logs(table)
+    check(table)
+    (found,) = table.file_slices()
+    made = [log for log in found.logs if log.name.instant == done.requested]
+    assert [pq.read_table(tmp_path / log.path).column(RECORD_KEY).to_pylist() for log in made] == [["k0", "k1"], ["k2"]]
+    table.compact()
+    assert kept_keys(table) == [["k2"]]
+    check(table)
+
+
+def test_the_history_of_a_key_has_the_time_of_a_delete_that_was_merged(tmp_path: Path) -> None:
+    table = created(tmp_path)
+    table.upsert(rows(row(0, 10)))
+    delete(table, 0, 20)
+    deleted = table.timeline.completed_writes[-1].requested
+    table.upsert(rows(row(1, 1)))
+    compact_logs(table)
+    (found,) = table.history("k0").to_pylist()
+    assert (found[COMMIT_TIME], found["_lsm_deleted"]) == (deleted, True)
+
+
+def test_row_groups_are_not_copied_over_the_deletes_of_a_log_compaction(tmp_path: Path) -> None:
+    table = created(tmp_path)
+    table.bulk_insert(rows(*(row(number, 10) for number in range(100, 900))))
+    delete(table, 300, 20)
+    delete(table, 400, 20)
+    compact_logs(table)
+    table.compact()
+    check(table, *(row(number, 10) for number in range(100, 900) if number not in (300, 400)))
 
 
 def test_the_files_of_one_delete_do_not_grow_with_the_compactions(tmp_path: Path) -> None:

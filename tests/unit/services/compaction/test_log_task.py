@@ -17,7 +17,8 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import Fenced, UnsupportedTable
-from streaming_lsm.file_group.data_file import open_log, open_logs
+from streaming_lsm.file_group.data_file import open_log
+from streaming_lsm.file_group.slice_files import open_logs
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, read_blocks
 from streaming_lsm.lock.heartbeat import heartbeat_path
 from streaming_lsm.lock.markers import create_marker

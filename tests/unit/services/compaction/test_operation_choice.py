@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
+from streaming_lsm.config import Options
+from streaming_lsm.errors import ConfigError
 from streaming_lsm.services.compaction.operation_choice import (
     HybridRules,
     LiveRuns,
     LogCompactionRules,
     LogRun,
     SliceSizes,
+    check_hybrid,
     mergeable,
 )
 
@@ -32,13 +36,14 @@ def rules(**changed: object) -> HybridRules:
         "min_runs": 3,
         "max_runs": 8,
         "reserve": 2,
+        "max_files": 300,
         "before": LATEST,
     }
     return HybridRules(**{**values, **changed})  # type: ignore[arg-type]
 
 
 def sizes(live: Sequence[LogRun], base: int | None = 1000 * MB, covered: int = 0) -> SliceSizes:
-    return SliceSizes(base, sum(run.size for run in live) + covered, len(live))
+    return SliceSizes(base, sum(run.size for run in live) + covered, len(live), len(live))
 
 
 @pytest.mark.parametrize(
@@ -56,6 +61,14 @@ def test_a_full_operation_is_for_small_bases_and_for_many_bytes_of_logs_replaced
     live = runs(MB, MB, MB, MB, MB)
     choice = rules()(sizes(live, base, covered), lambda: LiveRuns(live))
     assert (choice.type, choice.reason) == (("FULL", expected) if expected else ("LOG", choice.reason))
+
+
+def test_a_full_operation_is_for_many_log_files_replaced_ones_included() -> None:
+    live = runs(MB, MB, MB, MB, MB)
+    for files, expected in ((300, "LOG"), (301, "FULL")):
+        choice = rules()(replace(sizes(live), log_files=files), lambda: LiveRuns(live))
+        assert choice.type == expected
+    assert choice.reason == "301 log files, replaced ones included, more than 300"
 
 
 def test_no_header_is_read_where_the_number_of_logs_decides() -> None:
@@ -139,3 +152,35 @@ def test_inline_logs_of_before_an_upgrade_are_left_to_a_full_operation() -> None
     live = (LogRun("1", ("a",), MB, is_inline=True), *runs(MB, MB, MB)[1:], LogRun("9", ("b",), MB))
     assert mergeable(live, LATEST, writes_native=True) == live[1:]
     assert mergeable(live, LATEST, writes_native=False) == live
+
+
+@pytest.mark.parametrize(
+    ("changed", "refused"),
+    [
+        ({}, False),
+        ({"hoodie.compact.inline.max.delta.commits": 20}, True),
+        ({"hoodie.compact.inline.max.delta.commits": 10}, True),
+        ({"hoodie.compact.inline.max.delta.commits": 9}, False),
+        ({"hoodie.compact.inline.max.delta.commits": 20, "lsm.compaction.max.runs": 21}, False),
+        ({"hoodie.compact.inline.max.delta.commits": 20, "hoodie.compaction.plan.generator": None}, False),
+        (
+            {
+                "hoodie.compact.inline.max.delta.commits": 20,
+                "hoodie.compact.inline.trigger.strategy": "TIME_ELAPSED",
+            },
+            False,
+        ),
+    ],
+)
+def test_as_many_commits_between_compactions_as_there_may_be_runs_are_refused_by_both_options(
+    changed: dict[str, object], refused: bool
+) -> None:
+    given = {"hoodie.compaction.plan.generator": "HybridCompactionPlanGenerator", **changed}
+    options = Options({key: value for key, value in given.items() if value is not None})
+    if not refused:
+        check_hybrid(options)
+        return
+    commits = f"hoodie.compact.inline.max.delta.commits={changed['hoodie.compact.inline.max.delta.commits']}"
+    for check in (check_hybrid, lambda found: HybridRules.of(found, LATEST, writes_native=True)):
+        with pytest.raises(ConfigError, match=rf"lsm\.compaction\.max\.runs=10 .*{commits}"):
+            check(options)

@@ -160,7 +160,7 @@ def test_partitions_are_taken_by_a_pattern_of_the_whole_path() -> None:
 
 def test_a_hybrid_plan_has_both_types_and_says_why_each_group_is_in_it_or_not() -> None:
     times = [f"2026112111000010{place}" for place in range(6)]
-    rules = HybridRules(10 * MB, 0.5, 3, 4, 0, INSTANT)
+    rules = HybridRules(10 * MB, 0.5, 3, 4, 0, 300, INSTANT)
     slices = [
         file_slice(1, log(1, times[0])),
         file_slice(2, *(log(2, time, MB) for time in times), base=100 * MB),
@@ -194,7 +194,7 @@ def test_a_log_operation_leaves_out_what_was_replaced_and_the_base_file_of_its_m
     facts = {covered: LogFacts(), output: LogFacts((covered,)), later: LogFacts()}
     rules = SliceRules(
         CompactionStrategy(),
-        HybridRules(1, 0.5, 2, 2, 1, INSTANT),
+        HybridRules(1, 0.5, 2, 2, 1, 300, INSTANT),
         lambda found: [facts[one.name.instant] for one in found],
         version=3,
     )
