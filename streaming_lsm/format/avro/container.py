@@ -211,6 +211,10 @@ class _Cursor:
         return len(self._data) - self._at
 
     def take(self, size: int) -> bytes:
+        if size < 0:
+            raise CorruptFileError(
+                f"{self._source}: damaged before offset {self._at}: a length of {size}; restore the file"
+            )
         if not 0 <= size <= self.left():
             raise CorruptFileError(
                 f"{self._source}: expected {size} bytes at offset {self._at}, found {self.left()}; restore the file"
