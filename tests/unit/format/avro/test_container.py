@@ -108,7 +108,7 @@ def test_a_flipped_bit_is_either_reported_by_name_or_leaves_a_record_of_the_same
         (_container(_plan(), b""), "without bytes"),
         (_container(_plan({"name": "version", "type": "int"}), b"\x02", count=2), "one block with one record"),
         (_container(_plan({"name": "version", "type": "int"}), b"\x02", size=2**40), "bytes at offset"),
-        (_container(_plan({"name": "version", "type": "int"}), b"\x02", size=-1), "bytes at offset"),
+        (_container(_plan({"name": "version", "type": "int"}), b"\x02", size=-1), "a length of -1"),
         (_container(_plan({"name": "version", "type": "int"}), b"\x02\x02"), "1 bytes after the record"),
         (_container(_plan({"name": "version", "type": "string"}), b"\x02a"), "cannot be decoded"),
         (_container(_plan({"name": "version", "type": "bytes"}), _varint(2**40)), "cannot be decoded"),
