@@ -263,7 +263,8 @@ def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags, 
 def _lost_beside(rows: pa.Table, place: Int64s, logs: LogOutcome, rule: MergeRule) -> Flags:
     """Mark the base rows that lose to one of the same key beside them, where the logs have the key."""
     lost = np.zeros(len(rows), np.bool_)
-    repeats = np.append(False, (place[1:] == place[:-1]) & (place[1:] >= 0))
+    repeats = np.zeros(len(rows), np.bool_)
+    repeats[1:] = (place[1:] == place[:-1]) & (place[1:] >= 0)
     repeats[repeats] = logs.spreads[place[repeats]]
     if not repeats.any():
         return lost
