@@ -13,9 +13,18 @@ from streaming_lsm.merge.hash_merge import LogPart, fold_logs, merge_base
 from streaming_lsm.merge.log_fold import FoldedLogs, fold_sorted_logs, fold_unsorted_logs
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import SortedRun, interleave_runs, merge_runs
-from tests.property.test_merge_laws import KEY, SCHEMA, Rows, cases, each_rule, sources, table, unique
+from streaming_lsm.schema import COMMIT_TIME
+from tests.property import test_merge_laws
+from tests.property.test_merge_laws import KEY, Rows, cases, each_rule, sources, unique
 
+SCHEMA = test_merge_laws.SCHEMA.append(pa.field(COMMIT_TIME, pa.string()))
 cuts = st.tuples(st.integers(1, 6), st.integers(1, 6)).map(sorted)
+
+
+def table(rows: Rows) -> pa.Table:
+    """A source whose records have a time."""
+    found = test_merge_laws.table(rows)
+    return found.append_column(COMMIT_TIME, pa.array(["1"] * len(found), pa.string()))
 
 
 def parts_of(rows: pa.Table, rule: MergeRule) -> list[LogPart]:
@@ -27,7 +36,8 @@ def parts_of(rows: pa.Table, rule: MergeRule) -> list[LogPart]:
 
 def files_of(folded: FoldedLogs) -> list[LogPart]:
     """The files of a log compaction, in merge order."""
-    deletes = [LogPart(rows, deletes=True) for rows in (folded.unordered_deletes, folded.deletes)]
+    parts = (folded.unordered_deletes, folded.deletes.drop_columns(COMMIT_TIME))
+    deletes = [LogPart(rows, deletes=True) for rows in parts]
     return [deletes[0], LogPart(folded.rows), deletes[1]]
 
 
@@ -169,7 +179,8 @@ def test_all_inline_logs_of_before_an_upgrade_may_be_compacted_to_native_ones(
 
 
 def test_a_row_that_is_a_delete_by_a_column_that_is_not_kept_becomes_a_delete() -> None:
-    schema = pa.schema([(KEY, pa.string()), ("ts", pa.int64()), ("_hoodie_operation", pa.string())])
+    columns = [(KEY, pa.string()), ("ts", pa.int64()), ("_hoodie_operation", pa.string()), (COMMIT_TIME, pa.string())]
+    schema = pa.schema(columns)
     kept = pa.schema(list(schema)[:2])
     rule = MergeRule(True, ("ts",))
     older = pa.Table.from_pylist([{KEY: "a", "ts": 1}, {KEY: "b", "ts": 5}], schema=schema)
