@@ -181,7 +181,7 @@ class Queries:
         needed = tuple(dict.fromkeys([*names, *filter_columns(wanted.filter, schema)]))
         if self.config.is_copy_on_write:
             slices = [found.without_kept() for found in slices]
-        skipped, pruner = SkippedSlices(), None
+        skipped, pruner = SkippedSlices(partitions_read=len({found.partition_path for found in slices})), None
         if wanted.filter is not None:
             groups = FileGroupPruner.of(self.config, schema)
             predicate = groups.derived(predicate_of(wanted.filter))
