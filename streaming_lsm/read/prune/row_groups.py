@@ -10,18 +10,17 @@ Two rules keep the rows of the merge as they are:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from streaming_lsm.arrow.columns import Int64s
 from streaming_lsm.file_group.data_file import DataFile, key_ranges
-from streaming_lsm.read.prune.bounds import UNKNOWN, Bounds, may_be_true
+from streaming_lsm.read.prune.bounds import may_be_true
 from streaming_lsm.read.prune.predicate import Predicate, columns_of
+from streaming_lsm.read.prune.statistics import file_bounds
 
 
 @dataclass(frozen=True)
@@ -75,19 +74,21 @@ class RowGroupPruner:
         Returns:
             The files that are left, in the same order, some with a part of their row groups only.
         """
-        metadata = [file.opened.parquet.metadata for file in files if file.opened is not None]
-        if len(metadata) < len(files):
+        opened = [file.opened for file in files if file.opened is not None]
+        if len(opened) < len(files):
             return list(files), RowGroupCounts(len(files))
+        names = columns_of(self.predicate)
         with_keys, matching = [], []
-        for file, footer in zip(files, metadata, strict=True):
-            bounds = dict(self._bounds(footer))
+        for file, found in zip(files, opened, strict=True):
+            bounds = file_bounds(found, file.path, self.schema, names) if names else {}
             of_keys = {name: bounds[name] for name in self.keys if name in bounds}
-            count = footer.num_row_groups
+            count = found.parquet.metadata.num_row_groups
             with_keys.append(may_be_true(self.predicate, of_keys, count))
             # A delete log has no row to return.
             everything = np.zeros(count, np.bool_) if file.is_delete else may_be_true(self.predicate, bounds, count)
             matching.append(everything)
-        clusters = _clusters([key_ranges(footer) for footer in metadata], [len(flags) for flags in with_keys])
+        ranges = [key_ranges(found.parquet.metadata) for found in opened]
+        clusters = _clusters(ranges, [len(flags) for flags in with_keys])
         needed = {int(number) for place, flags in enumerate(matching) for number in clusters[place][flags]}
         left, counts = [], RowGroupCounts()
         for file, has_key, cluster in zip(files, with_keys, clusters, strict=True):
@@ -104,58 +105,6 @@ class RowGroupPruner:
             if read.any():
                 left.append(part)
         return left, counts
-
-    def _bounds(self, footer: pq.FileMetaData) -> Iterator[tuple[str, Bounds]]:
-        """Read the statistics of the predicate's columns, where they are of the types of the table."""
-        groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-        if not groups:
-            return
-        paths = {groups[0].column(place).path_in_schema: place for place in range(footer.num_columns)}
-        for name in columns_of(self.predicate) | self.keys:
-            kind = _type_at(self.schema, name)
-            if name not in paths or kind is None:
-                continue
-            found = _of_statistics([group.column(paths[name]) for group in groups], kind)
-            if found is not None:
-                yield name, found
-
-
-def _type_at(schema: pa.Schema, path: str) -> pa.DataType | None:
-    """Return the type of a column, or of a field of a struct; None if it is in a list or map, or nowhere."""
-    name, *steps = path.split(".")
-    if name not in schema.names:
-        return None
-    kind: pa.DataType = schema.field(name).type
-    for step in steps:
-        place = kind.get_field_index(step) if isinstance(kind, pa.StructType) else -1
-        if place < 0:
-            return None
-        kind = kind.field(place).type
-    return None if pa.types.is_nested(kind) else kind
-
-
-def _of_statistics(chunks: Sequence[pq.ColumnChunkMetaData], kind: pa.DataType) -> Bounds | None:
-    facts = [_facts(chunk.statistics) for chunk in chunks]
-    return Bounds.of(
-        kind,
-        [low for low, _, _ in facts],
-        [high for _, high, _ in facts],
-        [nulls for _, _, nulls in facts],
-        [chunk.num_values for chunk in chunks],
-    )
-
-
-def _facts(statistics: pq.Statistics | None) -> tuple[Any, Any, int]:
-    """Return the smallest and the largest value of a column chunk, None where unknown, and its number of nulls."""
-    if statistics is None:
-        return None, None, UNKNOWN
-    nulls = UNKNOWN if statistics.null_count is None else statistics.null_count
-    if not statistics.has_min_max:
-        return None, None, nulls
-    try:
-        return statistics.min, statistics.max, nulls
-    except (UnicodeDecodeError, ValueError, OverflowError):  # such as a bound that was cut inside a character
-        return None, None, nulls
 
 
 def _clusters(ranges: Sequence[Sequence[tuple[str, str]]], counts: Sequence[int]) -> list[Int64s]:
