@@ -168,7 +168,7 @@ def check(planned: Callable[[pc.Expression | None], Scan], draw: random.Random) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(random_cases(20, 2)))
+@pytest.mark.parametrize("seed", range(random_cases(20, 1)))
 def test_a_pruned_scan_has_the_rows_of_the_filter(kind: str, seed: int, tmp_path: Path) -> None:
     draw = random.Random(f"{kind} {seed}")
     table = create(tmp_path, KINDS[kind])
