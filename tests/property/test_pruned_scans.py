@@ -158,7 +158,7 @@ def shown(rows: pa.Table) -> list[str]:
 def check(planned: Callable[[pc.Expression | None], Scan], draw: random.Random) -> int:
     """Compare filtered scans with the filtered rows of a whole one; return how many things were skipped."""
     whole, skipped = planned(None).to_arrow(), 0
-    for _ in range(4):
+    for _ in range(3):
         wanted = condition(draw, 2)
         scan = planned(wanted)
         assert shown(scan.to_arrow()) == shown(whole.filter(wanted)), str(wanted)
@@ -173,7 +173,7 @@ def test_a_pruned_scan_has_the_rows_of_the_filter(kind: str, seed: int, tmp_path
     draw = random.Random(f"{kind} {seed}")
     table = create(tmp_path, KINDS[kind])
     skipped = 0
-    for _ in range(5):
+    for _ in range(4):
         take_a_step(table, draw)
         skipped += check(lambda wanted: table.scan(filter=wanted, meta=True), draw)
     writes = table.timeline.completed_writes

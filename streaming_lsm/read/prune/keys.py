@@ -1,7 +1,7 @@
 """Derive from a filter which record keys and which buckets it may select.
 
 Rows of one key are merged, so that conditions on the key may leave out files and row groups where conditions on other
-columns may not: all versions of a row have one key. See docs/format/01-table.md, "Record key string", and
+columns may not: all versions of a row have one key. See docs/format/01-table.md, "Record key string";
 docs/format/07-index-and-metadata.md, "Simple bucket index".
 """
 
@@ -160,7 +160,7 @@ class KeyColumns:
         except (LsmError, pa.ArrowException, TypeError, ValueError, OverflowError):
             return None
         if self.generator.kind == "COMPLEX" and len(fields) == 1:
-            # Hudi's releases differ in whether the only column's name is written (docs/format/01-table.md).
+            # Hudi's releases differ in whether the name of the only column is written.
             return strings(pa.chunked_array([keys, columns[0].cast(pa.string())]))
         return keys
 
