@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from streaming_lsm.kafka.addresses import check_source
     from streaming_lsm.lock.providers.base import LockProvider
     from streaming_lsm.read.changes import Changes
+    from streaming_lsm.read.prune.explanation import Explanation
     from streaming_lsm.read.scan import Scan
     from streaming_lsm.schema_registry.registry import SchemaRegistry
     from streaming_lsm.schema_registry.sources import SchemaFolder
@@ -65,6 +66,7 @@ __all__ = [
     "Decoder",
     "check_source",
     "Scan",
+    "Explanation",
     "Changes",
     "Timeline",
     "Instant",
@@ -108,6 +110,7 @@ _MODULES = {
     "LockProvider": "streaming_lsm.lock.providers.base",
     "Changes": "streaming_lsm.read.changes",
     "Scan": "streaming_lsm.read.scan",
+    "Explanation": "streaming_lsm.read.prune.explanation",
     "Timeline": "streaming_lsm.timeline.timeline",
     "Instant": "streaming_lsm.timeline.instant",
     "FileSlice": "streaming_lsm.file_group.file_system_view",

@@ -16,6 +16,7 @@ from streaming_lsm.config import Options, resolve
 from streaming_lsm.errors import ConfigError, Fenced, LsmError, UnsupportedTable
 from streaming_lsm.file_group.lost_files import recorded_files
 from streaming_lsm.format.table.file_names import WriteToken
+from streaming_lsm.format.table.key_generation import key_generator
 from streaming_lsm.format.table.properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY
 from streaming_lsm.index.base import Index
 from streaming_lsm.index.bucket import index_of
@@ -32,7 +33,7 @@ from streaming_lsm.services.context import Engine
 from streaming_lsm.services.ttl.planner import ExpiredPartitions
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.uris import open_storage
-from streaming_lsm.table_options import ambiguous_keys, create_table, key_generator
+from streaming_lsm.table_options import ambiguous_keys, create_table
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline

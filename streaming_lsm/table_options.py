@@ -15,6 +15,7 @@ from streaming_lsm.config import Option, Options
 from streaming_lsm.errors import CommitConflict, ConfigError, SchemaError
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import MAX_BUCKETS
+from streaming_lsm.format.table.key_generation import key_generator
 from streaming_lsm.format.table.merge_mode import COMMIT_TIME_ORDERING, EVENT_TIME_ORDERING
 from streaming_lsm.format.table.properties import (
     AMBIGUOUS_KEYS_KEY,
@@ -26,7 +27,7 @@ from streaming_lsm.format.table.properties import (
     WRITE_VERSIONS,
     PartitionField,
 )
-from streaming_lsm.keys.generator import ALLOW, AMBIGUOUS, REFUSE, WARN, KeyGenerator
+from streaming_lsm.keys.generator import AMBIGUOUS, REFUSE, WARN
 from streaming_lsm.lock.providers.choice import choose_provider
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.merge.rule import check_delete_marks
@@ -267,28 +268,6 @@ def ambiguous_keys(options: Options, table: TableConfig) -> str:
     """Return the handling of ambiguous record keys: from the options, else from the table, by default a warning."""
     stored = table.properties.get(AMBIGUOUS_KEYS_KEY, WARN)
     return options[config.AMBIGUOUS_KEYS] or (stored if stored in AMBIGUOUS else WARN)
-
-
-def key_generator(table: TableConfig, ambiguous: str = ALLOW) -> KeyGenerator:
-    """Build the table's key generator.
-
-    Args:
-        table: the table's config.
-        ambiguous: the handling of ambiguous record keys, see `ambiguous_keys`.
-
-    Raises:
-        ConfigError: the key generator does not support the table's settings.
-    """
-    return KeyGenerator.from_config(
-        table.key_generator,
-        table.record_key_fields,
-        [(part.name, part.kind) for part in table.partition_fields],
-        hive_style=table.hive_style,
-        url_encode=table.url_encode,
-        timestamp_options=table.timestamp_options,
-        logical_timestamp=table.logical_timestamp,
-        ambiguous=ambiguous,
-    )
 
 
 def check_options(options: Options, table: TableConfig, path: str) -> None:

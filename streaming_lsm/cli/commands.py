@@ -9,6 +9,7 @@ take options by ``-o`` and ``--properties``. *Service verb*: a verb that changes
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -139,6 +140,7 @@ def _read_arguments(read: argparse.ArgumentParser) -> None:
     read.add_argument("--where", metavar="FILTER", help="for example: qty > 5 and country in ('DE', 'FR')")
     read.add_argument("--meta", action="store_true", help="add the five _hoodie_ columns")
     read.add_argument("--format", choices=FORMATS, default="table", help=f"default table: the first {_SHOWN_ROWS} rows")
+    read.add_argument("--explain", action="store_true", help="tell which files and row groups are read, and why not")
     read.add_argument("--output", metavar="FILE", help="write to FILE instead of standard output; required for parquet")
     option_arguments(read)
     read.set_defaults(run=_read)
@@ -149,6 +151,9 @@ def _read(arguments: argparse.Namespace) -> None:
     table = opened(arguments)
     if arguments.query_type == CDC:
         _read_changes(table, arguments)
+        return
+    if arguments.explain:
+        _explain(_scan(table, arguments), arguments)
         return
     if arguments.format == "jsonl":
         write_lines(_sorted_lines(table, arguments), arguments.output)
@@ -164,7 +169,7 @@ def _check_read(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"--query-type {query} needs --begin, for example --begin 000 for all writes")
     unused = ["as_of"] if by_time else ["begin", "end"]
     if query == CDC:
-        unused += ["columns", "where", "meta"]
+        unused += ["columns", "where", "meta", "explain"]
     extra = [f"--{name.replace('_', '-')}" for name in unused if getattr(arguments, name)]
     if extra:
         raise ConfigError(f"--query-type {query} does not take {', '.join(extra)}: leave it out")
@@ -178,6 +183,11 @@ def _scan(table: LsmTable, arguments: argparse.Namespace, columns: Sequence[str]
     if arguments.query_type == INCREMENTAL:
         return table.incremental(arguments.begin, arguments.end, columns, where, meta=arguments.meta)
     return table.scan(columns, where, arguments.as_of, meta=arguments.meta, query_type=arguments.query_type)
+
+
+def _explain(scan: Scan, arguments: argparse.Namespace) -> None:
+    told = scan.explain()
+    write_lines([json.dumps(told.as_dict())] if arguments.format == "jsonl" else [*told.lines()], arguments.output)
 
 
 def _read_changes(table: LsmTable, arguments: argparse.Namespace) -> None:

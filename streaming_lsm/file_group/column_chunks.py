@@ -1,36 +1,29 @@
 """Read the sizes of Parquet column chunks from the bytes of the footer and of dictionary page headers.
 
 A *column chunk* holds the values of one leaf column in one row group; its *dictionary page* holds each distinct value
-once. pyarrow ends the process when it is asked for the column chunks of some damaged footers, and does not show the
-size statistics; so the structs, which are in Thrift's compact protocol, are decoded here.
+once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import pyarrow as pa
 
-from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.file_group.footer_fields import (
+    Fields,
+    Wanted,
+    decode_fields,
+    malformed,
+    read_at,
+    read_footer,
+    size_of,
+    struct_of,
+    structs_of,
+)
 
-Value: TypeAlias = "int | list[Fields] | Fields"
-Fields: TypeAlias = dict[int, Value]
-"""Values of a struct by field id."""
-Wanted = dict[int, "Wanted"]
-"""Ids of the fields that are decoded; those of a struct, or of the structs in a list, with the wanted fields in it."""
-
-_TAIL_BYTES = 8
-_MAGIC = b"PAR1"
 _PAGE_HEADER_BYTES = 256
 _DICTIONARY_PAGE = 2
-_MAX_DEPTH = 16
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
-_SIZES = {_TRUE: 0, _FALSE: 0, _BYTE: 1, _DOUBLE: 8}
-_INTEGERS = (4, 5, 6)
-_LONG_LIST = 15
-_NO_DIFFERENCE = 15
-"""The largest head of a field whose id follows."""
 # num_values, total_uncompressed_size, data_page_offset, dictionary_page_offset,
 # size_statistics.unencoded_byte_array_data_bytes
 _COLUMN_META: Wanted = {5: {}, 6: {}, 9: {}, 11: {}, 16: {1: {}}}
@@ -79,16 +72,11 @@ def read_column_chunks(source: pa.NativeFile, path: str) -> list[list[ColumnChun
     Raises:
         CorruptFileError: the footer is malformed.
     """
-    size = source.size()
-    tail = _read_at(source, _TAIL_BYTES, size - _TAIL_BYTES)
-    length = int.from_bytes(tail[:4], "little")
-    if tail[4:] != _MAGIC or length > size - _TAIL_BYTES:
-        raise CorruptFileError(f"{path}: damaged: the file does not end in a Parquet footer; restore the file")
-    footer = _decode(_read_at(source, length, size - _TAIL_BYTES - length), path, "the footer", _FOOTER)
+    footer = read_footer(source, path, _FOOTER)
     try:
-        return [[_column_chunk(chunk) for chunk in _structs(group, 1)] for group in _structs(footer, 4)]
+        return [[_column_chunk(chunk) for chunk in structs_of(group, 1)] for group in structs_of(footer, 4)]
     except (KeyError, TypeError) as error:
-        raise _malformed(path, "the footer", error) from None
+        raise malformed(path, "the footer", error) from None
 
 
 def read_dictionary_page(source: pa.NativeFile, chunk: ColumnChunk, path: str) -> DictionaryPage | None:
@@ -99,197 +87,27 @@ def read_dictionary_page(source: pa.NativeFile, chunk: ColumnChunk, path: str) -
     """
     what = f"the page header at offset {chunk.begin}"
     if not 0 <= chunk.begin < source.size():
-        raise _malformed(path, what, ValueError("beyond the end of the file"))
-    data = _read_at(source, _PAGE_HEADER_BYTES, chunk.begin)
+        raise malformed(path, what, ValueError("beyond the end of the file"))
+    data = read_at(source, _PAGE_HEADER_BYTES, chunk.begin)
     try:
         # Headers of data pages have statistics, which may be longer than `data`.
-        if _decode(data, path, what, {_PAGE_TYPE: {}}, last=_PAGE_TYPE)[_PAGE_TYPE] != _DICTIONARY_PAGE:
+        if decode_fields(data, path, what, {_PAGE_TYPE: {}}, last=_PAGE_TYPE)[_PAGE_TYPE] != _DICTIONARY_PAGE:
             return None
-        header = _decode(data, path, what, _PAGE_HEADER, last=_PAGE_DICTIONARY)
-        return DictionaryPage(_integer(_struct(header[_PAGE_DICTIONARY])[1]), _integer(header[2]))
+        header = decode_fields(data, path, what, _PAGE_HEADER, last=_PAGE_DICTIONARY)
+        return DictionaryPage(size_of(struct_of(header[_PAGE_DICTIONARY])[1]), size_of(header[2]))
     except (KeyError, TypeError) as error:
-        raise _malformed(path, what, error) from None
-
-
-def _read_at(source: pa.NativeFile, size: int, offset: int) -> bytes:
-    found: bytes = source.read_at(size, offset)  # type: ignore[call-arg]  # the stubs miss the offset
-    return found
+        raise malformed(path, what, error) from None
 
 
 def _column_chunk(chunk: Fields) -> ColumnChunk:
-    facts = _struct(chunk[3])
-    begin = _integer(facts[9])
-    dictionary = _integer(facts.get(11, 0))
-    sizes = _struct(facts.get(16, {}))
+    facts = struct_of(chunk[3])
+    begin = size_of(facts[9])
+    dictionary = size_of(facts.get(11, 0))
+    sizes = struct_of(facts.get(16, {}))
     return ColumnChunk(
         # As Arrow does: some writers give the offset of the dictionary page as that of the first data page.
         begin=dictionary if 0 < dictionary < begin else begin,
-        values=_integer(facts[5]),
-        stored=_integer(facts[6]),
-        decoded=_integer(sizes[1]) if 1 in sizes else None,
+        values=size_of(facts[5]),
+        stored=size_of(facts[6]),
+        decoded=size_of(sizes[1]) if 1 in sizes else None,
     )
-
-
-def _structs(fields: Fields, field: int) -> list[Fields]:
-    values = fields[field]
-    if not isinstance(values, list):
-        raise TypeError(f"field {field} is not a list")
-    return [_struct(value) for value in values]
-
-
-def _struct(value: Value) -> Fields:
-    if not isinstance(value, dict):
-        raise TypeError(f"{value!r:.40} is not a struct")
-    return value
-
-
-def _integer(value: Value) -> int:
-    if not isinstance(value, int) or value < 0:
-        raise TypeError(f"{value!r:.40} is not a size")
-    return value
-
-
-def _malformed(path: str, what: str, error: Exception) -> CorruptFileError:
-    return CorruptFileError(f"{path}: damaged: {what} is malformed ({error!r:.80}); restore the file")
-
-
-def _decode(data: bytes, path: str, what: str, wanted: Wanted, last: int | None = None) -> Fields:
-    try:
-        return _decode_struct(data, 0, wanted, last)[0]
-    except (IndexError, ValueError) as error:
-        raise _malformed(path, what, error) from None
-
-
-def _decode_struct(data: bytes, at: int, wanted: Wanted, last: int | None = None) -> tuple[Fields, int]:
-    """Decode the wanted fields of the struct at offset `at`. Of a field that is repeated the last one counts.
-
-    Args:
-        data: bytes of the footer or header.
-        at: offset of the struct.
-        wanted: the fields to decode.
-        last: the field after which decoding ends, if `data` may be cut; None for the end of the struct.
-
-    Returns:
-        Values by field id, and the offset after the struct; the offset counts only if `last` is None.
-    """
-    fields: Fields = {}
-    field = 0
-    while head := data[at]:
-        at += 1
-        if head >> 4:
-            field += head >> 4
-        else:
-            field, at = _decode_zigzag(data, at)
-        inner = wanted.get(field)
-        if inner is not None:
-            fields[field], at = _decode_value(data, at, head & 15, inner)
-        elif head & 15 in _INTEGERS:
-            at = _skip_varint(data, at)
-        else:
-            at = _skip(data, at, head & 15, 0)
-        if field == last:
-            break
-    return fields, at + 1
-
-
-def _decode_value(data: bytes, at: int, kind: int, wanted: Wanted) -> tuple[Value, int]:
-    if kind in _INTEGERS:
-        return _decode_zigzag(data, at)
-    if kind == _STRUCT and wanted:
-        return _decode_struct(data, at, wanted)
-    if kind != _LIST or not wanted:
-        raise ValueError(f"type {kind}")
-    count, kind, at = _list_head(data, at)
-    if count and kind != _STRUCT:
-        raise ValueError(f"a list of type {kind}")
-    structs: list[Fields] = []
-    for _ in range(count):
-        struct, at = _decode_struct(data, at, wanted)
-        structs.append(struct)
-    return structs, at
-
-
-def _skip(data: bytes, at: int, kind: int, depth: int) -> int:
-    """Return the offset after the field's value at offset `at`; a boolean field has no bytes."""
-    if kind in _INTEGERS:
-        return _skip_varint(data, at)
-    if kind == _BINARY:
-        size, at = _decode_varint(data, at)
-        return _after(data, at, size)
-    if kind in (_STRUCT, _LIST, _SET):
-        return _skip_nested(data, at, kind, depth)
-    if kind in _SIZES:
-        return _after(data, at, _SIZES[kind])
-    raise ValueError(f"type {kind}")
-
-
-def _skip_nested(data: bytes, at: int, kind: int, depth: int) -> int:
-    if depth > _MAX_DEPTH:
-        raise ValueError("nested too deeply")
-    if kind == _STRUCT:
-        return _skip_struct(data, at, depth)
-    count, kind, at = _list_head(data, at)
-    if kind in (_TRUE, _FALSE):  # in a list, each takes a byte
-        return _after(data, at, count)
-    for _ in range(count):
-        at = _skip(data, at, kind, depth + 1)
-    return at
-
-
-def _skip_struct(data: bytes, at: int, depth: int) -> int:
-    """Return the offset after a struct. Footers have many, of numbers and short texts, which are skipped right here."""
-    while head := data[at]:
-        # A field id that is not a difference to the one before follows the type.
-        at = at + 1 if head > _NO_DIFFERENCE else _skip_varint(data, at + 1)
-        kind = head & 15
-        if kind in _INTEGERS:
-            while data[at] > 0x7F:
-                at += 1
-            at += 1
-        elif kind == _BINARY and data[at] <= 0x7F:
-            at = _after(data, at + 1, data[at])
-        else:
-            at = _skip(data, at, kind, depth + 1)
-    return at + 1
-
-
-def _skip_varint(data: bytes, at: int) -> int:
-    while data[at] > 0x7F:
-        at += 1
-    return at + 1
-
-
-def _list_head(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return number and type of a list's values, and the offset of the first."""
-    head, at = data[at], at + 1
-    count = head >> 4
-    if count == _LONG_LIST:
-        count, at = _decode_varint(data, at)
-    if count > len(data) - at:
-        raise ValueError(f"a list of {count} values")
-    return count, head & 15, at
-
-
-def _after(data: bytes, at: int, size: int) -> int:
-    if size > len(data) - at:
-        raise ValueError(f"{size} bytes beyond the end")
-    return at + size
-
-
-def _decode_zigzag(data: bytes, at: int) -> tuple[int, int]:
-    value = data[at]
-    if value < 0x80:  # most are, and footers have many
-        return (value >> 1) ^ -(value & 1), at + 1
-    value, at = _decode_varint(data, at)
-    return (value >> 1) ^ -(value & 1), at
-
-
-def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise ValueError("an overlong number")

@@ -90,6 +90,16 @@ class OutputPattern:
         return min((_UNIT_MS.get(token.letter, _DAY_MS) for token in self.tokens if token.letter), default=_DAY_MS)
 
     @property
+    def ascends(self) -> bool:
+        """Whether the texts of later local times are not smaller: numbers of fixed width, from the year down."""
+        letters = [token for token in self.tokens if token.letter]
+        order = "yMdHmsS"
+        widths = {"y": 4, "S": 3}
+        return "".join(token.letter for token in letters) == order[: len(letters)] and all(
+            token.count == widths.get(token.letter, 2) for token in letters
+        )
+
+    @property
     def prints_offset(self) -> bool:
         """Whether the text depends on the zone's offset."""
         return any(token.letter == "Z" for token in self.tokens)

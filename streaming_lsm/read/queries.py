@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 
 import pyarrow as pa
@@ -21,6 +21,9 @@ from streaming_lsm.format.table.merge_mode import IGNORE_DEFAULTS
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.read.changes import Changes
 from streaming_lsm.read.log_parts import visible_blocks
+from streaming_lsm.read.prune.expression import predicate_of
+from streaming_lsm.read.prune.file_groups import FileGroupPruner, SkippedSlices
+from streaming_lsm.read.prune.row_groups import RowGroupPruner
 from streaming_lsm.read.scan import MapSlices, Scan, filter_columns
 from streaming_lsm.read.slice_reader import SliceReader
 from streaming_lsm.schema import META_COLUMNS, RECORD_KEY, from_avro, with_meta
@@ -178,8 +181,14 @@ class Queries:
         needed = tuple(dict.fromkeys([*names, *filter_columns(wanted.filter, schema)]))
         if self.config.is_copy_on_write:
             slices = [found.without_kept() for found in slices]
-        reader = self._reader(timeline, schema, needed, len(slices) < self.width, commits)
-        return Scan(slices, reader, names, wanted.filter, self.run)
+        skipped, pruner = SkippedSlices(partitions_read=len({found.partition_path for found in slices})), None
+        if wanted.filter is not None:
+            groups = FileGroupPruner.of(self.config, schema)
+            predicate = groups.derived(predicate_of(wanted.filter))
+            slices, skipped = groups.prune(slices, predicate)
+            pruner = RowGroupPruner(predicate, groups.keys.names, schema)
+        reader = replace(self._reader(timeline, schema, needed, len(slices) < self.width, commits), pruner=pruner)
+        return Scan(slices, reader, names, wanted.filter, self.run, skipped)
 
     def _reader(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,9 @@ import pyarrow.compute as pc
 from streaming_lsm.errors import SchemaError
 from streaming_lsm.extras import missing_package
 from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.read.prune.explanation import Explanation
+from streaming_lsm.read.prune.file_groups import SkippedSlices
+from streaming_lsm.read.prune.row_groups import RowGroupCounts
 from streaming_lsm.read.slice_reader import SliceReader
 from streaming_lsm.storage.failures import named_failures
 
@@ -37,6 +40,7 @@ class Scan:
         columns: the columns of the result.
         filter: keeps the rows for which it is true, after the merge.
         run: maps a function over slices in parallel and yields the results in order.
+        skipped: counts the slices that the filter leaves out; `slices` are the others.
     """
 
     slices: Sequence[FileSlice]
@@ -44,6 +48,7 @@ class Scan:
     columns: tuple[str, ...]
     filter: pc.Expression | None
     run: MapSlices
+    skipped: SkippedSlices = field(default_factory=SkippedSlices)
 
     @property
     def schema(self) -> pa.Schema:
@@ -56,6 +61,16 @@ class Scan:
         Call it once before `read_slice`; `to_batches` calls it itself.
         """
         self.reader.check(self.slices)
+
+    def explain(self) -> Explanation:
+        """Tell what the scan reads and what it skips, and why; footers are read, but no rows.
+
+        Raises:
+            LsmError: a file cannot be opened, see `SliceReader.blocks`.
+        """
+        with named_failures():
+            counts = sum((self.reader.prune(found) for found in self.slices), RowGroupCounts())
+        return Explanation(len(self.slices), self.skipped, counts)
 
     def read_slice(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """Read one slice, filtered and projected; the rows ascend by record key in a table of sorted files."""

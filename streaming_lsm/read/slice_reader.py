@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import pyarrow as pa
 
-from streaming_lsm.file_group.data_file import open_base
+from streaming_lsm.file_group.data_file import DataFile, open_base
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.slice_files import open_slice
 from streaming_lsm.file_group.stored_row_group import CopyRules, StoredRowGroup
@@ -21,6 +22,8 @@ from streaming_lsm.merge.runs import Block
 from streaming_lsm.read.key_order import in_key_order
 from streaming_lsm.read.log_kinds import check_kinds
 from streaming_lsm.read.log_parts import LogBlocks
+from streaming_lsm.read.prune.predicate import Every
+from streaming_lsm.read.prune.row_groups import RowGroupCounts, RowGroupPruner
 from streaming_lsm.read.slice_merge import SliceMerge
 from streaming_lsm.schema import COMMIT_TIME, OPERATION, RECORD_KEY
 from streaming_lsm.storage.base import Storage
@@ -51,6 +54,7 @@ class SliceReader:
         skip_corrupt: whether damaged inline blocks are skipped. See `LogBlocks`.
         keeps_deletes: whether blocks have the winning deletes with an ordering value, for a compaction; `columns` has
             `_hoodie_commit_time` then.
+        pruner: leaves out the row groups that a filter does not need, for a scan; None to read all.
     """
 
     storage: Storage
@@ -64,6 +68,7 @@ class SliceReader:
     visible: Container[str] | None = None
     skip_corrupt: bool = False
     keeps_deletes: bool = False
+    pruner: RowGroupPruner | None = None
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -77,6 +82,17 @@ class SliceReader:
             UnsupportedTable: a block of another version, of an unknown type, or with Java-serialised deletes.
         """
         check_kinds(self.storage, (log for file_slice in slices for log in file_slice.logs))
+
+    def prune(self, file_slice: FileSlice) -> RowGroupCounts:
+        """Count what the filter leaves of a slice, from the footers of its files; raises as `blocks`.
+
+        A slice with inline logs is not pruned, as these have no statistics.
+        """
+        if not file_slice.is_native:
+            return RowGroupCounts(files=len(file_slice.paths))
+        pruner = self.pruner or RowGroupPruner(Every(()), frozenset(), self.schema)
+        with ExitStack() as files:
+            return pruner.prune(open_slice(self.storage, file_slice, self.rule, files, commits=self.commits))[1]
 
     def read(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """Read the live records of one slice; raises as `blocks`."""
@@ -144,6 +160,7 @@ class SliceReader:
                 # A file of another program that breaks the layout's order must not lead to wrong rows.
                 yield from self._hashed_in_order(file_slice, counts)
                 return
+            opened = self._pruned(opened)
             logs = [file for file in opened if not file.is_base]
             counts.blocks, counts.records = len(logs), sum(file.rows for file in logs)
             merge = SliceMerge(
@@ -158,6 +175,9 @@ class SliceReader:
             newer = [log for log in logs if not (log.is_delete and log.instant == file_slice.base_instant)]
             copied = [] if copies is None or file_slice.base is None else copies.groups(opened[0], newer)
             yield from merge.parts(opened, copied)
+
+    def _pruned(self, opened: list[DataFile]) -> list[DataFile]:
+        return opened if self.pruner is None else self.pruner.prune(opened)[0]
 
     def _hashed_in_order(self, file_slice: FileSlice, counts: LogCounts) -> Iterator[Block]:
         return in_key_order(self._hashed(file_slice, counts), self.spill_folder)
@@ -180,6 +200,8 @@ class SliceReader:
         with ExitStack() as files:
             batches: Iterator[pa.RecordBatch] = iter(())
             if file_slice.base is not None:
-                base = open_base(self.storage, file_slice.base, files)
-                batches = replace(base, commits=self.commits).batches(schema, threads=self.threads)
+                bases = [replace(open_base(self.storage, file_slice.base, files), commits=self.commits)]
+                if not file_slice.logs:
+                    bases = self._pruned(bases)
+                batches = chain.from_iterable(base.batches(schema, threads=self.threads) for base in bases)
             yield from merge_base(batches, outcome, self.rule)

@@ -52,6 +52,16 @@ def path_of(table: LsmTable) -> str:
     return table.path.removeprefix("file://")
 
 
+def test_a_read_is_explained(table: LsmTable, capsys: pytest.CaptureFixture[str]) -> None:
+    how = ("read", path_of(table), "--where", "country == 'DE'", "--explain")
+    assert run(capsys, *how).splitlines()[:2] == [
+        "partitions: 1 of 2 read; 1 skipped by partition columns",
+        "file slices: 1 of 3 read; 2 skipped by partition columns",
+    ]
+    found = json.loads(run(capsys, *how, "--format", "jsonl"))
+    assert (found["file_slices"], found["skipped"]["by_partition"], found["row_groups"]["files"]) == (1, 2, 1)
+
+
 def test_json_lines_are_sorted_by_partition_and_key(table: LsmTable, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "read", path_of(table), "--format", "jsonl").splitlines() == [
         '{"country": "DE", "id": "c", "qty": 3, "ts": 1}',

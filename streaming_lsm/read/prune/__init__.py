@@ -1,0 +1,1 @@
+"""Prune the files and row groups that a filter cannot need, without changing the rows of a merge."""

@@ -1,0 +1,53 @@
+"""Tell what a scan reads and what it skips, and by what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from streaming_lsm.read.prune.file_groups import SkippedSlices
+from streaming_lsm.read.prune.row_groups import RowGroupCounts
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a scan reads; printed, it has a line for each kind of thing.
+
+    Attributes:
+        slices: file slices of which footers are read.
+        skipped: file slices and partitions of which none is.
+        counts: files and row groups of `slices`.
+    """
+
+    slices: int
+    skipped: SkippedSlices
+    counts: RowGroupCounts
+
+    def as_dict(self) -> dict[str, object]:
+        """Return all numbers by name."""
+        return {"file_slices": self.slices, "skipped": asdict(self.skipped), "row_groups": asdict(self.counts)}
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the text."""
+        skipped, counts = self.skipped, self.counts
+        whole = self.slices + skipped.by_partition + skipped.by_bucket
+        partitions = skipped.partitions + skipped.partitions_read
+        if partitions:
+            yield _line("partitions", partitions, ("by partition columns", skipped.partitions))
+        yield _line(
+            "file slices", whole, ("by partition columns", skipped.by_partition), ("by bucket", skipped.by_bucket)
+        )
+        yield _line("files", counts.files, ("by key ranges and statistics", counts.files_skipped))
+        yield _line(
+            "row groups", counts.row_groups, ("by key range", counts.by_key), ("by statistics", counts.by_values)
+        )
+        yield f"rows to merge: {counts.rows:,}"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def _line(name: str, count: int, *reasons: tuple[str, int]) -> str:
+    left = count - sum(number for _, number in reasons)
+    said = ", ".join(f"{number:,} skipped {reason}" for reason, number in reasons if number)
+    return f"{name}: {left:,} of {count:,} read" + (f"; {said}" if said else "")

@@ -1,0 +1,84 @@
+"""Prune file groups by partition and bucket, before any file is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streaming_lsm.errors import UnsupportedTable
+from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.format.table.config import TableConfig
+from streaming_lsm.format.table.file_names import bucket_of
+from streaming_lsm.format.table.key_generation import key_generator
+from streaming_lsm.format.table.properties import NUM_BUCKETS_KEY
+from streaming_lsm.read.prune.bounds import may_be_true
+from streaming_lsm.read.prune.keys import KeyColumns
+from streaming_lsm.read.prune.partitions import PartitionColumns
+from streaming_lsm.read.prune.predicate import Predicate
+
+
+@dataclass(frozen=True)
+class SkippedSlices:
+    """Counts the file slices and partitions that a filter leaves out.
+
+    Attributes:
+        by_partition: slices in partitions without a row of the filter.
+        by_bucket: other slices, in buckets without a key of it.
+        partitions: partitions without a row of the filter.
+        partitions_read: all others.
+    """
+
+    by_partition: int = 0
+    by_bucket: int = 0
+    partitions: int = 0
+    partitions_read: int = 0
+
+
+@dataclass(frozen=True)
+class FileGroupPruner:
+    """Knows how the rows of a table are distributed to partitions and buckets.
+
+    Attributes:
+        partitions: the partition columns.
+        keys: the columns of the record key.
+    """
+
+    partitions: PartitionColumns
+    keys: KeyColumns
+
+    @staticmethod
+    def of(table: TableConfig, schema: pa.Schema) -> FileGroupPruner:
+        """Build it for a table with the columns `schema`."""
+        generator = key_generator(table)
+        # A number of buckets that only an option gives may be wrong, which must not leave out rows.
+        buckets = table.num_buckets if NUM_BUCKETS_KEY in table.properties else 0
+        return FileGroupPruner(
+            PartitionColumns(generator, schema), KeyColumns(generator, schema, table.hash_fields, buckets)
+        )
+
+    def derived(self, predicate: Predicate) -> Predicate:
+        """Add the conditions that follow from the table's keys and partition paths."""
+        return self.partitions.with_levels(self.keys.with_record_key(predicate))
+
+    def prune(self, slices: Sequence[FileSlice], predicate: Predicate) -> tuple[list[FileSlice], SkippedSlices]:
+        """Leave out slices in which a predicate, as `derived` returns it, is true for no row."""
+        paths = list(dict.fromkeys(found.partition_path for found in slices))
+        read = dict(zip(paths, self._reads(paths, predicate), strict=True))
+        there = [found for found in slices if read[found.partition_path]]
+        buckets = self.keys.buckets(predicate)
+        left = [found for found in there if buckets is None or _may_be_in(found.file_id, buckets)]
+        count = sum(read.values())
+        return left, SkippedSlices(len(slices) - len(there), len(there) - len(left), len(paths) - count, count)
+
+    def _reads(self, paths: Sequence[str], predicate: Predicate) -> Sequence[bool]:
+        flags: list[bool] = may_be_true(predicate, self.partitions.bounds(paths), len(paths)).tolist()
+        return flags
+
+
+def _may_be_in(file_id: str, buckets: frozenset[int]) -> bool:
+    try:
+        return bucket_of(file_id) in buckets
+    except UnsupportedTable:  # a file group of another index
+        return True
