@@ -57,6 +57,7 @@ from streaming_lsm.write.plan import (
     DeadLetters,
     FileOptions,
     WritePlan,
+    reduces_keys,
     write_action,
 )
 from streaming_lsm.write.shuffle.routing import Router, positions_by_task
@@ -366,7 +367,7 @@ class LsmTable(MaintainedTable):
             keys=self.key_generator,
             rule=self.rule,
             operation=operation,
-            combine=self.options[_COMBINE[operation]],
+            combine=reduces_keys(operation, self.config, wanted=self.options[_COMBINE[operation]]),
             arrival_fields=self.options[config.ARRIVAL_FIELDS] or arrival_fields,
             files=FileOptions.of(self.options),
             file_ids={} if is_replacing else self._groups.file_ids,

@@ -3,6 +3,8 @@
 The logs are folded first, and their outcome is merged with the base file as the older side. An unordered delete among
 the logs removes the base row, so that the outcome is that of a fold of all records from left to right. Up to table
 version 9 it does not if a row follows it in the logs, as in Hudi's readers (docs/format/05-merge.md, "Pairwise rule").
+Up to that version the outcome also counts for the first base row of a key only; in version 10 for all of them
+(docs/format/10-rules.md, "Rule 11").
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ class LogOutcome:
         deleted: bool (keys,), whether the winner is a delete.
         cleared: bool (keys,), whether an unordered delete removes the base row, whatever its ordering value.
         preceded: bool (keys,), whether an unordered delete precedes the winner in the logs.
+        spreads: bool (keys,), whether the winner competes with every base row of the key, not with the first one only.
         present: the columns that were sent, in a merge of partial rows; None when rows are taken whole.
         kept: the deletes with an ordering value among the winners, if they are asked for.
     """
@@ -64,6 +67,7 @@ class LogOutcome:
     deleted: Flags
     cleared: Flags
     preceded: Flags
+    spreads: Flags
     present: SentValues | None = None
     kept: KeptDeletes | None = None
 
@@ -113,10 +117,11 @@ def fold_logs(
     winner, preceded = order[folded.winner], folded.unordered_delete >= 0
     older = np.repeat(np.array([rule.logs_first or part.logs_first for part in parts], np.bool_), lengths)
     cleared = _cleared(ordered.starts, unordered_deletes[order], ordered_ranks, older[order])
+    spreads = np.logical_or.reduceat(~older[order], ordered.starts) if len(order) else cleared
     kept = _kept(parts, rows, winner, deleted & ~unordered_deletes, rule) if keeps_deletes else None
     if rule.partial is None and all(part.columns is None for part in parts):
         values = rows.take(pa.array(winner, pa.int64()))
-        return LogOutcome(_taken(keys, winner), values, deleted[winner], cleared, preceded, kept=kept)
+        return LogOutcome(_taken(keys, winner), values, deleted[winner], cleared, preceded, spreads, kept=kept)
     sent = sent_values(rows, [(part.columns, len(part.rows)) for part in parts], rule)
     chosen = fold_columns(ordered.starts, deleted[order], unordered_deletes[order], ordered_ranks, sent.take(order))
     return LogOutcome(
@@ -125,6 +130,7 @@ def fold_logs(
         deleted[winner],
         cleared,
         preceded,
+        spreads,
         chosen.present,
         kept,
     )
@@ -168,7 +174,9 @@ def _taken(keys: pa.StringArray, rows: Int64s) -> pa.StringArray:
 def merge_base(base: Iterable[pa.RecordBatch], logs: LogOutcome, rule: MergeRule) -> Iterator[Block]:
     """Merge a base file with the logs: the live rows in the order of the base file, then the keys found in logs only.
 
-    If the base file has a key more than once, its first row is merged with the logs, as in Hudi.
+    If the base file has a key more than once, up to version 9 its first row is merged with the logs, as in Hudi. In
+    version 10 its rows that stand side by side, as in sorted files, are folded before; of rows in different places each
+    is compared with the logs, and those that lose are left out.
 
     Args:
         base: the base file's batches, with the columns of `logs.rows`.
@@ -181,7 +189,8 @@ def merge_base(base: Iterable[pa.RecordBatch], logs: LogOutcome, rule: MergeRule
         yield from (Block(pa.Table.from_batches([batch])) for batch in base)
     else:
         # `index_in` hashes the keys of the logs anew for each table, so a table has about as many rows as the logs.
-        for rows in coalesced(base, size=_BASE_BYTES, rows=2 * len(logs.keys)):
+        tables = coalesced(base, size=_BASE_BYTES, rows=2 * len(logs.keys))
+        for rows in _whole_keys(tables) if logs.spreads.any() else tables:
             yield _merge_batch(rows, logs, rule, met, stands)
     left = np.flatnonzero(~met & ~logs.deleted)
     if len(left):
@@ -191,24 +200,49 @@ def merge_base(base: Iterable[pa.RecordBatch], logs: LogOutcome, rule: MergeRule
         yield Block(logs.rows.slice(0, 0), kept=kept)
 
 
+def _whole_keys(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Cut the tables anew, so that rows of one key that stand side by side are in one table."""
+    held: list[pa.Table] = []
+    for table in tables:
+        if not len(table):
+            yield table
+            continue
+        keys = table.column(RECORD_KEY)
+        others = np.flatnonzero(np.asarray(pc.not_equal(keys, keys[-1])))
+        cut = int(others[-1]) + 1 if len(others) else 0
+        if held and (cut or keys[0] != held[0].column(RECORD_KEY)[0]):
+            yield pa.concat_tables([*held, table.slice(0, cut)])
+            held.clear()
+        elif cut:
+            yield table.slice(0, cut)
+        held.append(table.slice(cut))
+    if held:
+        yield pa.concat_tables(held)
+
+
 def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags, stands: Flags) -> Block:
     """Merge some rows of a base file; marks the keys of the logs that were `met`, and those whose base row `stands`."""
     found = pc.index_in(rows.column(RECORD_KEY), value_set=logs.keys)
     place = np.asarray(pc.fill_null(found, -1), np.int64)
-    base_rows = np.flatnonzero(place >= 0)
-    base_rows = base_rows[np.sort(np.unique(place[base_rows], return_index=True)[1])]
-    base_rows = base_rows[~met[place[base_rows]]]
-    log_rows = place[base_rows]
-    repeated = place >= 0
-    repeated[base_rows] = False
-    stands[place[repeated]] = True
-    if not len(log_rows):
+    kept = ~_lost_beside(rows, place, logs, rule)
+    touched = np.flatnonzero((place >= 0) & kept)
+    if not len(touched):
         return Block(rows)
+    is_first = np.zeros(len(touched), np.bool_)
+    is_first[np.unique(place[touched], return_index=True)[1]] = True
+    is_first &= ~met[place[touched]]
+    is_compared = is_first | logs.spreads[place[touched]]
+    stands[place[touched[~is_compared]]] = True
+    base_rows, is_first = touched[is_compared], is_first[is_compared]
+    if not len(base_rows):
+        return Block(rows)
+    log_rows = place[base_rows]
     met[log_rows] = True
     of_base, of_logs = rows.take(pa.array(base_rows, pa.int64())), logs.rows.take(pa.array(log_rows, pa.int64()))
     cleared = logs.cleared[log_rows]
     wins = _log_wins(of_base, of_logs, cleared, rule)
-    gone = np.where(wins, logs.deleted[log_rows], rule.deletes(of_base))
+    # The first row gives its place to the winner of the logs; what loses to it elsewhere has none to give.
+    gone = np.where(wins, logs.deleted[log_rows] | ~is_first, rule.deletes(of_base))
     stands[log_rows[~gone]] = True
     merged = of_logs
     if logs.present is not None:
@@ -217,14 +251,29 @@ def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags, 
         wins |= ~logs.deleted[log_rows]  # if the base row wins, the logs still fill its missing columns
     source = np.arange(len(rows), dtype=np.int64)
     source[base_rows[wins]] = len(rows) + np.flatnonzero(wins)
-    kept = np.ones(len(rows), np.bool_)
     kept[base_rows[gone]] = False
     values = pa.concat_tables([rows, merged])
     return Block(
         values.take(pa.array(source[kept], pa.int64())),
-        updates=int(np.count_nonzero(wins & ~gone)),
-        deletes=int(np.count_nonzero(gone)),
+        updates=int(np.count_nonzero(wins & ~gone & is_first)),
+        deletes=int(np.count_nonzero(gone & is_first)),
     )
+
+
+def _lost_beside(rows: pa.Table, place: Int64s, logs: LogOutcome, rule: MergeRule) -> Flags:
+    """Mark the base rows that lose to one of the same key beside them, where the logs have the key."""
+    lost = np.zeros(len(rows), np.bool_)
+    repeats = np.zeros(len(rows), np.bool_)
+    repeats[1:] = (place[1:] == place[:-1]) & (place[1:] >= 0)
+    repeats[repeats] = logs.spreads[place[repeats]]
+    if not repeats.any():
+        return lost
+    several = np.flatnonzero(repeats | np.append(repeats[1:], False))
+    values = rows.take(pa.array(several, pa.int64()))
+    unordered_deletes = rule.unordered_deletes(values, rule.deletes(values))
+    lost[several] = True
+    lost[several[fold(np.flatnonzero(~repeats[several]), unordered_deletes, rule.ranks(values)).winner]] = False
+    return lost
 
 
 def _log_wins(base: pa.Table, logs: pa.Table, cleared: Flags, rule: MergeRule) -> Flags:

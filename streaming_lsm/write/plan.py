@@ -14,6 +14,7 @@ from streaming_lsm.file_group.file_system_view import BaseFile
 from streaming_lsm.format.bloom import bits_per_row
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import BucketId, bucket_file_id, fixed_file_id
+from streaming_lsm.format.table.properties import CURRENT_VERSION
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import delete_log_schema
@@ -132,6 +133,16 @@ def write_action(operation: str, table: TableConfig) -> str:
     if operation in REPLACING:
         return "replacecommit"
     return "commit" if table.is_copy_on_write else "deltacommit"
+
+
+def reduces_keys(operation: str, table: TableConfig, *, wanted: bool) -> bool:
+    """Test whether the rows of one key in a batch are reduced to the winner before they are written.
+
+    Up to version 9 they are if that is `wanted`. In version 10 also by what writes base files: a reader of the default
+    layout shows each row of a base file, so that repeated keys would mean one row in a layout and two in the other
+    (docs/format/10-rules.md, "Rule 11").
+    """
+    return wanted or (operation in BASE_FILES and table.version >= CURRENT_VERSION)
 
 
 @dataclass(frozen=True)

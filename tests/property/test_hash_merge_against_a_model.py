@@ -6,11 +6,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_lsm.merge.hash_merge import LogPart, fold_logs, merge_base
 from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.merge.runs import Block
 from tests.support.crash_points import random_cases
 
 SCHEMA = pa.schema([("_hoodie_record_key", pa.string()), ("ts", pa.int64()), ("a", pa.string()), ("b", pa.int64())])
@@ -106,7 +108,7 @@ def _table(records: list[tuple[str, Record]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-def _merged(case: Case, rule: MergeRule, batch_rows: int) -> dict[str, dict[str, object]]:
+def _blocks(case: Case, rule: MergeRule, batch_rows: int) -> list[Block]:
     parts = []
     for deletes, columns, records in case.blocks:
         table = _table(records)
@@ -115,8 +117,14 @@ def _merged(case: Case, rule: MergeRule, batch_rows: int) -> dict[str, dict[str,
         has = None if columns is None else columns | {"_hoodie_record_key"}
         parts.append(LogPart(table, deletes, has))
     outcome = fold_logs(parts, SCHEMA, rule)
-    base = _table(case.base).to_batches(max_chunksize=batch_rows)
-    blocks = list(merge_base(base, outcome, rule))
+    rows = _table(case.base)
+    empty = pa.RecordBatch.from_pylist([], schema=SCHEMA)  # as of a row group that an incremental read filters
+    base = [part for batch in rows.to_batches(max_chunksize=batch_rows) for part in (empty, batch)] + [empty]
+    return list(merge_base(base, outcome, rule))
+
+
+def _merged(case: Case, rule: MergeRule, batch_rows: int) -> dict[str, dict[str, object]]:
+    blocks = _blocks(case, rule, batch_rows)
     rows = pa.concat_tables([block.rows for block in blocks] or [SCHEMA.empty_table()]).to_pylist()
     assert len({row["_hoodie_record_key"] for row in rows}) == len(rows)
     base_keys = {key for key, _ in case.base}
@@ -125,7 +133,7 @@ def _merged(case: Case, rule: MergeRule, batch_rows: int) -> dict[str, dict[str,
     return {row["_hoodie_record_key"]: {name: row[name] for name in COLUMNS} for row in rows}
 
 
-def _case(seed: int, *, partial_logs: bool, with_unsent: bool) -> Case:
+def _case(seed: int, *, partial_logs: bool, with_unsent: bool, repeated: bool = False) -> Case:
     rng = np.random.default_rng(seed)
     keys = [f"k{number}" for number in range(int(rng.integers(1, 12)))]
 
@@ -136,6 +144,8 @@ def _case(seed: int, *, partial_logs: bool, with_unsent: bool) -> Case:
         return Record(ts, {name: values[name] if name in sent else None for name in COLUMNS}, sent)
 
     case = Case([(key, value(frozenset(COLUMNS))) for key in rng.permutation(keys) if rng.random() < 0.6])
+    if repeated:
+        case.base = [(key, value(frozenset(COLUMNS))) for key, _ in case.base for _ in range(int(rng.integers(1, 5)))]
     for _ in range(int(rng.integers(0, 6))):
         chosen = [str(key) for key in rng.choice(keys, int(rng.integers(1, 15)))]
         if rng.random() < 0.35:
@@ -172,3 +182,57 @@ def test_partial_updates(seed: int, rule: MergeRule, mode: str | None, batch_row
     rule = replace(rule, partial=mode, unavailable=UNSENT, logs_first=logs_first)
     case = _case(seed, partial_logs=mode is None, with_unsent=True)
     assert _merged(case, rule, batch_rows) == _model(case, rule)
+
+
+@settings(max_examples=random_cases(400, 200), deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([EVENT, COMMIT]), st.integers(1, 8))
+def test_base_rows_of_one_key_side_by_side_are_folded_with_what_the_logs_have_of_it(
+    seed: int, rule: MergeRule, batch_rows: int
+) -> None:
+    case = _case(seed, partial_logs=False, with_unsent=False, repeated=True)
+    rows = _shown(case, rule, batch_rows)
+    events = [(False, None, [record]) for record in case.base]
+    expected = _left_to_right(Case([], [*events, *case.blocks]), rule)
+    in_logs = {key for _, _, records in case.blocks for key, _ in records}
+    for key in {key for key, _ in case.base} | in_logs:
+        if key in in_logs:
+            assert rows.get(key, []) == ([expected[key]] if key in expected else [])
+        else:
+            assert rows[key] == [record.values for found, record in case.base if found == key]
+
+
+def _shown(case: Case, rule: MergeRule, batch_rows: int) -> dict[str, list[dict[str, object]]]:
+    """The rows of each key."""
+    shown: dict[str, list[dict[str, object]]] = {}
+    for block in _blocks(case, rule, batch_rows):
+        for row in block.rows.to_pylist():
+            shown.setdefault(row["_hoodie_record_key"], []).append({name: row[name] for name in COLUMNS})
+    return shown
+
+
+@pytest.mark.parametrize("batch_rows", [1, 2, 10])
+@pytest.mark.parametrize(
+    ("ts", "deleted", "expected", "up_to_9"),
+    [
+        (None, True, [], [5, 10]),
+        (12, True, [], [5, 10]),
+        (12, False, [12], [12, 5, 10]),
+        (7, True, [8, 10], [8, 5, 10]),
+        (7, False, [8, 10], [8, 5, 10]),
+        (9, True, [10], [5, 10]),
+    ],
+)
+def test_base_rows_of_one_key_in_different_places_go_where_they_lose_to_the_logs(
+    ts: int | None, deleted: bool, expected: list[int], up_to_9: list[int], batch_rows: int
+) -> None:
+    base = [(key, _row(number)) for key, number in [("k", 8), ("b", 1), ("k", 5), ("c", 1), ("k", 10)]]
+    logs = [("k", Record(ts, None) if deleted else _row(ts)), ("c", _row(2))]
+    case = Case(base, [(record.values is None, None, [(key, record)]) for key, record in logs])
+    for rule, found in ((EVENT, expected), (replace(EVENT, logs_first=True), up_to_9)):
+        shown = _shown(case, rule, batch_rows)
+        assert [row["ts"] for row in shown.get("k", [])] == found
+        assert [row["ts"] for key in "bc" for row in shown[key]] == [1, 2]
+
+
+def _row(ts: int | None) -> Record:
+    return Record(ts, {"ts": ts, "a": "x", "b": 0})

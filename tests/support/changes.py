@@ -37,10 +37,14 @@ operations = st.lists(st.sampled_from(["upsert", "insert", "bulk_insert"]), min_
 PARTITIONS = ["p0", ".hidden", " p0", "ä/ö"]
 
 
+def partition_of(key: str) -> str:
+    return PARTITIONS[KEYS.index(key) % len(PARTITIONS)]
+
+
 def batch(part: list[Event]) -> pa.Table:
     rows = {
         "id": [event.key for event in part],
-        "part": [PARTITIONS[KEYS.index(event.key) % len(PARTITIONS)] for event in part],
+        "part": [partition_of(event.key) for event in part],
         "ts": [event.ts for event in part],
         "value": [event.value for event in part],
         "_lsm_delete": [event.delete for event in part],
