@@ -112,18 +112,18 @@ class FileCheck:
     def _reads_in_order(self, file: DataFile) -> bool:
         """Read all rows, a batch at a time; returns whether they ascend by record key, if they must.
 
-        The keys of a base file are unique too. What the footer declares of the order is not trusted.
+        A key may be there several times, in a base file, too: a merge folds its rows (docs/format/10-rules.md,
+        "Rule 11"). What the footer declares of the order is not trusted.
         """
         there = set(file.columns)
         schema = pa.schema([field.with_nullable(True) for field in self.schema if field.name in there])
-        falls = pc.less_equal if file.is_base else pc.less
         last: pa.Array[Any] = pa.array([], pa.string())
         ascends = True
         for batch in file.batches(schema):
             keys = pa.concat_arrays([last, batch.column(RECORD_KEY)])
             if keys.null_count:
                 raise CorruptFileError(f"{file.path}: a row has no record key; restore the file")
-            ascends = ascends and not pc.any(falls(keys[1:], keys[:-1])).as_py()
+            ascends = ascends and not pc.any(pc.less(keys[1:], keys[:-1])).as_py()
             last = keys[-1:]
         return ascends or not self.is_sorted
 
@@ -147,14 +147,13 @@ def _by_stat(file: BaseFile | LogFile, opened: DataFile, stat: WriteStat | None)
 
 
 def _unsorted(file: DataFile) -> Finding:
-    unique = ", or one is there twice" if file.is_base else ""
     # An order that the footer declares is not looked at again by readers, here and elsewhere.
     told = (
         "queries trust its footer, which declares the order, and may return wrong rows: restore the file"
         if file.declared
         else "queries here sort them again, other readers may return wrong rows: compact the file group (`lsm compact`)"
     )
-    return Finding(UNSORTED, file.path, f"{file.path}: the record keys do not ascend{unique}; {told}")
+    return Finding(UNSORTED, file.path, f"{file.path}: the record keys do not ascend; {told}")
 
 
 def _named(error: LsmError, path: str) -> str:
