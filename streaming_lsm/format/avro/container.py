@@ -212,11 +212,16 @@ class _Cursor:
 
     def take(self, size: int) -> bytes:
         if not 0 <= size <= self.left():
-            raise CorruptFileError(
-                f"{self._source}: expected {size} bytes at offset {self._at}, found {self.left()}; restore the file"
-            )
+            raise CorruptFileError(f"{self._source}: {self._fault(size)}; restore the file")
         self._at += size
         return self._data[self._at - size : self._at]
+
+    def _fault(self, size: int) -> str:
+        if not self._data:
+            return "the file is empty"
+        if size < 0:
+            return f"a negative length, of {size} bytes, at offset {self._at}"
+        return f"cut off: expected {size} bytes at offset {self._at}, found {self.left()}"
 
     def long(self) -> int:
         value = 0
