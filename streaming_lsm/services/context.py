@@ -1,4 +1,4 @@
-"""Define the context and the engine that all table services share, and read pending compaction plans.
+"""Define the context and the engine that all table services share, and read pending plans.
 
 A table service is compaction, cleaning or a change of the table version. A plan is the content of a requested instant.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 from streaming_lsm import config
@@ -15,6 +16,7 @@ from streaming_lsm.config import Options
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import METADATA_FOLDER, FileSystemView
 from streaming_lsm.file_group.log_facts import LogFactsReader
+from streaming_lsm.format.actions.clean import CleanPlan
 from streaming_lsm.format.actions.clustering_plan import clustered_groups
 from streaming_lsm.format.actions.compaction_plan import CompactionPlan
 from streaming_lsm.format.table.config import TableConfig
@@ -164,8 +166,31 @@ def read_compaction_plan(storage: Storage, pending: Instant) -> CompactionPlan:
         CommitConflict: the plan was cancelled or finished since the timeline was loaded.
         CorruptFileError: the plan is missing or cannot be decoded.
     """
-    data, path = read_plan_file(storage, pending), pending.at(State.REQUESTED).path
-    return CompactionPlan.decode(data, path, log=pending.action == LOG_COMPACTION)
+    decode = partial(CompactionPlan.decode, log=pending.action == LOG_COMPACTION)
+    return decoded_plan(storage, pending, read_plan_file(storage, pending), decode)
+
+
+def read_clean_plan(storage: Storage, pending: Instant) -> CleanPlan:
+    """Read the plan of a pending clean; raises as `read_compaction_plan`."""
+    return decoded_plan(storage, pending, read_plan_file(storage, pending), CleanPlan.decode)
+
+
+def decoded_plan(storage: Storage, pending: Instant, data: bytes, decode: Callable[[bytes, str], T]) -> T:
+    """Decode the plan of a pending action; `decode` takes the content and the path of its requested file.
+
+    Raises:
+        CorruptFileError: it cannot be decoded; the message says what to do.
+    """
+    path = pending.at(State.REQUESTED).path
+    try:
+        return decode(data, path)
+    except CorruptFileError as error:
+        reason = str(error).removeprefix(f"{path}: ").partition("; restore the file")[0]
+        inflight = "" if pending.state is State.REQUESTED else f" and {pending.path}"
+        raise CorruptFileError(
+            f"{path} in {storage.uri} has no readable plan ({reason}): restore it, or delete it{inflight} to cancel "
+            f"the {pending.action}"
+        ) from error
 
 
 def planned_slices(storage: Storage, timeline: Timeline) -> dict[FileGroupId, frozenset[str]]:

@@ -13,9 +13,9 @@ from streaming_lsm.errors import CommitConflict, ConfigError
 from streaming_lsm.file_group.lost_files import checked_slices, newest_write
 from streaming_lsm.format.actions.clean import CleanPlan
 from streaming_lsm.format.actions.savepoint import SavepointMetadata
-from streaming_lsm.services.context import ServiceContext, read_plan_file
+from streaming_lsm.services.context import ServiceContext, read_clean_plan
 from streaming_lsm.services.survey import savepoints
-from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_cleans
 
@@ -156,7 +156,7 @@ def _refuse_cleaned(
     context: ServiceContext, timeline: Timeline, files: Mapping[str, tuple[str, ...]], write: Instant
 ) -> None:
     for clean in pending_cleans(timeline):
-        plan = CleanPlan.decode(read_plan_file(context.storage, clean), clean.at(State.REQUESTED).path)
+        plan = read_clean_plan(context.storage, clean)
         for partition, name in _named(plan):
             if name in files.get(partition, ()):
                 raise CommitConflict(

@@ -117,7 +117,9 @@ def _blocks(case: Case, rule: MergeRule, batch_rows: int) -> list[Block]:
         has = None if columns is None else columns | {"_hoodie_record_key"}
         parts.append(LogPart(table, deletes, has))
     outcome = fold_logs(parts, SCHEMA, rule)
-    base = _table(case.base).to_batches(max_chunksize=batch_rows)
+    rows = _table(case.base)
+    empty = pa.RecordBatch.from_pylist([], schema=SCHEMA)  # as of a row group that an incremental read filters
+    base = [part for batch in rows.to_batches(max_chunksize=batch_rows) for part in (empty, batch)] + [empty]
     return list(merge_base(base, outcome, rule))
 
 

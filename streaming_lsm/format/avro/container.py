@@ -211,16 +211,17 @@ class _Cursor:
         return len(self._data) - self._at
 
     def take(self, size: int) -> bytes:
-        if size < 0:
-            raise CorruptFileError(
-                f"{self._source}: damaged before offset {self._at}: a length of {size}; restore the file"
-            )
         if not 0 <= size <= self.left():
-            raise CorruptFileError(
-                f"{self._source}: expected {size} bytes at offset {self._at}, found {self.left()}; restore the file"
-            )
+            raise CorruptFileError(f"{self._source}: {self._fault(size)}; restore the file")
         self._at += size
         return self._data[self._at - size : self._at]
+
+    def _fault(self, size: int) -> str:
+        if not self._data:
+            return "the file is empty"
+        if size < 0:
+            return f"a negative length, of {size} bytes, at offset {self._at}"
+        return f"cut off: expected {size} bytes at offset {self._at}, found {self.left()}"
 
     def long(self) -> int:
         value = 0

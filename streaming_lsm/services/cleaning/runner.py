@@ -20,7 +20,14 @@ from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.services.cleaning.plan_check import checked_files
 from streaming_lsm.services.cleaning.planner import RetainedFiles, Retention, select_clean_targets
 from streaming_lsm.services.cleaning.scope import PartitionScope
-from streaming_lsm.services.context import Engine, ServiceContext, planned_slices, read_plan_file
+from streaming_lsm.services.context import (
+    Engine,
+    ServiceContext,
+    decoded_plan,
+    planned_slices,
+    read_clean_plan,
+    read_plan_file,
+)
 from streaming_lsm.services.survey import is_continued, savepoints
 from streaming_lsm.timeline.action_kind import CLEAN
 from streaming_lsm.timeline.clock import Clock, system_clock
@@ -262,7 +269,8 @@ class Cleaner:
             data = read_plan_file(self._context.storage, planned)
         except CommitConflict:
             return False
-        plan, kept = CleanPlan.decode(data, planned.path), retained_files(self._context, timeline).savepoints
+        plan = decoded_plan(self._context.storage, planned, data, CleanPlan.decode)
+        kept = retained_files(self._context, timeline).savepoints
         unknown = any(savepoint.requested not in plan.savepoints for savepoint in savepoints(timeline))
         named = ((partition, file.rpartition("/")[2]) for partition, file in plan.spelt_files())
         if not unknown or not any(name in kept.get(partition, ()) for partition, name in named):
@@ -276,7 +284,7 @@ class Cleaner:
         """Read and check a plan; None if the clean was completed meanwhile, by another process."""
         context, source = self._context, planned.at(State.REQUESTED).path
         try:
-            plan = CleanPlan.decode(read_plan_file(context.storage, planned), source)
+            plan = read_clean_plan(context.storage, planned)
         except (CommitConflict, CorruptFileError):
             if self._is_left(planned):
                 raise

@@ -246,6 +246,26 @@ def test_logs_after_a_base_file_of_their_bucket_are_kept(tmp_path: Path) -> None
     assert_sound(other_writer(table), model)
 
 
+@pytest.mark.parametrize("is_compacted", [False, True], ids=["not-compacted", "compacted"])
+@pytest.mark.parametrize("own", [1, 7, 9], ids=["smaller", "equal", "larger"])
+def test_of_equal_ordering_values_the_write_that_was_requested_later_wins_unless_a_compaction_came_in_between(
+    tmp_path: Path, own: int, is_compacted: bool
+) -> None:
+    table = create(tmp_path, **{CONCURRENCY_MODE.key: NON_BLOCKING})
+    table.upsert(rows(("z", "nl", 1, 1)))
+
+    def meanwhile() -> None:
+        other = other_writer(table)
+        other.upsert(rows(("k", "nl", 7, 222)))
+        assert not is_compacted or other.compact() is not None
+
+    table.upsert(reader_of(("k", "nl", own, 111), meanwhile=meanwhile))
+    wins = own > 7 or (own == 7 and is_compacted)
+    for _ in range(2):
+        assert shown(table)[0] == (("k", "nl", own, 111) if wins else ("k", "nl", 7, 222))
+        table.compact()
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_file_group_that_is_replaced_meanwhile_is_a_conflict(tmp_path: Path, mode: str) -> None:
     table, _ = table_in(tmp_path, mode)

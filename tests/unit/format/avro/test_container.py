@@ -94,7 +94,9 @@ def test_a_flipped_bit_is_either_reported_by_name_or_leaves_a_record_of_the_same
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "found 0;"),
+        (b"", "the file is empty; restore"),
+        (GOOD[:-20], "cut off: expected .* bytes at offset .*, found .*; restore"),
+        (GOOD[:4] + _varint(1) + _varint(-50) + GOOD[6:], "a negative length, of -50 bytes, at offset 6; restore"),
         (b"{}\n ", "not an Avro object container"),
         (GOOD + b"x", "intact to the end"),
         (GOOD + GOOD, "intact to the end"),
@@ -108,7 +110,7 @@ def test_a_flipped_bit_is_either_reported_by_name_or_leaves_a_record_of_the_same
         (_container(_plan(), b""), "without bytes"),
         (_container(_plan({"name": "version", "type": "int"}), b"\x02", count=2), "one block with one record"),
         (_container(_plan({"name": "version", "type": "int"}), b"\x02", size=2**40), "bytes at offset"),
-        (_container(_plan({"name": "version", "type": "int"}), b"\x02", size=-1), "a length of -1"),
+        (_container(_plan({"name": "version", "type": "int"}), b"\x02", size=-1), "of -1 bytes, at offset"),
         (_container(_plan({"name": "version", "type": "int"}), b"\x02\x02"), "1 bytes after the record"),
         (_container(_plan({"name": "version", "type": "string"}), b"\x02a"), "cannot be decoded"),
         (_container(_plan({"name": "version", "type": "bytes"}), _varint(2**40)), "cannot be decoded"),

@@ -337,6 +337,18 @@ def test_a_plan_that_names_files_of_a_pending_compaction_is_refused(tmp_path: Pa
         table.clean()
 
 
+def test_a_torn_plan_is_named_with_what_to_do(tmp_path: Path) -> None:
+    table, _ = layered(tmp_path, **{RETAINED: 2})
+    plan = tmp_path / put_plan(table, "nl", old_file(table)).path
+    plan.chmod(0o644)
+    plan.write_bytes(plan.read_bytes()[:-20])
+    told = rf"{plan.name} in .* has no readable plan \(.*cut off.*\): restore it, or delete it to cancel the clean$"
+    with pytest.raises(CorruptFileError, match=told):
+        table.clean()
+    with pytest.raises(CorruptFileError, match=told):
+        table.savepoint(user="ann", comment="")
+
+
 def test_a_clean_whose_plan_is_gone_is_named(tmp_path: Path) -> None:
     table, _ = layered(tmp_path, **{RETAINED: 1})
     table.storage.put_if_absent(".hoodie/timeline/20261121000000000.clean.inflight", b"")

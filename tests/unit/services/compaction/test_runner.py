@@ -431,6 +431,37 @@ def test_a_hostile_plan_is_refused_and_named(tmp_path: Path, change: Change) -> 
     assert shown(table) == sorted(model.values())
 
 
+@pytest.mark.parametrize(("kept", "why"), [(0, "is empty"), (20, "cut off"), (-20, "cut off")])
+def test_a_torn_plan_is_named_with_what_to_do_and_the_table_goes_on_without_it(
+    tmp_path: Path, kept: int, why: str
+) -> None:
+    table, model = grown(tmp_path)
+    waiting = scheduled(table)
+    plan = tmp_path / waiting.path
+    plan.chmod(0o644)
+    plan.write_bytes(plan.read_bytes()[:kept])
+    told = (
+        rf"{waiting.path} in .* has no readable plan \(.*{why}.*\): restore it, or delete it to cancel the compaction$"
+    )
+    for service in (table.compact, table.clean):
+        with pytest.raises(CorruptFileError, match=told):
+            service()
+    plan.unlink()
+    assert reopened(table).compact() is not None
+    assert_sound(reopened(table), model)
+
+
+def test_a_torn_plan_of_a_run_that_has_begun_names_both_files(tmp_path: Path) -> None:
+    table, _ = grown(tmp_path)
+    waiting = scheduled(table)
+    inflight = waiting.at(State.INFLIGHT).path
+    table.storage.put_if_absent(inflight, b"")
+    (tmp_path / waiting.path).chmod(0o644)
+    (tmp_path / waiting.path).write_bytes(b"")
+    with pytest.raises(CorruptFileError, match=rf"restore it, or delete it and {inflight} to cancel the compaction$"):
+        reopened(table).clean()
+
+
 def test_a_plan_with_a_log_that_was_completed_after_it_is_refused(tmp_path: Path) -> None:
     table, model = grown(tmp_path)
     with table.transaction() as tx:
