@@ -6,21 +6,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from streaming_lsm.file_group.footer_fields import (
-    Fields,
-    Value,
-    Wanted,
-    malformed,
-    read_footer,
-    size_of,
-    struct_of,
-    structs_of,
-)
+from streaming_lsm.file_group.footer_fields import Fields, Value, Wanted, read_chunks, size_of, struct_of
 
 _NULLS, _HIGH, _LOW = 3, 5, 6
 # num_values, statistics
 _COLUMN_META: Wanted = {5: {}, 12: {_NULLS: {}, _HIGH: {}, _LOW: {}}}
-_FOOTER: Wanted = {4: {1: {3: _COLUMN_META}}}  # row_groups, columns, meta_data
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +40,10 @@ def read_bounds(source: pa.NativeFile, path: str) -> list[list[StoredBounds]]:
     Raises:
         CorruptFileError: the footer is malformed.
     """
-    footer = read_footer(source, path, _FOOTER)
-    try:
-        return [[_stored(chunk) for chunk in structs_of(group, 1)] for group in structs_of(footer, 4)]
-    except (KeyError, TypeError) as error:
-        raise malformed(path, "the footer", error) from None
+    return read_chunks(source, path, _COLUMN_META, _stored)
 
 
-def _stored(chunk: Fields) -> StoredBounds:
-    facts = struct_of(chunk[3])
+def _stored(facts: Fields) -> StoredBounds:
     found = struct_of(facts.get(12, {}))
     nulls = size_of(found[_NULLS]) if _NULLS in found else None
     return StoredBounds(size_of(facts[5]), nulls, _bytes(found.get(_LOW)), _bytes(found.get(_HIGH)))

@@ -16,10 +16,9 @@ from streaming_lsm.file_group.footer_fields import (
     decode_fields,
     malformed,
     read_at,
-    read_footer,
+    read_chunks,
     size_of,
     struct_of,
-    structs_of,
 )
 
 _PAGE_HEADER_BYTES = 256
@@ -27,7 +26,6 @@ _DICTIONARY_PAGE = 2
 # num_values, total_uncompressed_size, data_page_offset, dictionary_page_offset,
 # size_statistics.unencoded_byte_array_data_bytes
 _COLUMN_META: Wanted = {5: {}, 6: {}, 9: {}, 11: {}, 16: {1: {}}}
-_FOOTER: Wanted = {4: {1: {3: _COLUMN_META}}}  # row_groups, columns, meta_data
 _PAGE_TYPE, _PAGE_DICTIONARY = 1, 7
 _PAGE_HEADER: Wanted = {2: {}, _PAGE_DICTIONARY: {1: {}}}  # uncompressed_page_size, num_values
 
@@ -72,11 +70,7 @@ def read_column_chunks(source: pa.NativeFile, path: str) -> list[list[ColumnChun
     Raises:
         CorruptFileError: the footer is malformed.
     """
-    footer = read_footer(source, path, _FOOTER)
-    try:
-        return [[_column_chunk(chunk) for chunk in structs_of(group, 1)] for group in structs_of(footer, 4)]
-    except (KeyError, TypeError) as error:
-        raise malformed(path, "the footer", error) from None
+    return read_chunks(source, path, _COLUMN_META, _column_chunk)
 
 
 def read_dictionary_page(source: pa.NativeFile, chunk: ColumnChunk, path: str) -> DictionaryPage | None:
@@ -99,8 +93,7 @@ def read_dictionary_page(source: pa.NativeFile, chunk: ColumnChunk, path: str) -
         raise malformed(path, what, error) from None
 
 
-def _column_chunk(chunk: Fields) -> ColumnChunk:
-    facts = struct_of(chunk[3])
+def _column_chunk(facts: Fields) -> ColumnChunk:
     begin = size_of(facts[9])
     dictionary = size_of(facts.get(11, 0))
     sizes = struct_of(facts.get(16, {}))

@@ -6,7 +6,8 @@ statistics of some damaged footers, and does not show all fields; so they are de
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -18,8 +19,11 @@ Fields: TypeAlias = dict[int, Value]
 Wanted = dict[int, "Wanted"]
 """Ids of the fields that are decoded; those of a struct, or of the structs in a list, with the wanted fields in it."""
 
+T = TypeVar("T")
+
 _TAIL_BYTES = 8
 _MAGIC = b"PAR1"
+_ROW_GROUPS, _COLUMNS, _META_DATA = 4, 1, 3
 _MAX_DEPTH = 16
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
 _SIZES = {_TRUE: 0, _FALSE: 0, _BYTE: 1, _DOUBLE: 8}
@@ -46,6 +50,26 @@ def read_footer(source: pa.NativeFile, path: str, wanted: Wanted) -> Fields:
     if tail[4:] != _MAGIC or length > size - _TAIL_BYTES:
         raise CorruptFileError(f"{path}: damaged: the file does not end in a Parquet footer; restore the file")
     return decode_fields(read_at(source, length, size - _TAIL_BYTES - length), path, "the footer", wanted)
+
+
+def read_chunks(source: pa.NativeFile, path: str, meta: Wanted, build: Callable[[Fields], T]) -> list[list[T]]:
+    """Decode the column chunks of each row group from the footer, one for each leaf column.
+
+    Args:
+        source: the open Parquet file.
+        path: its name, for messages.
+        meta: the fields of struct ``ColumnMetaData`` to decode.
+        build: builds a chunk from them; raises KeyError or TypeError where they are missing or of another type.
+
+    Raises:
+        CorruptFileError: the footer is malformed.
+    """
+    footer = read_footer(source, path, {_ROW_GROUPS: {_COLUMNS: {_META_DATA: meta}}})
+    try:
+        groups = [structs_of(group, _COLUMNS) for group in structs_of(footer, _ROW_GROUPS)]
+        return [[build(struct_of(chunk[_META_DATA])) for chunk in group] for group in groups]
+    except (KeyError, TypeError) as error:
+        raise malformed(path, "the footer", error) from None
 
 
 def read_at(source: pa.NativeFile, size: int, offset: int) -> bytes:

@@ -11,7 +11,7 @@ from streaming_lsm.read.prune.row_groups import RowGroupCounts
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a scan reads; printed, it has a line for each kind of thing.
+    """Counts what a scan reads and skips; printed, it has a line for each kind of thing.
 
     Attributes:
         slices: file slices of which footers are read.
