@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.file_group.data_file import DataFile, OpenFile, key_ranges
+from streaming_lsm.file_group.footer_fields import read_at
 from streaming_lsm.format.parquet_row_groups import Chunk, StoredFooter
 from streaming_lsm.format.parquet_thrift import Field
 from streaming_lsm.schema import RECORD_KEY
@@ -137,7 +138,7 @@ class CopyRules:
 
 
 def _read_at(opened: OpenFile, offset: int, size: int) -> bytes:
-    return bytes(opened.source.read_at(size, offset))  # type: ignore[call-arg]  # the stubs lack the offset
+    return read_at(opened.source, size, offset)
 
 
 def _touched(log: DataFile, ranges: dict[int, tuple[str, str]]) -> set[int]:
