@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from streaming_lsm import config
 from streaming_lsm.cli.arguments import json_argument, json_line, opened, option_arguments
-from streaming_lsm.cli.inventory import FooterReader, GroupFacts, SliceFacts, all_groups, live_groups
 from streaming_lsm.cli.text_table import TextTable
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.inspection.file_groups import FooterReader, GroupFacts, SliceFacts, all_groups, live_groups
 from streaming_lsm.service_job.messages import counted
 from streaming_lsm.table import LsmTable
 

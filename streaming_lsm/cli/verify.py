@@ -8,8 +8,8 @@ from dataclasses import asdict
 from streaming_lsm import config
 from streaming_lsm.cli.arguments import json_argument, json_line, opened, option_arguments
 from streaming_lsm.cli.progress import ProgressLine
-from streaming_lsm.cli.table_check import TableCheck, check_table
 from streaming_lsm.engine import LocalEngine
+from streaming_lsm.inspection.table_check import TableCheck, check_table
 from streaming_lsm.service_job.messages import counted
 
 _UNSOUND = 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from streaming_lsm.cli.file_check import DOUBLED, MISSING, UNCOMMITTED, CheckedFile, FileCheck, Finding
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.file_group.consistent_listing import list_file_slices
@@ -16,8 +15,9 @@ from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, FileS
 from streaming_lsm.file_group.lost_files import lost_files
 from streaming_lsm.format.actions.commit import WriteStat, file_path
 from streaming_lsm.format.table.file_names import BucketId, bucket_of, parse_file_name
+from streaming_lsm.inspection.file_check import DOUBLED, MISSING, UNCOMMITTED, CheckedFile, FileCheck, Finding
+from streaming_lsm.readable_table import ReadableTable
 from streaming_lsm.schema import with_meta
-from streaming_lsm.table import LsmTable
 from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.partition_folders import partition_listings
 from streaming_lsm.timeline.timeline import Timeline
@@ -46,7 +46,7 @@ class TableCheck:
         return not any(found.is_damage for found in self.findings)
 
 
-def check_table(table: LsmTable, engine: LocalEngine, progress: Progress, *, quick: bool) -> TableCheck:
+def check_table(table: ReadableTable, engine: LocalEngine, progress: Progress, *, quick: bool) -> TableCheck:
     """Check a table; nothing is changed.
 
     Other processes may write, compact and clean meanwhile: damage is reported only of files that belong to the latest
@@ -73,7 +73,7 @@ def check_table(table: LsmTable, engine: LocalEngine, progress: Progress, *, qui
     return TableCheck(len(checked), sum(one.rows for one in checked), tuple(every))
 
 
-def _listed(table: LsmTable) -> tuple[FileSystemView, Sequence[FileSlice], list[Finding]]:
+def _listed(table: ReadableTable) -> tuple[FileSystemView, Sequence[FileSlice], list[Finding]]:
     """List the latest slices, and what is missing from them."""
     seen: list[FileSystemView] = []
 
@@ -97,7 +97,7 @@ def _listed(table: LsmTable) -> tuple[FileSystemView, Sequence[FileSlice], list[
 
 
 def _contents(
-    table: LsmTable,
+    table: ReadableTable,
     engine: LocalEngine,
     progress: Progress,
     files: Sequence[tuple[BaseFile | LogFile, WriteStat | None]],
@@ -124,7 +124,7 @@ def write_stats(timeline: Timeline, paths: Collection[str]) -> dict[str, WriteSt
     return {path: stat for path, stat in found if path in paths}
 
 
-def doubled_buckets(table: LsmTable, slices: Sequence[FileSlice]) -> Iterator[Finding]:
+def doubled_buckets(table: ReadableTable, slices: Sequence[FileSlice]) -> Iterator[Finding]:
     """List the file groups whose buckets have an earlier live one: no write locates its keys in either."""
     if not table.config.num_buckets:
         return
@@ -150,7 +150,7 @@ def _instants(found: FileSlice) -> Iterator[str]:
     return (name.instant for name in names)
 
 
-def uncommitted(table: LsmTable, slices: Sequence[FileSlice]) -> Iterator[Finding]:
+def uncommitted(table: ReadableTable, slices: Sequence[FileSlice]) -> Iterator[Finding]:
     """List the data files that no completed write has committed, but for those of pending writes.
 
     A task that outlived its driver may leave one. They are only listed.

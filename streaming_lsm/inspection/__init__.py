@@ -1,0 +1,1 @@
+"""List and check the files of a table, for operators: nothing is changed."""
