@@ -17,11 +17,11 @@ JAVA_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 SHORT_LIVED_JAVA := SPARK_SUBMIT_OPTS='$(JAVA_OPTIONS) -XX:SharedArchiveFile=$(abspath $(CLASSES)) -Xlog:cds=off' \
 	SPARK_LAUNCHER_OPTS='$(JAVA_OPTIONS)'
 # These meet faults at some of the storage calls, or try some of their cases only, unless LSM_ALL_FAULTS is set.
-SAMPLED_CALLS := tests/integration/test_killed_driver.py tests/unit/metadata/test_crashes.py \
+SAMPLED_CALLS := tests/integration/test_kafka_job.py tests/integration/test_killed_driver.py tests/unit/metadata/test_crashes.py \
 	tests/unit/services/archiving/test_runner.py \
 	tests/unit/services/cleaning/test_runner.py tests/unit/services/test_interleavings.py \
 	tests/unit/services/test_interleavings_on_objects.py tests/unit/services/test_metadata_table.py \
-	tests/unit/services/test_completed_rollback.py tests/unit/services/test_repair.py tests/unit/services/test_restore.py tests/unit/services/test_savepoints.py tests/unit/services/test_scheduler.py tests/unit/services/ttl/test_expiry.py tests/unit/services/test_service_crashes.py \
+	tests/unit/services/test_completed_rollback.py tests/unit/services/test_repair.py tests/unit/services/test_repaired_replacements.py tests/unit/services/test_restore.py tests/unit/services/test_savepoints.py tests/unit/services/test_scheduler.py tests/unit/services/ttl/test_expiry.py tests/unit/services/test_service_crashes.py \
 	tests/unit/test_named_failures.py tests/unit/test_overwrites.py tests/unit/txn/test_crash_matrix.py tests/unit/txn/test_lock_providers.py
 SAMPLED_CASES := tests/golden/test_damaged_logs.py tests/golden/test_table_copies.py tests/golden/test_version_changes.py \
 	tests/property/test_avro_against_json.py tests/property/test_avro_columns.py tests/property/test_batches_against_a_model.py \
@@ -38,8 +38,8 @@ SAMPLED_CASES := tests/golden/test_damaged_logs.py tests/golden/test_table_copie
 POWER_LOSS := tests/faults/power_loss
 # The tests that write tables take as long as all other unit tests.
 WRITING := tests/unit/metadata tests/unit/services tests/unit/txn tests/unit/write
-# Integration waits for processes and disks half of its time: it is started first, and two cores run three groups.
-SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+# Integration waits for processes and disks half of its time: it is started first, and two cores run four groups.
+SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 comma := ,
 # Run a command that says nothing for minutes, and tell every four seconds how far it is.
@@ -79,7 +79,7 @@ demo-services: install  ## Stream 500 batches with hybrid compaction, cleaning, 
 
 ##@ Develop
 
-test: install  ## Run all that CI runs, three groups at a time; each prints its output and time when it ends
+test: install  ## Run all that CI runs, four groups at a time; each prints its output and time when it ends
 	@$(call group,test,$(SIDE_BY_SIDE) integration unit-writing unit-others property golden simulation oracle lint)
 
 lint: install  ## Check style, types and the import contracts

@@ -246,7 +246,7 @@ def test_files_that_share_no_key_are_chained_and_give_the_rows_of_the_merge(
     tmp_path: Path,
 ) -> None:
     chained = 0
-    for seed in range(40 if EVERY_CALL else 8):
+    for seed in range(40 if EVERY_CALL else 5):
         table = rolled_writes(tmp_path / str(seed), seed)
         oracle = read_snapshot(tmp_path / str(seed)).select(["id", "ts", "v"]).to_pylist()
         for max_open in (2, 4, 100):

@@ -27,6 +27,7 @@ from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.planned_actions import pending_cleans
+from tests.support.crash_points import sample
 from tests.support.faulty_storage import Killed
 from tests.support.interleaving import Driver, Work
 from tests.support.service_tables import Model, assert_sound, grow, grown, reopened
@@ -126,6 +127,8 @@ MEANWHILE: dict[str, Work] = {
     "compact-and-clean": lambda table: [table.upsert(rows(OTHER)), table.compact(), table.clean()],
 }
 ADDED = {"upsert": OTHER, "compact-and-clean": OTHER}
+SERVICES = [name for name, case in CASES.items() if case.version is None]
+PAIRS = sample([(name, other) for other in ("upsert", "same") for name in SERVICES], 1, 2)
 
 
 def template(case: Case, folder: Path) -> tuple[Path, Model]:
@@ -294,8 +297,7 @@ def is_decision(path: str) -> bool:
 
 
 @pytest.mark.timeout(3600 if EVERY_CALL else 300)
-@pytest.mark.parametrize("other", ["upsert", "same"])
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.version is None])
+@pytest.mark.parametrize(("name", "other"), PAIRS)
 def test_a_driver_that_resumes_while_the_next_one_recovers_is_told_what_became_of_its_work(
     tmp_path: Path, name: str, other: str
 ) -> None:

@@ -1,6 +1,6 @@
 """A compaction or clean that dies, or loses an answer, at its storage calls; the next process sets it right.
 
-One call in 31 here, others for each kind of fault; with LSM_ALL_FAULTS=1 every call.
+One call in 61 here, others for each kind of fault; with LSM_ALL_FAULTS=1 every call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.small_tables import data_files, rows, shown
 Service = Callable[[LsmTable], object]
 KILLS = (Fault.KILL_BEFORE, Fault.KILL_AFTER)
 FAULTS = tuple(Fault)
-STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 31
+STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 61
 
 
 def schedule(table: LsmTable) -> object:

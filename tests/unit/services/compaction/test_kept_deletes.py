@@ -92,7 +92,7 @@ def test_a_delete_is_kept_for_its_own_time_while_others_follow_without_end(tmp_p
     clock = MovedClock()
     table = created(tmp_path, clock)
     ages: set[int] = set()
-    for hour in range(random_cases(60, 40)):
+    for hour in range(random_cases(60, 32)):
         clock.now_ms = NOON_MS + hour * HOUR_MS
         delete(table, hour, 20)
         assert table.compact() is not None
@@ -138,7 +138,7 @@ def test_a_delete_is_kept_for_its_own_time_by_any_chain_of_log_and_full_compacti
         table = created(root, clock, **{"hoodie.table.storage.layout": layout})
         table.bulk_insert(rows(row(500, 10)))
         ages: set[int] = set()
-        for hour in range(random_cases(90, 60)):
+        for hour in range(random_cases(90, 45)):
             clock.now_ms = NOON_MS + hour * HOUR_MS
             delete(table, hour, 20 if hour % 5 else None)
             if chance.random() < 0.3:
