@@ -142,7 +142,8 @@ class LocalStorage:
         sync(folder)
 
     def replace(self, path: str, data: bytes) -> None:
-        with self._temporary(path, data) as (temporary, final):
+        # In turn with those who compare before they replace.
+        with self._temporary(path, data) as (temporary, final), exclusive(os.path.dirname(final)):
             drop_checksum(final)
             os.replace(temporary, final)
 
@@ -184,9 +185,9 @@ class LocalStorage:
             for name, data in expected.items():
                 path = os.path.join(full, name)
                 if has_content(path, data):
+                    drop_checksum(path)
                     with suppress(FileNotFoundError):
                         os.unlink(path)
-                    drop_checksum(path)
         # Once for all of them: a call per file would take minutes for the timeline of a large metadata table.
         sync(full)
 
@@ -198,7 +199,6 @@ class LocalStorage:
         with exclusive(folder):
             if not unlink_if_unmodified(full, modified_ms, aside=os.path.join(folder, temporary_name())):
                 return False
-            drop_checksum(full)
         sync(folder)
         return True
 
@@ -207,11 +207,13 @@ class LocalStorage:
 
     def delete(self, path: str) -> None:
         full = self._inside_parent(path)
+        if not os.path.lexists(full):
+            return
+        drop_checksum(full)
         try:
             os.unlink(full)
         except FileNotFoundError:
             return
-        drop_checksum(full)
         sync(os.path.dirname(full))
 
     def delete_files(self, paths: Iterable[str]) -> None:

@@ -93,7 +93,7 @@ def has_content(full: str, expected: bytes) -> bool:
 
 
 def unlink_if_unmodified(full: str, modified_ms: int, *, aside: str) -> bool:
-    """Delete a regular file if it was last modified at that time; return whether it was.
+    """Delete a regular file and its checksum file if it was last modified at that time; return whether it was.
 
     Programs that do not lock the folder may replace the file after it was looked at. So it is renamed, looked at again,
     and linked back if it is another one.
@@ -104,6 +104,7 @@ def unlink_if_unmodified(full: str, modified_ms: int, *, aside: str) -> bool:
     """
     if not _was_modified(full, modified_ms):
         return False
+    drop_checksum(full)
     try:
         os.rename(full, aside)
     except FileNotFoundError:
@@ -126,7 +127,11 @@ def _was_modified(full: str, modified_ms: int) -> bool:
 
 
 def drop_checksum(full: str) -> None:
-    """Delete the checksum file that Hadoop keeps beside a local file: new content would not match it."""
+    """Delete the checksum file that Hadoop keeps beside a local file: new content would not match it.
+
+    It is deleted before the file. As soon as a lock file is gone, Hudi creates its own with a checksum file, and then
+    sets the permissions of both: without the second it takes the lock for not acquired, and leaves the first for ever.
+    """
     folder, name = os.path.split(full)
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(folder, f".{name}.crc"))

@@ -106,6 +106,7 @@ class _Finder:
 
     def find(self, followed: Mapping[tuple[str, str], set[str]]) -> ReplacedGroups:
         """Return the replaced file groups, given those whose buckets have later ones."""
+        based = {(file.instant, file.partition_path) for file in self.files if file.is_base}
         merging = {
             (file.instant, file.partition_path)
             for file in self.files
@@ -115,7 +116,8 @@ class _Finder:
             ids = followed_ids - self._gone[partition]
             if not ids:
                 continue
-            if not self._may_replace(time):
+            has_overwritten = self.config.is_copy_on_write or (time, partition) in based  # overwrites write no logs
+            if not has_overwritten or not self._may_replace(time):
                 self._replace_before(time, partition, ids)
                 continue
             begins = all(self.first[group] == time for group in self._written[time, partition])

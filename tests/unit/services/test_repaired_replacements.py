@@ -6,12 +6,15 @@ import shutil
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import ConfigError, LsmError
+from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.services.repair.plan import RepairPlan
 from streaming_lsm.storage.local import LocalStorage
@@ -96,9 +99,10 @@ def replaced_by(plan: RepairPlan) -> dict[str, Collection[str]]:
     }
 
 
-@pytest.mark.parametrize("loss", [lose_completed, lose_replacements])
-@pytest.mark.parametrize("course", COURSES)
-@VARIANTS
+@pytest.mark.parametrize(
+    ("options", "course", "loss"),
+    sample(list(product([{}, COW, VERSION_9], COURSES, [lose_completed, lose_replacements])), 0, 3),
+)
 def test_deleted_rows_do_not_come_back_and_all_buckets_can_be_written(
     tmp_path: Path, course: Callable[[LsmTable], None], loss: Callable[[Path], None], options: dict[str, object]
 ) -> None:
@@ -131,6 +135,21 @@ def test_the_replacecommit_that_is_left_has_replaced_them(tmp_path: Path, option
     assert rebuilt.metadata.operation_type == "DELETE_PARTITION"
     (doubt,) = plan.doubts
     assert doubt.startswith(f"{done.requested} is taken to have replaced the file groups")
+
+
+def test_a_write_of_logs_is_not_taken_for_an_overwrite(tmp_path: Path) -> None:
+    table = create(tmp_path, **{"hoodie.bucket.index.num.buckets": 2, "hoodie.clean.automatic": False})
+    keys = [f"k{number}" for number in range(20)]
+    buckets = bucket_ids(pa.array(keys), ["id"], ["id"], 2).tolist()
+    first, second = ([key for key, bucket in zip(keys, buckets, strict=True) if bucket == wanted] for wanted in (0, 1))
+    table.upsert(rows((first[0], "nl", 1, 1)))
+    table.insert_overwrite(rows((second[0], "nl", 1, 2)))
+    table.upsert(rows((first[1], "nl", 1, 3)))
+    before = shown(table)
+    shutil.rmtree(tmp_path / ".hoodie/timeline")
+    (tmp_path / ".hoodie/timeline").mkdir()
+    LsmTable(tmp_path).repair()
+    assert shown(LsmTable(tmp_path)) == before
 
 
 def test_a_deletion_of_another_partition_before_is_not_taken_for_it(tmp_path: Path) -> None:

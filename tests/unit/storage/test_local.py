@@ -6,12 +6,15 @@ import errno
 import fcntl
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
 from streaming_lsm.errors import ConfigError, UnsupportedTable
+from streaming_lsm.storage import local
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.storage.uris import open_storage
 
@@ -319,6 +322,64 @@ def test_a_file_of_another_program_is_deleted_only_if_it_was_modified_when_it_wa
     assert not storage.delete_if_unmodified("lock", 5000)
     assert not storage.delete_if_unmodified("absent/lock", 5000)
     assert os.listdir(tmp_path) == []
+
+
+DELETIONS: dict[str, Callable[[LocalStorage], object]] = {
+    "delete": lambda storage: storage.delete("lock"),
+    "if unchanged": lambda storage: storage.delete_if_unchanged("lock", b"", reused=True),
+    "all if unchanged": lambda storage: storage.delete_all_if_unchanged("", {"lock": b""}),
+    "if unmodified": lambda storage: storage.delete_if_unmodified("lock", 5000),
+}
+
+
+@pytest.mark.parametrize("deletion", DELETIONS)
+def test_the_checksum_of_a_lock_that_hudi_creates_during_the_deletion_of_another_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletion: str
+) -> None:
+    """Hudi sets the permissions of both files, and gives the lock up without deleting it if one is not there."""
+    storage = LocalStorage(tmp_path)
+    _file_of(tmp_path / "lock", 5000)
+    (tmp_path / ".lock.crc").write_bytes(b"before")
+    created = []
+    calls = {name: getattr(os, name) for name in ("unlink", "rename")}
+
+    def watched(name: str) -> Callable[..., None]:
+        def call(*paths: str) -> None:
+            calls[name](*paths)
+            if not created and not (tmp_path / "lock").exists():
+                created.append(name)
+                (tmp_path / "lock").write_bytes(b"")
+                (tmp_path / ".lock.crc").write_bytes(b"hudi")
+
+        return call
+
+    for name in calls:
+        monkeypatch.setattr(os, name, watched(name))
+    DELETIONS[deletion](storage)
+    assert created
+    assert (tmp_path / ".lock.crc").read_bytes() == b"hudi"
+    assert (tmp_path / "lock").exists()
+
+
+def test_a_replacement_waits_for_one_that_has_compared_and_not_replaced_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, other = LocalStorage(tmp_path), LocalStorage(tmp_path)
+    storage.put_if_absent("file", b"first")
+    replacing = Thread(target=lambda: other.replace("file", b"newest"))
+    compare = local.has_content
+
+    def paused(full: str, expected: bytes) -> bool:
+        is_it = compare(full, expected)
+        replacing.start()
+        replacing.join(0.3)
+        assert (tmp_path / "file").read_bytes() == b"first"
+        return is_it
+
+    monkeypatch.setattr(local, "has_content", paused)
+    assert storage.replace_if_unchanged("file", b"second", b"first")
+    replacing.join()
+    assert storage.read("file") == b"newest"
 
 
 def test_a_folder_or_link_is_not_deleted_as_a_file_of_another_program(tmp_path: Path) -> None:
