@@ -183,10 +183,12 @@ class Queries:
             slices = [found.without_kept() for found in slices]
         skipped, pruner = SkippedSlices(partitions_read=len({found.partition_path for found in slices})), None
         if wanted.filter is not None:
+            predicate, keys = predicate_of(wanted.filter), frozenset((RECORD_KEY,))
             groups = FileGroupPruner.of(self.config, schema)
-            predicate = groups.derived(predicate_of(wanted.filter))
-            slices, skipped = groups.prune(slices, predicate)
-            pruner = RowGroupPruner(predicate, groups.keys.names, schema)
+            if groups is not None:
+                predicate, keys = groups.derived(predicate), groups.keys.names
+                slices, skipped = groups.prune(slices, predicate)
+            pruner = RowGroupPruner(predicate, keys, schema)
         reader = replace(self._reader(timeline, schema, needed, len(slices) < self.width, commits), pruner=pruner)
         return Scan(slices, reader, names, wanted.filter, self.run, skipped)
 

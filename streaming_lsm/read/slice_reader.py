@@ -86,13 +86,16 @@ class SliceReader:
     def prune(self, file_slice: FileSlice) -> RowGroupCounts:
         """Count what the filter leaves of a slice, from the footers of its files; raises as `blocks`.
 
-        A slice with inline logs is not pruned, as these have no statistics.
+        Slices with logs that are merged by hash are not pruned. The keys are read of files whose footers do not declare
+        their order.
         """
-        if not file_slice.is_native:
+        if not file_slice.is_native or (file_slice.logs and not self.sorted_files):
             return RowGroupCounts(files=len(file_slice.paths))
-        pruner = self.pruner or RowGroupPruner(Every(()), frozenset(), self.schema)
+        whole = RowGroupPruner(Every(()), frozenset(), self.schema)
         with ExitStack() as files:
-            return pruner.prune(open_slice(self.storage, file_slice, self.rule, files, commits=self.commits))[1]
+            opened = open_slice(self.storage, file_slice, self.rule, files, commits=self.commits)
+            is_pruned = not file_slice.logs or all(file.ascends() for file in opened)
+            return ((is_pruned and self.pruner) or whole).prune(opened)[1]
 
     def read(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """Read the live records of one slice; raises as `blocks`."""

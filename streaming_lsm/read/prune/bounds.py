@@ -118,7 +118,11 @@ def _outcome(predicate: Predicate, bounds: Mapping[str, Bounds], count: int) -> 
         if found is not None:
             try:
                 return _decided(predicate, found)
-            except (pa.ArrowException, TypeError):  # values of another type, which Arrow compares by a cast, or not
+            except (
+                pa.ArrowException,
+                OverflowError,
+                TypeError,
+            ):  # values of another type, which Arrow compares by a cast, or not
                 return either, either
     return either, either
 
@@ -169,11 +173,21 @@ def _has_member(values: pa.Array[Any], bounds: Bounds) -> Flags:
         values = values.cast(kind)  # raises if a value is of another type, or would be rounded
     if pa.types.is_floating(kind) and pc.any(pc.is_nan(values)).as_py():
         return np.ones(len(bounds.low), np.bool_)  # bounds do not count NaN
-    ascending = values.unique().sort().to_pylist()
+    ascending = _comparable(values.unique().sort())
     found = np.ones(len(bounds.low), np.bool_)
-    for unit, (low, high) in enumerate(zip(bounds.low.to_pylist(), bounds.high.to_pylist(), strict=True)):
+    for unit, (low, high) in enumerate(zip(_comparable(bounds.low), _comparable(bounds.high), strict=True)):
         place = 0 if low is None else bisect_left(ascending, low)
         found[unit] = place < len(ascending) and (high is None or ascending[place] <= high)
+    return found
+
+
+def _comparable(values: pa.Array[Any]) -> list[Any]:
+    """Return values of one order in Python; times as numbers, as Python's end with year 9999."""
+    if pa.types.is_timestamp(values.type) or pa.types.is_date64(values.type):
+        values = values.cast(pa.int64())
+    elif pa.types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    found: list[Any] = values.to_pylist()
     return found
 
 

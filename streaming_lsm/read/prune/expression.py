@@ -33,6 +33,7 @@ from streaming_lsm.read.prune.predicate import (
     Some,
     StartsWith,
     Undecided,
+    is_shallow,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ _COMPARE = {
     "greater_equal": GREATER_EQUAL,
 }
 _FLIPPED = {LESS: GREATER, GREATER: LESS, LESS_EQUAL: GREATER_EQUAL, GREATER_EQUAL: LESS_EQUAL}
+_DEEPEST = 100
+"""Levels of a predicate that is looked at; each takes some calls of Python's stack."""
 _MATCH_NULLS = 0
 """The value of ``null_matching_behavior`` by which null is one of the values; Arrow's default."""
 
@@ -55,7 +58,10 @@ def predicate_of(expression: pc.Expression) -> Predicate:
     """Read the structure of an expression; what is not known of it is undecided."""
     try:
         tokens, values = _serialised(expression)
-        return _Walk(tokens, values).predicate()
+        found = _Walk(tokens, values).predicate()
+    except (OverflowError, pa.ArrowNotImplementedError):
+        # A value that Python cannot hold, such as a time in year 11,476; a column by its number.
+        return Undecided()
     except (pa.ArrowInvalid, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         # The serialised form is not a documented one: another release of Arrow may have another.
         _LOG.warning(
@@ -65,6 +71,7 @@ def predicate_of(expression: pc.Expression) -> Predicate:
             error,
         )
         return Undecided()
+    return found if is_shallow(found, _DEEPEST) else Undecided()
 
 
 def _serialised(expression: pc.Expression) -> tuple[list[Token], list[pa.Array[Any]]]:

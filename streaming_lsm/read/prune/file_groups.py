@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from streaming_lsm.errors import UnsupportedTable
+from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import bucket_of
@@ -16,7 +16,7 @@ from streaming_lsm.format.table.properties import NUM_BUCKETS_KEY
 from streaming_lsm.read.prune.bounds import may_be_true
 from streaming_lsm.read.prune.keys import KeyColumns
 from streaming_lsm.read.prune.partitions import PartitionColumns
-from streaming_lsm.read.prune.predicate import Predicate
+from streaming_lsm.read.prune.predicate import Predicate, columns_of
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,12 @@ class FileGroupPruner:
     keys: KeyColumns
 
     @staticmethod
-    def of(table: TableConfig, schema: pa.Schema) -> FileGroupPruner:
-        """Build it for a table with the columns `schema`."""
-        generator = key_generator(table)
+    def of(table: TableConfig, schema: pa.Schema) -> FileGroupPruner | None:
+        """Build it for a table with the columns `schema`; None if its key generator is none that this package knows."""
+        try:
+            generator = key_generator(table)
+        except ConfigError:
+            return None
         # A number of buckets that only an option gives may be wrong, which must not leave out rows.
         buckets = table.num_buckets if NUM_BUCKETS_KEY in table.properties else 0
         return FileGroupPruner(
@@ -73,7 +76,9 @@ class FileGroupPruner:
         return left, SkippedSlices(len(slices) - len(there), len(there) - len(left), len(paths) - count, count)
 
     def _reads(self, paths: Sequence[str], predicate: Predicate) -> Sequence[bool]:
-        flags: list[bool] = may_be_true(predicate, self.partitions.bounds(paths), len(paths)).tolist()
+        flags: list[bool] = may_be_true(
+            predicate, self.partitions.bounds(paths, columns_of(predicate)), len(paths)
+        ).tolist()
         return flags
 
 

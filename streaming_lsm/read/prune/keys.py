@@ -63,10 +63,11 @@ class KeyColumns:
     def names(self) -> frozenset[str]:
         """The columns of which all versions of a row have the same value.
 
-        The columns of a composite key are none, as another row may have the same text of the key.
+        The columns of a composite key are none, as another row may have the same text of the key. So may other values
+        of floating-point columns, which may have been widened, and of times whose text ends at milliseconds.
         """
         fields = () if self.generator.composite else self.generator.record_key_fields
-        return frozenset((RECORD_KEY, *fields))
+        return frozenset((RECORD_KEY, *(field for field in fields if self._is_told(field))))
 
     def with_record_key(self, predicate: Predicate) -> Predicate:
         """Add the conditions on the record key that follow from those on its columns."""
@@ -170,6 +171,22 @@ class KeyColumns:
 
     def _is_text(self, field: str) -> bool:
         return field in self.schema.names and pa.types.is_string(self._type(field))
+
+    def _is_told(self, field: str) -> bool:
+        """Whether the key's text of a column tells its value."""
+        kind = self._type(field) if field in self.schema.names else pa.null()
+        if pa.types.is_timestamp(kind):
+            return not self.generator.logical_timestamp
+        return any(
+            of(kind)
+            for of in (
+                pa.types.is_string,
+                pa.types.is_integer,
+                pa.types.is_boolean,
+                pa.types.is_date,
+                pa.types.is_decimal,
+            )
+        )
 
     def _is_plain(self, field: str) -> bool:
         """Whether the key's text of a column is the same in all releases of Hudi."""

@@ -8,13 +8,14 @@ See docs/format/01-table.md, "Partition path".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import pc
+from streaming_lsm.arrow.columns import flags, pc
 from streaming_lsm.errors import LsmError
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.keys.java_text import to_java_text
@@ -38,6 +39,8 @@ from streaming_lsm.schema import PARTITION_PATH
 
 _LEVEL = "_lsm_partition_level_"
 """Column of the texts of one level of the partition paths; no column of a table may begin with ``_lsm_``."""
+_OLD_DEFAULT = "default"
+"""The folder of null in tables of Hudi before 0.12; now that of the text."""
 Texts: TypeAlias = "pa.Array[Any]"
 
 _NOT_STRICT = {
@@ -62,19 +65,22 @@ class PartitionColumns:
     generator: KeyGenerator
     schema: pa.Schema
 
-    def bounds(self, paths: Sequence[str]) -> dict[str, Bounds]:
+    def bounds(self, paths: Sequence[str], names: Collection[str]) -> dict[str, Bounds]:
         """Bound the partition columns in each partition, and the levels of the paths.
 
         Args:
             paths: the partition paths, one for each unit.
+            names: the columns of the predicate; bounds of others are left out.
         """
         found = {PARTITION_PATH: _exact(pa.array(paths, pa.string()))}
+        if names <= found.keys():
+            return found
         levels = [self._levels(path) for path in paths]
         for number, (name, kind) in enumerate(self.generator.partition_fields):
             texts: Texts = pa.array([None if level is None else level[number] for level in levels], pa.string())
             if kind == "TIMESTAMP":
                 found[f"{_LEVEL}{number}"] = _exact(texts)
-            elif name in self.schema.names:
+            elif name in self.schema.names and name in names:
                 found[name] = self._simple(name, texts)
         return found
 
@@ -116,6 +122,10 @@ class PartitionColumns:
         kind: pa.DataType = self.schema.field(name).type
         texts = pa.array([self._value(name, one) for one in folders.to_pylist()], pa.string())
         is_default = pc.fill_null(pc.equal(texts, DEFAULT_PARTITION), False)
+        if pa.types.is_floating(kind):
+            # One text stands for a float and for another double, and a column may have been widened.
+            texts = pa.nulls(len(texts), pa.string())
+        texts = pc.if_else(pc.equal(texts, _OLD_DEFAULT), None, texts)
         values = _parsed(pc.if_else(is_default, None, texts), kind, logical=self.generator.logical_timestamp)
         low = high = values
         if pa.types.is_string(kind):
@@ -123,10 +133,9 @@ class PartitionColumns:
             low = pc.if_else(is_default, "", values)
             high = pc.if_else(is_default, DEFAULT_PARTITION, values)
         of_default = UNKNOWN if pa.types.is_string(kind) else 1
-        nulls = [of_default if default else 0 for default in is_default.to_pylist()]
-        bounds = Bounds.of(kind, low.to_pylist(), high.to_pylist(), nulls, [1] * len(texts))
-        assert bounds is not None
-        return bounds
+        # A folder whose value is not known may be that of null.
+        nulls = np.where(flags(is_default), of_default, np.where(flags(pc.is_valid(values)), 0, UNKNOWN))
+        return Bounds(low, high, nulls, np.ones(len(texts), np.int64))
 
     def _value(self, name: str, folder: str | None) -> str | None:
         """Return the value's text in a folder name; None if it has another form."""
@@ -176,10 +185,7 @@ class PartitionColumns:
 
 
 def _exact(texts: Texts) -> Bounds:
-    rows = [1] * len(texts)
-    found = Bounds.of(pa.string(), texts.to_pylist(), texts.to_pylist(), [0] * len(texts), rows)
-    assert found is not None
-    return found
+    return Bounds(texts, texts, np.zeros(len(texts), np.int64), np.ones(len(texts), np.int64))
 
 
 def _parsed(texts: Texts, kind: pa.DataType, *, logical: bool) -> pa.Array[Any]:

@@ -102,6 +102,22 @@ class Implied(Predicate):
     part: Predicate
 
 
+def is_shallow(predicate: Predicate, levels: int) -> bool:
+    """Return whether a predicate has at most so many levels."""
+    level: list[Predicate] = [predicate]
+    for _ in range(levels):
+        level = [inner for part in level for inner in _parts(part)]
+        if not level:
+            return True
+    return False
+
+
+def _parts(predicate: Predicate) -> tuple[Predicate, ...]:
+    if isinstance(predicate, Every | Some):
+        return predicate.parts
+    return (predicate.part,) if isinstance(predicate, Negation | Implied) else ()
+
+
 def columns_of(predicate: Predicate) -> frozenset[str]:
     """Return the columns of a predicate."""
     return frozenset(part.column for part in _leaves(predicate) if not isinstance(part, Undecided))
