@@ -8,7 +8,7 @@ See docs/format/01-table.md, "Partition path".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -65,7 +65,7 @@ class PartitionColumns:
     generator: KeyGenerator
     schema: pa.Schema
 
-    def bounds(self, paths: Sequence[str], names: Collection[str]) -> dict[str, Bounds]:
+    def bounds(self, paths: Sequence[str], names: frozenset[str]) -> dict[str, Bounds]:
         """Bound the partition columns in each partition, and the levels of the paths.
 
         Args:
@@ -73,7 +73,7 @@ class PartitionColumns:
             names: the columns of the predicate; bounds of others are left out.
         """
         found = {PARTITION_PATH: _exact(pa.array(paths, pa.string()))}
-        if names <= found.keys():
+        if names <= frozenset(found):
             return found
         levels = [self._levels(path) for path in paths]
         for number, (name, kind) in enumerate(self.generator.partition_fields):
