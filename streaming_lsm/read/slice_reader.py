@@ -91,11 +91,11 @@ class SliceReader:
         """
         if not file_slice.is_native or (file_slice.logs and not self.sorted_files):
             return RowGroupCounts(files=len(file_slice.paths))
-        whole = RowGroupPruner(Every(()), frozenset(), self.schema)
         with ExitStack() as files:
             opened = open_slice(self.storage, file_slice, self.rule, files, commits=self.commits)
-            is_pruned = not file_slice.logs or all(file.ascends() for file in opened)
-            return ((is_pruned and self.pruner) or whole).prune(opened)[1]
+            is_merged_by_hash = file_slice.logs and not all(file.ascends() for file in opened)
+            pruner = None if is_merged_by_hash else self.pruner
+            return (pruner or RowGroupPruner(Every(()), frozenset(), self.schema)).prune(opened)[1]
 
     def read(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """Read the live records of one slice; raises as `blocks`."""

@@ -28,6 +28,7 @@ from streaming_lsm.storage.local_files import (
     open_at_once,
     special_kind,
     sync,
+    unlink,
     unlink_if_unmodified,
 )
 from streaming_lsm.storage.paths import checked_name, checked_path
@@ -185,9 +186,7 @@ class LocalStorage:
             for name, data in expected.items():
                 path = os.path.join(full, name)
                 if has_content(path, data):
-                    drop_checksum(path)
-                    with suppress(FileNotFoundError):
-                        os.unlink(path)
+                    unlink(path)
         # Once for all of them: a call per file would take minutes for the timeline of a large metadata table.
         sync(full)
 
@@ -207,14 +206,8 @@ class LocalStorage:
 
     def delete(self, path: str) -> None:
         full = self._inside_parent(path)
-        if not os.path.lexists(full):
-            return
-        drop_checksum(full)
-        try:
-            os.unlink(full)
-        except FileNotFoundError:
-            return
-        sync(os.path.dirname(full))
+        if unlink(full):
+            sync(os.path.dirname(full))
 
     def delete_files(self, paths: Iterable[str]) -> None:
         for path in paths:

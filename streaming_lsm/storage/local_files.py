@@ -137,6 +137,18 @@ def drop_checksum(full: str) -> None:
         os.unlink(os.path.join(folder, f".{name}.crc"))
 
 
+def unlink(full: str) -> bool:
+    """Delete a file after its checksum file; return whether it was there."""
+    if not os.path.lexists(full):
+        return False
+    drop_checksum(full)
+    try:
+        os.unlink(full)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 class DurableFolders:
     """Create folders durably, and remember which are.
 

@@ -73,15 +73,14 @@ class PartitionColumns:
             names: the columns of the predicate; bounds of others are left out.
         """
         found = {PARTITION_PATH: _exact(pa.array(paths, pa.string()))}
-        if names <= frozenset(found):
-            return found
-        levels = [self._levels(path) for path in paths]
+        levels: list[list[str] | None] = []
         for number, (name, kind) in enumerate(self.generator.partition_fields):
+            column = f"{_LEVEL}{number}" if kind == "TIMESTAMP" else name
+            if column not in names or name not in self.schema.names:
+                continue
+            levels = levels or [self._levels(path) for path in paths]
             texts: Texts = pa.array([None if level is None else level[number] for level in levels], pa.string())
-            if kind == "TIMESTAMP":
-                found[f"{_LEVEL}{number}"] = _exact(texts)
-            elif name in self.schema.names and name in names:
-                found[name] = self._simple(name, texts)
+            found[column] = _exact(texts) if kind == "TIMESTAMP" else self._simple(name, texts)
         return found
 
     def with_levels(self, predicate: Predicate) -> Predicate:

@@ -124,13 +124,10 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
 
 
 def _leaves(predicate: Predicate) -> Iterator[Comparison | Membership | StartsWith | IsNull | Undecided]:
-    if isinstance(predicate, Every | Some):
-        for part in predicate.parts:
-            yield from _leaves(part)
-    elif isinstance(predicate, Negation | Implied):
-        yield from _leaves(predicate.part)
-    elif isinstance(predicate, Comparison | Membership | StartsWith | IsNull | Undecided):
+    if isinstance(predicate, Comparison | Membership | StartsWith | IsNull | Undecided):
         yield predicate
+    for part in _parts(predicate):
+        yield from _leaves(part)
 
 
 def possible_values(predicate: Predicate, column: str) -> list[pa.Scalar[Any]] | None:

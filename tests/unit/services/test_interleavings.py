@@ -7,7 +7,6 @@ at a part of them.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -27,13 +26,12 @@ from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.planned_actions import pending_cleans
-from tests.support.crash_points import sample
+from tests.support.crash_points import EVERY_CALL, sample
 from tests.support.faulty_storage import Killed
 from tests.support.interleaving import Driver, Work
 from tests.support.service_tables import Model, assert_sound, grow, grown, reopened
 from tests.support.small_tables import Row, data_files, rows, shown
 
-EVERY_CALL = bool(os.environ.get("LSM_ALL_FAULTS"))
 STEP = 1 if EVERY_CALL else 61
 TURNS = 2 if EVERY_CALL else 1
 RECOVERY_CALLS = 30

@@ -25,7 +25,8 @@ from tests.support.small_tables import create, rows, shown
 
 COW: dict[str, object] = {"hoodie.table.type": "COPY_ON_WRITE"}
 VERSION_9: dict[str, object] = {"hoodie.write.table.version": 9}
-VARIANTS = pytest.mark.parametrize("options", [{}, COW, VERSION_9], ids=["merge-on-read", "copy-on-write", "version-9"])
+TABLES: dict[str, dict[str, object]] = {"merge-on-read": {}, "copy-on-write": COW, "version-9": VERSION_9}
+VARIANTS = pytest.mark.parametrize("options", TABLES.values(), ids=TABLES)
 DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -101,7 +102,7 @@ def replaced_by(plan: RepairPlan) -> dict[str, Collection[str]]:
 
 @pytest.mark.parametrize(
     ("options", "course", "loss"),
-    sample(list(product([{}, COW, VERSION_9], COURSES, [lose_completed, lose_replacements])), 0, 3),
+    sample(list(product(TABLES.values(), COURSES, [lose_completed, lose_replacements])), 0, 3),
 )
 def test_deleted_rows_do_not_come_back_and_all_buckets_can_be_written(
     tmp_path: Path, course: Callable[[LsmTable], None], loss: Callable[[Path], None], options: dict[str, object]

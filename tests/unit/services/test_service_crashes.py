@@ -5,7 +5,6 @@ One call in 61 here, others for each kind of fault; with LSM_ALL_FAULTS=1 every 
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import LsmError
 from streaming_lsm.storage.local import LocalStorage
+from tests.support.crash_points import EVERY_CALL
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.service_tables import Model, assert_sound, cleans, compactions, grow, grown, reopened
 from tests.support.small_tables import data_files, rows, shown
@@ -25,7 +25,7 @@ from tests.support.small_tables import data_files, rows, shown
 Service = Callable[[LsmTable], object]
 KILLS = (Fault.KILL_BEFORE, Fault.KILL_AFTER)
 FAULTS = tuple(Fault)
-STEP = 1 if os.environ.get("LSM_ALL_FAULTS") else 61
+STEP = 1 if EVERY_CALL else 61
 
 
 def schedule(table: LsmTable) -> object:
