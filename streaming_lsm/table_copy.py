@@ -7,7 +7,7 @@ written in one commit; a target without a commit is that of an interrupted copy,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from streaming_lsm.errors import ConfigError, TableNotFound, UnsupportedTable
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.merge_mode import PARTIAL_KEY
 from streaming_lsm.format.table.properties import CDC_KEY
-from streaming_lsm.read.scan import Scan
+from streaming_lsm.read.scan import MapSlices, Scan
 from streaming_lsm.readable_table import OptionValues, Path
 from streaming_lsm.schema import table_schema
 from streaming_lsm.table import LsmTable
@@ -65,13 +65,20 @@ class TableCopy:
         return target
 
 
-def plan_copy(source: LsmTable, path: Path, options: OptionValues, properties: Path | None = None) -> TableCopy:
+def plan_copy(
+    source: LsmTable,
+    path: Path,
+    options: OptionValues,
+    properties: Path | None = None,
+    read: MapSlices | None = None,
+) -> TableCopy:
     """Plan a copy: read the source to its end and check the target; nothing is changed.
 
     Args:
         path: the target's path.
         options: the target's options; others are taken from the source.
         properties: a Java properties file with further options of the target.
+        read: maps a function over the file slices that are read; None for the source's own threads.
 
     Raises:
         CorruptFileError: the source is damaged.
@@ -88,7 +95,7 @@ def plan_copy(source: LsmTable, path: Path, options: OptionValues, properties: P
     if given.is_set(config.RECORD_KEY_FIELDS) or given.is_set(config.PARTITION_FIELDS):
         copied = copied.without(config.KEY_GENERATOR)  # it depends on the key and partition columns
     chosen = copied.merged(given)
-    scan = source.scan()
+    scan = source.scan() if read is None else replace(source.scan(), run=read)
     made = new_table_config(chosen, table_schema(scan.schema))
     found = _begun(path, chosen, made)
     row_count = sum(batch.num_rows for batch in scan.to_batches())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from streaming_lsm.cli.arguments import json_argument, json_line, opened, service_arguments, write_lines
+from streaming_lsm.cli.progress import ProgressLine
 from streaming_lsm.service_job.messages import counted
 
 
@@ -22,8 +23,11 @@ def _archive(arguments: argparse.Namespace) -> None:
         selection = table.services.preview_archive()
         archived, said = [action.file_name for action in selection.every], str(selection)
     else:
-        while done := table.archive():  # a long timeline is archived in parts
-            archived += [action.file_name for action in done]
+        with ProgressLine("actions archived") as progress:
+            due = len(table.services.preview_archive().every)
+            while done := table.archive():  # a long timeline is archived in parts
+                archived += [action.file_name for action in done]
+                progress(len(archived), max(due, len(archived)))
         last = table.timeline.history.last
         said = (
             f"{counted(len(archived), 'action')} archived, up to {last}"

@@ -50,6 +50,11 @@ def test_items_are_taken_as_results_are() -> None:
     results.close()  # type: ignore[attr-defined]
 
 
+def test_a_single_item_needs_no_other_thread() -> None:
+    assert list(LocalEngine(4).map(lambda item: (item, threading.get_ident()), [7])) == [(7, threading.get_ident())]
+    assert list(LocalEngine(4).map(lambda item: threading.get_ident(), range(3))) != [threading.get_ident()] * 3
+
+
 def test_no_items_give_no_results() -> None:
     assert list(LocalEngine(3).map(lambda item: item, [])) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -173,6 +174,20 @@ def test_progress_is_shown_on_a_terminal_only(
     assert main(["compact", str(tmp_path)]) == 0
     assert "file groups merged" in capsys.readouterr().err
     assert main(["clean", "-o", "hoodie.clean.commits.retained=1", str(tmp_path)]) == 0
+    assert main(["copy", str(tmp_path), str(tmp_path.with_name("copy"))]) == 0
+    assert capsys.readouterr().err.count("\r[####################] 1 of 1 file groups read") == 2
+    limits = [
+        "-o",
+        "hoodie.clean.commits.retained=1",
+        "-o",
+        "hoodie.keep.min.commits=2",
+        "-o",
+        "hoodie.keep.max.commits=3",
+    ]
+    for number in range(4):
+        LsmTable(tmp_path).upsert(rows(("a", "nl", number + 5, 1)))
+    assert main(["archive", *limits, str(tmp_path)]) == 0
+    assert re.search(r"\r\[#{20}\] (\d+) of \1 actions archived", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("options", [{}, {"hoodie.table.type": "COPY_ON_WRITE"}])
