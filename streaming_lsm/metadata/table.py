@@ -31,6 +31,7 @@ from streaming_lsm.metadata.services import compact, compaction_is_due
 from streaming_lsm.metadata.state import check_state
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.subfolder import Subfolder
+from streaming_lsm.timeline.archive import HISTORY_FOLDER
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import FLAT_FOLDER, TIMELINE_FOLDER, Instant
@@ -208,7 +209,7 @@ class MetadataTable:
         for instant in doomed:
             _LOG.warning("undoing %s of the metadata table of %s", instant.file_name, self._storage.uri)
             erase(self._metadata, instant.requested, self._lock)
-        for folder in (FLAT_FOLDER, TIMELINE_FOLDER, PARTITION):
+        for folder in (FLAT_FOLDER, TIMELINE_FOLDER, HISTORY_FOLDER, PARTITION):
             self._metadata.sweep(folder)
         return self._timelines.load(self._metadata) if doomed else timeline
 

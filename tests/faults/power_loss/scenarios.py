@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
@@ -185,7 +186,8 @@ def completion(options: Options) -> Scenario:
 def _after_death(options: Options, point: Callable[[Sequence[tuple[str, str]]], int]) -> Scenario:
     def prepare(lake: Path) -> None:
         grown(options, 2)(lake)
-        calls = _calls_of_a_batch(lake.parent / f"{lake.name}-unharmed", options)
+        with TemporaryDirectory(dir=lake.parent) as other:
+            calls = _calls_of_a_batch(Path(other), options)
         table = opened(lake, options)
         table.storage = FaultyStorage(table.storage, {point(calls): Fault.KILL_BEFORE})
         with suppress(Killed):
@@ -196,7 +198,6 @@ def _after_death(options: Options, point: Callable[[Sequence[tuple[str, str]]], 
 
 
 def _calls_of_a_batch(lake: Path, options: Options) -> Sequence[tuple[str, str]]:
-    lake.mkdir()
     grown(options, 2)(lake)
     table = opened(lake, options)
     table.storage = counting = FaultyStorage(table.storage)
