@@ -40,7 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 on success, 1 if ``lsm verify`` found faults, 2 after an error, which is printed as one line,
         130 after Ctrl-C.
     """
-    parsed = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    for argument in given:
+        if not _is_text(argument):
+            return fail("lsm", f"argument {argument!a} is not UTF-8 text", 2)
+    parsed = _parser().parse_args(given)
     status: int | None = 0
     try:
         status = parsed.run(parsed)
@@ -56,6 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except pa.ArrowInvalid as error:
         return fail("lsm", f"the rows cannot be written in this format: {error}; use jsonl or parquet", 2)
     return status or 0
+
+
+def _is_text(argument: str) -> bool:
+    try:
+        argument.encode()
+    except UnicodeEncodeError:  # bytes that are none are surrogates in it
+        return False
+    return True
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict, dataclass
 
-from streaming_lsm.cli.arguments import json_argument, json_line, write_lines
+from streaming_lsm.cli.arguments import json_argument, json_line, opened, option_arguments, write_lines
 from streaming_lsm.cli.text_table import TextTable
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import count_deletes
 from streaming_lsm.service_job.messages import counted
-from streaming_lsm.table import LsmTable
 from streaming_lsm.timeline.action_kind import CLEAN
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -43,12 +42,13 @@ class Written:
 def timeline_verb(verb: argparse.ArgumentParser) -> None:
     """Add the arguments of ``lsm timeline``."""
     verb.add_argument("table", help="path of the table")
+    option_arguments(verb)
     json_argument(verb, "one JSON object per action")
     verb.set_defaults(run=_timeline)
 
 
 def _timeline(arguments: argparse.Namespace) -> None:
-    timeline = LsmTable(arguments.table).timeline
+    timeline = opened(arguments).timeline
     actions = [(instant, _written(timeline, instant)) for instant in timeline.instants]
     if arguments.json:
         write_lines([json_line({**_names(instant), **asdict(written)}) for instant, written in actions], None)

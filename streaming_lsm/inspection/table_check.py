@@ -21,6 +21,7 @@ from streaming_lsm.schema import with_meta
 from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.partition_folders import partition_listings
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.savepoint import check_savepoints
 
 Progress = Callable[[int, int], None]
 """Takes the number of files that were read, and of all."""
@@ -69,7 +70,8 @@ def check_table(table: ReadableTable, engine: LocalEngine, progress: Progress, *
         _, current, lost = _listed(table)
         now = {path for one in current for path in one.paths}
         found = [finding for finding in found if finding.path in now]
-    every = sorted([*lost, *found, *uncommitted(table, slices)], key=lambda finding: (finding.path, finding.kind))
+    listed = [*lost, *found, *unknown_savepoints(view.timeline.whole), *uncommitted(table, slices)]
+    every = sorted(listed, key=lambda finding: (finding.path, finding.kind))
     return TableCheck(len(checked), sum(one.rows for one in checked), tuple(every))
 
 
@@ -85,6 +87,8 @@ def _listed(table: ReadableTable) -> tuple[FileSystemView, Sequence[FileSlice], 
         _, slices = list_file_slices(look)
         return seen[-1], slices, []
     except CorruptFileError as error:
+        if not seen:
+            raise
         view, reason = seen[-1], str(error)
     slices = view.slices()
     groups = {(found.partition_path, found.file_id): found for found in slices}
@@ -122,6 +126,15 @@ def write_stats(timeline: Timeline, paths: Collection[str]) -> dict[str, WriteSt
     stats = (stat for write in timeline.completed_writes for stat in timeline.read_commit(write).stats)
     found = ((file_path(stat.partition_path, stat.file_name), stat) for stat in stats)
     return {path: stat for path, stat in found if path in paths}
+
+
+def unknown_savepoints(timeline: Timeline) -> Iterator[Finding]:
+    """List the savepoints whose completed instant files were lost."""
+    try:
+        if timeline.layout != FLAT:
+            check_savepoints(timeline)
+    except CorruptFileError as error:
+        yield Finding(MISSING, "", str(error))
 
 
 def doubled_buckets(table: ReadableTable, slices: Sequence[FileSlice]) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from streaming_lsm.file_group.data_file import open_base
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.lost_files import checked_slices, newest_write
 from streaming_lsm.services.context import ServiceContext
-from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.completed_rollback import objection
 from streaming_lsm.txn.locked_table import Beside
@@ -36,7 +36,7 @@ def preview_rollback(context: ServiceContext, requested: str | None) -> Rollback
     """Check whether a write can be rolled back; raises as `roll_back`, and changes nothing."""
     timeline = context.load_timeline()
     write = _target(context, timeline, requested)
-    why = objection(timeline, write)
+    why = objection(timeline, write, ended=WRITE_ACTIONS)  # they are waited for, or rolled back first
     if why is not None:
         raise ConfigError(f"{write.path} in {context.storage.uri} cannot be rolled back: {why}")
     _check_state_before(context, timeline, write)

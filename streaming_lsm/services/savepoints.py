@@ -18,6 +18,7 @@ from streaming_lsm.services.survey import savepoints
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_cleans
+from streaming_lsm.txn.savepoint import lost_savepoints
 
 _LOG = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ def delete_savepoint(context: ServiceContext, requested: str) -> None:
     """Delete a savepoint: from then on its files are cleaned, and its write archived, as any other.
 
     Args:
-        requested: requested time of its write.
+        requested: requested time of its write; or of a savepoint whose completed instant file was lost.
 
     Raises:
         ConfigError: there is no such savepoint.
@@ -112,7 +113,8 @@ def delete_savepoint(context: ServiceContext, requested: str) -> None:
     """
     context.load_timeline()
     with context.transaction() as tx:
-        tx.delete_savepoint(savepoint_at(tx.timeline, requested, context.storage.uri))
+        lost = [found for found in lost_savepoints(tx.timeline) if found.requested == requested]
+        tx.delete_savepoint(lost[0] if lost else savepoint_at(tx.timeline, requested, context.storage.uri))
 
 
 def savepoint_at(timeline: Timeline, requested: str, uri: str) -> Instant:

@@ -297,7 +297,11 @@ class Timeline:
         """Restrict the timeline to what a pending restore leaves; this timeline if none has begun.
 
         Cleans may have deleted files of the states between the savepoint and now, which appear one after the other.
+
+        Raises:
+            CorruptFileError: see `check_restores`.
         """
+        self.check_restores()
         for pending in self.pending:
             if pending.action == "restore" and pending.state is State.INFLIGHT:
                 path = pending.at(State.REQUESTED).path
@@ -305,6 +309,26 @@ class Timeline:
                     saved = self.completion_time(RestorePlan.decode(self.storage.read(path), path).savepoint)
                     return self if saved is None else self.completed_by(saved)
         return self
+
+    def check_restores(self) -> None:
+        """Refuse a pending restore after which a write was completed: nothing is completed while one runs.
+
+        Raises:
+            CorruptFileError: the completed instant file of a restore is gone.
+        """
+        for pending in self._passed_restores():
+            # Loaded again: files that were created while the folder was listed may be missing in the list.
+            if pending in Timeline.load(self.storage, self.layout)._passed_restores():
+                raise CorruptFileError(
+                    f"{pending.path} in {self.storage.uri} has no completed instant file, though writes were completed "
+                    "after it, which are not read without: restore that file"
+                )
+
+    def _passed_restores(self) -> list[Instant]:
+        """Return the inflight restores that were requested before a completed write."""
+        inflight = [found for found in self.pending if found.action == "restore" and found.state is State.INFLIGHT]
+        last = max((write.requested for write in self.completed_writes), default="") if inflight else ""
+        return [found for found in inflight if found.requested < last]
 
     def with_latest(self, latest: Instant, commits: Mapping[Instant, CommitMetadata] | None = None) -> Timeline:
         """Return this timeline with one action in another state, without listing the folder.

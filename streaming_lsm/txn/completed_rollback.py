@@ -12,7 +12,7 @@ table, the data files, and the pending files of the write, which hide its data f
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from streaming_lsm.errors import CommitConflict
@@ -36,8 +36,12 @@ Unrecord = Callable[[Timeline, Sequence[str]], object]
 _LOG = logging.getLogger(__name__)
 
 
-def objection(timeline: Timeline, write: Instant) -> str | None:
-    """Return why a completed write cannot be rolled back, by the timeline and its history; None if it can."""
+def objection(timeline: Timeline, write: Instant, ended: Collection[str] = ()) -> str | None:
+    """Return why a completed write cannot be rolled back, by the timeline and its history; None if it can.
+
+    Args:
+        ended: kinds of pending actions that will have ended before.
+    """
     newest = max(timeline.completed_writes, key=lambda found: found.completed or "", default=None)
     if newest != write:
         return f"{newest.file_name if newest else 'nothing'} was completed after it: roll that back first"
@@ -46,7 +50,7 @@ def objection(timeline: Timeline, write: Instant) -> str | None:
             return f"{saved.file_name} keeps its files: delete the savepoint first"
     for pending in timeline.pending:
         is_later = pending.requested > (write.completed or "")
-        if is_later and pending.action not in (CLEAN, ROLLBACK, SAVEPOINT):
+        if is_later and pending.action not in (CLEAN, ROLLBACK, SAVEPOINT, *ended):
             return f"{pending.file_name} was planned after it: finish that first"
         if pending.action == CLEAN and pending.requested > write.requested and write.action != "deltacommit":
             return f"{pending.file_name} may delete what it superseded: finish that first"

@@ -27,7 +27,7 @@ from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.completed_rollback import Unrecord, delete_revived, resume_completed
 from streaming_lsm.txn.decision import reap_decisions, settle
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision, decision_path
-from streaming_lsm.txn.lost_completion import check_pending
+from streaming_lsm.txn.lost_completion import check_named_writes, check_pending
 from streaming_lsm.txn.plan_record import PLAN_RECORD, finish_cancellation
 from streaming_lsm.txn.planned_actions import pending_compactions, revert_to_requested
 from streaming_lsm.txn.restore import DropMetadata, resume_restores
@@ -219,6 +219,8 @@ def recover(
 
     Raises:
         Fenced: another writer took the lock; it finishes the recovery.
+        CorruptFileError: the completed instant file of a restore or of a write is gone, see `resume_restores` and
+            `check_named_writes`.
     """
     is_restored = resume_restores(storage, lock, timeline, times, drop_metadata)
     if is_restored:
@@ -232,6 +234,8 @@ def recover(
             revoke_heartbeat(storage, lock, write.requested)
         dead = []
     if dead:
+        # One without data files may be a completed one, whose completed file was lost: a later commit names it.
+        check_named_writes(timeline, timeline.completed_writes)
         _roll_back_writes(storage, lock, timeline, times, dead)
     reverted = _revert_compactions(storage, lock, timeline, left)
     if is_changed or dead or reverted:

@@ -100,16 +100,39 @@ def resume_restores(
 
     Returns:
         Whether there were any.
+
+    Raises:
+        CommitConflict: another program's is pending.
+        CorruptFileError: the completed instant file of a restore is gone, see `Timeline.check_restores`; or nothing is
+            left of what another program's undoes.
     """
     pending = [found for found in timeline.pending if found.action == RESTORE]
     if not pending:
         return False
+    timeline.check_restores()
     records = {name.partition(".")[0] for name in storage.names(DECISION_FOLDER)}
     own = [found for found in pending if found.requested in records]
+    for found in pending:
+        if found not in own:
+            _refuse_beside(storage, timeline, found)
     for found in own:
         with suppress(CommitConflict):  # cancelled since
             _resume(storage, lock, timeline, found, times, drop_metadata)
     return bool(own)
+
+
+def _refuse_beside(storage: Storage, timeline: Timeline, pending: Instant) -> None:
+    """Refuse to write beside a restore of another program: readers would not see it, and it might be undone."""
+    path = pending.at(State.REQUESTED).path
+    if pending.state is not State.INFLIGHT or not timeline.has_plan(pending):
+        return
+    undone = {requested for requested, _ in RestorePlan.decode(storage.read(path), path).undone}
+    if any(found.requested in undone for found in timeline.instants):
+        raise CommitConflict(f"{pending.path} in {storage.uri} is pending, of another program: let it end first")
+    raise CorruptFileError(
+        f"{pending.path} in {storage.uri} has no completed instant file, and nothing is left of what it undoes: if "
+        "another program is about to complete it, try again; else that file was lost: restore it"
+    )
 
 
 def _resume(

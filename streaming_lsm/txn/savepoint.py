@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from streaming_lsm.errors import Fenced
+from streaming_lsm.errors import CorruptFileError, Fenced
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import SAVEPOINT
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant, State
+from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.decision import list_decisions, publish, undo_run
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, SAVEPOINT_RECORD, decision_path
 
@@ -110,11 +111,38 @@ def unfinished_savepoints(decisions: frozenset[str]) -> list[str]:
     ]
 
 
+def lost_savepoints(timeline: Timeline) -> tuple[Instant, ...]:
+    """Return the inflight savepoints that no run record names: they were completed, and do not come back."""
+    pending = [left for left in timeline.pending if left.action == SAVEPOINT]
+    if not pending:
+        return ()
+    records = unfinished_savepoints(list_decisions(timeline.storage))
+    made = {record.rpartition("/")[2].partition(".")[0] for record in records}
+    return tuple(left for left in pending if left.requested not in made)
+
+
+def check_savepoints(timeline: Timeline) -> None:
+    """Refuse a savepoint whose completed instant file was lost: it is not known which files it keeps.
+
+    The timeline is loaded again if there is one, as it may have been made while that was loaded.
+
+    Raises:
+        CorruptFileError: there is such a savepoint.
+    """
+    now = Timeline.load(timeline.storage, timeline.layout) if lost_savepoints(timeline) else timeline
+    for lost in lost_savepoints(now):
+        raise CorruptFileError(
+            f"{lost.path} in {timeline.storage.uri} has no completed instant file, which says what the savepoint "
+            "keeps: if another program is making it, try again; else restore that file, or give the savepoint up: "
+            f"lsm savepoint {timeline.storage.uri} {lost.requested} --delete"
+        )
+
+
 def delete_savepoint(storage: Storage, lock: TableLock, savepoint: Instant) -> None:
-    """Delete a completed savepoint; raises `Fenced` if another writer took the lock.
+    """Delete a savepoint, completed or lost; raises `Fenced` if another writer took the lock.
 
     Its inflight file is deleted first: without the completed file it would look like one that is being made.
     """
-    for path in (savepoint.at(State.INFLIGHT).path, savepoint.path):
+    for path in dict.fromkeys((savepoint.at(State.INFLIGHT).path, savepoint.path)):
         lock.verify()
         storage.delete(path)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import ConfigError, LsmError, WriteConflict
+from streaming_lsm.errors import ConfigError, CorruptFileError, LsmError, WriteConflict
 from streaming_lsm.format.actions.clustering_plan import clustered_groups
 from streaming_lsm.format.avro.container import decode_record
 from streaming_lsm.storage.base import Storage
@@ -244,3 +244,20 @@ def opened(root: Path, storage: Storage) -> LsmTable:
     table = LsmTable(root, {"lsm.writer.id": "w"})
     table.storage = storage
     return table
+
+
+@pytest.mark.parametrize("options", [{}, COPY_ON_WRITE])
+def test_a_deletion_whose_completed_file_is_lost_is_not_rolled_back_once_a_commit_names_it(
+    tmp_path: Path, options: dict[str, object]
+) -> None:
+    table = filled(tmp_path, **options)
+    done = table.delete_partitions(["nl"])
+    table.upsert(rows(("f", "de", 1, 6)))
+    assert done is not None
+    expected, content = shown(table), table.storage.read(done.path)
+    (tmp_path / done.path).unlink()
+    for request in (lambda: shown(LsmTable(tmp_path)), lambda: LsmTable(tmp_path).upsert(rows(("g", "de", 1, 7)))):
+        with pytest.raises(CorruptFileError, match=f"{done.file_name} in .* is gone, which .* names as the write befo"):
+            request()
+    (tmp_path / done.path).write_bytes(content)
+    assert shown(LsmTable(tmp_path)) == expected

@@ -34,6 +34,7 @@ from streaming_lsm.timeline.clock import Clock, system_clock
 from streaming_lsm.timeline.instant import BASE_ACTIONS, WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_cleans
+from streaming_lsm.txn.savepoint import check_savepoints
 from streaming_lsm.txn.transaction import Transaction
 
 _LOG = logging.getLogger(__name__)
@@ -352,6 +353,7 @@ def retained_files(context: ServiceContext, timeline: Timeline) -> RetainedFiles
     Raises:
         CorruptFileError: a plan or savepoint cannot be read, so that nothing may be deleted.
     """
+    check_savepoints(timeline)
     saved: dict[str, set[str]] = {}
     for savepoint in savepoints(timeline):
         for partition, names in decode_savepoint(context.storage.read(savepoint.path), savepoint.path).items():

@@ -16,13 +16,11 @@ from streaming_lsm.format.actions.restore import RestoreMetadata, RestorePlan
 from streaming_lsm.services.repair.found_files import FoundFile, ListedFile
 from streaming_lsm.services.repair.late_writes import Group
 from streaming_lsm.services.repair.plan import FinishedService
-from streaming_lsm.timeline.action_kind import CLEAN, COMPACTIONS, RESTORE, SAVEPOINT
+from streaming_lsm.timeline.action_kind import CLEAN, COMPACTIONS, RESTORE
 from streaming_lsm.timeline.clock import next_time
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.decision import list_decisions
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
-from streaming_lsm.txn.savepoint import unfinished_savepoints
 
 
 def superseded_compactions(
@@ -122,10 +120,3 @@ def restore_doubts(timeline: Timeline, finished: Collection[FinishedService]) ->
         for pending in timeline.pending
         if pending.action == RESTORE and pending.requested not in done
     ]
-
-
-def lost_savepoints(timeline: Timeline) -> tuple[Instant, ...]:
-    """Return the inflight savepoints that no run record names: they were completed, and do not come back."""
-    records = unfinished_savepoints(list_decisions(timeline.storage))
-    made = {record.rpartition("/")[2].partition(".")[0] for record in records}
-    return tuple(left for left in timeline.pending if left.action == SAVEPOINT and left.requested not in made)

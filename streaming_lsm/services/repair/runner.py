@@ -25,7 +25,6 @@ from streaming_lsm.services.repair.found_files import FileReader, FoundFile
 from streaming_lsm.services.repair.late_writes import LateWriteFinder, LateWrites, is_compacted
 from streaming_lsm.services.repair.left_actions import (
     finished_services,
-    lost_savepoints,
     restore_doubts,
     superseded_compactions,
 )
@@ -39,6 +38,7 @@ from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.properties_file import fence_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.recovery import find_living
+from streaming_lsm.txn.savepoint import lost_savepoints
 
 _LOG = logging.getLogger(__name__)
 

@@ -286,3 +286,17 @@ def test_each_verb_prints_one_document(tmp_path: Path, capsys: pytest.CaptureFix
     assert document(capsys, "savepoint", tmp_path, savepoint["instant"], "--delete")["savepoints"] == []
     assert_sound(table, model)
     assert "--watch does not take --json" in run(capsys, "clean", tmp_path, "--watch", "1", "--json", code=2)
+
+
+def test_an_argument_that_is_not_utf_8_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grown(tmp_path)
+    for arguments in (["savepoint", tmp_path, "--comment", "\udcff"], ["history", tmp_path, "\udcff"]):
+        assert run(capsys, *arguments, code=2) == "lsm: argument '\\udcff' is not UTF-8 text\n"
+
+
+def test_the_timeline_takes_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grown(tmp_path)
+    assert run(capsys, "timeline", tmp_path) == run(capsys, "timeline", tmp_path, "-o", "lsm.read.threads=1")
+    assert "lsm.read.threads" in run(capsys, "timeline", tmp_path, "-o", "lsm.read.threads=x", code=2)

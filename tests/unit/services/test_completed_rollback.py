@@ -265,6 +265,24 @@ def test_a_dry_run_names_the_files_and_changes_nothing(tmp_path: Path) -> None:
     assert data_files(tmp_path) == before
 
 
+def test_a_dry_run_takes_a_write_of_a_dead_writer_for_undone_as_the_rollback_does(tmp_path: Path) -> None:
+    table, _ = extended(tmp_path)
+    newest = last(table)
+    dying = reopened(table)
+    dying.storage = FaultyStorage(dying.storage)
+    dying.upsert(rows(("dead", "nl", 1, 1)))
+    started = dying.storage.calls.index(("put_if_absent", dying.timeline.completed_writes[-1].at(State.INFLIGHT).path))
+    table.rollback()
+    dying.storage = FaultyStorage(LocalStorage(tmp_path), {started + 1: Fault.KILL_BEFORE})
+    with suppress(Killed):
+        dying.upsert(rows(("dead", "nl", 1, 1)))
+    table = reopened(table)
+    assert [found.action for found in table.timeline.pending] == ["deltacommit"]
+    assert table.plan_rollback().write.requested == newest
+    table.rollback()
+    assert last(table) != newest
+
+
 # --- interrupted ------------------------------------------------------------------------------------------------
 
 

@@ -11,11 +11,14 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.config import WRITER_ID
+from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import CommitConflict, CommitUnknown, ConfigError, CorruptFileError, Fenced, LsmError
-from streaming_lsm.format.actions.restore import RestoreMetadata
+from streaming_lsm.format.actions.restore import RestoreMetadata, RestorePlan
+from streaming_lsm.inspection.table_check import check_table
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.lock.markers import TEMP_FOLDER
 from streaming_lsm.storage.local import LocalStorage
+from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.planned_actions import pending_compactions
 from tests.oracle.validator import validate
@@ -229,6 +232,48 @@ def test_a_dry_run_names_what_would_be_undone(tmp_path: Path) -> None:
         (found.requested for found in before if found.requested > time and found.is_write), reverse=True
     )
     assert (table.timeline.instants, data_files(tmp_path)) == (before, files)
+
+
+# --- what was lost ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_a_restore_whose_completed_file_is_lost_hides_no_write_in_silence(tmp_path: Path, kind: str) -> None:
+    table, model, time = changed(tmp_path, **{"hoodie.table.type": kind})
+    done = tmp_path / table.restore(time).path
+    content = done.read_bytes()
+    done.unlink()
+    assert shown(reopened(table)) == sorted(model.values())
+    # Whether another program is at its end is not known.
+    with pytest.raises(CorruptFileError, match="nothing is left of what it undoes"):
+        reopened(table).upsert(rows(("after", "nl", 1, 1)))
+    done.write_bytes(content)
+    table = reopened(table)
+    table.upsert(rows(("after", "nl", 1, 1)))
+    expected = shown(table)
+    done.unlink()
+    requests: dict[str, Callable[[], object]] = {
+        "read": lambda: shown(reopened(table)),
+        "incremental": lambda: reopened(table).incremental("000"),
+        "changes": lambda: reopened(table).changes("000"),
+        "write": lambda: reopened(table).upsert(rows(("more", "nl", 1, 1))),
+        "verify": lambda: check_table(reopened(table), LocalEngine(1), lambda *_: None, quick=False),
+    }
+    for request in requests.values():
+        with pytest.raises(CorruptFileError, match=r"restore\.inflight in .* though writes were completed after it"):
+            request()
+    done.write_bytes(content)
+    assert shown(reopened(table)) == expected
+
+
+def test_nothing_is_written_beside_a_restore_of_another_program(tmp_path: Path) -> None:
+    table, _, time = changed(tmp_path)
+    undone = [(table.timeline.completed_writes[-1].requested, "deltacommit")]
+    pending = Instant("20991231235959999", "restore", State.REQUESTED)
+    for state, data in ((State.REQUESTED, RestorePlan(tuple(undone), time).encode()), (State.INFLIGHT, b"")):
+        (tmp_path / pending.at(state).path).write_bytes(data)
+    with pytest.raises(CommitConflict, match="is pending, of another program: let it end first"):
+        reopened(table).upsert(rows(("after", "nl", 1, 1)))
 
 
 # --- interrupted ------------------------------------------------------------------------------------------------

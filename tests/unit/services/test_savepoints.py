@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import CommitConflict, CommitUnknown, ConfigError, Fenced, LsmError
+from streaming_lsm.cli.commands import main
+from streaming_lsm.errors import CommitConflict, CommitUnknown, ConfigError, CorruptFileError, Fenced, LsmError
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
@@ -54,6 +55,27 @@ def test_the_rows_of_a_savepoint_stay_after_writes_compactions_cleans_and_archiv
     (found,) = table.savepoints
     assert (found.instant.requested, found.user, found.comment) == (time, "ann", "before the change")
     assert validate(tmp_path) == []
+
+
+def test_a_savepoint_whose_completed_file_is_lost_loses_no_file_and_can_be_deleted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, model, time, expected = saved(tmp_path, **ARCHIVED)
+    kept = data_files(tmp_path)
+    (completed,) = (tmp_path / TIMELINE_FOLDER).glob("*_*.savepoint")
+    completed.unlink()
+    for batch in range(3, 6):
+        grow(table, model, batch)
+        table.compact()
+        with pytest.raises(CorruptFileError, match=f"{time}.savepoint.inflight .* has no completed instant file"):
+            table.clean()
+    assert kept <= data_files(tmp_path)
+    assert shown(table, as_of=time) == expected
+    assert main(["verify", str(tmp_path)]) == 1
+    assert f"{time}.savepoint.inflight" in capsys.readouterr().out
+    assert main(["savepoint", str(tmp_path), time, "--delete"]) == 0
+    assert savepoint_names(table) == []
+    assert table.clean() is not None
 
 
 def test_without_its_savepoint_a_state_is_cleaned_and_archived(tmp_path: Path) -> None:
