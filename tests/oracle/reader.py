@@ -19,7 +19,7 @@ import duckdb
 import pyarrow as pa
 
 from .avro_io import arrow_schema
-from .table import META, OPERATION, Completed, DataFile, Table, literal_glob, open_table
+from .table import META, OPERATION, Completed, DataFile, Table, database, literal_glob, open_table
 
 KINDS = {"log": 0, "deletes": 1, "cdc": 2}
 FOOTER = "hudi.log.format.metadata"
@@ -61,9 +61,8 @@ def read_snapshot(table_path: str | os.PathLike[str], as_of: str | None = None, 
         return pa.table({name: pa.array([], pa.string()) for name in META} if with_meta else {})
     if with_meta:
         schema = pa.schema([pa.field(name, pa.string()) for name in META] + list(schema))
-    with duckdb.connect() as con:
+    with database().cursor() as con:
         con.execute("SET TimeZone = 'UTC'")
-        con.execute("SET autoinstall_known_extensions = false")
         files = table.data_files()
         times = _completion_times(table, files, writes, point)
         placed = _place(con, files, times, _replaced(visible))
@@ -330,13 +329,13 @@ def _scan(con: duckdb.DuckDBPyConnection, table: Table, files: list[Placed], sch
 def _merge(con: duckdb.DuckDBPyConnection, table: Table, placed: list[Placed], schema: pa.Schema) -> pa.Table:
     if not placed:
         return schema.empty_table()
-    con.execute("CREATE TABLE placed(file VARCHAR, grp INTEGER, pos INTEGER, base BOOLEAN, part VARCHAR)")
+    con.execute("CREATE TEMP TABLE placed(file VARCHAR, grp INTEGER, pos INTEGER, base BOOLEAN, part VARCHAR)")
     con.executemany(
         "INSERT INTO placed VALUES (?, ?, ?, ?, ?)",
         [(str(p.file.path), p.group, p.position, p.file.kind == "base", p.file.partition) for p in placed],
     )
     records = " UNION ALL ".join(_scan(con, table, files, schema) for files in _same_shape(con, placed))
-    con.execute(f"CREATE TABLE records AS {records}")
+    con.execute(f"CREATE TEMP TABLE records AS {records}")
     if lost := con.execute("SELECT count(*) FROM records WHERE rkey IS NULL").fetchall()[0][0]:
         raise Unsupported(f"{lost} rows without a record key")
     best = "".join(f"o{number} DESC NULLS LAST, " for number in range(len(table.ordering_fields)))

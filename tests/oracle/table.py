@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -246,12 +246,18 @@ def history_files(root: Path) -> list[Path]:
     return [folder / str(entry["fileName"]) for entry in listed["files"]]
 
 
+@cache
+def database() -> duckdb.DuckDBPyConnection:
+    """A database in memory for all reads of this process: to make one takes longer than to read a small table."""
+    return duckdb.connect(config={"threads": 1, "autoinstall_known_extensions": False})
+
+
 def read_history(root: Path) -> Iterator[Completed]:
     """Read archived actions out of the files that the newest manifest names."""
     paths = [literal_glob(path) for path in history_files(root)]
     if not paths:
         return
-    with duckdb.connect() as con:
+    with database().cursor() as con:
         rows = con.execute(
             "SELECT instantTime, completionTime, action, metadata FROM read_parquet(?)", [paths]
         ).fetchall()
