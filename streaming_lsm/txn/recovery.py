@@ -313,6 +313,10 @@ def _reap_markers(storage: Storage, lock: TableLock, timeline: Timeline) -> None
         for entry in storage.list(TEMP_FOLDER)
         if entry.is_dir and entry.name.isdigit() and entry.name not in pending
     ]
+    if over:
+        # Their writers may have been killed right after the completed files were created. A power loss that took these,
+        # and not the markers' deletion, would leave files of a write that looks as if its completed file was lost.
+        storage.sweep(TIMELINE_FOLDER)
     for instant in over:
         # Verified after the listing, so that writes of a later holder of the lock are not among these.
         lock.verify()

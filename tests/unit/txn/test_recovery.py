@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from streaming_lsm import LsmTable
 from streaming_lsm.errors import CommitConflict, CommitUnknown, CorruptFileError, Fenced, UnsupportedTable
 from streaming_lsm.format.actions.commit import base_file_stat, log_file_stat
 from streaming_lsm.format.actions.rollback import RollbackMetadata, RollbackPlan, RollbackRequest
 from streaming_lsm.format.table.file_names import BaseFileName, LogKind
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, Claim, heartbeat_path
-from streaming_lsm.lock.markers import create_marker, marker_folder, marker_path
+from streaming_lsm.lock.markers import TEMP_FOLDER, create_marker, marker_folder, marker_path
 from streaming_lsm.lock.owner import Owner
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.storage.base import Storage
@@ -26,7 +27,8 @@ from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.decision import publish
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision, decision_path
 from streaming_lsm.txn.rollback import planned_files
-from tests.support.faulty_storage import Fault, FaultyStorage, Interrupted
+from tests.support.faulty_storage import Fault, FaultyStorage, Interrupted, Killed
+from tests.support.small_tables import create, rows
 from tests.support.writers import (
     KEPT,
     NOON_MS,
@@ -496,3 +498,26 @@ def test_an_update_of_the_properties_at_which_the_storage_failed_leaves_nothing(
             assert not storage.exists(BACKUP_PATH)
             assert load_properties(storage) in (old, new)
     assert left > 2
+
+
+def test_a_completed_file_is_durable_before_the_markers_of_its_killed_writer_are_deleted(tmp_path: Path) -> None:
+    """Else a power loss could take the first only: the write would look as if its completed file was lost."""
+    table = create(tmp_path)
+    table.upsert(rows(("a", "nl", 1, 1)))
+    table = LsmTable(tmp_path)
+    table.storage = counting = FaultyStorage(table.storage)
+    done = table.upsert(rows(("b", "nl", 1, 1)))
+    assert done is not None
+    completed = counting.calls.index(("put_if_absent", done.path))
+    dying = LsmTable(tmp_path)
+    dying.storage = FaultyStorage(dying.storage, {completed: Fault.KILL_AFTER})
+    with suppress(Killed):
+        dying.upsert(rows(("c", "nl", 1, 1)))
+    assert not LsmTable(tmp_path).timeline.pending
+    after = LsmTable(tmp_path)
+    after.storage = recorded = FaultyStorage(after.storage)
+    after.upsert(rows(("d", "nl", 1, 1)))
+    deleted = next(
+        place for place, call in enumerate(recorded.calls) if call[0].startswith("delete") and TEMP_FOLDER in call[1]
+    )
+    assert ("sweep", TIMELINE_FOLDER) in recorded.calls[:deleted]
