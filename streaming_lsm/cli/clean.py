@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from streaming_lsm import config
 from streaming_lsm.cli.arguments import json_argument, opened, service_arguments, write_lines, write_result
 from streaming_lsm.cli.progress import ProgressLine, ShownEngine
 from streaming_lsm.cli.watching import watch
-from streaming_lsm.engine import LocalEngine
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import file_path
 from streaming_lsm.service_job.command import watch_argument
@@ -49,7 +47,7 @@ def _clean(arguments: argparse.Namespace) -> None:
 def _done(table: LsmTable) -> tuple[str | None, list[str], str]:
     """Clean, and return the completed instant, the deleted files, and what is said of them."""
     with ProgressLine("files deleted") as progress:
-        completed = table.services.clean(ShownEngine(LocalEngine(table.options[config.READ_THREADS]), progress))
+        completed = table.services.clean(ShownEngine.of(table, progress))
     if completed is None:
         busy = pending_cleans(table.timeline)
         return None, [], "nothing to clean: another process cleans" if busy else str(table.services.preview_clean())

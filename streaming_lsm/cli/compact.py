@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from streaming_lsm import config
 from streaming_lsm.cli.arguments import json_argument, opened, service_arguments, write_lines, write_result
 from streaming_lsm.cli.progress import ProgressLine, ShownEngine
 from streaming_lsm.cli.text_table import TextTable
 from streaming_lsm.cli.watching import watch
-from streaming_lsm.engine import LocalEngine
 from streaming_lsm.service_job.command import watch_argument
 from streaming_lsm.service_job.messages import compacted
 from streaming_lsm.services.compaction.planner import CompactionSelection
@@ -52,7 +50,7 @@ def _compact(arguments: argparse.Namespace) -> None:
 def _done(table: LsmTable, *, log: bool) -> tuple[str | None, str]:
     """Compact, and return the completed instant and what is said of it."""
     with ProgressLine("file groups merged") as progress:
-        engine = ShownEngine(LocalEngine(table.options[config.READ_THREADS]), progress)
+        engine = ShownEngine.of(table, progress)
         completed, chosen = table.services.compact(engine, log=log)
     if completed is None:
         return None, f"nothing to compact: {chosen.reasons if chosen else _left_to_others(table)}"

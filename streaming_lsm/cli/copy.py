@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from streaming_lsm import config
 from streaming_lsm.cli.arguments import dry_run_argument, given, option_arguments, write_lines
 from streaming_lsm.cli.progress import ProgressLine, ShownEngine
-from streaming_lsm.engine import LocalEngine
 from streaming_lsm.service_job.messages import counted
 from streaming_lsm.table import LsmTable
 from streaming_lsm.table_copy import plan_copy
@@ -25,7 +23,7 @@ def copy_verb(copy: argparse.ArgumentParser) -> None:
 def _copy(arguments: argparse.Namespace) -> None:
     table = LsmTable(arguments.table)
     with ProgressLine("file groups read") as progress:  # once to check them, once to write their rows
-        read = ShownEngine(LocalEngine(table.options[config.READ_THREADS]), progress).map
+        read = ShownEngine.of(table, progress).map
         plan = plan_copy(table, arguments.target, given(arguments), arguments.properties, read)
         target = None if arguments.dry_run else plan.run()
     if target is None:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from typing import TypeVar
 
+from streaming_lsm.config import READ_THREADS
 from streaming_lsm.engine import LocalEngine
+from streaming_lsm.readable_table import ReadableTable
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -51,6 +53,11 @@ class ShownEngine:
 
     engine: LocalEngine
     progress: ProgressLine
+
+    @staticmethod
+    def of(table: ReadableTable, progress: ProgressLine) -> ShownEngine:
+        """Run tasks on as many threads as read the table."""
+        return ShownEngine(LocalEngine(table.options[READ_THREADS]), progress)
 
     @property
     def width(self) -> int:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from streaming_lsm import config
 from streaming_lsm.cli.arguments import json_argument, json_line, opened, option_arguments, write_lines
 from streaming_lsm.cli.progress import ProgressLine, ShownEngine
 from streaming_lsm.cli.text_table import TextTable
-from streaming_lsm.engine import LocalEngine
 from streaming_lsm.service_job.messages import counted
 from streaming_lsm.services.repair.plan import RebuiltInstant, RepairPlan
 
@@ -26,7 +24,7 @@ def repair_verb(verb: argparse.ArgumentParser) -> None:
 def _repair(arguments: argparse.Namespace) -> None:
     table = opened(arguments)
     with ProgressLine("files read") as progress:
-        engine = ShownEngine(LocalEngine(table.options[config.READ_THREADS]), progress)
+        engine = ShownEngine.of(table, progress)
         plan, count = table.repair(engine) if arguments.apply else (table.plan_repair(engine), None)
     if arguments.json:
         write_lines(
