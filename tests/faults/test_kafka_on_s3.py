@@ -40,6 +40,7 @@ from streaming_lsm.storage.objects.tombstone import Tombstone
 from streaming_lsm.timeline.instant import State
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
+from tests.support.cluster import SHORT_LIVED
 from tests.support.killed_job import KilledJob
 from tests.support.raw_objects import download, raw_keys, raw_object
 from tests.support.s3_server import S3Server
@@ -52,7 +53,6 @@ KILLS, OPEN_KILLS, MOST_RUNS = 10, 6, 20
 EVENTS_OF_A_BATCH, BATCHES_OF_A_RUN = 400, 4
 # The lease of a killed driver is two minutes: a driver that waited for it would not end in time.
 RUN_S = 100
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @dataclass(frozen=True)

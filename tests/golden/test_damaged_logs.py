@@ -54,7 +54,7 @@ def test_a_log_cut_anywhere_is_a_named_error_or_what_a_failed_write_left(name: s
     path = unpacked(name, tmp_path)
     log, before = _largest_log(path), _rows(path)
     data = log.read_bytes()
-    for cut in np.linspace(1, len(data) - 1, random_cases(60, 8)).astype(int):
+    for cut in np.linspace(1, len(data) - 1, random_cases(60, 5)).astype(int):
         log.write_bytes(data[:cut])
         error = _error(path)
         if error is None:
@@ -87,7 +87,7 @@ def test_with_checksums_beside_it_every_changed_byte_is_a_named_error(name: str,
     _write_checksums(log)
     data = log.read_bytes()
     assert _rows(path)
-    for changed in _changed(data, random_cases(500, 20)):
+    for changed in _changed(data, random_cases(500, 10)):
         log.write_bytes(changed)
         with pytest.raises(CorruptFileError, match=re.escape(log.name)):
             _rows(path)

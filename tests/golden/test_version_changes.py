@@ -117,14 +117,14 @@ def _native(path: Path) -> list[str]:
 CHANGES = [(*change, name) for change in ((9, 10), (10, 9), (9, 8), (8, 9)) for name in CHANGEABLE]
 
 
-@pytest.mark.parametrize(("begin", "target", "name"), sample(CHANGES, 0, 3))
+@pytest.mark.parametrize(("begin", "target", "name"), sample(CHANGES, 0, 6))
 def test_a_change_that_dies_is_gone_on_with(name: str, begin: int, target: int, tmp_path: Path) -> None:
     template = unpacked(name, tmp_path / "template")
     LsmTable(template).change_version(begin)
     _check_every_death(template, target, tmp_path, CHANGEABLE.index(name))
 
 
-@pytest.mark.parametrize("name", sample(BUCKETED, 0, 2))
+@pytest.mark.parametrize("name", sample(BUCKETED, 0, 4))
 def test_a_downgrade_that_dies_over_native_logs_is_gone_on_with(name: str, tmp_path: Path) -> None:
     options, template = buckets(name), unpacked(name, tmp_path / "template")
     table = LsmTable(template, options).change_version(10)

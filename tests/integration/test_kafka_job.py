@@ -35,7 +35,7 @@ from streaming_lsm.schema_registry.registry import SchemaRegistry
 from streaming_lsm.spark.jvm.java import find_java
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
-from tests.support.cluster import spark_home
+from tests.support.cluster import SHORT_LIVED, spark_home
 from tests.support.crash_points import sample
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +72,7 @@ def submit_job(
     command = [str(home / "bin" / "spark-submit"), "--master", "local-cluster[2,1,1024]", "--py-files", package]
     (folder / "events").mkdir()
     logged = {"spark.eventLog.dir": (folder / "events").as_uri(), "spark.eventLog.compress": "false"}
+    logged["spark.executor.extraJavaOptions"] = SHORT_LIVED
     for key, value in {**settings, "spark.eventLog.enabled": "true", **logged}.items():
         command += ["--conf", f"{key}={value}"]
     return run([*command, *job_command(broker, folder, topic, *options)[1:]], environment)

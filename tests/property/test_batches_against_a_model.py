@@ -44,7 +44,7 @@ def create(folder: Path, *, event_time: bool, combine: bool, buckets: int = 3) -
 @pytest.mark.parametrize("event_time", [True, False], ids=["event-time", "commit-time"])
 @pytest.mark.parametrize("combine", [True, False], ids=["combined", "repeated-keys"])
 @settings(
-    max_examples=random_cases(40, 12), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=random_cases(40, 8), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(stream=streams, places=cuts, ways=operations)
 def test_a_snapshot_is_the_fold_of_all_events_however_they_are_cut(

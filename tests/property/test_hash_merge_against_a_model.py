@@ -162,7 +162,7 @@ EVENT = MergeRule(True, ("ts",))
 COMMIT = MergeRule(False)
 
 
-@settings(max_examples=random_cases(400, 200), deadline=None)
+@settings(max_examples=random_cases(400, 100), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([EVENT, COMMIT]), st.integers(1, 8), st.booleans())
 def test_rows_taken_whole(seed: int, rule: MergeRule, batch_rows: int, logs_first: bool) -> None:
     rule = replace(rule, logs_first=logs_first)
@@ -170,7 +170,7 @@ def test_rows_taken_whole(seed: int, rule: MergeRule, batch_rows: int, logs_firs
     assert _merged(case, rule, batch_rows) == _model(case, rule)
 
 
-@settings(max_examples=random_cases(600, 300), deadline=None)
+@settings(max_examples=random_cases(600, 150), deadline=None)
 @given(
     st.integers(0, 2**32),
     st.sampled_from([EVENT, COMMIT]),
@@ -184,7 +184,7 @@ def test_partial_updates(seed: int, rule: MergeRule, mode: str | None, batch_row
     assert _merged(case, rule, batch_rows) == _model(case, rule)
 
 
-@settings(max_examples=random_cases(400, 200), deadline=None)
+@settings(max_examples=random_cases(400, 100), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([EVENT, COMMIT]), st.integers(1, 8))
 def test_base_rows_of_one_key_side_by_side_are_folded_with_what_the_logs_have_of_it(
     seed: int, rule: MergeRule, batch_rows: int

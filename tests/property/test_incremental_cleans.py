@@ -94,7 +94,7 @@ steps = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(PARTS)), min_
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(
-    max_examples=random_cases(60, 15), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=random_cases(60, 10), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(course=steps)
 def test_an_incremental_clean_finds_what_a_whole_one_finds(kind: str, course: list[Step]) -> None:

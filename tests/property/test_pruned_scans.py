@@ -18,7 +18,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.read.scan import Scan
 from streaming_lsm.schema import PARTITION_PATH, RECORD_KEY
-from tests.support.crash_points import random_cases
+from tests.support.crash_points import random_cases, sample
 
 DAY = datetime.date(2026, 1, 1)
 TEXTS = ["", "a", "ab", "b", "b:c", "ü", "\U0001f600", "é,b:x", "z" * 40, "__HIVE_DEFAULT_PARTITION__"]
@@ -162,7 +162,7 @@ def check(planned: Callable[[pc.Expression | None], Scan], draw: random.Random) 
     """Compare filtered scans with the filtered rows of a whole one; return how many things were skipped."""
     whole, skipped = planned(None).to_arrow(), 0
     one_key = (pc.field("id") == "k001") & (pc.field("number") == 1)
-    for wanted in (one_key, *(condition(draw, 2) for _ in range(random_cases(3, 2)))):
+    for wanted in (one_key, *(condition(draw, 2) for _ in range(random_cases(3, 1)))):
         scan = planned(wanted)
         assert shown(scan.to_arrow()) == shown(whole.filter(wanted)), str(wanted)
         told = scan.explain()
@@ -170,7 +170,7 @@ def check(planned: Callable[[pc.Expression | None], Scan], draw: random.Random) 
     return skipped
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sample(list(KINDS), 0, 2))
 @pytest.mark.parametrize("seed", range(random_cases(20, 1)))
 def test_a_pruned_scan_has_the_rows_of_the_filter(kind: str, seed: int, tmp_path: Path) -> None:
     draw = random.Random(f"{kind} {seed}")

@@ -128,7 +128,7 @@ def take(table: LsmTable, model: Model, step: str | Write) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(
-    max_examples=random_cases(25, 4), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=random_cases(25, 3), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(course=steps)
 def test_rows_are_the_models_whatever_is_compacted_and_cleaned_when(kind: str, course: list[str | Write]) -> None:

@@ -165,7 +165,7 @@ def two_stages(plan: WritePlan, batches: list[pa.RecordBatch], tasks: int = 2) -
 
 
 @settings(
-    max_examples=random_cases(150, 25), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=random_cases(150, 15), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(parts=streams, way=ways)
 def test_tombstones_count_by_the_event_before_them_however_the_stream_is_cut(

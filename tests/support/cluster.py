@@ -20,6 +20,8 @@ from streaming_lsm.spark.versions import HAS_PYTHON_DATA_SOURCE
 
 MASTER = "local-cluster[2,1,1024]"
 REPOSITORY = Path(__file__).parents[2]
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a Java process that lives for seconds: optimised compilation costs it more than it gains."""
 WATCHED = {"spark.python.daemon.module": "tests.support.watched_worker"}
 
 

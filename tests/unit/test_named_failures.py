@@ -1,6 +1,6 @@
 """Failures of the system leave the package as errors of its own, which name the file; the table is none the worse.
 
-Storage fails at every third call here, from another one on for each kind of table; with LSM_ALL_FAULTS=1 at every call.
+Storage fails at every fifth call here, from another one on for each kind of table; with LSM_ALL_FAULTS=1 at every call.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_a_write_that_fails_at_any_point_is_a_named_error_and_the_next_batch_suc
     numbers = [number for number, (call, _) in enumerate(calls.calls) if error == errno.EROFS or call in WRITES]
     failed: list[LsmError] = []
     named: list[bool] = []
-    numbers = list(sample(numbers, list(KINDS).index(kind), 3))
+    numbers = list(sample(numbers, list(KINDS).index(kind), 5))
     for number in numbers:
         root = tmp_path / str(number)
         table, storage = faulty(template, root, kind, {number: Fault.FAIL_BEFORE}, error)

@@ -18,7 +18,7 @@ from tests.support.simulation.shrinking import shrink, story
 from tests.support.simulation.simulate import simulate
 from tests.support.simulation.work.modes import Mode
 
-SCHEDULES = int(os.environ.get("LSM_SCHEDULES", "40"))
+SCHEDULES = int(os.environ.get("LSM_SCHEDULES", "25"))
 SEED = os.environ.get("LSM_SEED")
 SOME = 100
 """Schedules after which each mode has had the conflicts that are frequent."""

@@ -299,7 +299,7 @@ def test_a_rollback_that_dies_at_any_call_is_finished_or_changes_nothing(tmp_pat
     counting = FaultyStorage(LocalStorage(copied(tmp_path / "template", tmp_path / "counted")))
     reopened(LsmTable(tmp_path / "counted"), counting, **options).rollback()
     for fault in Fault:
-        for call in sample(range(len(counting.calls)), list(Fault).index(fault) * 14, 113):
+        for call in sample(range(len(counting.calls)), list(Fault).index(fault) * 45, 227):
             root = copied(tmp_path / "template", tmp_path / f"{fault.name}{call}")
             with suppress(Killed, OSError, LsmError):
                 reopened(LsmTable(root), FaultyStorage(LocalStorage(root), {call: fault}), **options).rollback(undone)
@@ -328,7 +328,7 @@ def test_a_reader_between_any_two_calls_sees_the_table_with_the_write_or_without
     states = [shown(table), sorted(model.values())]
     counting = FaultyStorage(LocalStorage(copied(tmp_path / "template", tmp_path / "counted")))
     reopened(LsmTable(tmp_path / "counted"), counting).rollback()
-    for call in sample(range(len(counting.calls)), 3, 17):
+    for call in sample(range(len(counting.calls)), 3, 37):
         root = copied(tmp_path / "template", tmp_path / str(call))
         reopened(LsmTable(root), Interrupted(LocalStorage(root), call, readable(root, states))).rollback()
 
@@ -409,7 +409,7 @@ def test_a_rollback_that_is_stopped_is_finished_by_the_next_or_refused(tmp_path:
     undone = last(table)
     counted = Driver(copied(tmp_path / "template", tmp_path / "counted"), lambda table: table.rollback(undone))
     assert counted.error is None
-    for number in sample(range(len(counted.calls)), 1, 17):
+    for number in sample(range(len(counted.calls)), 1, 37):
         root = copied(tmp_path / "template", tmp_path / str(number))
         first = Driver(root, lambda table: table.rollback(undone), number)
         second = Driver(root, MEANWHILE[other])
@@ -434,7 +434,7 @@ def test_a_write_that_is_stopped_while_it_is_rolled_back_stays_undone(tmp_path: 
     _, model = grown(tmp_path / "template")
     counted = Driver(copied(tmp_path / "template", tmp_path / "counted"), lambda table: table.upsert(rows(EXTRA)))
     assert counted.error is None
-    for number in sample(range(len(counted.calls)), 2, 17):
+    for number in sample(range(len(counted.calls)), 2, 37):
         root = copied(tmp_path / "template", tmp_path / str(number))
         before = {instant.requested for instant in LsmTable(root).timeline.instants}
         first = Driver(root, lambda table: table.upsert(rows(EXTRA)), number)

@@ -126,7 +126,7 @@ MEANWHILE: dict[str, Work] = {
 }
 ADDED = {"upsert": OTHER, "compact-and-clean": OTHER}
 SERVICES = [name for name, case in CASES.items() if case.version is None]
-PAIRS = sample([(name, other) for other in ("upsert", "same") for name in SERVICES], 1, 2)
+PAIRS = sample([(name, other) for other in ("upsert", "same") for name in SERVICES], 1, 4)
 
 
 def template(case: Case, folder: Path) -> tuple[Path, Model]:

@@ -1,6 +1,6 @@
 """Every kind of action on tables with a metadata table, in all versions; and services that die on the way.
 
-They die at every eighth of the calls on either timeline and on the metadata table, at another eighth for each kind of
+They die at one in 29 of the calls on either timeline and on the metadata table, at others for each kind of
 fault; with LSM_ALL_FAULTS=1 at every call.
 """
 
@@ -142,7 +142,7 @@ def test_a_service_that_dies_leaves_it_right(tmp_path: Path, run: Callable[[LsmT
     chosen = [
         call for call, (_, path) in enumerate(calls) if EVERY_CALL or path.startswith((METADATA_TABLE, TIMELINE_FOLDER))
     ]
-    for call in sample(chosen, FAULTS.index(fault), 13):
+    for call in sample(chosen, FAULTS.index(fault) * 6, 29):
         root = tmp_path / "copy"
         shutil.copytree(template, root)
         again(root, run, {call: fault})

@@ -128,7 +128,7 @@ def assert_whole(table: LsmTable, model: Model) -> None:
     assert shown(table) == sorted(model.values())
 
 
-@pytest.mark.parametrize(("case", "loss"), sample(list(product(TABLES, [lose, lose_completed])), 0, 3))
+@pytest.mark.parametrize(("case", "loss"), sample(list(product(TABLES, [lose, lose_completed])), 0, 5))
 def test_the_rows_are_those_of_before_and_further_writes_work(
     tmp_path: Path, case: str, loss: Callable[[Path], None]
 ) -> None:
@@ -518,7 +518,7 @@ def test_an_interrupted_repair_is_finished_by_the_next(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "whole", tmp_path / "counted")
     count = FaultyStorage(LocalStorage(tmp_path / "counted"))
     reopened(LsmTable(tmp_path / "counted"), count).repair()
-    for call in sample(range(len(count.calls)), 5, 37):
+    for call in sample(range(len(count.calls)), 5, 67):
         root = tmp_path / f"at-{call}"
         shutil.copytree(tmp_path / "whole", root)
         with suppress(Killed, LsmError, OSError):
@@ -575,7 +575,7 @@ def test_a_repair_that_is_stopped_while_others_repair_and_write_undoes_nothing(t
         return table.archive()
 
     calls = Driver(Path(shutil.copytree(tmp_path / "whole", tmp_path / "counted")), LsmTable.repair).calls
-    for call in sample(range(len(calls)), 9, 37):
+    for call in sample(range(len(calls)), 9, 67):
         root = Path(shutil.copytree(tmp_path / "whole", tmp_path / f"at-{call}"))
         first = Driver(root, LsmTable.repair, call)
         second = Driver(root, take_over, **small)

@@ -102,7 +102,7 @@ def replaced_by(plan: RepairPlan) -> dict[str, Collection[str]]:
 
 @pytest.mark.parametrize(
     ("options", "course", "loss"),
-    sample(list(product(TABLES.values(), COURSES, [lose_completed, lose_replacements])), 0, 3),
+    sample(list(product(TABLES.values(), COURSES, [lose_completed, lose_replacements])), 0, 5),
 )
 def test_deleted_rows_do_not_come_back_and_all_buckets_can_be_written(
     tmp_path: Path, course: Callable[[LsmTable], None], loss: Callable[[Path], None], options: dict[str, object]
@@ -194,7 +194,7 @@ def test_an_interrupted_repair_is_finished_with_the_same_replacements(
     shutil.copytree(tmp_path / "whole", tmp_path / "counted")
     count = FaultyStorage(LocalStorage(tmp_path / "counted"))
     reopened(LsmTable(tmp_path / "counted"), count).repair()
-    for call in sample(range(len(count.calls)), 5, 37):
+    for call in sample(range(len(count.calls)), 5, 67):
         root = tmp_path / f"at-{call}"
         shutil.copytree(tmp_path / "whole", root)
         with suppress(Killed, LsmError, OSError):

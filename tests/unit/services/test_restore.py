@@ -292,7 +292,7 @@ def test_a_restore_that_dies_at_any_call_is_finished_or_changes_nothing(tmp_path
     counting = FaultyStorage(LocalStorage(copied(tmp_path / "template", tmp_path / "counted")))
     reopened(LsmTable(tmp_path / "counted"), counting, **options).restore(time)
     for fault in Fault:
-        for call in sample(range(len(counting.calls)), list(Fault).index(fault) * 17, 149):
+        for call in sample(range(len(counting.calls)), list(Fault).index(fault) * 60, 293):
             root = copied(tmp_path / "template", tmp_path / f"{fault.name}{call}")
             with suppress(Killed, OSError, LsmError):
                 reopened(LsmTable(root), FaultyStorage(LocalStorage(root), {call: fault}), **options).restore(time)
@@ -319,7 +319,7 @@ def test_a_table_can_be_read_between_any_two_calls(tmp_path: Path) -> None:
     states = [shown(table), sorted(model.values())]
     counting = FaultyStorage(LocalStorage(copied(tmp_path / "template", tmp_path / "counted")))
     reopened(LsmTable(tmp_path / "counted"), counting).restore(time)
-    for call in sample(range(len(counting.calls)), 3, 29):
+    for call in sample(range(len(counting.calls)), 3, 59):
         root = copied(tmp_path / "template", tmp_path / str(call))
         reopened(LsmTable(root), Interrupted(LocalStorage(root), call, readable(root, states))).restore(time)
 
@@ -337,7 +337,7 @@ def test_a_restore_that_is_stopped_is_finished_by_the_next_or_refused(tmp_path: 
     _, model, time = changed(tmp_path / "template")
     counted = Driver(copied(tmp_path / "template", tmp_path / "counted"), lambda table: table.restore(time))
     assert counted.error is None
-    for number in sample(range(len(counted.calls)), len(other), 29):
+    for number in sample(range(len(counted.calls)), len(other), 59):
         root = copied(tmp_path / "template", tmp_path / str(number))
         first = Driver(root, lambda table: table.restore(time), number)
         second = Driver(root, MEANWHILE[other], **RETAIN_ONE)

@@ -187,7 +187,7 @@ def test_a_savepoint_that_dies_at_any_call_is_made_or_leaves_nothing(tmp_path: P
     calls = FaultyStorage(LocalStorage(Path(shutil.copytree(tmp_path / "template", tmp_path / "counted"))))
     reopened(LsmTable(tmp_path / "counted"), calls).savepoint()
     for fault in (Fault.KILL_BEFORE, Fault.KILL_AFTER, Fault.FAIL_BEFORE, Fault.FAIL_AFTER):
-        for call in sample(range(len(calls.calls)), list(Fault).index(fault) * 2, 17):
+        for call in sample(range(len(calls.calls)), list(Fault).index(fault) * 5, 31):
             root = Path(shutil.copytree(tmp_path / "template", tmp_path / f"{fault.name}{call}"))
             table = reopened(LsmTable(root), FaultyStorage(LocalStorage(root), {call: fault}))
             with suppress(Killed, OSError, LsmError):
@@ -209,7 +209,7 @@ def test_a_deletion_that_dies_at_any_call_is_finished_by_the_next(tmp_path: Path
     root = Path(shutil.copytree(tmp_path / "template", tmp_path / "counted"))
     calls = FaultyStorage(LocalStorage(root))
     reopened(LsmTable(root), calls).delete_savepoint(time)
-    for call in sample(range(len(calls.calls)), 1, 11):
+    for call in sample(range(len(calls.calls)), 1, 23):
         root = Path(shutil.copytree(tmp_path / "template", tmp_path / str(call)))
         with suppress(Killed):
             reopened(LsmTable(root), FaultyStorage(LocalStorage(root), {call: Fault.KILL_AFTER})).delete_savepoint(time)
@@ -252,7 +252,7 @@ def test_a_savepoint_that_is_stopped_while_others_clean_keeps_its_files_or_is_re
         Path(shutil.copytree(tmp_path / "template", tmp_path / "counted")), lambda table: table.savepoint(time)
     )
     assert counted.error is None
-    for number in sample(range(len(counted.calls)), 2, 11):
+    for number in sample(range(len(counted.calls)), 2, 23):
         root = Path(shutil.copytree(tmp_path / "template", tmp_path / str(number)))
         first = Driver(root, lambda table: table.savepoint(time), number)
         second = Driver(root, LsmTable.clean, **RETAIN_ONE)
@@ -309,7 +309,7 @@ def test_a_clean_that_is_stopped_while_a_savepoint_is_made_deletes_none_of_its_f
     _, model, time, expected = cleanable(tmp_path / "template")
     counted = Driver(Path(shutil.copytree(tmp_path / "template", tmp_path / "counted")), LsmTable.clean, **RETAIN_ONE)
     assert counted.error is None
-    for number in sample(range(len(counted.calls)), 1, 11):
+    for number in sample(range(len(counted.calls)), 1, 23):
         root = Path(shutil.copytree(tmp_path / "template", tmp_path / str(number)))
         first = Driver(root, LsmTable.clean, number, **RETAIN_ONE)
         second = Driver(root, lambda table: table.savepoint(time))

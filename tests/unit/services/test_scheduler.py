@@ -181,7 +181,7 @@ def test_a_storage_that_fails_in_a_service_fails_no_write(tmp_path: Path) -> Non
     upsert(due, model)
     begins = next(n for n, (_, path) in enumerate(counting.calls) if path.endswith("compaction.requested"))
     assert len(counting.calls) - begins > 50
-    for call in sample(range(begins, len(counting.calls)), 0, 21):
+    for call in sample(range(begins, len(counting.calls)), 0, 41):
         copy, copied = grown(tmp_path / str(call))
         storage = FaultyStorage(LocalStorage(tmp_path / str(call)), {call: Fault.FAIL_BEFORE})
         upsert(reopened(copy, storage, **INLINE), copied)

@@ -171,7 +171,7 @@ def test_after_a_crash_or_failure_at_any_call_the_next_write_succeeds(
     create(root, **provided.options)
     seen = FaultyStorage(open_storage(root))
     opened(root, provided.options, lambda inner: seen).upsert(rows(FIRST))
-    for number in sample(range(len(seen.calls)), list(Fault).index(fault), 7):
+    for number in sample(range(len(seen.calls)), list(Fault).index(fault) * 3, 13):
         with suppress(Killed, OSError, Exception):
             faulty = FaultyStorage(open_storage(root), {number: fault})
             opened(root, provided.options, lambda inner, faulty=faulty: faulty).upsert(rows(FIRST))  # type: ignore[misc]

@@ -374,7 +374,7 @@ def test_a_truncated_file_is_an_error(levels: int) -> None:
 def test_a_flipped_bit_never_changes_an_entry(form: str) -> None:
     data = _written(ENTRIES[:60]) if form == "hudi" else _hbase(ENTRIES[:60], 2)
     draw = random.Random(form)
-    outcomes, cases = [], random_cases(1000, 80)
+    outcomes, cases = [], random_cases(1000, 40)
     for _ in range(cases):
         at = draw.randrange(len(data) - TRAILER_BYTES + 120)
         outcomes.append(_outcome(_patched(data, at, bytes([data[at] ^ 1 << draw.randrange(8)]))))
@@ -387,7 +387,7 @@ def test_a_flipped_bit_without_any_checksum_changes_bytes_but_no_places() -> Non
     """Neither compressed nor under a checksum, as Hudi writes with compression NONE: nothing covers the bytes."""
     data = _written(ENTRIES[:60], compression="none")
     draw = random.Random(1)
-    for _ in range(random_cases(1000, 80)):
+    for _ in range(random_cases(1000, 40)):
         at = draw.randrange(len(data))
         found = _outcome(_patched(data, at, bytes([data[at] ^ 1 << draw.randrange(8)])))
         if isinstance(found, list):

@@ -55,7 +55,7 @@ def fail(table: LsmTable) -> None:
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(("kind", "metadata", "failures"), sample(CASES, 1, 3))
+@pytest.mark.parametrize(("kind", "metadata", "failures"), sample(CASES, 1, 6))
 def test_a_timeline_has_at_most_60_files(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

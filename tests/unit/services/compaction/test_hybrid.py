@@ -288,7 +288,7 @@ def test_the_files_of_a_slice_stay_below_a_bound_over_hundreds_of_commits(tmp_pa
     options = {"hoodie.compact.inline": True, "hoodie.bucket.index.num.buckets": 1, "lsm.compaction.log.share": 99}
     table, chance = created(tmp_path, **options, **{"lsm.compaction.max.files": 20}), random.Random(2)
     most, bases = 0, set[str]()
-    for batch in range(random_cases(400, 80)):
+    for batch in range(random_cases(400, 50)):
         write(table, chance, batch)
         (found,) = table.file_slices()
         newer = [log for log in found.logs if not found.is_kept(log)]
