@@ -19,7 +19,7 @@ from streaming_lsm.format.actions.commit import file_path
 from streaming_lsm.format.actions.restore import RestoreMetadata
 from streaming_lsm.format.actions.rollback import RollbackMetadata
 from streaming_lsm.service_job.messages import counted
-from streaming_lsm.services.savepoints import Savepoint, savepoint_at
+from streaming_lsm.services.savepoints import Savepoint, savepoint_to_delete
 from streaming_lsm.table import LsmTable
 
 
@@ -123,7 +123,7 @@ def _savepoint(arguments: argparse.Namespace) -> None:
 
 def _preview(table: LsmTable, arguments: argparse.Namespace) -> str:
     if arguments.delete:
-        found = savepoint_at(table.timeline, arguments.instant, table.path)
+        found = savepoint_to_delete(table.timeline, arguments.instant, table.path)
         return f"the savepoint of {found.requested} would be deleted"
     write, files = table.plan_savepoint(arguments.instant)
     return f"the table as of {write.requested} would be kept: {counted(sum(map(len, files.values())), 'file')}"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from streaming_lsm.engine import LocalEngine
-from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.errors import CommitConflict, CorruptFileError, UnsupportedTable
 from streaming_lsm.file_group.consistent_listing import list_file_slices
 from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, FileSystemView, LogFile
 from streaming_lsm.file_group.lost_files import lost_files
@@ -21,6 +21,7 @@ from streaming_lsm.schema import with_meta
 from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.partition_folders import partition_listings
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.restore import refuse_beside_others
 from streaming_lsm.txn.savepoint import check_savepoints
 
 Progress = Callable[[int, int], None]
@@ -70,7 +71,13 @@ def check_table(table: ReadableTable, engine: LocalEngine, progress: Progress, *
         _, current, lost = _listed(table)
         now = {path for one in current for path in one.paths}
         found = [finding for finding in found if finding.path in now]
-    listed = [*lost, *found, *unknown_savepoints(view.timeline.whole), *uncommitted(table, slices)]
+    listed = [
+        *lost,
+        *found,
+        *unknown_savepoints(view.timeline.whole),
+        *unknown_restores(view.timeline.whole),
+        *uncommitted(table, slices),
+    ]
     every = sorted(listed, key=lambda finding: (finding.path, finding.kind))
     return TableCheck(len(checked), sum(one.rows for one in checked), tuple(every))
 
@@ -133,6 +140,17 @@ def unknown_savepoints(timeline: Timeline) -> Iterator[Finding]:
     try:
         if timeline.layout != FLAT:
             check_savepoints(timeline)
+    except CorruptFileError as error:
+        yield Finding(MISSING, "", str(error))
+
+
+def unknown_restores(timeline: Timeline) -> Iterator[Finding]:
+    """List the restores whose completed instant files were lost."""
+    try:
+        if timeline.layout != FLAT:
+            refuse_beside_others(timeline)
+    except CommitConflict:  # one of another program runs
+        return
     except CorruptFileError as error:
         yield Finding(MISSING, "", str(error))
 

@@ -18,7 +18,7 @@ from streaming_lsm.services.survey import savepoints
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_cleans
-from streaming_lsm.txn.savepoint import lost_savepoints
+from streaming_lsm.txn.savepoint import check_savepoints, lost_savepoints
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,11 +43,13 @@ class Savepoint:
 
 
 def list_savepoints(timeline: Timeline) -> tuple[Savepoint, ...]:
-    """Read the savepoints of a timeline, the oldest first.
+    """Read the savepoints of a timeline, the oldest first; a warning names those whose completed instant file was lost.
 
     Raises:
         CorruptFileError: the file of one is missing, or cannot be decoded.
     """
+    for lost in lost_savepoints(timeline):
+        _LOG.warning("%s in %s has no completed instant file: see `lsm verify`", lost.path, timeline.storage.uri)
     found = ((each, SavepointMetadata.decode(timeline.read_content(each), each.path)) for each in savepoints(timeline))
     return tuple(Savepoint(each, kept.user, kept.saved_ms, kept.comment, kept.files) for each, kept in found)
 
@@ -66,7 +68,7 @@ def make_savepoint(context: ServiceContext, requested: str | None, user: str, co
     Raises:
         ConfigError: there is no such write, it is a savepoint already, or files of that state were cleaned.
         CommitConflict: a clean that is pending deletes files of that state; or others held the lock for too long.
-        CorruptFileError: a file of that state is missing.
+        CorruptFileError: a file of that state is missing; or it was a savepoint that lost its completed instant file.
     """
     context.load_timeline()  # refuses tables that are read-only
     with context.transaction() as tx:
@@ -99,6 +101,7 @@ def _refuse_second(context: ServiceContext, timeline: Timeline, write: Instant) 
         raise ConfigError(
             f"{write.path} in {context.storage.uri} is a savepoint already: delete that first to make it anew"
         )
+    check_savepoints(timeline, write.requested)
 
 
 def delete_savepoint(context: ServiceContext, requested: str) -> None:
@@ -113,15 +116,26 @@ def delete_savepoint(context: ServiceContext, requested: str) -> None:
     """
     context.load_timeline()
     with context.transaction() as tx:
-        lost = [found for found in lost_savepoints(tx.timeline) if found.requested == requested]
-        tx.delete_savepoint(lost[0] if lost else savepoint_at(tx.timeline, requested, context.storage.uri))
+        tx.delete_savepoint(savepoint_to_delete(tx.timeline, requested, context.storage.uri))
+
+
+def savepoint_to_delete(timeline: Timeline, requested: str, uri: str) -> Instant:
+    """Return the savepoint of a write, completed or lost; raises `ConfigError` if there is none."""
+    lost = [found for found in lost_savepoints(timeline) if found.requested == requested]
+    return lost[0] if lost else savepoint_at(timeline, requested, uri)
 
 
 def savepoint_at(timeline: Timeline, requested: str, uri: str) -> Instant:
-    """Return the savepoint of a write; raises `ConfigError` if there is none."""
+    """Return the savepoint of a write.
+
+    Raises:
+        ConfigError: there is none.
+        CorruptFileError: its completed instant file was lost.
+    """
     for found in savepoints(timeline):
         if found.requested == requested:
             return found
+    check_savepoints(timeline, requested)
     known = ", ".join(found.requested for found in savepoints(timeline)) or "none"
     raise ConfigError(f"{uri} has no savepoint {requested}: its savepoints are {known}")
 

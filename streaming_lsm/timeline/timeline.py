@@ -301,17 +301,38 @@ class Timeline:
         Raises:
             CorruptFileError: see `check_restores`.
         """
-        self.check_restores()
-        for pending in self.pending:
-            if pending.action == "restore" and pending.state is State.INFLIGHT:
-                path = pending.at(State.REQUESTED).path
-                with suppress(FileNotFoundError):  # completed since
-                    saved = self.completion_time(RestorePlan.decode(self.storage.read(path), path).savepoint)
-                    return self if saved is None else self.completed_by(saved)
-        return self
+        if not self._inflight_restores:
+            return self
+        # Loaded again: the completed file may have been created while the folder was listed.
+        now = Timeline.load(self.storage, self.layout, previous=self)
+        now.check_restores()
+        for pending in now._inflight_restores:
+            plan = now._restore_plan(pending)
+            saved = plan and now.completion_time(plan.savepoint)
+            return now.completed_by(saved) if saved else now
+        return now
+
+    def has_undone_all(self, restore: Instant) -> bool:
+        """Return whether nothing is on the timeline of what a pending restore undoes, as far as its plan is there."""
+        plan = self._restore_plan(restore)
+        undone = {requested for requested, _ in plan.undone} if plan else set()
+        return not any(found.requested in undone for found in self.instants)
+
+    def _restore_plan(self, restore: Instant) -> RestorePlan | None:
+        path = restore.at(State.REQUESTED).path
+        try:
+            return RestorePlan.decode(self.storage.read(path), path)
+        except FileNotFoundError:  # archived since, or lost
+            return None
+
+    @property
+    def _inflight_restores(self) -> list[Instant]:
+        return [found for found in self.pending if found.action == "restore" and found.state is State.INFLIGHT]
 
     def check_restores(self) -> None:
-        """Refuse a pending restore after which a write was completed: nothing is completed while one runs.
+        """Refuse a pending restore that has undone all it undoes, and after which a write was completed.
+
+        Writes of other programs, and those that were begun before it, may be completed while a restore runs.
 
         Raises:
             CorruptFileError: the completed instant file of a restore is gone.
@@ -321,14 +342,15 @@ class Timeline:
             if pending in Timeline.load(self.storage, self.layout)._passed_restores():
                 raise CorruptFileError(
                     f"{pending.path} in {self.storage.uri} has no completed instant file, though writes were completed "
-                    "after it, which are not read without: restore that file"
+                    "after it, which are not read without: if another program is about to complete it, try again; else "
+                    "restore that file"
                 )
 
     def _passed_restores(self) -> list[Instant]:
-        """Return the inflight restores that were requested before a completed write."""
-        inflight = [found for found in self.pending if found.action == "restore" and found.state is State.INFLIGHT]
+        """Return the inflight restores of which nothing is left to undo, requested before a completed write."""
+        inflight = self._inflight_restores
         last = max((write.requested for write in self.completed_writes), default="") if inflight else ""
-        return [found for found in inflight if found.requested < last]
+        return [found for found in inflight if found.requested < last and self.has_undone_all(found)]
 
     def with_latest(self, latest: Instant, commits: Mapping[Instant, CommitMetadata] | None = None) -> Timeline:
         """Return this timeline with one action in another state, without listing the folder.

@@ -46,7 +46,8 @@ def objection(timeline: Timeline, write: Instant, ended: Collection[str] = ()) -
     if newest != write:
         return f"{newest.file_name if newest else 'nothing'} was completed after it: roll that back first"
     for saved in timeline.instants:
-        if saved.action == SAVEPOINT and saved.is_completed and saved.requested >= write.requested:
+        # One that is not completed lost its completed file, or is being made by another program.
+        if saved.action == SAVEPOINT and saved.requested >= write.requested:
             return f"{saved.file_name} keeps its files: delete the savepoint first"
     for pending in timeline.pending:
         is_later = pending.requested > (write.completed or "")

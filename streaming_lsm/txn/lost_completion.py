@@ -80,9 +80,18 @@ def check_pending(storage: Storage, timeline: Timeline, until: str = _NOW) -> No
         if pending in now.pending and not now.history.has(pending):
             raise CorruptFileError(
                 f"{left} in {storage.uri} is a file of {pending.path}, whose completed instant file is missing (its "
-                f"markers were deleted after completion): restore it{_or_repair(now)}; to drop the write, delete its "
-                "data files and its pending instant files"
+                f"markers were deleted after completion): restore it{_or_repair(now)}{_or_drop(now, pending)}"
             )
+
+
+def _or_drop(timeline: Timeline, pending: Instant) -> str:
+    """Return how to drop a write, which later commits must not name as the one before them."""
+    later = [write for write in timeline.completed_writes if (write.completed or "") > pending.requested]
+    try:
+        check_named_writes(timeline, later)
+    except CorruptFileError:
+        return ""
+    return "; to drop the write, delete its data files and its pending instant files"
 
 
 def planned_rollbacks(storage: Storage, timeline: Timeline) -> set[str]:

@@ -226,6 +226,8 @@ def recover(
     if is_restored:
         timeline = Timeline.load(storage, previous=timeline)
     resumed, is_changed = _resume_rollbacks(storage, lock, timeline, times, unrecord)
+    if is_changed:
+        timeline = Timeline.load(storage, previous=timeline)
     left = {pending.requested for pending in living}
     dead = [write for write in _pending_writes(timeline) if write.requested not in resumed | left]
     if lazy:
@@ -235,10 +237,11 @@ def recover(
         dead = []
     if dead:
         # One without data files may be a completed one, whose completed file was lost: a later commit names it.
-        check_named_writes(timeline, timeline.completed_writes)
+        first = min(write.requested for write in dead)
+        check_named_writes(timeline, [write for write in timeline.completed_writes if (write.completed or "") > first])
         _roll_back_writes(storage, lock, timeline, times, dead)
     reverted = _revert_compactions(storage, lock, timeline, left)
-    if is_changed or dead or reverted:
+    if dead or reverted:
         timeline = Timeline.load(storage, previous=timeline)
     _reap_markers(storage, lock, timeline)
     _reap_heartbeats(storage, lock, timeline)

@@ -57,7 +57,8 @@ def objection(timeline: Timeline, undone: Collection[Instant]) -> str | None:
     """Return why actions cannot be undone by a restore, by the timeline alone; None if they can."""
     times = {action.requested for action in undone}
     for found in timeline.instants:
-        if found.action == SAVEPOINT and found.is_completed and found.requested in times:
+        # One that is not completed lost its completed file, or is being made by another program.
+        if found.action == SAVEPOINT and found.requested in times:
             return f"{found.file_name} keeps a later state: delete that savepoint first"
     return None
 
@@ -104,35 +105,47 @@ def resume_restores(
     Raises:
         CommitConflict: another program's is pending.
         CorruptFileError: the completed instant file of a restore is gone, see `Timeline.check_restores`; or nothing is
-            left of what another program's undoes.
+            left of what another program's undoes, or of its plan.
     """
-    pending = [found for found in timeline.pending if found.action == RESTORE]
-    if not pending:
-        return False
-    timeline.check_restores()
-    records = {name.partition(".")[0] for name in storage.names(DECISION_FOLDER)}
-    own = [found for found in pending if found.requested in records]
-    for found in pending:
-        if found not in own:
-            _refuse_beside(storage, timeline, found)
+    own = refuse_beside_others(timeline)
     for found in own:
         with suppress(CommitConflict):  # cancelled since
             _resume(storage, lock, timeline, found, times, drop_metadata)
     return bool(own)
 
 
+def refuse_beside_others(timeline: Timeline) -> list[Instant]:
+    """Refuse to write beside a restore of another program: readers would not see it, and it might be undone.
+
+    Returns:
+        The pending restores of this package.
+
+    Raises:
+        CommitConflict, CorruptFileError: see `resume_restores`.
+    """
+    pending = [found for found in timeline.pending if found.action == RESTORE]
+    if not pending:
+        return []
+    timeline.check_restores()
+    records = {name.partition(".")[0] for name in timeline.storage.names(DECISION_FOLDER)}
+    own = [found for found in pending if found.requested in records]
+    for found in pending:
+        if found not in own:
+            _refuse_beside(timeline.storage, timeline, found)
+    return own
+
+
 def _refuse_beside(storage: Storage, timeline: Timeline, pending: Instant) -> None:
-    """Refuse to write beside a restore of another program: readers would not see it, and it might be undone."""
     path = pending.at(State.REQUESTED).path
-    if pending.state is not State.INFLIGHT or not timeline.has_plan(pending):
-        return
-    undone = {requested for requested, _ in RestorePlan.decode(storage.read(path), path).undone}
-    if any(found.requested in undone for found in timeline.instants):
-        raise CommitConflict(f"{pending.path} in {storage.uri} is pending, of another program: let it end first")
-    raise CorruptFileError(
-        f"{pending.path} in {storage.uri} has no completed instant file, and nothing is left of what it undoes: if "
-        "another program is about to complete it, try again; else that file was lost: restore it"
-    )
+    if pending.state is State.INFLIGHT:
+        if not timeline.has_plan(pending):
+            raise CorruptFileError(f"{pending.path} in {storage.uri} has no plan {path}: restore the plan")
+        if RestorePlan.decode(storage.read(path), path).undone and timeline.has_undone_all(pending):
+            raise CorruptFileError(
+                f"{pending.path} in {storage.uri} has no completed instant file, and nothing is left of what it "
+                "undoes: if another program is about to complete it, try again; else that file was lost: restore it"
+            )
+    raise CommitConflict(f"{pending.path} in {storage.uri} is pending, of another program: let it end first")
 
 
 def _resume(

@@ -121,16 +121,21 @@ def lost_savepoints(timeline: Timeline) -> tuple[Instant, ...]:
     return tuple(left for left in pending if left.requested not in made)
 
 
-def check_savepoints(timeline: Timeline) -> None:
+def check_savepoints(timeline: Timeline, requested: str | None = None) -> None:
     """Refuse a savepoint whose completed instant file was lost: it is not known which files it keeps.
 
     The timeline is loaded again if there is one, as it may have been made while that was loaded.
+
+    Args:
+        requested: of which write; None for any.
 
     Raises:
         CorruptFileError: there is such a savepoint.
     """
     now = Timeline.load(timeline.storage, timeline.layout) if lost_savepoints(timeline) else timeline
     for lost in lost_savepoints(now):
+        if requested not in (None, lost.requested):
+            continue
         raise CorruptFileError(
             f"{lost.path} in {timeline.storage.uri} has no completed instant file, which says what the savepoint "
             "keeps: if another program is making it, try again; else restore that file, or give the savepoint up: "

@@ -48,7 +48,7 @@ from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.pending_action import PendingAction, Run
 from streaming_lsm.txn.plan_record import cancel_plan, plan_record_path
 from streaming_lsm.txn.planned_actions import refuse_reused_time, schedule
-from streaming_lsm.txn.restore import restore_to
+from streaming_lsm.txn.restore import refuse_beside_others, restore_to
 from streaming_lsm.txn.savepoint import delete_savepoint, make_savepoint
 
 # Errors about files, raised here or in a task: another writer that took the lock may have deleted the files.
@@ -454,6 +454,7 @@ class Transaction:
         self._table.acquire_again(instant)
         if not any(pending.requested == instant.requested for pending in self.timeline.pending):
             raise Fenced(f"{instant.path} in {self._storage.uri} was undone by another writer: stop")
+        refuse_beside_others(self.timeline)
         if not self._table.is_known:
             running.claim.verify()
 

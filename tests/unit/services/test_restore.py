@@ -266,14 +266,109 @@ def test_a_restore_whose_completed_file_is_lost_hides_no_write_in_silence(tmp_pa
     assert shown(reopened(table)) == expected
 
 
-def test_nothing_is_written_beside_a_restore_of_another_program(tmp_path: Path) -> None:
+def others_restore(root: Path, time: str, states: tuple[State, ...]) -> Instant:
+    """Another program's restore of all writes after a savepoint, of which it has undone none; in its latest state."""
+    timeline = LsmTable(root).timeline
+    undone = tuple((write.requested, write.action) for write in timeline.completed_writes if write.requested > time)
+    pending = Instant(f"{int(timeline.last_time) + 1:017d}", "restore", State.REQUESTED)
+    for state in states:
+        content = RestorePlan(undone, time).encode() if state is State.REQUESTED else b""
+        (root / pending.at(state).path).write_bytes(content)
+    return pending.at(states[-1])
+
+
+@pytest.mark.parametrize("states", [(State.REQUESTED,), (State.REQUESTED, State.INFLIGHT)], ids=["planned", "begun"])
+def test_nothing_is_written_beside_a_restore_of_another_program(tmp_path: Path, states: tuple[State, ...]) -> None:
     table, _, time = changed(tmp_path)
-    undone = [(table.timeline.completed_writes[-1].requested, "deltacommit")]
-    pending = Instant("20991231235959999", "restore", State.REQUESTED)
-    for state, data in ((State.REQUESTED, RestorePlan(tuple(undone), time).encode()), (State.INFLIGHT, b"")):
-        (tmp_path / pending.at(state).path).write_bytes(data)
+    others_restore(tmp_path, time, states)
     with pytest.raises(CommitConflict, match="is pending, of another program: let it end first"):
         reopened(table).upsert(rows(("after", "nl", 1, 1)))
+    # Nothing to report as long as it runs.
+    assert check_table(reopened(table), LocalEngine(1), lambda *_: None, quick=False).findings == ()
+
+
+def test_a_write_that_was_begun_before_a_restore_of_another_program_is_not_published_beside_it(tmp_path: Path) -> None:
+    def work(each: LsmTable) -> object:
+        return each.upsert(rows(("begun", "nl", 1, 1)))
+
+    _, model, time = changed(tmp_path / "t")
+    calls = Driver(copied(tmp_path / "t", tmp_path / "counted"), work).calls
+    begun = next(number for number, (_, path) in enumerate(calls) if path.endswith("deltacommit.inflight"))
+    driver = Driver(tmp_path / "t", work, begun + 1)
+    pending = others_restore(tmp_path / "t", time, (State.REQUESTED, State.INFLIGHT))
+    driver.go_on()
+    assert isinstance(driver.error, CommitConflict)
+    assert pending.path in str(driver.error)
+    assert [found.action for found in LsmTable(tmp_path / "t").timeline.pending if found.action == "deltacommit"] == []
+    assert shown(LsmTable(tmp_path / "t")) == sorted(model.values())
+
+
+def test_a_running_restore_of_another_program_is_not_lost_though_a_write_was_completed_after_it_began(
+    tmp_path: Path,
+) -> None:
+    table, model, time = changed(tmp_path)
+    pending = others_restore(tmp_path, time, (State.REQUESTED, State.INFLIGHT))
+    hidden = (tmp_path / pending.path, tmp_path / pending.at(State.REQUESTED).path)
+    kept = [path.read_bytes() for path in hidden]
+    for path in hidden:
+        path.unlink()
+    assert reopened(table).upsert(rows(("beside", "nl", 1, 1))).requested > pending.requested
+    for path, content in zip(hidden, kept, strict=True):
+        path.write_bytes(content)
+    assert shown(LsmTable(tmp_path)) == sorted(model.values())
+    with pytest.raises(CommitConflict, match="is pending, of another program: let it end first"):
+        reopened(table).upsert(rows(("after", "nl", 1, 1)))
+
+
+def test_a_restore_that_has_lost_its_plan_and_its_completed_file_is_named_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    table, model, time = changed(tmp_path)
+    done = table.restore(time)
+    for state in (done, done.at(State.REQUESTED)):
+        (tmp_path / state.path).unlink()
+    for _ in range(2):
+        with pytest.raises(CorruptFileError, match=r"restore\.inflight in .* has no plan .*restore\.requested"):
+            reopened(table).upsert(rows(("after", "nl", 1, 1)))
+    assert shown(LsmTable(tmp_path)) == sorted(model.values())
+
+
+def test_a_restore_that_is_completed_while_a_reader_lists_the_timeline_hides_no_later_write(tmp_path: Path) -> None:
+    table, _, time = changed(tmp_path)
+    done = tmp_path / table.restore(time).path
+    table = reopened(table)
+    table.upsert(rows(("after", "nl", 1, 1)))
+    expected, content = shown(LsmTable(tmp_path)), done.read_bytes()
+    done.unlink()
+    torn = LsmTable(tmp_path).timeline
+    done.write_bytes(content)
+    assert [found.action for found in torn.pending if found.action == "restore"]
+    write = torn.completed_writes[-1]
+    assert torn.as_restored().completed_writes[-1] == write
+    assert shown(LsmTable(tmp_path)) == expected
+
+
+def test_a_restore_whose_completed_file_is_lost_is_found_by_verify_before_the_next_write(tmp_path: Path) -> None:
+    table, _, time = changed(tmp_path)
+    (tmp_path / table.restore(time).path).unlink()
+    (found,) = check_table(reopened(table), LocalEngine(1), lambda *_: None, quick=False).findings
+    assert "nothing is left of what it undoes" in found.message
+
+
+def test_a_later_savepoint_whose_completed_file_is_lost_is_not_undone(tmp_path: Path) -> None:
+    table, model = grown(tmp_path, batches=2)
+    time = table.savepoint().requested
+    grow(table, model, 2)
+    later = table.savepoint().requested
+    next((tmp_path / ".hoodie/timeline").glob(f"{later}_*.savepoint")).unlink()
+    kept = data_files(tmp_path)
+    for undo in (lambda: reopened(table).restore(time), lambda: reopened(table).rollback(later)):
+        with pytest.raises(ConfigError, match=rf"{later}\.savepoint\.inflight keeps .*delete th"):
+            undo()
+    with pytest.raises(CorruptFileError, match=rf"{later}\.savepoint\.inflight .* has no completed instant file"):
+        reopened(table).restore(later)
+    assert data_files(tmp_path) == kept
+    assert_sound(reopened(table), model)
 
 
 # --- interrupted ------------------------------------------------------------------------------------------------

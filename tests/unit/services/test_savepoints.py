@@ -58,7 +58,7 @@ def test_the_rows_of_a_savepoint_stay_after_writes_compactions_cleans_and_archiv
 
 
 def test_a_savepoint_whose_completed_file_is_lost_loses_no_file_and_can_be_deleted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     table, model, time, expected = saved(tmp_path, **ARCHIVED)
     kept = data_files(tmp_path)
@@ -73,6 +73,13 @@ def test_a_savepoint_whose_completed_file_is_lost_loses_no_file_and_can_be_delet
     assert shown(table, as_of=time) == expected
     assert main(["verify", str(tmp_path)]) == 1
     assert f"{time}.savepoint.inflight" in capsys.readouterr().out
+    # It is not made anew, as a failure would delete the last trace of it.
+    with pytest.raises(CorruptFileError, match=f"{time}.savepoint.inflight .* has no completed instant file"):
+        table.savepoint(time)
+    assert main(["savepoint", str(tmp_path), "--list"]) == 0
+    assert f"{time}.savepoint.inflight" in caplog.messages[-1]
+    assert main(["savepoint", str(tmp_path), time, "--delete", "--dry-run"]) == 0
+    assert savepoint_names(table) == [f"{time}.savepoint.inflight"]
     assert main(["savepoint", str(tmp_path), time, "--delete"]) == 0
     assert savepoint_names(table) == []
     assert table.clean() is not None

@@ -28,6 +28,7 @@ from streaming_lsm.txn.decision import publish
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision, decision_path
 from streaming_lsm.txn.rollback import planned_files
 from tests.support.faulty_storage import Fault, FaultyStorage, Interrupted, Killed
+from tests.support.histories import add_past
 from tests.support.small_tables import create, rows
 from tests.support.writers import (
     KEPT,
@@ -375,6 +376,39 @@ def test_a_decided_compaction_is_not_completed_while_another_program_rolls_it_ba
     with pytest.raises(UnsupportedTable, match="finish it with Hudi"):
         enter(storage)
     assert not storage.exists(done.path)
+
+
+def test_a_dead_write_is_rolled_back_after_the_rollback_that_another_program_has_begun(tmp_path: Path) -> None:
+    """A later commit names what that one undoes; it was made beside this package's."""
+    table = create(tmp_path)
+    undone = table.upsert(rows(("x", "nl", 1, 1)))
+    table.upsert(rows(("y", "de", 1, 1)))
+    dead, rollback = (f"{int(table.timeline.last_time) + later:017d}" for later in (1, 2))
+    for path in Instant(dead, "deltacommit", State.INFLIGHT).pending_paths():
+        table.storage.put_if_absent(path, b"")
+    files = (f"file://{path}" for path in tmp_path.glob(f"nl/*{undone.requested}*"))
+    plan = RollbackPlan(undone.requested, "deltacommit", (RollbackRequest("nl", "f", "", tuple(files)),))
+    planned = Instant(rollback, "rollback", State.REQUESTED)
+    table.storage.put_if_absent(planned.path, plan.encode())
+    table.storage.put_if_absent(planned.at(State.INFLIGHT).path, b"")
+    table.storage.delete(undone.path)
+    assert not enter(table.storage).pending
+
+
+def test_a_dead_write_is_rolled_back_by_as_few_reads_after_400_instants_as_after_20(tmp_path: Path) -> None:
+    counts = []
+    for instants in (20, 400):
+        table = create(tmp_path / str(instants), **{"hoodie.archive.automatic": False})
+        table.upsert(rows(("x", "nl", 1, 1)))
+        add_past(table, instants, ("deltacommit",))
+        table.upsert(rows(("y", "de", 1, 1)))
+        dead = Instant(f"{int(table.timeline.last_time) + 1:017d}", "deltacommit", State.INFLIGHT)
+        for path in dead.pending_paths():
+            table.storage.put_if_absent(path, b"")
+        counting = FaultyStorage(table.storage)
+        assert not enter(counting).pending
+        counts.append(sum(name == "read" and path.startswith(TIMELINE_FOLDER) for name, path in counting.calls))
+    assert counts[0] == counts[1] <= 2
 
 
 def test_a_rollback_whose_plan_is_gone_is_named(storage: LocalStorage) -> None:
