@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from streaming_lsm.errors import CommitConflict, ConfigError
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError
 from streaming_lsm.file_group.lost_files import checked_slices, newest_write
 from streaming_lsm.format.actions.clean import CleanPlan
 from streaming_lsm.format.actions.savepoint import SavepointMetadata
@@ -43,13 +43,15 @@ class Savepoint:
 
 
 def list_savepoints(timeline: Timeline) -> tuple[Savepoint, ...]:
-    """Read the savepoints of a timeline, the oldest first; a warning names those whose completed instant file was lost.
+    """Read the savepoints of a timeline, the oldest first; a warning names one whose completed instant file was lost.
 
     Raises:
         CorruptFileError: the file of one is missing, or cannot be decoded.
     """
-    for lost in lost_savepoints(timeline):
-        _LOG.warning("%s in %s has no completed instant file: see `lsm verify`", lost.path, timeline.storage.uri)
+    try:
+        check_savepoints(timeline)
+    except CorruptFileError as error:
+        _LOG.warning("%s", error)
     found = ((each, SavepointMetadata.decode(timeline.read_content(each), each.path)) for each in savepoints(timeline))
     return tuple(Savepoint(each, kept.user, kept.saved_ms, kept.comment, kept.files) for each, kept in found)
 

@@ -307,18 +307,19 @@ class Timeline:
         now = Timeline.load(self.storage, self.layout, previous=self)
         now.check_restores()
         for pending in now._inflight_restores:
-            plan = now._restore_plan(pending)
+            plan = now.restore_plan(pending)
             saved = plan and now.completion_time(plan.savepoint)
             return now.completed_by(saved) if saved else now
         return now
 
     def has_undone_all(self, restore: Instant) -> bool:
         """Return whether nothing is on the timeline of what a pending restore undoes, as far as its plan is there."""
-        plan = self._restore_plan(restore)
+        plan = self.restore_plan(restore)
         undone = {requested for requested, _ in plan.undone} if plan else set()
         return not any(found.requested in undone for found in self.instants)
 
-    def _restore_plan(self, restore: Instant) -> RestorePlan | None:
+    def restore_plan(self, restore: Instant) -> RestorePlan | None:
+        """Read the plan of a pending restore; None if it is gone."""
         path = restore.at(State.REQUESTED).path
         try:
             return RestorePlan.decode(self.storage.read(path), path)

@@ -222,6 +222,8 @@ def recover(
         CorruptFileError: the completed instant file of a restore or of a write is gone, see `resume_restores` and
             `check_named_writes`.
     """
+    # What begins from now on, a writer of another program that does not know this lock, is no dead writer's.
+    seen = {write.requested for write in _pending_writes(timeline)}
     is_restored = resume_restores(storage, lock, timeline, times, drop_metadata)
     if is_restored:
         timeline = Timeline.load(storage, previous=timeline)
@@ -229,7 +231,7 @@ def recover(
     if is_changed:
         timeline = Timeline.load(storage, previous=timeline)
     left = {pending.requested for pending in living}
-    dead = [write for write in _pending_writes(timeline) if write.requested not in resumed | left]
+    dead = [write for write in _pending_writes(timeline) if write.requested in seen - resumed - left]
     if lazy:
         # They are undone, and hold up nobody; their files stay for now.
         for write in dead:

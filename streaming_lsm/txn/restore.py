@@ -115,7 +115,7 @@ def resume_restores(
 
 
 def refuse_beside_others(timeline: Timeline) -> list[Instant]:
-    """Refuse to write beside a restore of another program: readers would not see it, and it might be undone.
+    """Refuse to write beside a restore that another program has begun: it might undo that, and nobody would read it.
 
     Returns:
         The pending restores of this package.
@@ -127,25 +127,29 @@ def refuse_beside_others(timeline: Timeline) -> list[Instant]:
     if not pending:
         return []
     timeline.check_restores()
-    records = {name.partition(".")[0] for name in timeline.storage.names(DECISION_FOLDER)}
+    storage = timeline.storage
+    records = {name.partition(".")[0] for name in storage.names(DECISION_FOLDER)}
     own = [found for found in pending if found.requested in records]
-    for found in pending:
-        if found not in own:
-            _refuse_beside(timeline.storage, timeline, found)
+    begun = [found for found in pending if found not in own and found.state is State.INFLIGHT]
+    # Loaded again: it may have been completed since, and its records deleted.
+    now = Timeline.load(storage, timeline.layout) if begun else timeline
+    for found in begun:
+        if found in now.pending:
+            _refuse_beside(now, found)
     return own
 
 
-def _refuse_beside(storage: Storage, timeline: Timeline, pending: Instant) -> None:
-    path = pending.at(State.REQUESTED).path
-    if pending.state is State.INFLIGHT:
-        if not timeline.has_plan(pending):
-            raise CorruptFileError(f"{pending.path} in {storage.uri} has no plan {path}: restore the plan")
-        if RestorePlan.decode(storage.read(path), path).undone and timeline.has_undone_all(pending):
-            raise CorruptFileError(
-                f"{pending.path} in {storage.uri} has no completed instant file, and nothing is left of what it "
-                "undoes: if another program is about to complete it, try again; else that file was lost: restore it"
-            )
-    raise CommitConflict(f"{pending.path} in {storage.uri} is pending, of another program: let it end first")
+def _refuse_beside(timeline: Timeline, pending: Instant) -> None:
+    uri, plan = timeline.storage.uri, timeline.restore_plan(pending)
+    if plan is None:
+        path = pending.at(State.REQUESTED).path
+        raise CorruptFileError(f"{pending.path} in {uri} has no plan {path}: restore the plan")
+    if plan.undone and timeline.has_undone_all(pending):
+        raise CorruptFileError(
+            f"{pending.path} in {uri} has no completed instant file, and nothing is left of what it undoes: if another "
+            "program is about to complete it, try again; else that file was lost: restore it"
+        )
+    raise CommitConflict(f"{pending.path} in {uri} is pending, of another program: let it end first")
 
 
 def _resume(

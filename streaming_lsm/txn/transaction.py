@@ -454,7 +454,10 @@ class Transaction:
         self._table.acquire_again(instant)
         if not any(pending.requested == instant.requested for pending in self.timeline.pending):
             raise Fenced(f"{instant.path} in {self._storage.uri} was undone by another writer: stop")
-        refuse_beside_others(self.timeline)
+        try:
+            refuse_beside_others(self.timeline)
+        except CorruptFileError as error:  # at its end a restore looks like one that was lost
+            raise CommitConflict(str(error)) from error
         if not self._table.is_known:
             running.claim.verify()
 

@@ -14,13 +14,14 @@ from streaming_lsm.config import WRITER_ID
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import CommitConflict, CommitUnknown, ConfigError, CorruptFileError, Fenced, LsmError
 from streaming_lsm.format.actions.restore import RestoreMetadata, RestorePlan
-from streaming_lsm.inspection.table_check import check_table
+from streaming_lsm.inspection.table_check import check_table, unknown_restores
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.lock.markers import TEMP_FOLDER
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.planned_actions import pending_compactions
+from streaming_lsm.txn.restore import refuse_beside_others
 from tests.oracle.validator import validate
 from tests.support.crash_points import sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Interrupted, Killed
@@ -277,10 +278,12 @@ def others_restore(root: Path, time: str, states: tuple[State, ...]) -> Instant:
     return pending.at(states[-1])
 
 
-@pytest.mark.parametrize("states", [(State.REQUESTED,), (State.REQUESTED, State.INFLIGHT)], ids=["planned", "begun"])
-def test_nothing_is_written_beside_a_restore_of_another_program(tmp_path: Path, states: tuple[State, ...]) -> None:
+def test_nothing_is_written_beside_a_restore_of_another_program_that_has_begun(tmp_path: Path) -> None:
     table, _, time = changed(tmp_path)
-    others_restore(tmp_path, time, states)
+    pending = others_restore(tmp_path, time, (State.REQUESTED,))
+    # It may be planned, and never be begun.
+    reopened(table).upsert(rows(("after", "nl", 1, 1)))
+    (tmp_path / pending.at(State.INFLIGHT).path).touch()
     with pytest.raises(CommitConflict, match="is pending, of another program: let it end first"):
         reopened(table).upsert(rows(("after", "nl", 1, 1)))
     # Nothing to report as long as it runs.
@@ -307,14 +310,9 @@ def test_a_running_restore_of_another_program_is_not_lost_though_a_write_was_com
     tmp_path: Path,
 ) -> None:
     table, model, time = changed(tmp_path)
-    pending = others_restore(tmp_path, time, (State.REQUESTED, State.INFLIGHT))
-    hidden = (tmp_path / pending.path, tmp_path / pending.at(State.REQUESTED).path)
-    kept = [path.read_bytes() for path in hidden]
-    for path in hidden:
-        path.unlink()
+    pending = others_restore(tmp_path, time, (State.REQUESTED,))
     assert reopened(table).upsert(rows(("beside", "nl", 1, 1))).requested > pending.requested
-    for path, content in zip(hidden, kept, strict=True):
-        path.write_bytes(content)
+    (tmp_path / pending.at(State.INFLIGHT).path).touch()
     assert shown(LsmTable(tmp_path)) == sorted(model.values())
     with pytest.raises(CommitConflict, match="is pending, of another program: let it end first"):
         reopened(table).upsert(rows(("after", "nl", 1, 1)))
@@ -353,6 +351,17 @@ def test_a_restore_whose_completed_file_is_lost_is_found_by_verify_before_the_ne
     (tmp_path / table.restore(time).path).unlink()
     (found,) = check_table(reopened(table), LocalEngine(1), lambda *_: None, quick=False).findings
     assert "nothing is left of what it undoes" in found.message
+
+
+def test_a_restore_that_is_completed_while_it_is_looked_at_was_not_lost(tmp_path: Path) -> None:
+    table, _, time = changed(tmp_path)
+    done = tmp_path / table.restore(time).path
+    content = done.read_bytes()
+    done.unlink()
+    before = LsmTable(tmp_path).timeline
+    done.write_bytes(content)
+    assert refuse_beside_others(before) == []
+    assert [*unknown_restores(before)] == []
 
 
 def test_a_later_savepoint_whose_completed_file_is_lost_is_not_undone(tmp_path: Path) -> None:

@@ -395,6 +395,28 @@ def test_a_dead_write_is_rolled_back_after_the_rollback_that_another_program_has
     assert not enter(table.storage).pending
 
 
+class OtherWriter(LocalStorage):
+    """Another program begins a write while files of a rolled back one are deleted."""
+
+    write = Instant("20991231235959999", "deltacommit", State.INFLIGHT)
+
+    def delete(self, path: str) -> None:
+        if path == PATH and not self.exists(self.write.path):
+            for new in (*self.write.pending_paths(), heartbeat_path(self.write.requested)):
+                self.put_if_absent(new, b"")
+        super().delete(path)
+
+
+def test_a_write_that_another_program_begins_meanwhile_is_not_rolled_back(tmp_path: Path) -> None:
+    storage = make_table(tmp_path)
+    put_dead_write(storage)
+    put_plan(storage, f"file://{tmp_path}/{PATH}")
+    other = OtherWriter(tmp_path)
+    assert [found.requested for found in enter(other).pending] == [OtherWriter.write.requested]
+    assert storage.exists(OtherWriter.write.path)
+    assert storage.exists(heartbeat_path(OtherWriter.write.requested))
+
+
 def test_a_dead_write_is_rolled_back_by_as_few_reads_after_400_instants_as_after_20(tmp_path: Path) -> None:
     counts = []
     for instants in (20, 400):
