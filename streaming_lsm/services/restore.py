@@ -17,6 +17,7 @@ from streaming_lsm.services.rollback import fits_lsm_tree
 from streaming_lsm.services.savepoints import savepoint_at
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.batch_ledger import archived_ledger
 from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.restore import objection, undone_by_restore
 
@@ -78,6 +79,12 @@ def _checked(context: ServiceContext, timeline: Timeline, requested: str) -> Res
     for write in timeline.history.writes().values():
         if (write.completed or "") > saved:
             raise ConfigError(f"{uri} cannot be restored to {requested}: {write.file_name} is archived")
+    ledger = archived_ledger(timeline.completed_by(saved))
+    if ledger is not None:
+        raise ConfigError(
+            f"{uri} cannot be restored to {requested}: {ledger.file_name}, which has the ledger of writers of that "
+            "state, is archived, so that batches might be written twice"
+        )
     slices = checked_slices(context.view(timeline.completed_by(saved)))
     _check_kept(context, savepoint, timeline, slices)
     for found in slices:

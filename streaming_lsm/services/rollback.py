@@ -13,6 +13,7 @@ from streaming_lsm.file_group.lost_files import checked_slices, newest_write
 from streaming_lsm.services.context import ServiceContext
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.batch_ledger import archived_ledger
 from streaming_lsm.txn.completed_rollback import objection
 from streaming_lsm.txn.locked_table import Beside
 
@@ -96,7 +97,13 @@ def _target(context: ServiceContext, timeline: Timeline, requested: str | None) 
 
 
 def _check_state_before(context: ServiceContext, timeline: Timeline, write: Instant) -> None:
-    """Check that the state before a write can be read, whose files a clean may have deleted since."""
+    """Check that the state before a write has its ledger and can be read: a clean may have deleted its files since."""
+    ledger = archived_ledger(timeline.before(write))
+    if ledger is not None:
+        raise ConfigError(
+            f"{write.path} in {context.storage.uri} cannot be rolled back: {ledger.file_name}, which has the ledger of "
+            "writers of the state before, is archived, so that batches might be written twice"
+        )
     try:
         slices = checked_slices(context.view(timeline.before(write)))
     except ConfigError as error:

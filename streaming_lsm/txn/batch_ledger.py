@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.config import WRITER_ID, WRITER_MAX, Options
 from streaming_lsm.errors import ConfigError, CorruptFileError
+from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 
 LEDGER_KEY = "lsm.writers"
@@ -104,11 +105,8 @@ class WriterLedger:
         Raises:
             CorruptFileError: the ledger cannot be read.
         """
-        for write in timeline.newest_first():
-            text = timeline.read_commit(write).extra.get(LEDGER_KEY)
-            if text is not None:
-                return cls.decode(text, write.path)
-        return cls()
+        write = with_ledger(timeline, timeline.newest_first())
+        return cls() if write is None else cls.decode(timeline.read_commit(write).extra[LEDGER_KEY], write.path)
 
     @classmethod
     def decode(cls, text: str, source: str) -> WriterLedger:
@@ -185,3 +183,24 @@ class WriterLedger:
         kept = recent[: max(0, maximum - len(own))]
         dropped = tuple(sorted(writers.keys() - set(kept)))
         return WriterLedger({**{writer: writers[writer] for writer in kept}, **own}), dropped
+
+
+def with_ledger(timeline: Timeline, writes: Iterable[Instant]) -> Instant | None:
+    """Return the first of some completed writes whose commit has a ledger; None if there is none."""
+    return next((write for write in writes if LEDGER_KEY in timeline.read_commit(write).extra), None)
+
+
+def archived_ledger(state: Timeline) -> Instant | None:
+    """Return the archived write that has the ledger of a state; None if one on the timeline has it, or none at all.
+
+    Writers would not find it, and write replayed batches again. The history is read if none on the timeline has one.
+
+    Args:
+        state: the timeline, restricted to the writes of the state.
+    """
+    if with_ledger(state, state.newest_first()) is not None:
+        return None
+    active, until = {write.requested for write in state.completed_writes}, state.until or "~"
+    archived = [write for write in state.history.writes().values() if write.requested not in active]
+    before = [write for write in archived if (write.completed or "") <= until]
+    return with_ledger(state, sorted(before, key=lambda write: write.completed or "", reverse=True))

@@ -12,16 +12,19 @@ from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.metadata.services import NeededActions
 from streaming_lsm.services.archiving.planner import ActiveCommits, ArchiveSelection, Bound, select
 from streaming_lsm.services.context import ServiceContext
+from streaming_lsm.services.survey import savepoints
 from streaming_lsm.timeline.action_kind import CLEAN
 from streaming_lsm.timeline.archive import HISTORY_FOLDER, History
 from streaming_lsm.timeline.archiving import HistoryWriter, NameTaken, NewFile, archived_paths, mergeable, read_archived
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
-from streaming_lsm.txn.batch_ledger import LEDGER_KEY
+from streaming_lsm.txn.batch_ledger import with_ledger
 from streaming_lsm.txn.transaction import Transaction
 
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 3
+_UNDONE = 2
+"""States whose ledger stays: the newest one, and that to which a rollback returns."""
 
 
 class Archiver:
@@ -164,10 +167,14 @@ class Archiver:
 
     def _bounds_of_writes(self, timeline: Timeline, actions: tuple[Instant, ...]) -> Iterator[Bound]:
         """Yield the bounds that are known from files."""
-        for write in timeline.newest_first():
-            if LEDGER_KEY in timeline.read_commit(write).extra:
-                yield Bound(write.requested, "it has the newest ledger of writers")
-                break
+        # A rollback returns to the state before the newest write, a restore to a savepoint: their ledgers stay, too.
+        newest = list(timeline.newest_first())
+        saved = {found.requested for found in savepoints(timeline)}
+        for place, write in enumerate(newest):
+            if place < _UNDONE or write.requested in saved:
+                found = with_ledger(timeline, newest[place:])
+                if found is not None:
+                    yield Bound(found.requested, f"it has the ledger of writers as of {write.file_name}")
         # The plan of a pending clean may name files that are gone: without the replacecommit they would be missed.
         cleaning = any(pending.action == CLEAN for pending in timeline.pending)
         for write in actions:

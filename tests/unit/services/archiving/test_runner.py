@@ -325,18 +325,67 @@ def test_the_write_with_the_newest_ledger_stays(tmp_path: Path) -> None:
     table = reopened(table, **{"lsm.writer.id": "stream"})
     table.upsert(rows(("k0", "nl", 1, 1)), batch_id=7)
     newest = table.timeline.completed_writes[-1]
+    others_write(table, 8)
+    table = reopened(table, **{"lsm.writer.id": "stream"})
+    assert [action.requested for action in table.archive()] == [table.timeline.history.last]
+    assert newest in table.timeline.completed_writes
+    assert table.upsert(rows(("k0", "nl", 9, 9)), batch_id=7) is None
+
+
+def others_write(table: LsmTable, count: int) -> None:
+    """Commits of another program, without files and ledger, after the newest one."""
+    newest = table.timeline.completed_writes[-1]
     commit = table.timeline.read_commit(newest)
     without = commit.__class__(**{**_fields(commit), "extra": {"schema": commit.extra["schema"]}, "stats": ()})
-    for number in range(8):
+    for number in range(count):
         time = f"{int(newest.requested) + 100 + number}"
         other = Instant(time, "deltacommit", State.REQUESTED)
         for path in other.pending_paths():
             table.storage.put_if_absent(path, b"")
         table.storage.put_if_absent(other.completed_at(f"{int(time) + 50}").path, without.encode())
-    table = reopened(table, **{"lsm.writer.id": "stream"})
-    assert [action.requested for action in table.archive()] == [table.timeline.history.last]
-    assert newest in table.timeline.completed_writes
-    assert table.upsert(rows(("k0", "nl", 9, 9)), batch_id=7) is None
+
+
+@pytest.mark.parametrize("way", ["restore", "rollback"])
+def test_the_ledger_of_a_state_stays_to_which_the_table_may_return(tmp_path: Path, way: str) -> None:
+    table, _ = made(tmp_path, 1)
+    stream = {"lsm.writer.id": "stream"}
+    assert reopened(table, **stream).upsert(rows(("k0", "nl", 1, 1)), batch_id=7) is not None
+    table = reopened(table, **stream)
+    others_write(table, 8)
+    table = reopened(table, **stream)
+    if way == "restore":
+        saved = table.savepoint().requested
+        for number in range(8, 18):
+            table.upsert(rows(("k1", "nl", number, number)), batch_id=number)
+    else:
+        table.upsert(rows(("k1", "nl", 8, 8)), batch_id=8)
+    table.archive()
+    assert table.timeline.history.writes()
+    if way == "restore":
+        table.restore(saved)
+    else:
+        table.rollback()
+    assert reopened(table, **stream).upsert(rows(("k0", "nl", 9, 9)), batch_id=7) is None
+    assert reopened(table, **stream).upsert(rows(("k1", "nl", 9, 9)), batch_id=8) is not None
+
+
+def test_the_table_does_not_return_to_a_state_whose_ledger_another_program_has_archived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, _ = made(tmp_path, 1)
+    stream = {"lsm.writer.id": "stream"}
+    reopened(table, **stream).upsert(rows(("k0", "nl", 1, 1)), batch_id=7)
+    table = reopened(table, **stream)
+    others_write(table, 8)
+    table = reopened(table, **stream)
+    saved = table.savepoint().requested
+    table.upsert(rows(("k1", "nl", 8, 8)), batch_id=8)
+    # Hudi's archiver knows no ledgers.
+    monkeypatch.setattr("streaming_lsm.services.archiving.runner.with_ledger", lambda timeline, writes: None)
+    table.archive()
+    for back in (lambda: table.restore(saved), table.rollback):
+        with pytest.raises(ConfigError, match=r"has the ledger of writers of .* is archived, so that batches might be"):
+            back()
 
 
 def test_a_batch_is_not_written_again_whose_commit_is_archived(tmp_path: Path) -> None:
