@@ -160,7 +160,8 @@ def read_instants(source: pa.NativeFile, path: str) -> Iterator[ArchivedInstant]
     """Read the instants of a history file, a row group at a time.
 
     Raises:
-        CorruptFileError: the file cannot be read, or an instant has no time or action.
+        CorruptFileError: the file is damaged, or an instant has no time or action.
+        OSError: the system refused a read.
     """
     try:
         file = pq.ParquetFile(source, page_checksum_verification=True)
@@ -171,6 +172,8 @@ def read_instants(source: pa.NativeFile, path: str) -> Iterator[ArchivedInstant]
                     raise CorruptFileError(f"{path}: an archived instant without time or action; restore the file")
                 yield ArchivedInstant(*row)
     except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise CorruptFileError(f"{path}: archived instants cannot be read ({error}); restore the file") from error
 
 

@@ -389,9 +389,10 @@ class History:
         try:
             with self._storage.open_input(path) as source:
                 return pq.read_table(source, columns=columns, filters=wanted, page_checksum_verification=True)
-        except FileNotFoundError:
-            raise
         except (pa.ArrowException, OSError) as error:
+            # Arrow's errors of a damaged file have no number of the system's.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
             raise CorruptFileError(f"{path}: archived instants cannot be read ({error}); restore the file") from error
 
     def _read_whole(self, read: Callable[[History], T]) -> T:

@@ -71,7 +71,10 @@ class Archiver:
         for attempt in range(_ATTEMPTS):
             timeline = self._context.load_timeline()
             selection = self._select(timeline)
-            archived = frozenset(action for action in selection.every if timeline.history.has(action))
+            # Besides what is due: files that a process left which died while it deleted those of archived actions.
+            last = timeline.history.last
+            left = [action for action in timeline.instants if action.is_completed and action.requested <= last]
+            archived = frozenset(action for action in (*selection.every, *left) if timeline.history.has(action))
             parts = [[a for a in part if a not in archived] for part in (selection.actions, selection.passed)]
             parts = [part[: max(1, len(part) - fewer)] for part in parts]
             try:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, LsmError
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, LsmError, StorageError
 from streaming_lsm.format.history import ArchivedInstant, HistoryFile, Manifest
 from streaming_lsm.services.archiving.runner import Archiver
 from streaming_lsm.storage.base import Names
@@ -685,3 +688,36 @@ def test_limits_that_contradict_each_other_are_refused_when_the_table_is_opened(
     table, _ = made(tmp_path, 1)
     with pytest.raises(ConfigError, match=r"hoodie\.keep\.min\.commits=2 is not more than"):
         reopened(table, **{"hoodie.keep.min.commits": 2})
+
+
+def test_files_that_a_dead_archiver_left_are_deleted_though_nothing_is_due(tmp_path: Path) -> None:
+    counted = reopened(made(tmp_path / "counted", 9)[0])
+    counted.storage = counting = FaultyStorage(counted.storage)
+    counted.archive()
+    last = max(number for number, (name, path) in enumerate(counting.calls) if name == "delete_files" and "_" in path)
+    table, model = made(tmp_path / "t", 9)
+    dying = reopened(table)
+    dying.storage = FaultyStorage(dying.storage, {last: Fault.KILL_BEFORE})
+    with pytest.raises(Killed):
+        dying.archive()
+    table = reopened(table, **{"hoodie.keep.min.commits": 30, "hoodie.keep.max.commits": 40})
+    left = [write for write in table.timeline.completed_writes if table.timeline.is_archived(write.requested)]
+    assert left
+    assert table.archive() == ()
+    assert not [write for write in table.timeline.instants if table.timeline.is_archived(write.requested)]
+    assert shown(table) == sorted(model.values())
+
+
+def test_a_history_file_that_cannot_be_read_at_present_is_not_damaged(tmp_path: Path) -> None:
+    class Refusing(LocalStorage):
+        def open_input(self, path: str) -> pa.NativeFile:
+            if "history" in path:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            return super().open_input(path)
+
+    table, _ = made(tmp_path, 9)
+    assert table.archive()
+    table = reopened(table)
+    table.storage = Refusing(tmp_path)
+    with pytest.raises(StorageError, match="history"):
+        table.incremental("000").to_arrow()
