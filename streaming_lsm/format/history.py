@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -163,7 +164,7 @@ def read_instants(source: pa.NativeFile, path: str) -> Iterator[ArchivedInstant]
         CorruptFileError: the file is damaged, or an instant has no time or action.
         OSError: the system refused a read.
     """
-    try:
+    with damage_named(path):
         file = pq.ParquetFile(source, page_checksum_verification=True)
         for group in range(file.num_row_groups):
             rows = file.read_row_group(group, columns=[*INSTANT_COLUMNS, "metadata", "plan"])
@@ -171,6 +172,13 @@ def read_instants(source: pa.NativeFile, path: str) -> Iterator[ArchivedInstant]
                 if not all(row[: len(INSTANT_COLUMNS)]):
                     raise CorruptFileError(f"{path}: an archived instant without time or action; restore the file")
                 yield ArchivedInstant(*row)
+
+
+@contextmanager
+def damage_named(path: str) -> Iterator[None]:
+    """Raise errors of a damaged history file as `CorruptFileError`; those of the system, which have a number, stay."""
+    try:
+        yield
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise

@@ -74,8 +74,7 @@ def check_table(table: ReadableTable, engine: LocalEngine, progress: Progress, *
     listed = [
         *lost,
         *found,
-        *unknown_savepoints(view.timeline.whole),
-        *unknown_restores(view.timeline.whole),
+        *lost_services(view.timeline.whole),
         *uncommitted(table, slices),
     ]
     every = sorted(listed, key=lambda finding: (finding.path, finding.kind))
@@ -135,24 +134,15 @@ def write_stats(timeline: Timeline, paths: Collection[str]) -> dict[str, WriteSt
     return {path: stat for path, stat in found if path in paths}
 
 
-def unknown_savepoints(timeline: Timeline) -> Iterator[Finding]:
-    """List the savepoints whose completed instant files were lost."""
-    try:
-        if timeline.layout != FLAT:
-            check_savepoints(timeline)
-    except CorruptFileError as error:
-        yield Finding(MISSING, "", str(error))
-
-
-def unknown_restores(timeline: Timeline) -> Iterator[Finding]:
-    """List the restores whose completed instant files were lost."""
-    try:
-        if timeline.layout != FLAT:
-            refuse_beside_others(timeline)
-    except CommitConflict:  # one of another program runs
-        return
-    except CorruptFileError as error:
-        yield Finding(MISSING, "", str(error))
+def lost_services(timeline: Timeline) -> Iterator[Finding]:
+    """List a savepoint and a restore whose completed instant files were lost."""
+    for check in () if timeline.layout == FLAT else (check_savepoints, refuse_beside_others):
+        try:
+            check(timeline)
+        except CommitConflict:  # a restore of another program runs
+            continue
+        except CorruptFileError as error:
+            yield Finding(MISSING, "", str(error))
 
 
 def doubled_buckets(table: ReadableTable, slices: Sequence[FileSlice]) -> Iterator[Finding]:

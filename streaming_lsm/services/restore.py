@@ -79,13 +79,14 @@ def _checked(context: ServiceContext, timeline: Timeline, requested: str) -> Res
     for write in timeline.history.writes().values():
         if (write.completed or "") > saved:
             raise ConfigError(f"{uri} cannot be restored to {requested}: {write.file_name} is archived")
-    ledger = archived_ledger(timeline.completed_by(saved))
+    state = timeline.completed_by(saved)
+    ledger = archived_ledger(state)
     if ledger is not None:
         raise ConfigError(
             f"{uri} cannot be restored to {requested}: {ledger.file_name}, which has the ledger of writers of that "
             "state, is archived, so that batches might be written twice"
         )
-    slices = checked_slices(context.view(timeline.completed_by(saved)))
+    slices = checked_slices(context.view(state))
     _check_kept(context, savepoint, timeline, slices)
     for found in slices:
         if context.config.is_lsm_tree and not fits_lsm_tree(context, found):

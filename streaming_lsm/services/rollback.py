@@ -98,14 +98,15 @@ def _target(context: ServiceContext, timeline: Timeline, requested: str | None) 
 
 def _check_state_before(context: ServiceContext, timeline: Timeline, write: Instant) -> None:
     """Check that the state before a write has its ledger and can be read: a clean may have deleted its files since."""
-    ledger = archived_ledger(timeline.before(write))
+    before = timeline.before(write)
+    ledger = archived_ledger(before)
     if ledger is not None:
         raise ConfigError(
             f"{write.path} in {context.storage.uri} cannot be rolled back: {ledger.file_name}, which has the ledger of "
             "writers of the state before, is archived, so that batches might be written twice"
         )
     try:
-        slices = checked_slices(context.view(timeline.before(write)))
+        slices = checked_slices(context.view(before))
     except ConfigError as error:
         raise ConfigError(f"{write.path} in {context.storage.uri} cannot be rolled back: {error}") from None
     if write.action != "deltacommit" and context.config.is_lsm_tree:

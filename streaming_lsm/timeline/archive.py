@@ -26,6 +26,7 @@ from streaming_lsm.format.history import (
     ArchivedInstant,
     HistoryFile,
     Manifest,
+    damage_named,
     manifest_name,
     manifest_number,
     read_instants,
@@ -386,14 +387,8 @@ class History:
 
     def _read(self, file: HistoryFile, columns: list[str], wanted: pc.Expression | None = None) -> pa.Table:
         path = f"{HISTORY_FOLDER}/{file.name}"
-        try:
-            with self._storage.open_input(path) as source:
-                return pq.read_table(source, columns=columns, filters=wanted, page_checksum_verification=True)
-        except (pa.ArrowException, OSError) as error:
-            # Arrow's errors of a damaged file have no number of the system's.
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            raise CorruptFileError(f"{path}: archived instants cannot be read ({error}); restore the file") from error
+        with damage_named(path), self._storage.open_input(path) as source:
+            return pq.read_table(source, columns=columns, filters=wanted, page_checksum_verification=True)
 
     def _read_whole(self, read: Callable[[History], T]) -> T:
         """Read by this manifest or, if files were merged since it was read, by a newer one."""

@@ -306,15 +306,13 @@ class Timeline:
         # Loaded again: the completed file may have been created while the folder was listed.
         now = Timeline.load(self.storage, self.layout, previous=self)
         now.check_restores()
-        for pending in now._inflight_restores:
-            plan = now.restore_plan(pending)
-            saved = plan and now.completion_time(plan.savepoint)
-            return now.completed_by(saved) if saved else now
-        return now
+        restore = next(iter(now._inflight_restores), None)
+        plan = restore and now.restore_plan(restore)
+        saved = plan and now.completion_time(plan.savepoint)
+        return now.completed_by(saved) if saved else now
 
-    def has_undone_all(self, restore: Instant) -> bool:
-        """Return whether nothing is on the timeline of what a pending restore undoes, as far as its plan is there."""
-        plan = self.restore_plan(restore)
+    def has_undone_all(self, plan: RestorePlan | None) -> bool:
+        """Return whether nothing is on the timeline of what a restore undoes; so it is of one without a plan."""
         undone = {requested for requested, _ in plan.undone} if plan else set()
         return not any(found.requested in undone for found in self.instants)
 
@@ -351,7 +349,8 @@ class Timeline:
         """Return the inflight restores of which nothing is left to undo, requested before a completed write."""
         inflight = self._inflight_restores
         last = max((write.requested for write in self.completed_writes), default="") if inflight else ""
-        return [found for found in inflight if found.requested < last and self.has_undone_all(found)]
+        passed = [found for found in inflight if found.requested < last]
+        return [found for found in passed if self.has_undone_all(self.restore_plan(found))]
 
     def with_latest(self, latest: Instant, commits: Mapping[Instant, CommitMetadata] | None = None) -> Timeline:
         """Return this timeline with one action in another state, without listing the folder.

@@ -12,7 +12,6 @@ from itertools import islice
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.file_state import RecordedFiles
-from streaming_lsm.format.actions.restore import RestorePlan
 from streaming_lsm.format.actions.rollback import RollbackPlan
 from streaming_lsm.lock.markers import is_file_of, marker_folder
 from streaming_lsm.storage.base import Storage
@@ -86,9 +85,8 @@ def check_pending(storage: Storage, timeline: Timeline, until: str = _NOW) -> No
 
 def _or_drop(timeline: Timeline, pending: Instant) -> str:
     """Return how to drop a write, which later commits must not name as the one before them."""
-    later = [write for write in timeline.completed_writes if (write.completed or "") > pending.requested]
     try:
-        check_named_writes(timeline, later)
+        check_later_writes(timeline, pending.requested)
     except CorruptFileError:
         return ""
     return "; to drop the write, delete its data files and its pending instant files"
@@ -103,9 +101,8 @@ def planned_rollbacks(storage: Storage, timeline: Timeline) -> set[str]:
             with suppress(FileNotFoundError):  # ended since; or without a plan, which `recover` refuses
                 planned.add(RollbackPlan.decode(storage.read(path), path).instant)
         elif rollback.action == "restore":
-            path = rollback.at(State.REQUESTED).path
-            with suppress(FileNotFoundError):
-                planned.update(requested for requested, _ in RestorePlan.decode(storage.read(path), path).undone)
+            plan = timeline.restore_plan(rollback)
+            planned.update(requested for requested, _ in (plan.undone if plan else ()))
     return planned
 
 
@@ -178,6 +175,11 @@ def check_named_writes(timeline: Timeline, writes: Iterable[Instant], since: str
                     f"{before.path} in {timeline.storage.uri} is gone, which {write.path} names as the write before "
                     "it: restore it"
                 )
+
+
+def check_later_writes(timeline: Timeline, requested: str) -> None:
+    """Check, as `check_named_writes`, all writes that may name one with a requested time: those completed after it."""
+    check_named_writes(timeline, [write for write in timeline.completed_writes if (write.completed or "") > requested])
 
 
 def first_archived(timeline: Timeline, commits: Iterable[str]) -> list[Instant]:

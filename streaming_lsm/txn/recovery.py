@@ -27,7 +27,7 @@ from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.completed_rollback import Unrecord, delete_revived, resume_completed
 from streaming_lsm.txn.decision import reap_decisions, settle
 from streaming_lsm.txn.decision_record import DECISION_FOLDER, Decision, decision_path
-from streaming_lsm.txn.lost_completion import check_named_writes, check_pending
+from streaming_lsm.txn.lost_completion import check_later_writes, check_pending
 from streaming_lsm.txn.plan_record import PLAN_RECORD, finish_cancellation
 from streaming_lsm.txn.planned_actions import pending_compactions, revert_to_requested
 from streaming_lsm.txn.restore import DropMetadata, resume_restores
@@ -220,7 +220,7 @@ def recover(
     Raises:
         Fenced: another writer took the lock; it finishes the recovery.
         CorruptFileError: the completed instant file of a restore or of a write is gone, see `resume_restores` and
-            `check_named_writes`.
+            `check_later_writes`.
     """
     # What begins from now on, a writer of another program that does not know this lock, is no dead writer's.
     seen = {write.requested for write in _pending_writes(timeline)}
@@ -239,8 +239,7 @@ def recover(
         dead = []
     if dead:
         # One without data files may be a completed one, whose completed file was lost: a later commit names it.
-        first = min(write.requested for write in dead)
-        check_named_writes(timeline, [write for write in timeline.completed_writes if (write.completed or "") > first])
+        check_later_writes(timeline, min(write.requested for write in dead))
         _roll_back_writes(storage, lock, timeline, times, dead)
     reverted = _revert_compactions(storage, lock, timeline, left)
     if dead or reverted:

@@ -144,7 +144,7 @@ def _refuse_beside(timeline: Timeline, pending: Instant) -> None:
     if plan is None:
         path = pending.at(State.REQUESTED).path
         raise CorruptFileError(f"{pending.path} in {uri} has no plan {path}: restore the plan")
-    if plan.undone and timeline.has_undone_all(pending):
+    if plan.undone and timeline.has_undone_all(plan):
         raise CorruptFileError(
             f"{pending.path} in {uri} has no completed instant file, and nothing is left of what it undoes: if another "
             "program is about to complete it, try again; else that file was lost: restore it"

@@ -132,15 +132,15 @@ def check_savepoints(timeline: Timeline, requested: str | None = None) -> None:
     Raises:
         CorruptFileError: there is such a savepoint.
     """
-    now = Timeline.load(timeline.storage, timeline.layout) if lost_savepoints(timeline) else timeline
-    for lost in lost_savepoints(now):
-        if requested not in (None, lost.requested):
-            continue
-        raise CorruptFileError(
-            f"{lost.path} in {timeline.storage.uri} has no completed instant file, which says what the savepoint "
-            "keeps: if another program is making it, try again; else restore that file, or give the savepoint up: "
-            f"lsm savepoint {timeline.storage.uri} {lost.requested} --delete"
-        )
+    if not lost_savepoints(timeline):
+        return
+    for lost in lost_savepoints(Timeline.load(timeline.storage, timeline.layout)):
+        if requested in (None, lost.requested):
+            raise CorruptFileError(
+                f"{lost.path} in {timeline.storage.uri} has no completed instant file, which says what the savepoint "
+                "keeps: if another program is making it, try again; else restore that file, or give the savepoint up: "
+                f"lsm savepoint {timeline.storage.uri} {lost.requested} --delete"
+            )
 
 
 def delete_savepoint(storage: Storage, lock: TableLock, savepoint: Instant) -> None:

@@ -14,7 +14,7 @@ from streaming_lsm.config import WRITER_ID
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import CommitConflict, CommitUnknown, ConfigError, CorruptFileError, Fenced, LsmError
 from streaming_lsm.format.actions.restore import RestoreMetadata, RestorePlan
-from streaming_lsm.inspection.table_check import check_table, unknown_restores
+from streaming_lsm.inspection.table_check import check_table, lost_services
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.lock.markers import TEMP_FOLDER
 from streaming_lsm.storage.local import LocalStorage
@@ -361,7 +361,7 @@ def test_a_restore_that_is_completed_while_it_is_looked_at_was_not_lost(tmp_path
     before = LsmTable(tmp_path).timeline
     done.write_bytes(content)
     assert refuse_beside_others(before) == []
-    assert [*unknown_restores(before)] == []
+    assert [*lost_services(before)] == []
 
 
 def test_a_later_savepoint_whose_completed_file_is_lost_is_not_undone(tmp_path: Path) -> None:
