@@ -1,4 +1,7 @@
-"""A real broker, and the job that streams from it in a process of its own."""
+"""A real broker, and the job that streams from it in a process of its own.
+
+The run on two executors, in a job that goes on, is left to LSM_ALL_FAULTS=1, as are some ways to end a job.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +122,7 @@ AT_NINE = Order("o-tokyo", "c", "JP", "new", 1, Decimal("1.00"), None, datetime(
 
 
 @pytest.mark.parametrize(
-    ("kind", "runs"), sample([(EventFormat.JSON, 2), (EventFormat.DEBEZIUM, 1), (EventFormat.DEBEZIUM_AVRO, 1)], 0, 2)
+    ("kind", "runs"), sample([(EventFormat.JSON, 2), (EventFormat.DEBEZIUM, 1), (EventFormat.DEBEZIUM_AVRO, 1)], 2, 3)
 )
 def test_job_writes_what_the_events_say_and_goes_on_from_its_checkpoint_on_a_cluster(
     broker: KafkaBroker, registry: SchemaRegistry, tmp_path: Path, kind: EventFormat, runs: int
@@ -236,7 +239,7 @@ def test_ctrl_c_stops_the_query_in_order_and_ends_the_job_in_one_line(broker: Ka
     create_topic(broker.bootstrap_servers, "interrupted", 1)
     send(broker.bootstrap_servers, "interrupted", events.take(5000))
     heartbeats = tmp_path / "table" / ".hoodie" / ".heartbeat"
-    for last in ("batch 0:", "batch 4:"):
+    for last in sample(("batch 0:", "batch 4:"), 1, 2):
         command = job_command(broker, tmp_path, "interrupted", "lsm.trigger=1 second", "maxOffsetsPerTrigger=1000")
         with (tmp_path / "job.err").open("wb") as errors:
             job = subprocess.Popen(

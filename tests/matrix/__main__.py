@@ -100,8 +100,12 @@ def _run(cell: Cell, digest: str) -> Outcome:
     begun = time.monotonic()
     # Deprecations that an older PySpark meets are not ours to mend.
     command = [str(program), "-m", "pytest", "-q", "-W", "ignore", "--durations", "6", "-p", "no:cacheprovider", *TESTS]
+    # All cases, with those that `make test` leaves out.
+    environment = {**os.environ, "LSM_ALL_FAULTS": "1"}
     with (FOLDER / f"{cell.name}.log").open("w", encoding="utf-8") as log:
-        done = subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, timeout=_SECONDS, check=False)
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, timeout=_SECONDS, check=False
+        )
     seconds = round(time.monotonic() - begun)
     last = (FOLDER / f"{cell.name}.log").read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
     counts = re.sub(r" in .*", f" in {seconds} s", "".join(last))

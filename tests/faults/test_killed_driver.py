@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.orders import final_rows, make_orders, rows_of, write_source
 
-POINTS = ("begun", "writing", "written", "completed") if os.environ.get("LSM_ALL_FAULTS") else ("completed",)
+POINTS = ("begun", "writing", "written", "completed")
 
 
 def start(folder: Path, *more: str) -> subprocess.Popen[bytes]:
