@@ -19,9 +19,9 @@ FLAT = 1
 """Timeline layout of tables up to version 6."""
 
 WRITE_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
+"""Actions whose completion makes data files visible."""
 BASE_ACTIONS = frozenset({"commit", "replacecommit"})
 """Completed writes that may supersede file slices: they create base files, or replace file groups."""
-"""Actions whose completion makes data files visible."""
 
 _COMPLETES_AS = {"compaction": "commit", "logcompaction": "deltacommit", "clustering": "replacecommit"}
 _ACTIONS = (

@@ -13,13 +13,14 @@ from collections.abc import Set
 from contextlib import suppress
 
 from streaming_lsm.errors import CommitConflict, Fenced
+from streaming_lsm.format.actions.rollback import RollbackMetadata
 from streaming_lsm.format.avro.container import check_readable
 from streaming_lsm.lock.heartbeat import revoke_heartbeat
 from streaming_lsm.lock.lock import Held, TableLock
 from streaming_lsm.lock.markers import delete_files, list_marked_files
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.action_kind import CLEAN, COMPACTIONS
-from streaming_lsm.timeline.instant import Instant, State
+from streaming_lsm.timeline.action_kind import CLEAN, COMPACTIONS, ROLLBACK
+from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from streaming_lsm.txn.plan_record import cancel_plan, plan_record_path
@@ -63,20 +64,24 @@ def schedule(storage: Storage, lock: TableLock, planned: Instant, plan: bytes) -
 
 
 def refuse_reused_time(storage: Storage, timeline: Timeline, planned: Instant) -> None:
-    """Cancel a plan if another action has its requested time.
+    """Cancel a plan if another action has its requested time, or a write that was rolled back had it.
 
-    Its writer drew the time, was stopped and lost the lock before it created the requested file; the next one, whose
-    clock is behind the last time of the timeline, too, drew the same time.
+    Its writer, or that of the other action, drew the time, was stopped and lost the lock before it created the
+    requested file; the next one, whose clock is behind the last time of the timeline, too, drew the same time. A plan
+    with the time of a rolled back write, of which a run was accepted before, is run: no other action has its time now.
 
     Raises:
         CommitConflict: the plan was cancelled.
     """
-    other = _other_action(timeline, planned)
+    present = _other_action(timeline, planned)
+    other = present or _rolled_back_write(timeline, planned)
     if other is None:
         return
     path = planned.at(State.REQUESTED).path
     with suppress(FileNotFoundError):
         cancel_plan(storage, plan_record_path(DECISION_FOLDER, planned), storage.read(path))
+    if present is None and storage.exists(path):
+        return
     raise CommitConflict(
         f"{path} in {storage.uri} has the requested time of {other.path}, as its writer lost the lock while it "
         "scheduled the action: the plan was cancelled; schedule it again if it is due"
@@ -132,3 +137,16 @@ def _other_action(timeline: Timeline, planned: Instant) -> Instant | None:
     """Return another action with the requested time of a planned one; None if there is none."""
     same_time = (found for found in timeline.instants if found.requested == planned.requested)
     return next((found for found in same_time if found.of_action != planned.of_action), None)
+
+
+def _rolled_back_write(timeline: Timeline, planned: Instant) -> Instant | None:
+    """Return a write with the requested time of a planned action that was rolled back; None if there is none.
+
+    Other programs roll back compactions, too, and run them again.
+    """
+    rollback = timeline.finished_rollbacks(since=planned.requested).get(planned.requested)
+    if rollback is None or rollback.action != ROLLBACK:
+        return None
+    undone = RollbackMetadata.decode(timeline.storage.read(rollback.path), rollback.path)
+    is_write = undone.action in WRITE_ACTIONS
+    return Instant(undone.instant, undone.action, State.REQUESTED) if is_write else None

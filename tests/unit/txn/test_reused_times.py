@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm import LsmTable
+from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import CommitConflict, Fenced
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import TEMP_FOLDER, marker_path
 from streaming_lsm.lock.runtime import Runtime
+from streaming_lsm.services.compaction.runner import run_compaction, schedule_compaction
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import Instant, State
@@ -210,3 +212,51 @@ def test_the_write_of_a_fenced_writer_is_void_if_its_time_is_that_of_a_compactio
     assert shown(opened(uri, 3)) == sorted([*model.values(), last])
     assert table.timeline.pending == ()
     assert void.requested in [write.requested for write in table.timeline.completed_writes]
+
+
+class AfterSchedule(FaultyStorage):
+    """Another driver schedules a compaction before the requested file of a write is created.
+
+    Attributes:
+        uri_of_table: the table.
+    """
+
+    def __init__(self, inner: Storage, uri_of_table: str) -> None:
+        super().__init__(inner)
+        self.uri_of_table = uri_of_table
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        if path.endswith(".deltacommit.requested"):
+            assert schedule_compaction(opened(self.uri_of_table, 2).services._context)[0] is not None
+        super().put_if_absent(path, data)
+
+
+@pytest.mark.parametrize("kind", ["disk", "objects"])
+def test_a_plan_with_the_time_of_a_write_that_was_rolled_back_is_cancelled(
+    tmp_path: Path, memory_uri: str, kind: str
+) -> None:
+    uri = memory_uri if kind == "objects" else str(tmp_path / "table")
+    model: Model = {}
+    table = LsmTable.create(uri, SCHEMA, OPTIONS_OF_SERVICES)
+    for batch in range(3):
+        grow(table, model, batch)
+    fenced = opened(uri, 1)
+    fenced.storage = AfterSchedule(table.storage, uri)
+    with pytest.raises(Fenced):
+        fenced.upsert(rows(("lost", "nl", 9000, 1)))
+    times = [pending.requested for pending in table.timeline.pending]
+    assert len(times) == 2
+    assert len(set(times)) == 1
+    last: Row = ("last", "nl", 9000, 2)
+    assert opened(uri, 3).upsert(rows(last)) is not None
+    (rollback,) = (found for found in table.timeline.instants if found.action == "rollback")
+    assert rollback.is_completed
+    (planned,) = table.timeline.pending
+    assert (planned.action, planned.requested) == ("compaction", times[0])
+    with pytest.raises(CommitConflict, match=r"has the requested time of .*deltacommit"):
+        run_compaction(opened(uri, 4).services._context, planned.requested, LocalEngine(1))
+    assert table.timeline.pending == ()
+    compacted = opened(uri, 5).compact()
+    assert compacted is not None
+    assert times[0] not in [write.requested for write in table.timeline.completed_writes]
+    assert shown(opened(uri, 3)) == sorted([*model.values(), last])
