@@ -80,6 +80,7 @@ class LogCompactionTask:
                 return self._attempt(WriteToken(number, 0, attempt), found, chain)
             except FileExistsError:
                 # The markers of all attempts stay until the action completes, so creating a marker reserves the name.
+                # In an object store a late attempt finds no markers, and the files of a completed one.
                 attempt += 1
 
     def _attempt(self, token: WriteToken, found: FileSlice, chain: Chain | None) -> tuple[WriteStat, ...]:
@@ -114,7 +115,7 @@ class _Output:
     native_logs: bool
     retention: Retention | None
     chain: Chain | None
-    paths: list[str] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
 
     def write(self, blocks: Iterable[FoldedLogs]) -> tuple[int, list[WriteStat]]:
         """Write all blocks; returns the number of keys, and the stats of the files."""
@@ -174,6 +175,7 @@ class _Output:
             create=create,
             compacted=self._compacted,
             chain=self.chain,
+            made=self.made,
         )
 
     def _inline(self) -> InlineLogTarget:
@@ -193,6 +195,7 @@ class _Output:
             options=BlockOptions(files.data_block_format, files.codec, files.log_bytes),
             create=create,
             compacted=self._compacted,
+            made=self.made,
         )
 
     @property
@@ -205,13 +208,11 @@ class _Output:
 
     def _prepare(self, name: LogFileName | InlineLogName) -> str:
         target = self.target
-        path = prepare_data_file(target.storage, target.instant, self.found.partition_path, str(name))
-        self.paths.append(path)
-        return path
+        return prepare_data_file(target.storage, target.instant, self.found.partition_path, str(name))
 
     def discard(self) -> None:
-        """Delete all files written so far."""
-        for path in self.paths:
+        """Delete all files written so far; another attempt may have committed one that exists already."""
+        for path in self.made:
             self.target.storage.delete(path)
             if not self.native_logs:
                 self.target.storage.delete(checksum_path(path))

@@ -56,17 +56,26 @@ class CompactionTask:
             Fenced: the compaction was completed or rolled back meanwhile; the new files are removed.
         """
         number, found = operation
-        counts = LogCounts()
+        attempt = 0
+        while True:
+            try:
+                return self._attempt(WriteToken(number, 0, attempt), found)
+            except FileExistsError:
+                # Another attempt has used the name, in this or an earlier run. The markers of all attempts stay until
+                # the compaction completes, so creating a marker reserves the name. In an object store a late attempt
+                # finds no markers, and the files of a completed one.
+                attempt += 1
+
+    def _attempt(self, token: WriteToken, found: FileSlice) -> tuple[WriteStat, ...]:
+        counts, made = LogCounts(), list[str]()
         merged = Timed(self._blocks(found, counts))
-        base, token = self._create(number, found.partition_path, found.file_id)
-        paths = [base.path]
         try:
             with ExitStack() as opened:
-                opened.enter_context(base)
-                stat, kept = self._write(base, self._kept_deletes(found, token, paths, opened), found, merged)
+                base = opened.enter_context(self._base(token, found, made))
+                stat, kept = self._write(base, self._kept_deletes(found, token, made, opened), found, merged)
             check_still_inflight(self.target.storage, self.target.instant)
         except BaseException:
-            for path in paths:
+            for path in made:
                 self.target.storage.delete(path)
             raise
         records = stat.num_inserts + stat.num_updates + stat.num_deletes
@@ -88,41 +97,31 @@ class CompactionTask:
             return in_key_order(reader.blocks(found, counts), target.spill_folder)
         return reader.parts(found, counts, copy_rules(schema, target.files))
 
-    def _create(self, number: int, partition: str, file_id: str) -> tuple[BaseFileWriter, WriteToken]:
-        """Create a base file under a name that no other attempt has used, in this or an earlier run of the compaction.
-
-        The markers of all attempts stay until the compaction completes, so creating a marker reserves the name.
-        """
-        target, attempt = self.target, 0
-        while True:
-            token = WriteToken(number, 0, attempt)
-            try:
-                base = BaseFileWriter(
-                    storage=target.storage,
-                    instant=target.instant,
-                    partition=partition,
-                    name=BaseFileName(file_id, str(token), target.instant),
-                    avro_schema=target.avro,
-                    options=target.files,
-                )
-            except FileExistsError:
-                attempt += 1
-            else:
-                return base, token
+    def _base(self, token: WriteToken, found: FileSlice, made: list[str]) -> BaseFileWriter:
+        target = self.target
+        return BaseFileWriter(
+            storage=target.storage,
+            instant=target.instant,
+            partition=found.partition_path,
+            name=BaseFileName(found.file_id, str(token), target.instant),
+            avro_schema=target.avro,
+            options=target.files,
+            made=made,
+        )
 
     def _kept_deletes(
-        self, found: FileSlice, token: WriteToken, paths: list[str], opened: ExitStack
+        self, found: FileSlice, token: WriteToken, made: list[str], opened: ExitStack
     ) -> KeptDeletesWriter | None:
-        """Create the writer of the deletes that are kept; the paths of its files are added to `paths`."""
+        """Create the writer of the deletes that are kept; the paths of its files are added to `made`."""
         if self.retention is None:
             return None
         target = self.target
 
         def create(version: int, kind: LogKind) -> tuple[str, LogFileName]:
             name = LogFileName(found.file_id, token, target.instant, version, kind)
-            path = prepare_data_file(target.storage, target.instant, found.partition_path, str(name), starts=False)
-            paths.append(path)
-            return path, name
+            return prepare_data_file(
+                target.storage, target.instant, found.partition_path, str(name), starts=False
+            ), name
 
         logs = NativeLogTarget(
             storage=target.storage,
@@ -133,6 +132,7 @@ class CompactionTask:
             updates=False,
             options=target.files,
             create=create,
+            made=made,
         )
         return opened.enter_context(KeptDeletesWriter(logs, target.delete_schema, self.retention))
 

@@ -98,7 +98,7 @@ class History:
         unsaving: how many processes are deleting which savepoint.
         undone: the completed writes that were rolled back or restored away.
         plans: requested times of what each rollback and restore is to undo, by its own.
-        revived: how often a process that was stopped created the completed file of an undone write again.
+        revived: how often a process that was stopped created the completed file of an undone or archived write again.
     """
 
     rules: ConflictRules
@@ -209,7 +209,8 @@ class History:
     def _on_completed(self, found: Instant, completed: str) -> None:
         if not found.is_write:
             return
-        if any((one.requested, one.completed) == (found.requested, completed) for one in self.undone):
+        known = (*self.undone, *self.published)
+        if any((one.requested, one.completed) == (found.requested, completed) for one in known):
             self.revived += 1
             return
         last = self.published[-1].completed if self.published else ""
