@@ -106,7 +106,12 @@ class WriterLedger:
             CorruptFileError: the ledger cannot be read.
         """
         write = with_ledger(timeline, timeline.newest_first())
-        return cls() if write is None else cls.decode(timeline.read_commit(write).extra[LEDGER_KEY], write.path)
+        return cls() if write is None else cls.of_write(timeline, write)
+
+    @classmethod
+    def of_write(cls, timeline: Timeline, write: Instant) -> WriterLedger:
+        """Read the ledger of a completed write that has one; raises as `of`."""
+        return cls.decode(timeline.read_commit(write).extra[LEDGER_KEY], write.path)
 
     @classmethod
     def decode(cls, text: str, source: str) -> WriterLedger:
@@ -191,7 +196,7 @@ def with_ledger(timeline: Timeline, writes: Iterable[Instant]) -> Instant | None
 
 
 def archived_ledger(state: Timeline) -> Instant | None:
-    """Return the archived write that has the ledger of a state; None if one on the timeline has it, or none at all.
+    """Return the archived write that has the ledger of a state; None if one on the timeline has it, or it is empty.
 
     Writers would not find it, and write replayed batches again. The history is read if none on the timeline has one.
 
@@ -203,4 +208,5 @@ def archived_ledger(state: Timeline) -> Instant | None:
     active, until = {write.requested for write in state.completed_writes}, state.until or "~"
     archived = [write for write in state.history.writes().values() if write.requested not in active]
     before = [write for write in archived if (write.completed or "") <= until]
-    return with_ledger(state, sorted(before, key=lambda write: write.completed or "", reverse=True))
+    found = with_ledger(state, sorted(before, key=lambda write: write.completed or "", reverse=True))
+    return found if found is not None and WriterLedger.of_write(state, found).writers else None

@@ -391,6 +391,25 @@ def test_the_table_does_not_return_to_a_state_whose_ledger_another_program_has_a
             back()
 
 
+@pytest.mark.parametrize("way", ["restore", "rollback"])
+def test_the_table_returns_to_a_state_whose_archived_ledger_has_no_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    table, _ = made(tmp_path, 2)
+    others_write(table, 8)
+    table = reopened(table)
+    saved, before = table.savepoint().requested, shown(table)
+    table.upsert(rows(("k1", "nl", 8, 8)))
+    monkeypatch.setattr("streaming_lsm.services.archiving.runner.with_ledger", lambda timeline, writes: None)
+    table.archive()
+    assert table.timeline.history.writes()
+    if way == "restore":
+        table.restore(saved)
+    else:
+        table.rollback()
+    assert shown(reopened(table)) == before
+
+
 def test_a_batch_is_not_written_again_whose_commit_is_archived(tmp_path: Path) -> None:
     """Each later commit of another writer has carried its ledger on."""
     table, _ = made(tmp_path, 1)
