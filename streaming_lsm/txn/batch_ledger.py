@@ -202,6 +202,9 @@ def archived_ledger(state: Timeline) -> Instant | None:
 
     Args:
         state: the timeline, restricted to the writes of the state.
+
+    Raises:
+        CorruptFileError: the ledger cannot be read.
     """
     if with_ledger(state, state.newest_first()) is not None:
         return None

@@ -82,8 +82,9 @@ def refuse_reused_time(storage: Storage, timeline: Timeline, planned: Instant) -
         cancel_plan(storage, plan_record_path(DECISION_FOLDER, planned), storage.read(path))
     if present is None and storage.exists(path):
         return
+    which = other.path if present else f"the rolled back {other.action} {other.requested}"
     raise CommitConflict(
-        f"{path} in {storage.uri} has the requested time of {other.path}, as its writer lost the lock while it "
+        f"{path} in {storage.uri} has the requested time of {which}, as its writer lost the lock while it "
         "scheduled the action: the plan was cancelled; schedule it again if it is due"
     )
 
@@ -147,6 +148,9 @@ def _rolled_back_write(timeline: Timeline, planned: Instant) -> Instant | None:
     rollback = timeline.finished_rollbacks(since=planned.requested).get(planned.requested)
     if rollback is None or rollback.action != ROLLBACK:
         return None
-    undone = RollbackMetadata.decode(timeline.storage.read(rollback.path), rollback.path)
+    try:
+        undone = RollbackMetadata.decode(timeline.storage.read(rollback.path), rollback.path)
+    except FileNotFoundError:  # archived meanwhile
+        return None
     is_write = undone.action in WRITE_ACTIONS
     return Instant(undone.instant, undone.action, State.REQUESTED) if is_write else None

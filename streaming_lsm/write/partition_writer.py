@@ -125,9 +125,6 @@ def write_collected(plan: WritePlan, collected: CollectedRows, token: WriteToken
     begun = perf_counter()
     try:
         stats = tuple(stat for group, blocks in buffer.drain() for stat in writer.write(group, blocks))
-        if collected.letters.count:
-            # Letters of a late task would be among those of the next attempt at the batch.
-            check_still_inflight(plan.storage, plan.instant)
         collected.letters.post()
         if not plan.sole:
             check_still_inflight(plan.storage, plan.instant)

@@ -13,7 +13,6 @@ from streaming_lsm.arrow.columns import pc
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.format.actions.commit import WriteStat
-from streaming_lsm.format.checksum_file import checksum_path
 from streaming_lsm.format.log.native_footer import Chain
 from streaming_lsm.format.table.file_names import InlineLogName, LogFileName, LogKind, WriteToken
 from streaming_lsm.lock.heartbeat import check_still_inflight
@@ -21,6 +20,7 @@ from streaming_lsm.merge.log_fold import FoldedLogs
 from streaming_lsm.read.log_reader import LogReader
 from streaming_lsm.read.slice_reader import LogCounts
 from streaming_lsm.schema import COMMIT_TIME
+from streaming_lsm.services.compaction.attempt import attempt_token, discard
 from streaming_lsm.services.compaction.target import CompactionTarget, with_counts
 from streaming_lsm.services.compaction.timed import Timed
 from streaming_lsm.write.files.inline_log_writer import BlockOptions, InlineLogTarget, InlineLogWriter
@@ -74,16 +74,6 @@ class LogCompactionTask:
             )
         if found.base is not None or not found.logs:
             raise ValueError(f"{_group(found)}: a log compaction merges logs only, and at least one")
-        attempt = 0
-        while True:
-            try:
-                return self._attempt(WriteToken(number, 0, attempt), found, chain)
-            except FileExistsError:
-                # The markers of all attempts stay until the action completes, so creating a marker reserves the name.
-                # In an object store a late attempt finds no markers, and the files of a completed one.
-                attempt += 1
-
-    def _attempt(self, token: WriteToken, found: FileSlice, chain: Chain | None) -> tuple[WriteStat, ...]:
         counts = LogCounts()
         reader = LogReader(
             storage=self.target.storage,
@@ -94,12 +84,12 @@ class LogCompactionTask:
             inline=not self.native_logs,
         )
         merged = Timed(reader.blocks(found, counts))
-        output = _Output(self.target, token, found, self.native_logs, self.retention, chain)
+        output = _Output(self.target, attempt_token(number), found, self.native_logs, self.retention, chain)
         try:
             keys, stats = output.write(merged)
             check_still_inflight(self.target.storage, self.target.instant)
-        except BaseException:
-            output.discard()
+        except BaseException as error:
+            discard(self.target, output.paths, error, inline=not self.native_logs)
             raise
         first = with_counts(stats[0], found, counts, records=keys, waited_ms=merged.waited_ms)
         return (replace(first, upsert_ms=merged.age_ms), *stats[1:])
@@ -115,7 +105,7 @@ class _Output:
     native_logs: bool
     retention: Retention | None
     chain: Chain | None
-    made: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
 
     def write(self, blocks: Iterable[FoldedLogs]) -> tuple[int, list[WriteStat]]:
         """Write all blocks; returns the number of keys, and the stats of the files."""
@@ -175,7 +165,6 @@ class _Output:
             create=create,
             compacted=self._compacted,
             chain=self.chain,
-            made=self.made,
         )
 
     def _inline(self) -> InlineLogTarget:
@@ -195,7 +184,6 @@ class _Output:
             options=BlockOptions(files.data_block_format, files.codec, files.log_bytes),
             create=create,
             compacted=self._compacted,
-            made=self.made,
         )
 
     @property
@@ -208,14 +196,9 @@ class _Output:
 
     def _prepare(self, name: LogFileName | InlineLogName) -> str:
         target = self.target
-        return prepare_data_file(target.storage, target.instant, self.found.partition_path, str(name))
-
-    def discard(self) -> None:
-        """Delete all files written so far; another attempt may have committed one that exists already."""
-        for path in self.made:
-            self.target.storage.delete(path)
-            if not self.native_logs:
-                self.target.storage.delete(checksum_path(path))
+        path = prepare_data_file(target.storage, target.instant, self.found.partition_path, str(name))
+        self.paths.append(path)
+        return path
 
 
 def _group(found: FileSlice) -> str:

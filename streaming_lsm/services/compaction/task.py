@@ -17,6 +17,7 @@ from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.merge.runs import Block
 from streaming_lsm.read.key_order import in_key_order
 from streaming_lsm.read.slice_reader import LogCounts, SliceReader
+from streaming_lsm.services.compaction.attempt import attempt_token, discard
 from streaming_lsm.services.compaction.target import CompactionTarget, with_counts
 from streaming_lsm.services.compaction.timed import Timed
 from streaming_lsm.write.files.base_file_writer import BaseFileWriter
@@ -56,27 +57,18 @@ class CompactionTask:
             Fenced: the compaction was completed or rolled back meanwhile; the new files are removed.
         """
         number, found = operation
-        attempt = 0
-        while True:
-            try:
-                return self._attempt(WriteToken(number, 0, attempt), found)
-            except FileExistsError:
-                # Another attempt has used the name, in this or an earlier run. The markers of all attempts stay until
-                # the compaction completes, so creating a marker reserves the name. In an object store a late attempt
-                # finds no markers, and the files of a completed one.
-                attempt += 1
-
-    def _attempt(self, token: WriteToken, found: FileSlice) -> tuple[WriteStat, ...]:
-        counts, made = LogCounts(), list[str]()
+        counts = LogCounts()
         merged = Timed(self._blocks(found, counts))
+        token = attempt_token(number)
+        base = self._create(token, found)
+        paths = [base.path]
         try:
             with ExitStack() as opened:
-                base = opened.enter_context(self._base(token, found, made))
-                stat, kept = self._write(base, self._kept_deletes(found, token, made, opened), found, merged)
+                opened.enter_context(base)
+                stat, kept = self._write(base, self._kept_deletes(found, token, paths, opened), found, merged)
             check_still_inflight(self.target.storage, self.target.instant)
-        except BaseException:
-            for path in made:
-                self.target.storage.delete(path)
+        except BaseException as error:
+            discard(self.target, paths, error)
             raise
         records = stat.num_inserts + stat.num_updates + stat.num_deletes
         return (with_counts(stat, found, counts, records=records, waited_ms=merged.waited_ms), *kept)
@@ -97,7 +89,7 @@ class CompactionTask:
             return in_key_order(reader.blocks(found, counts), target.spill_folder)
         return reader.parts(found, counts, copy_rules(schema, target.files))
 
-    def _base(self, token: WriteToken, found: FileSlice, made: list[str]) -> BaseFileWriter:
+    def _create(self, token: WriteToken, found: FileSlice) -> BaseFileWriter:
         target = self.target
         return BaseFileWriter(
             storage=target.storage,
@@ -106,22 +98,21 @@ class CompactionTask:
             name=BaseFileName(found.file_id, str(token), target.instant),
             avro_schema=target.avro,
             options=target.files,
-            made=made,
         )
 
     def _kept_deletes(
-        self, found: FileSlice, token: WriteToken, made: list[str], opened: ExitStack
+        self, found: FileSlice, token: WriteToken, paths: list[str], opened: ExitStack
     ) -> KeptDeletesWriter | None:
-        """Create the writer of the deletes that are kept; the paths of its files are added to `made`."""
+        """Create the writer of the deletes that are kept; the paths of its files are added to `paths`."""
         if self.retention is None:
             return None
         target = self.target
 
         def create(version: int, kind: LogKind) -> tuple[str, LogFileName]:
             name = LogFileName(found.file_id, token, target.instant, version, kind)
-            return prepare_data_file(
-                target.storage, target.instant, found.partition_path, str(name), starts=False
-            ), name
+            path = prepare_data_file(target.storage, target.instant, found.partition_path, str(name), starts=False)
+            paths.append(path)
+            return path, name
 
         logs = NativeLogTarget(
             storage=target.storage,
@@ -132,7 +123,6 @@ class CompactionTask:
             updates=False,
             options=target.files,
             create=create,
-            made=made,
         )
         return opened.enter_context(KeptDeletesWriter(logs, target.delete_schema, self.retention))
 

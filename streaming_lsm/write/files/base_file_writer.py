@@ -37,7 +37,6 @@ class BaseFileWriter:
         *,
         detect_early: bool = False,
         starts: bool = True,
-        made: list[str] | None = None,
     ) -> None:
         """Create the marker and the file.
 
@@ -46,7 +45,6 @@ class BaseFileWriter:
             avro_schema: Avro JSON of the file's schema with meta columns.
             detect_early: whether to look for other writes of the file group.
             starts: whether the file is the first of its file group.
-            made: see `SortedParquetFile`.
 
         Raises:
             EarlyConflict: see `check_no_earlier_write`.
@@ -58,7 +56,7 @@ class BaseFileWriter:
         self._bloom = None if options.bloom is None else SizedBloomBuilder(options.bloom)
         self._first: str | None = None
         self._last: str | None = None
-        self._file = SortedParquetFile(storage, self.path, options, instant=instant, made=made)
+        self._file = SortedParquetFile(storage, self.path, options, instant=instant)
 
     def __enter__(self) -> BaseFileWriter:
         return self

@@ -56,7 +56,6 @@ class InlineLogTarget:
         options: how blocks are written.
         create: creates the marker of a file and returns its path and name, by version.
         compacted: the instants whose blocks these replace, if a log compaction writes them.
-        made: gets the path of each file that is durable: what is in it is of this writer, and may be deleted by it.
     """
 
     storage: Storage
@@ -68,7 +67,6 @@ class InlineLogTarget:
     options: BlockOptions
     create: Callable[[int], tuple[str, InlineLogName]]
     compacted: tuple[str, ...] = ()
-    made: list[str] | None = None
 
 
 @dataclass
@@ -164,8 +162,6 @@ class InlineLogWriter:
         self._files.close()
         if self._open is not None:
             found = self._open
-            if self.source.made is not None:
-                self.source.made.append(found.path)
             if self.source.storage.is_file_system:  # an object store has checksums of its own
                 # No checksum file exists: one of an earlier file of this name was deleted together with it.
                 self.source.storage.put_if_absent(checksum_path(found.path), found.sums.encode())

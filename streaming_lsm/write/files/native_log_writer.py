@@ -61,7 +61,6 @@ class NativeLogTarget:
         create: creates the marker of a file and returns its path and name, by version and kind.
         compacted: the instants whose logs these replace, if a log compaction writes them.
         chain: the log compactions among these, and among what they replaced; None if it is not known.
-        made: see `SortedParquetFile`.
     """
 
     storage: Storage
@@ -74,12 +73,11 @@ class NativeLogTarget:
     create: Callable[[int, LogKind], tuple[str, LogFileName]]
     compacted: tuple[str, ...] = ()
     chain: Chain | None = None
-    made: list[str] | None = None
 
     def open(self, version: int, kind: LogKind) -> OpenNativeLog:
         """Create a log file; raises as `SortedParquetFile`."""
         path, name = self.create(version, kind)
-        file = SortedParquetFile(self.storage, path, self.options, instant=self.instant, made=self.made)
+        file = SortedParquetFile(self.storage, path, self.options, instant=self.instant)
         header = LogHeader(self.instant, self.avro, compacted=self.compacted, chain=self.chain).to_footer()
         footer = {key.decode(): value.decode() for key, value in header.items()}
         footer[AVRO_SCHEMA_KEY] = self.avro if kind is LogKind.DATA else self.delete_avro

@@ -39,24 +39,21 @@ class SortedParquetFile:
         options: FileOptions,
         *,
         instant: str | None = None,
-        made: list[str] | None = None,
     ) -> None:
         """Create the file, empty.
 
         Args:
-            made: gets `path` when the file is durable: what is in it is of this writer, and may be deleted by it.
             instant: checked to be inflight when the file is visible, because a task that was stopped after its marker
                 may create the file after the commit. In an object store the file is visible when it is finished: there
                 the task checks all its files at its end.
 
         Raises:
-            FileExistsError: the file exists; in an object store `finish` raises it.
+            FileExistsError: the file exists.
             Fenced: the instant is not inflight any more; the file is deleted.
         """
         self.path = path
         self.rows = 0
         self._options = options
-        self._made = made
         with ExitStack() as created:
             self._sink: BinaryIO = created.enter_context(storage.create(path))
             if instant is not None and storage.is_file_system:
@@ -176,8 +173,6 @@ class SortedParquetFile:
             self._sink.write(with_copied(self._held.taken(), int(self._sink.tell()), self._groups))
         size = int(self._sink.tell())
         self._created.close()
-        if self._made is not None:
-            self._made.append(self.path)
         return size
 
 

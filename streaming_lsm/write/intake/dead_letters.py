@@ -15,6 +15,7 @@ from streaming_lsm.arrow.columns import Flags, flags, pc
 from streaming_lsm.errors import RecordError
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.keys.generator import ALLOW
+from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.write.intake import control_columns
 from streaming_lsm.write.intake.screening import invalid_rows
 from streaming_lsm.write.intake.tombstones import events_before, repeated_tombstones
@@ -137,12 +138,16 @@ class DeadLetterBox:
         """Write the events that are still held; returns the number of all dead letters of the task.
 
         Every attempt at this task gives its files the same names, and takes away what a longer attempt left.
+
+        Raises:
+            Fenced: the instant takes no more files: the letters would replace those of a later attempt at the batch.
         """
         target = self._plan.dead_letters
         if target is None or not self._count + len(self._letters):
             return 0
         if self._letters:
             self._write(target)
+        check_still_inflight(self._plan.storage, self._plan.instant)
         number = self._files
         while target.storage.exists(path := self._path(target, number)):
             target.storage.delete(path)
@@ -150,6 +155,7 @@ class DeadLetterBox:
         return self._count
 
     def _write(self, target: DeadLetters) -> None:
+        check_still_inflight(self._plan.storage, self._plan.instant)
         table = pa.Table.from_batches(self._letters)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd")

@@ -1,4 +1,4 @@
-"""An attempt of a task that begins when the compaction is completed deletes nothing that another attempt has made."""
+"""Attempts of tasks that end when the compaction is completed delete nothing that other attempts have made."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import LsmError
+from streaming_lsm.lock.heartbeat import check_still_inflight, heartbeat_path
+from streaming_lsm.lock.markers import list_marked_files, marker_folder
+from streaming_lsm.services.compaction import log_task, task
+from streaming_lsm.services.compaction.runner import run_compaction, schedule_compaction
+from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.instant import Instant, State
 from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, grow
 from tests.support.small_tables import SCHEMA, rows, shown
 
@@ -25,10 +31,10 @@ class Repeating(LocalEngine):
         super().__init__(1)
         self.again: list[Callable[[], object]] = []
 
-    def map(self, task: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    def map(self, run: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         every = list(items)
-        self.again = [lambda item=item: task(item) for item in every]  # type: ignore[misc]
-        return super().map(task, every)
+        self.again = [lambda item=item: run(item) for item in every]  # type: ignore[misc]
+        return super().map(run, every)
 
 
 @pytest.mark.parametrize("storage", ["disk", "objects"])
@@ -55,3 +61,44 @@ def test_what_is_committed_stays(tmp_path: Path, memory_uri: str, storage: str, 
     # The next transaction deletes what the late attempts left, and nothing else.
     LsmTable(uri, OPTIONS_OF_SERVICES).upsert(rows(("after", "nl", 1, 1)))
     assert [path for path in files if not table.storage.exists(path)] == []
+
+
+@pytest.mark.parametrize("storage", ["disk", "objects"])
+@pytest.mark.parametrize("kind", ["full", "log"])
+def test_an_attempt_of_an_earlier_run_deletes_nothing_of_a_later_one(
+    tmp_path: Path, memory_uri: str, monkeypatch: pytest.MonkeyPatch, storage: str, kind: str
+) -> None:
+    """Another program undoes the first run, whose driver counts as dead, before the attempt ends."""
+    uri = memory_uri if storage == "objects" else str(tmp_path / "table")
+    table = LsmTable.create(uri, SCHEMA, OPTIONS_OF_SERVICES)
+    model: Model = {}
+    for batch in range(4):
+        grow(table, model, batch)
+    before = shown(table)
+    planned, _ = schedule_compaction(table.services._context, log=kind == "log")
+    assert planned is not None
+    done: list[Instant | None] = []
+    check = check_still_inflight
+
+    def overtaken(storage: Storage, instant: str) -> None:
+        if not done:
+            done.append(None)
+            for path in (
+                *list_marked_files(storage, instant),
+                planned.at(State.INFLIGHT).path,
+                heartbeat_path(instant),
+            ):
+                storage.delete(path)
+            storage.delete_folder(marker_folder(instant))
+            done[:] = [run_compaction(LsmTable(uri, OPTIONS_OF_SERVICES).services._context, instant, LocalEngine(1))]
+        check(storage, instant)
+
+    for module in (task, log_task):
+        monkeypatch.setattr(module, "check_still_inflight", overtaken)
+    with pytest.raises(LsmError):
+        run_compaction(table.services._context, planned.requested, LocalEngine(1))
+    (completed,) = done
+    assert completed is not None
+    files = table.timeline.read_commit(completed).paths
+    assert [path for path in files if not table.storage.exists(path)] == []
+    assert shown(LsmTable(uri, OPTIONS_OF_SERVICES)) == before

@@ -10,14 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming_lsm.errors import RecordError
+from streaming_lsm.errors import Fenced, RecordError
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.keys.generator import KeyGenerator
+from streaming_lsm.lock.heartbeat import heartbeat_path
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.write.intake import dead_letters
 from streaming_lsm.write.intake.dead_letters import _values, batch_folder, count_letters
 from streaming_lsm.write.partition_writer import write_partition
 from streaming_lsm.write.plan import DeadLetters, WritePlan
+from streaming_lsm.write.shuffle.exchange import RunSender
 from tests.support.plans import SCHEMA, make_plan, open_instant
 from tests.support.writers import files_below
 
@@ -97,6 +99,28 @@ def test_a_second_attempt_replaces_the_letters_of_the_first(tmp_path: Path) -> N
         assert write_partition(plan, [events(bad=[True])], WriteToken(0, 0, attempt)).stats == ()
     assert files_below(folder) == {"query/batch-7/part-00000.parquet"}
     assert pq.read_table(folder / "query/batch-7").num_rows == 1
+
+
+@pytest.mark.parametrize("most_bytes", [1, 8 << 20], ids=["many", "few"])
+@pytest.mark.parametrize("stages", [1, 2])
+def test_a_late_task_leaves_the_letters_of_a_later_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stages: int, most_bytes: int
+) -> None:
+    """The later attempt at the batch has read the source in other parts."""
+    plan, folder = plan_with_folder(tmp_path)
+    write_partition(plan, [events(bad=[True] * 3)], WriteToken(0, 0, 0))
+    plan.storage.delete(heartbeat_path(plan.instant))
+    monkeypatch.setattr(dead_letters, "_FILE_BYTES", most_bytes)
+
+    def late() -> object:
+        late_events = [events(bad=[True])]
+        if stages == 1:
+            return write_partition(plan, late_events, WriteToken(0, 0, 1))
+        return list(RunSender(plan, 1, 0).send(late_events))
+
+    with pytest.raises(Fenced):
+        late()
+    assert pq.read_table(folder / "query/batch-7")["offset"].to_pylist() == [100, 101, 102]
 
 
 def test_without_bad_events_there_is_no_folder(tmp_path: Path) -> None:
