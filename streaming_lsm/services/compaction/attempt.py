@@ -19,13 +19,17 @@ from streaming_lsm.services.compaction.target import CompactionTarget
 _NUMBERS = 1 << 31
 
 
+def _drawn() -> int:
+    return secrets.randbelow(_NUMBERS)
+
+
 def attempt_token(operation: int) -> WriteToken:
     """Return the write token of a new attempt, with a random attempt number.
 
     Args:
         operation: number of the operation in the plan.
     """
-    return WriteToken(operation, 0, secrets.randbelow(_NUMBERS))
+    return WriteToken(operation, 0, _drawn())
 
 
 def discard(target: CompactionTarget, paths: Sequence[str], error: BaseException, *, inline: bool = False) -> None:

@@ -13,6 +13,7 @@ from unittest import mock
 import pyarrow as pa
 
 import streaming_lsm.readable_table
+import streaming_lsm.services.compaction.attempt as compaction_attempt
 import streaming_lsm.table
 from streaming_lsm import LsmTable
 from streaming_lsm.config import CONFLICT_RETRIES, Options
@@ -155,7 +156,7 @@ def _without_locks(holder: type) -> Iterator[None]:
 
 @contextmanager
 def simulated_storages(on_conflict: Callable[[WriteConflict], None]) -> Iterator[None]:
-    """Let tables be opened on the storages of processes.
+    """Let tables be opened on the storages of processes, and number the attempts at compactions one after the other.
 
     Args:
         on_conflict: is told of each attempt at a batch that has a conflict.
@@ -182,5 +183,6 @@ def simulated_storages(on_conflict: Callable[[WriteConflict], None]) -> Iterator
         _without_locks(Timeline),
         mock.patch.object(streaming_lsm.readable_table, "open_storage", opened),
         mock.patch.object(streaming_lsm.table, "write_with_retries", told),
+        mock.patch.object(compaction_attempt, "_drawn", itertools.count().__next__),
     ):
         yield
