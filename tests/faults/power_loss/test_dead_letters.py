@@ -14,7 +14,7 @@ from tests.faults.power_loss.disk import write_tree
 from tests.faults.power_loss.losses import losses
 from tests.faults.power_loss.operations import SyncFolder
 from tests.faults.power_loss.recorder import Recorder
-from tests.support.plans import SCHEMA, make_plan
+from tests.support.plans import SCHEMA, make_plan, open_instant
 
 COUNT = 3
 
@@ -22,7 +22,8 @@ COUNT = 3
 def post(letters: Path) -> int:
     """What a task does with unreadable events."""
     target = DeadLetters(LocalStorage(letters), batch_folder("query", 7))
-    box = DeadLetterBox(make_plan(letters.parent / "table", dead_letters=target), WriteToken(0, 0, 0))
+    plan = open_instant(make_plan(letters.parent / "table", dead_letters=target))
+    box = DeadLetterBox(plan, WriteToken(0, 0, 0))
     unread = pa.RecordBatch.from_pylist([{}] * COUNT, schema=SCHEMA)
     unread = unread.append_column("_lsm_bad", pa.array(["not JSON"] * COUNT))
     unread = unread.append_column("_lsm_payload", pa.array([b"{"] * COUNT))
