@@ -37,7 +37,8 @@ def discard(target: CompactionTarget, paths: Sequence[str], error: BaseException
 
     Args:
         paths: the files that it has created, or was about to.
-        error: why it failed. If the compaction is over, the markers are deleted, too: no later run looks at them.
+        error: why it failed. If the instant takes no more files, the markers are deleted, too: each file was made or
+            refused by then, so that none comes after its deletion.
         inline: whether the files are inline logs, which have checksum files.
     """
     for path in paths:

@@ -191,16 +191,22 @@ def opened(uri: str, number: int) -> LsmTable:
     return table
 
 
+def grown(uri: str) -> tuple[LsmTable, Model]:
+    """A new table of three batches, and its rows."""
+    model: Model = {}
+    table = LsmTable.create(uri, SCHEMA, OPTIONS_OF_SERVICES)
+    for batch in range(3):
+        grow(table, model, batch)
+    return table, model
+
+
 @pytest.mark.parametrize("dies", [True, False], ids=["dies", "lives"])
 @pytest.mark.parametrize("kind", ["disk", "objects"])
 def test_the_write_of_a_fenced_writer_is_void_if_its_time_is_that_of_a_compaction(
     tmp_path: Path, memory_uri: str, kind: str, dies: bool
 ) -> None:
     uri = memory_uri if kind == "objects" else str(tmp_path / "table")
-    model: Model = {}
-    table = LsmTable.create(uri, SCHEMA, OPTIONS_OF_SERVICES)
-    for batch in range(3):
-        grow(table, model, batch)
+    table, model = grown(uri)
     fenced = opened(uri, 1)
     fenced.storage = AfterCompaction(table.storage, uri, dies=dies)
     with pytest.raises(Killed if dies else Fenced):
@@ -236,10 +242,7 @@ def test_a_plan_with_the_time_of_a_write_that_was_rolled_back_is_cancelled(
     tmp_path: Path, memory_uri: str, kind: str
 ) -> None:
     uri = memory_uri if kind == "objects" else str(tmp_path / "table")
-    model: Model = {}
-    table = LsmTable.create(uri, SCHEMA, OPTIONS_OF_SERVICES)
-    for batch in range(3):
-        grow(table, model, batch)
+    table, model = grown(uri)
     fenced = opened(uri, 1)
     fenced.storage = AfterSchedule(table.storage, uri)
     with pytest.raises(Fenced):

@@ -348,6 +348,14 @@ def others_write(table: LsmTable, count: int) -> None:
         table.storage.put_if_absent(other.completed_at(f"{int(time) + 50}").path, without.encode())
 
 
+def go_back(table: LsmTable, saved: str | None) -> None:
+    """Restore a savepoint, or roll the last write back."""
+    if saved is None:
+        table.rollback()
+    else:
+        table.restore(saved)
+
+
 @pytest.mark.parametrize("way", ["restore", "rollback"])
 def test_the_ledger_of_a_state_stays_to_which_the_table_may_return(tmp_path: Path, way: str) -> None:
     table, _ = made(tmp_path, 1)
@@ -356,18 +364,15 @@ def test_the_ledger_of_a_state_stays_to_which_the_table_may_return(tmp_path: Pat
     table = reopened(table, **stream)
     others_write(table, 8)
     table = reopened(table, **stream)
-    if way == "restore":
-        saved = table.savepoint().requested
+    saved = table.savepoint().requested if way == "restore" else None
+    if saved is not None:
         for number in range(8, 18):
             table.upsert(rows(("k1", "nl", number, number)), batch_id=number)
     else:
         table.upsert(rows(("k1", "nl", 8, 8)), batch_id=8)
     table.archive()
     assert table.timeline.history.writes()
-    if way == "restore":
-        table.restore(saved)
-    else:
-        table.rollback()
+    go_back(table, saved)
     assert reopened(table, **stream).upsert(rows(("k0", "nl", 9, 9)), batch_id=7) is None
     assert reopened(table, **stream).upsert(rows(("k1", "nl", 9, 9)), batch_id=8) is not None
 
@@ -403,10 +408,7 @@ def test_the_table_returns_to_a_state_whose_archived_ledger_has_no_writer(
     monkeypatch.setattr("streaming_lsm.services.archiving.runner.with_ledger", lambda timeline, writes: None)
     table.archive()
     assert table.timeline.history.writes()
-    if way == "restore":
-        table.restore(saved)
-    else:
-        table.rollback()
+    go_back(table, saved if way == "restore" else None)
     assert shown(reopened(table)) == before
 
 
