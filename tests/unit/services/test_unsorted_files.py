@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_lsm import LsmTable
+from streaming_lsm.format.table.file_names import BaseFileName, LogFileName, parse_file_name
 from streaming_lsm.read import slice_reader
 from tests.support.small_tables import create, data_files, rows, shown
 
@@ -32,7 +33,14 @@ def keys_of(path: Path) -> list[str]:
 def newest(root: Path, kind: str = "") -> Path:
     """The newest base file, or the newest file whose name has `kind`."""
     found = [path for path in data_files(root) if (kind in path if kind else path.count(".") == 1)]
-    return root / max(found, key=lambda path: path.rpartition("-0_")[2])
+    return root / max(found, key=requested_time)
+
+
+def requested_time(path: str) -> str:
+    """The requested time in a file's name: write tokens are random, so that names alone say nothing of the order."""
+    name = parse_file_name(path.rpartition("/")[2])
+    assert isinstance(name, BaseFileName | LogFileName)
+    return name.instant
 
 
 @pytest.fixture
