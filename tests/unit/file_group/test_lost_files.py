@@ -62,7 +62,8 @@ def last_delete_log(root: Path) -> Path:
 
 
 def last_base(root: Path) -> Path:
-    return max(path for path in (root / "nl").glob("*.parquet") if path.name.count(".") == 1)
+    bases = [path for path in (root / "nl").glob("*.parquet") if path.name.count(".") == 1]
+    return max(bases, key=lambda path: path.name.split("_")[2])
 
 
 Use = Callable[[LsmTable], object]
