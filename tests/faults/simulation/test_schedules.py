@@ -13,7 +13,7 @@ import pytest
 
 from streaming_lsm.errors import ClusteringConflict, EarlyConflict, WriteConflict
 from tests.support.simulation.aims import commit_calls
-from tests.support.simulation.many import Coverage, run_many
+from tests.support.simulation.many import Coverage, run_many, run_undone_services
 from tests.support.simulation.shrinking import shrink, story
 from tests.support.simulation.simulate import simulate
 from tests.support.simulation.work.modes import Mode
@@ -58,6 +58,17 @@ def test_nothing_is_lost_or_doubled_whatever_happens(capsys: pytest.CaptureFixtu
     if SCHEDULES >= MANY:
         assert coverage.missed_conflicts(_ALL) == []
         assert coverage.missed(commit_calls()) == []
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(SEED is not None, reason="LSM_SEED asks for one schedule")
+def test_services_that_a_restore_has_undone_hold_up_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    results = list(run_undone_services(range(SCHEDULES)))
+    broken = [result for result in results if result.violation is not None]
+    with capsys.disabled():
+        print(f"\n{len(results)} schedules that stop a service of a restored table; {len(broken)} broken promises")
+    assert len(results) > SCHEDULES // 5
+    assert not broken, story(shrink(broken[0]))
 
 
 @pytest.mark.skipif(SEED is None, reason="LSM_SEED asks for no schedule")

@@ -15,13 +15,25 @@ from streaming_lsm.errors import WriteConflict
 from tests.support.simulation.running import Result
 from tests.support.simulation.schedule import FAMILIES, Call
 from tests.support.simulation.simulate import simulate
+from tests.support.simulation.undone_services import simulate_undone_services
 from tests.support.simulation.work.modes import Mode
 
 
 def run_many(seeds: Iterable[int]) -> Iterator[Result]:
     """Run the schedules of seeds; yields the results in their order, without the traces."""
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), _begin) as pool:
+    with _processes() as pool:
         yield from pool.map(_simulate, seeds, chunksize=4)
+
+
+def run_undone_services(seeds: Iterable[int]) -> Iterator[Result]:
+    """Run the schedules of `simulate_undone_services` for all seeds, without the traces."""
+    with _processes() as pool:
+        for results in pool.map(_simulate_undone_services, seeds, chunksize=4):
+            yield from results
+
+
+def _processes() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), _begin)
 
 
 def _begin() -> None:
@@ -32,6 +44,10 @@ def _begin() -> None:
 
 def _simulate(seed: int) -> Result:
     return simulate(seed).without_trace()
+
+
+def _simulate_undone_services(seed: int) -> list[Result]:
+    return [result.without_trace() for result in simulate_undone_services(seed)]
 
 
 class Coverage:
