@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Self
 
 from streaming_lsm import config
+from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.lock.runtime import Runtime
 from streaming_lsm.readable_table import ReadableTable
 from streaming_lsm.services.context import Engine, ServiceContext
@@ -91,7 +92,16 @@ class MaintainedTable(ReadableTable):
 
     @names_failures
     def _list_savepoints(self) -> tuple[Savepoint, ...]:
-        return list_savepoints(self.timeline)
+        timeline = self.timeline
+        while True:
+            try:
+                return list_savepoints(timeline)
+            except CorruptFileError:
+                # Another process may have deleted a savepoint since the timeline was read.
+                now = self.timeline
+                if now.instants == timeline.instants:
+                    raise
+                timeline = now
 
     @names_failures
     def plan_savepoint(self, instant: str | None = None) -> tuple[Instant, Mapping[str, tuple[str, ...]]]:

@@ -356,3 +356,22 @@ def test_a_table_with_a_metadata_table_and_a_savepoint_keeps_both(tmp_path: Path
     table.upsert(rows(("new", "nl", 99, 1)))
     model["new"] = ("new", "nl", 99, 1)
     assert_sound(table, model)
+
+
+def test_a_savepoint_that_another_process_deletes_while_they_are_listed_is_left_out(tmp_path: Path) -> None:
+    root = tmp_path / "table"
+    table, model, first, _ = saved(root)
+    grow(table, model, 3)
+    second = table.savepoint().requested
+    found: list[list[str]] = []
+
+    def run(opened: LsmTable) -> None:
+        found.append([each.instant.requested for each in opened.savepoints])
+
+    calls = Driver(Path(shutil.copytree(root, tmp_path / "counted")), run).calls
+    read = max(number for number, (call, path) in enumerate(calls) if call == "read" and ".savepoint" in path)
+    stopped = Driver(root, run, read)
+    reopened(table).delete_savepoint(second)
+    stopped.go_on()
+    assert stopped.error is None
+    assert found == [[first, second], [first]]
