@@ -24,6 +24,7 @@ from streaming_lsm.services.savepoints import (
     preview_savepoint,
 )
 from streaming_lsm.services.scheduler import TableServices
+from streaming_lsm.services.survey import savepoints
 from streaming_lsm.services.upgrade import ChangePlan, VersionChange, change_version, plan_change
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.timeline.cache import TimelineCache
@@ -99,7 +100,7 @@ class MaintainedTable(ReadableTable):
             except CorruptFileError:
                 # Another process may have deleted a savepoint since the timeline was read.
                 now = self.timeline
-                if now.instants == timeline.instants:
+                if savepoints(now) == savepoints(timeline):
                     raise
                 timeline = now
 
