@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from streaming_lsm.errors import CommitUnknown, CorruptFileError, Fenced
 from streaming_lsm.format.avro.container import encode_record
-from streaming_lsm.lock.heartbeat import Claim, Heartbeat, revoke_heartbeat
+from streaming_lsm.lock.heartbeat import Claim, Heartbeat, revoke_heartbeat, waiting_path
 from streaming_lsm.lock.lock import LockWait, TableLock
 from streaming_lsm.lock.markers import (
     Deletion,
@@ -175,6 +175,7 @@ class PendingAction:
             delete_decisions(self._storage, completed.requested)
             self._heartbeat.stop()  # what is deleted is not renewed any more
             self.claim.delete()
+            self._storage.delete(waiting_path(completed.requested))
         except Fenced:
             _LOG.debug("another writer cleans up after %s", completed.path)
         except Exception:
@@ -187,7 +188,7 @@ class PendingAction:
         """
         markers = [marker_of(completed.requested, path) for path in self._reconciled or ()]
         self._heartbeat.stop()
-        self._storage.delete_files([*markers, self._decision_path, self.claim.path])
+        self._storage.delete_files([*markers, self._decision_path, self.claim.path, waiting_path(completed.requested)])
         self.claim.is_deleted = True
 
     def give_up(self, table: LockedTable, wait: LockWait) -> None:

@@ -246,9 +246,15 @@ class Cleaner:
     def _resume(self, engine: Engine | None) -> Instant | None:
         completed, before = None, self._context.load_timeline()
         for pending in pending_cleans(before):
-            if self._cancels_overtaken(before, pending):
-                continue
-            checked = self._checked(before, pending)
+            try:
+                if self._cancels_overtaken(before, pending):
+                    continue
+                checked = self._checked(before, pending)
+            except (LsmError, OSError):
+                # Another process may have rolled back a write since the timeline was read.
+                if is_continued(before, self._context.load_timeline()):
+                    raise
+                return self._resume(engine) or completed
             with self._context.transaction() as tx:
                 planned = next((i for i in pending_cleans(tx.timeline) if i.requested == pending.requested), None)
                 if planned is None or tx.is_run_elsewhere(planned):

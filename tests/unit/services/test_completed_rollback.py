@@ -23,8 +23,9 @@ from tests.oracle.validator import validate
 from tests.support.crash_points import sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Interrupted, Killed
 from tests.support.interleaving import Driver, Work
-from tests.support.service_tables import Model, assert_sound, compactions, grow, grown, reopened
+from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, assert_sound, compactions, grow, grown, reopened
 from tests.support.small_tables import Row, data_files, rows, shown
+from tests.support.writers import NO_WAIT
 
 COW: dict[str, object] = {"hoodie.table.type": "COPY_ON_WRITE"}
 METADATA: dict[str, object] = {"hoodie.metadata.enable": True, "hoodie.metadata.compact.max.delta.commits": 3}
@@ -366,6 +367,70 @@ def test_a_reader_that_loses_a_replacecommit_to_a_rollback_reads_again_or_is_tol
         except CorruptFileError as error:  # when a file was opened
             if "a rollback deleted it before it was read, read again" not in str(error):
                 raise
+
+
+def with_pending_clean(root: Path) -> tuple[LsmTable, Model]:
+    """A table with a clean whose process died before it began to delete."""
+    table, model = compacted(root)
+    counting = FaultyStorage(LocalStorage(copied(root, root.with_name("cleaned"))))
+    reopened(LsmTable(root.with_name("cleaned")), counting, **CLEANED).clean()
+    inflight = next(number for number, (_, path) in enumerate(counting.calls) if path.endswith(".clean.inflight"))
+    faulty = FaultyStorage(LocalStorage(root), {inflight: Fault.KILL_BEFORE})
+    with suppress(Killed):
+        reopened(table, faulty, **CLEANED).clean()
+    return table, model
+
+
+def with_pending_compaction(root: Path) -> tuple[LsmTable, Model]:
+    """A table with a planned compaction, whose earlier writes are archived: its schema is that of the last write."""
+    table, model = grown(root)
+    planned, _ = table.services.schedule()
+    grow(table, model, 3)
+    grow(table, model, 4)
+    reopened(table, **CLEANED, **{"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}).archive()
+    assert planned is not None
+    assert table.timeline.completed_writes[0].requested > planned.requested
+    return table, model
+
+
+CLEANED: dict[str, object] = {"hoodie.clean.commits.retained": 1}
+SERVICES: dict[str, tuple[Callable[[Path], tuple[LsmTable, Model]], Callable[[LsmTable], object]]] = {
+    # name: the table before the write that is rolled back, and the service
+    "compaction": (grown, LsmTable.compact),
+    "pending-compaction": (with_pending_compaction, LsmTable.compact),
+    "clean": (compacted, LsmTable.clean),
+    "pending-clean": (with_pending_clean, LsmTable.clean),
+    "archiving": (grown, LsmTable.archive),
+}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("overwrites", [False, True], ids=["upsert", "insert-overwrite"])
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_beside_which_a_write_is_rolled_back_finds_no_damage(
+    tmp_path: Path, name: str, *, overwrites: bool
+) -> None:
+    make, serve = SERVICES[name]
+    table, model = make(tmp_path / "template")
+    if overwrites:
+        table.insert_overwrite(rows(*model.values(), EXTRA))
+    else:
+        table.upsert(rows(EXTRA))
+    undone, counting = last(table), FaultyStorage(LocalStorage(copied(tmp_path / "template", tmp_path / "counted")))
+    serve(reopened(LsmTable(tmp_path / "counted"), counting, **CLEANED))
+    for call in sample(range(1, len(counting.calls)), list(SERVICES).index(name), 8):
+        root = copied(tmp_path / "template", tmp_path / str(call))
+        rolled_back: list[object] = []
+
+        def roll_back(root: Path = root, rolled_back: list[object] = rolled_back) -> None:
+            with suppress(CommitConflict, ConfigError):
+                rolled_back.append(LsmTable(root, {**OPTIONS_OF_SERVICES, **NO_WAIT}).rollback(undone))
+
+        stopped = reopened(LsmTable(root), Interrupted(LocalStorage(root), call, roll_back), **CLEANED)
+        with suppress(CommitConflict):
+            serve(stopped)
+        assert_sound(LsmTable(root), model if rolled_back else {**model, "extra": EXTRA})
+        shutil.rmtree(root)
 
 
 def write(table: LsmTable) -> object:

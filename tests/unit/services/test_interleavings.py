@@ -198,7 +198,11 @@ def assert_one_of(root: Path, models: list[Model], *drivers: Driver) -> None:
     for folder in (DECISION_FOLDER, HEARTBEAT_FOLDER, TEMP_FOLDER):
         assert {name.partition(".")[0] for name in storage.names(folder)} <= pending
     grow(table, dict(model), 50)
-    table.compact()
+    try:
+        table.compact()
+    except CommitConflict as error:  # a stopped driver scheduled it with the requested time of another one's write
+        assert "the plan was cancelled" in str(error)
+        table.compact()
     table.clean()
 
 

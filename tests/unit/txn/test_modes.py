@@ -11,7 +11,14 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.config import CONCURRENCY_MODE, NON_BLOCKING, OPTIMISTIC, SINGLE_WRITER
+from streaming_lsm.config import (
+    CONCURRENCY_MODE,
+    HEARTBEAT_MS,
+    NON_BLOCKING,
+    OPTIMISTIC,
+    SINGLE_WRITER,
+    SINGLE_WRITER_WAIT_MS,
+)
 from streaming_lsm.errors import (
     ClusteringConflict,
     CommitConflict,
@@ -24,6 +31,7 @@ from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.format.actions.file_state import FileState, RecordedFiles
 from streaming_lsm.format.avro.container import encode_record
 from streaming_lsm.format.table.file_names import WriteToken
+from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.locked_table import Beside, LockedTable
@@ -158,6 +166,21 @@ def test_a_write_beside_another_action(
     grow(later, model, 20)
     later.compact()
     assert_sound(other_writer(table), model)
+
+
+def test_a_write_that_others_waited_for_leaves_no_file_of_theirs(tmp_path: Path) -> None:
+    table, _ = table_in(tmp_path, SINGLE_WRITER, **{HEARTBEAT_MS.key: 1000})
+    other = other_writer(table, **{SINGLE_WRITER_WAIT_MS.key: 100})  # until the write's heartbeat shows that it lives
+    asked: list[str] = []
+
+    def meanwhile() -> None:
+        with pytest.raises(WriterTimeout):
+            other_partition(other)
+        asked.extend(name for name in table.storage.names(HEARTBEAT_FOLDER) if name.endswith(".waiting"))
+
+    table.upsert(reader_of(OWN, meanwhile=meanwhile))
+    assert len(asked) == 1
+    assert not table.storage.names(HEARTBEAT_FOLDER)
 
 
 @pytest.mark.parametrize("mode", [OPTIMISTIC, NON_BLOCKING])
