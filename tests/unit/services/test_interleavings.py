@@ -201,7 +201,8 @@ def assert_one_of(root: Path, models: list[Model], *drivers: Driver) -> None:
     try:
         table.compact()
     except CommitConflict as error:  # a stopped driver scheduled it with the requested time of another one's write
-        assert "the plan was cancelled" in str(error)
+        if "the plan was cancelled" not in str(error):
+            raise
         table.compact()
     table.clean()
 
