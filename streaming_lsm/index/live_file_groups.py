@@ -183,7 +183,7 @@ class LiveFileGroups:
         unseen = sorted(writes - (seen or frozenset()), key=lambda write: write.completed or "")
         # One that was pending may have been completed and archived since.
         gone = self._pending - {instant.requested for instant in timeline.instants}
-        if seen is None or gone or _is_other_table(seen, writes) or _changes_groups(timeline, unseen, seen - writes):
+        if seen is None or gone or _may_have_missed(seen, writes) or _changes_groups(timeline, unseen, seen - writes):
             self._clear()
             for found in checked_slices(view):
                 self._add_slice(found, timeline)
@@ -257,12 +257,13 @@ def _is_delete_log(path: str, instant: str) -> bool:
     return isinstance(name, LogFileName) and name.kind is LogKind.DELETES and name.instant == instant
 
 
-def _is_other_table(seen: frozenset[Instant], writes: frozenset[Instant]) -> bool:
-    """Test whether none of the writes is left: the table may have been deleted, and another one created in its place.
+def _may_have_missed(seen: frozenset[Instant], writes: frozenset[Instant]) -> bool:
+    """Test whether none of the seen writes is left: others may have been completed and archived since.
 
-    Archival leaves the newest ones, unless nobody looked for long.
+    Archival leaves the newest ones, unless nobody looked for long; nothing is left of an empty table, either. Or the
+    table was deleted, and another one created in its place.
     """
-    return bool(seen) and seen.isdisjoint(writes)
+    return seen != writes and seen.isdisjoint(writes)
 
 
 def _changes_groups(timeline: Timeline, unseen: Iterable[Instant], vanished: Iterable[Instant]) -> bool:

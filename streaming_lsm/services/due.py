@@ -12,6 +12,7 @@ from streaming_lsm.services.cleaning.runner import Cleaner
 from streaming_lsm.services.compaction.runner import preview_compaction
 from streaming_lsm.services.compaction.trigger import NextCompaction, log_compaction_is_due
 from streaming_lsm.services.context import ServiceContext
+from streaming_lsm.services.survey import looked
 from streaming_lsm.services.ttl.expiry import PartitionExpiry
 from streaming_lsm.timeline.action_kind import COMPACTION, LOG_COMPACTION
 from streaming_lsm.timeline.clock import Clock
@@ -58,7 +59,7 @@ def services_due(context: ServiceContext, clock: Clock) -> Iterator[Due]:
         is_due=cleaner.is_due(timeline, clock()),
         is_inline=options[config.CLEAN_AUTOMATIC],
         rule=str(Retention.of(options)),
-        found=str(cleaner.preview(timeline)),
+        found=str(looked(context, cleaner.preview)),
         pending=cleans,
     )
     expiry = PartitionExpiry(context, clock)

@@ -15,6 +15,7 @@ from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
 from streaming_lsm.services.context import ServiceContext
 from streaming_lsm.services.rollback import fits_lsm_tree
 from streaming_lsm.services.savepoints import savepoint_at
+from streaming_lsm.services.survey import looked
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import archived_ledger
@@ -39,7 +40,7 @@ class RestorePreview:
 
 def preview_restore(context: ServiceContext, requested: str) -> RestorePreview:
     """Check whether a table can be restored to a savepoint; raises as `restore`, and changes nothing."""
-    return _checked(context, context.load_timeline(), requested)
+    return looked(context, lambda timeline: _checked(context, timeline, requested))
 
 
 def restore(context: ServiceContext, requested: str) -> Instant:

@@ -11,6 +11,7 @@ from streaming_lsm.file_group.data_file import open_base
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.lost_files import checked_slices, newest_write
 from streaming_lsm.services.context import ServiceContext
+from streaming_lsm.services.survey import looked
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import archived_ledger
@@ -35,7 +36,10 @@ class RollbackPreview:
 
 def preview_rollback(context: ServiceContext, requested: str | None) -> RollbackPreview:
     """Check whether a write can be rolled back; raises as `roll_back`, and changes nothing."""
-    timeline = context.load_timeline()
+    return looked(context, lambda timeline: _preview(context, timeline, requested))
+
+
+def _preview(context: ServiceContext, timeline: Timeline, requested: str | None) -> RollbackPreview:
     write = _target(context, timeline, requested)
     why = objection(timeline, write, ended=WRITE_ACTIONS)  # they are waited for, or rolled back first
     if why is not None:

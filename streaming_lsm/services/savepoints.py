@@ -14,7 +14,7 @@ from streaming_lsm.file_group.lost_files import checked_slices, newest_write
 from streaming_lsm.format.actions.clean import CleanPlan
 from streaming_lsm.format.actions.savepoint import SavepointMetadata
 from streaming_lsm.services.context import ServiceContext, read_clean_plan
-from streaming_lsm.services.survey import savepoints
+from streaming_lsm.services.survey import looked, savepoints
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.planned_actions import pending_cleans
@@ -90,12 +90,15 @@ def make_savepoint(context: ServiceContext, requested: str | None, user: str, co
 
 def preview_savepoint(context: ServiceContext, requested: str | None) -> tuple[Instant, Mapping[str, tuple[str, ...]]]:
     """Return the write as of which `make_savepoint` would keep the table, and the files; raises as it does."""
-    timeline = context.load_timeline()
-    write = _write_at(timeline, requested, context.storage.uri)
-    _refuse_second(context, timeline, write)
-    files = _files_as_of(context, timeline, write)
-    _refuse_cleaned(context, timeline, files, write)
-    return write, files
+
+    def look(timeline: Timeline) -> tuple[Instant, Mapping[str, tuple[str, ...]]]:
+        write = _write_at(timeline, requested, context.storage.uri)
+        _refuse_second(context, timeline, write)
+        files = _files_as_of(context, timeline, write)
+        _refuse_cleaned(context, timeline, files, write)
+        return write, files
+
+    return looked(context, look)
 
 
 def _refuse_second(context: ServiceContext, timeline: Timeline, write: Instant) -> None:

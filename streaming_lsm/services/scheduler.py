@@ -28,6 +28,7 @@ from streaming_lsm.services.compaction.worker import CompactionWorker
 from streaming_lsm.services.context import Engine, ServiceContext, read_compaction_plan
 from streaming_lsm.services.due import Due, services_due
 from streaming_lsm.services.plan_backoff import PlanBackoff
+from streaming_lsm.services.survey import looked
 from streaming_lsm.services.ttl.expiry import PartitionExpiry
 from streaming_lsm.timeline.action_kind import COMPACTION, LOG_COMPACTION
 from streaming_lsm.timeline.clock import Clock, system_clock
@@ -79,7 +80,7 @@ class TableServices:
 
     def preview_clean(self) -> CleanSelection:
         """Select the files that a clean would delete now."""
-        return self._cleaner.preview(self._context.load_timeline())
+        return looked(self._context, self._cleaner.preview)
 
     def archive(self) -> tuple[Instant, ...]:
         """Archive what is due; see `Archiver.archive`."""

@@ -5,9 +5,11 @@ A table may have many partitions: while the lock is held only those are listed t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+from streaming_lsm.errors import LsmError
 from streaming_lsm.file_group.consistent_listing import list_file_slices
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.lost_files import checked_slices
@@ -15,6 +17,10 @@ from streaming_lsm.services.context import ServiceContext
 from streaming_lsm.timeline.action_kind import SAVEPOINT
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
+from streaming_lsm.txn.planned_actions import pending_cleans, pending_compactions
+
+T = TypeVar("T")
+_LOOKS = 9
 
 
 @dataclass(frozen=True)
@@ -57,10 +63,39 @@ def is_continued(before: Timeline, now: Timeline) -> bool:
     if savepoints(before) != savepoints(now):
         return False
     known, left = frozenset(before.completed_writes), frozenset(now.completed_writes)
-    if known <= left:
+    if known and known <= left:  # older ones are archived first; an empty timeline has none that shows it
         return True
     archived = frozenset(now.history.writes_since(before.first))
     return archived <= known and known <= left | archived
+
+
+def looked(context: ServiceContext, look: Callable[[Timeline], T]) -> T:
+    """Look at a table without its lock, and look again if what was looked at was taken away meanwhile.
+
+    Another process may roll back a write, or complete a planned action and archive it, between the load of the timeline
+    and the read of a file that it names.
+
+    Args:
+        look: reads files of a timeline as of now.
+
+    Raises:
+        LsmError, OSError: what `look` raises though nothing was taken away.
+    """
+    for _ in range(_LOOKS):
+        timeline = context.load_timeline()
+        try:
+            return look(timeline)
+        except (LsmError, OSError):
+            if is_kept(timeline, context.load_timeline()):
+                raise
+    return look(context.load_timeline())
+
+
+def is_kept(before: Timeline, now: Timeline) -> bool:
+    """Return whether a later timeline continues an earlier one, and has all plans that were pending on it."""
+    plans, left = ([*pending_compactions(found), *pending_cleans(found)] for found in (before, now))
+    times = {plan.requested for plan in left}
+    return is_continued(before, now) and all(plan.requested in times for plan in plans)
 
 
 def savepoints(timeline: Timeline) -> list[Instant]:

@@ -32,6 +32,7 @@ from streaming_lsm.services.cleaning.planner import RetainedFiles
 from streaming_lsm.services.cleaning.runner import Cleaner, retained_files
 from streaming_lsm.services.compaction.runner import compact_slices, run_all
 from streaming_lsm.services.context import Engine, ServiceContext
+from streaming_lsm.services.survey import looked
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
@@ -129,7 +130,7 @@ class ChangePlan:
 
 def plan_change(context: ServiceContext, change: VersionChange) -> ChangePlan:
     """Plan the remaining steps of a change; nothing is changed."""
-    return _plan(context, change, context.load_timeline())
+    return looked(context, lambda timeline: _plan(context, change, timeline))
 
 
 def change_version(context: ServiceContext, change: VersionChange, engine: Engine) -> None:

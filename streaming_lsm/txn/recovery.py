@@ -333,7 +333,7 @@ def _reap(storage: Storage, lock: TableLock, timeline: Timeline, instant: str) -
     if written is None and timeline.completion_time(instant) is not None:
         # A task that was stopped when its write was completed may have made one since.
         written = timeline.history.write(instant)
-        if written is None:
+        if written is None and any(storage.exists(path) for path in list_marked_files(storage, instant)):
             folder = f"{TEMP_FOLDER}/{instant}"
             _LOG.warning("%s in %s: the history does not have its instant, so it is kept", folder, storage.uri)
             return

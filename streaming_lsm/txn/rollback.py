@@ -23,6 +23,7 @@ from streaming_lsm.timeline.action_kind import ROLLBACK
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.txn.decision import delete_decisions, open_run, publish
+from streaming_lsm.txn.planned_actions import create_pending
 
 
 def roll_back(storage: Storage, lock: TableLock, target: Instant, times: InstantSource) -> Instant:
@@ -41,12 +42,13 @@ def roll_back(storage: Storage, lock: TableLock, target: Instant, times: Instant
 
     Raises:
         Fenced: another writer took the lock; it finishes the rollback.
+        CommitConflict: the same, and both drew the same time for the rollback.
     """
     revoke_heartbeat(storage, lock, target.requested)
     plan = _plan(storage, target)
     rollback = Instant(times.next(), ROLLBACK, State.REQUESTED)
     lock.verify()
-    storage.put_if_absent(rollback.path, plan.encode())
+    create_pending(storage, rollback, plan.encode())
     return _carry_out(storage, lock, rollback, plan, times)
 
 

@@ -97,23 +97,28 @@ def check_stats(table: Table, files: list[DataFile], listed: dict[str, Listed], 
     return live
 
 
-def replaced_groups(table: Table) -> dict[tuple[str, str], list[str]]:
-    """Return the instants at which file groups were replaced, by partition and file id."""
-    found: dict[tuple[str, str], list[str]] = {}
+def replaced_groups(table: Table) -> dict[tuple[str, str], list[tuple[str, str]]]:
+    """Return the requested and completion times at which file groups were replaced, by partition and file id."""
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for write in table.timeline.writes().values():
         if write.action == "replacecommit":
             for partition, ids in (write.metadata().get("partitionToReplaceFileIds") or {}).items():
                 for file_id in ids:
-                    found.setdefault((partition, file_id), []).append(write.instant)
+                    found.setdefault((partition, file_id), []).append(
+                        (write.instant, write.completion or write.instant)
+                    )
     return found
 
 
 def _unreplaced(
-    one: Listed, listed: dict[str, Listed], replaced: dict[tuple[str, str], list[str]]
+    one: Listed, listed: dict[str, Listed], replaced: dict[tuple[str, str], list[tuple[str, str]]]
 ) -> dict[str, Listed]:
-    """Leave out files of the group that were replaced before a file was written: it begins the group anew."""
+    """Leave out files of the group that were replaced before a file was requested: it begins the group anew.
+
+    A compaction that was planned before the replacement was completed goes on with the files of its plan.
+    """
     times = replaced.get((one.stat["partitionPath"], one.stat["fileId"]), [])
-    since = max((time for time in times if time < one.write.instant), default="")
+    since = max((time for time, completed in times if completed < one.write.instant), default="")
     group = (one.stat["partitionPath"], one.stat["fileId"])
     return (
         {

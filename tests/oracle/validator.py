@@ -11,6 +11,9 @@ from .check_timeline import check_timeline
 from .report import Report
 from .table import Table, open_table
 
+UNDONE = {"rollback": "commitsRollback", "restore": "hoodieRestoreMetadata"}
+"""The field whose values, or keys, are the instants that an action has undone."""
+
 
 def validate(table_path: str | os.PathLike[str]) -> list[str]:
     """Check a table that nobody is writing to; pending instants may be on its timeline.
@@ -48,7 +51,7 @@ def _known_instants(table: Table, report: Report) -> set[str]:
     done = timeline.archived + timeline.completed
     known = {entry.instant for entry in done} | set(timeline.pending)
     for entry in done:
-        if entry.action == "rollback" and entry.raw:
+        if entry.action in UNDONE and entry.raw:
             with report.guard("timeline.record", entry.instant):
-                known |= set(entry.metadata()["commitsRollback"])
+                known |= set(entry.metadata()[UNDONE[entry.action]])
     return known

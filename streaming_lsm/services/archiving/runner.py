@@ -12,7 +12,7 @@ from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.metadata.services import NeededActions
 from streaming_lsm.services.archiving.planner import ActiveCommits, ArchiveSelection, Bound, select
 from streaming_lsm.services.context import ServiceContext
-from streaming_lsm.services.survey import savepoints
+from streaming_lsm.services.survey import looked, savepoints
 from streaming_lsm.timeline.action_kind import CLEAN
 from streaming_lsm.timeline.archive import HISTORY_FOLDER, History
 from streaming_lsm.timeline.archiving import HistoryWriter, NameTaken, NewFile, archived_paths, mergeable, read_archived
@@ -54,7 +54,7 @@ class Archiver:
 
     def preview(self) -> ArchiveSelection:
         """Select the actions that would be archived now."""
-        return self._select(self._context.load_timeline())
+        return looked(self._context, self._select)
 
     def archive(self) -> tuple[Instant, ...]:
         """Archive what is due, or a part of it if it is much, and delete the files of archived actions.
@@ -69,8 +69,7 @@ class Archiver:
         """
         fewer = 0
         for attempt in range(_ATTEMPTS):
-            timeline = self._context.load_timeline()
-            selection = self._select(timeline)
+            timeline, selection = looked(self._context, lambda found: (found, self._select(found)))
             # Besides what is due: files that a process left which died while it deleted those of archived actions.
             last = timeline.history.last
             left = [action for action in timeline.instants if action.is_completed and action.requested <= last]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import unquote
 
 from streaming_lsm import config
@@ -28,7 +29,7 @@ from streaming_lsm.services.context import (
     read_clean_plan,
     read_plan_file,
 )
-from streaming_lsm.services.survey import is_continued, savepoints
+from streaming_lsm.services.survey import is_continued, looked, savepoints
 from streaming_lsm.timeline.action_kind import CLEAN
 from streaming_lsm.timeline.clock import Clock, system_clock
 from streaming_lsm.timeline.instant import BASE_ACTIONS, WRITE_ACTIONS, Instant, State
@@ -244,17 +245,12 @@ class Cleaner:
             return None
 
     def _resume(self, engine: Engine | None) -> Instant | None:
-        completed, before = None, self._context.load_timeline()
-        for pending in pending_cleans(before):
-            try:
-                if self._cancels_overtaken(before, pending):
-                    continue
-                checked = self._checked(before, pending)
-            except (LsmError, OSError):
-                # Another process may have rolled back a write since the timeline was read.
-                if is_continued(before, self._context.load_timeline()):
-                    raise
-                return self._resume(engine) or completed
+        completed = None
+        for pending in pending_cleans(self._context.load_timeline()):
+            looked_at = looked(self._context, partial(self._look_at, pending.requested))
+            if looked_at is None:
+                continue
+            before, checked = looked_at
             with self._context.transaction() as tx:
                 planned = next((i for i in pending_cleans(tx.timeline) if i.requested == pending.requested), None)
                 if planned is None or tx.is_run_elsewhere(planned):
@@ -264,6 +260,13 @@ class Cleaner:
                 if checked is not None:
                     completed = self._carry_out(tx, planned, *checked, engine)
         return completed
+
+    def _look_at(self, requested: str, timeline: Timeline) -> tuple[Timeline, tuple[CleanPlan, Files] | None] | None:
+        """Read and check a pending plan before the lock is acquired; None if it is not pending, or is cancelled."""
+        planned = next((found for found in pending_cleans(timeline) if found.requested == requested), None)
+        if planned is None or self._cancels_overtaken(timeline, planned):
+            return None
+        return timeline, self._checked(timeline, planned)
 
     def _cancels_overtaken(self, timeline: Timeline, planned: Instant) -> bool:
         """Cancel a plan that no run has accepted if a later savepoint keeps a file of it; return whether it did.

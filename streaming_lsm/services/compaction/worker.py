@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from streaming_lsm.errors import ConfigError
+from streaming_lsm.errors import ConfigError, CorruptFileError
 from streaming_lsm.format.actions.commit import WriteStat
 from streaming_lsm.services.compaction.planner import CompactionSelection
 from streaming_lsm.services.compaction.runner import run_compaction, schedule_plans
@@ -156,7 +156,13 @@ class CompactionWorker:
                 yield Failed(plan, error)
                 continue
             if completed is not None:
-                yield Compacted(completed, self._context.load_timeline().read_commit(completed).stats)
+                try:
+                    stats = self._context.load_timeline().read_commit(completed).stats
+                except CorruptFileError:
+                    if self._context.load_timeline().completion_time(completed.requested) is not None:
+                        raise
+                    continue  # another process has rolled it back since
+                yield Compacted(completed, stats)
 
     def _schedule(self, timeline: Timeline) -> Scheduled | None:
         """Schedule compactions if they are due; None if they are not, or another process was faster."""

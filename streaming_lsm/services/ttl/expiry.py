@@ -128,7 +128,9 @@ class PartitionExpiry:
     def _standing(self, partition: str, timeline: Timeline) -> str:
         """Return `_created`, by the oldest file of the partition if the write that created it was undone."""
         created, data = self._metadata(partition)
-        if timeline.completion_time(created) is None and not _is_pending(created, timeline):
+        # The timeline does not tell of a write that replaced the partition after it was loaded.
+        is_known = created <= timeline.last_time
+        if is_known and timeline.completion_time(created) is None and not _is_pending(created, timeline):
             view, entries = self.context.view(timeline), self.context.storage.list(partition)
             files = [file.name for file in view.visible_files(entries)]
             live = (name.instant for name in files if not view.is_replaced(partition, name.file_id))

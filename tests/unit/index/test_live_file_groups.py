@@ -162,6 +162,15 @@ def test_a_write_that_was_archived_is_not_forgotten_and_nothing_is_listed(tmp_pa
     assert index.most_logs == 2
 
 
+def test_the_groups_of_writes_that_were_archived_since_the_table_was_empty_are_found(tmp_path: Path) -> None:
+    index = indexed(tmp_path)
+    commit(tmp_path, "10", "11", log("", file_id(1), "10"))
+    commit(tmp_path, "20", "21", log("", file_id(2), "20"))
+    (tmp_path / ".hoodie/timeline/10_11.deltacommit").unlink()
+    index.refresh(view(tmp_path))
+    assert index.file_ids == {("", 1): file_id(1), ("", 2): file_id(2)}
+
+
 def test_a_refresh_that_fails_half_way_is_made_up_for_by_the_next(tmp_path: Path) -> None:
     index = indexed(tmp_path)
     commit(tmp_path, "10", "11", log("", file_id(1), "10"))

@@ -387,20 +387,32 @@ def with_pending_compaction(root: Path) -> tuple[LsmTable, Model]:
     planned, _ = table.services.schedule()
     grow(table, model, 3)
     grow(table, model, 4)
-    reopened(table, **CLEANED, **{"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}).archive()
+    reopened(table, **CLEANED).archive()
     assert planned is not None
     assert table.timeline.completed_writes[0].requested > planned.requested
     return table, model
 
 
-CLEANED: dict[str, object] = {"hoodie.clean.commits.retained": 1}
+CLEANED: dict[str, object] = {
+    "hoodie.clean.commits.retained": 1,
+    "hoodie.keep.min.commits": 2,
+    "hoodie.keep.max.commits": 3,
+}
+PREVIEWS: tuple[Callable[[LsmTable], object], ...] = (
+    lambda table: table.services.due(),
+    lambda table: table.services.preview_clean(),
+    lambda table: table.services.preview_archive(),
+    lambda table: table.plan_savepoint(),
+    lambda table: table.plan_rollback(),
+)
 SERVICES: dict[str, tuple[Callable[[Path], tuple[LsmTable, Model]], Callable[[LsmTable], object]]] = {
     # name: the table before the write that is rolled back, and the service
     "compaction": (grown, LsmTable.compact),
     "pending-compaction": (with_pending_compaction, LsmTable.compact),
     "clean": (compacted, LsmTable.clean),
     "pending-clean": (with_pending_clean, LsmTable.clean),
-    "archiving": (grown, LsmTable.archive),
+    "archiving": (lambda root: grown(root, batches=5), LsmTable.archive),
+    "previews": (compacted, lambda table: [preview(table) for preview in PREVIEWS]),
 }
 
 
@@ -418,6 +430,7 @@ def test_a_service_beside_which_a_write_is_rolled_back_finds_no_damage(
         table.upsert(rows(EXTRA))
     undone, counting = last(table), FaultyStorage(LocalStorage(copied(tmp_path / "template", tmp_path / "counted")))
     serve(reopened(LsmTable(tmp_path / "counted"), counting, **CLEANED))
+    times = 0
     for call in sample(range(1, len(counting.calls)), list(SERVICES).index(name), 8):
         root = copied(tmp_path / "template", tmp_path / str(call))
         rolled_back: list[object] = []
@@ -430,7 +443,9 @@ def test_a_service_beside_which_a_write_is_rolled_back_finds_no_damage(
         with suppress(CommitConflict):
             serve(stopped)
         assert_sound(LsmTable(root), model if rolled_back else {**model, "extra": EXTRA})
+        times += len(rolled_back)
         shutil.rmtree(root)
+    assert times
 
 
 def write(table: LsmTable) -> object:

@@ -14,8 +14,10 @@ from streaming_lsm.errors import ConfigError, TableNotFound
 from streaming_lsm.format.actions.compaction_plan import CompactionPlan
 from streaming_lsm.services.cleaning.runner import Cleaner
 from streaming_lsm.services.cleaning.worker import Cleaned
+from streaming_lsm.services.compaction import worker as compaction_worker
+from streaming_lsm.services.compaction.runner import run_compaction
 from streaming_lsm.services.compaction.worker import Compacted, CompactionWorker, Event, Failed, PutBack, Scheduled
-from streaming_lsm.services.context import EngineStopped
+from streaming_lsm.services.context import Engine, EngineStopped, ServiceContext
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.archive import HISTORY_FOLDER, VERSION_PATH
 from streaming_lsm.timeline.instant import Instant, State
@@ -80,6 +82,23 @@ def test_what_anyone_has_scheduled_is_run_the_oldest_first(tmp_path: Path) -> No
     assert requested(events) == [plan.requested for plan in plans]
     assert pending_compactions(table.timeline) == ()
     assert_sound(table, model)
+
+
+def test_a_compaction_that_another_process_rolls_back_at_once_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, model = grown(tmp_path)
+    planned, _ = table.services.schedule()
+
+    def run(context: ServiceContext, instant: str, engine: Engine) -> Instant | None:
+        completed = run_compaction(context, instant, engine)
+        reopened(table).rollback(instant)
+        return completed
+
+    monkeypatch.setattr(compaction_worker, "run_compaction", run)
+    assert planned is not None
+    assert list(worker_of(table, **NOT_DUE).look()) == []
+    assert_sound(reopened(table), model)
 
 
 def test_two_workers_share_the_plans_each_of_which_is_run_once(tmp_path: Path) -> None:

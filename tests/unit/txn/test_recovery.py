@@ -538,6 +538,23 @@ def test_other_folders_among_the_markers_are_left_alone(storage: LocalStorage) -
     assert storage.exists(".hoodie/.temp/somebody/else")
 
 
+def test_the_markers_of_a_first_write_that_a_slow_clock_dated_before_all_others_are_deleted(
+    storage: LocalStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its writer died before the requested file; by its time it could have been archived."""
+    write_batch(storage, new_process(), 0)
+    storage.make_folder(f"{TEMP_FOLDER}/20261121000000000")
+    enter(storage)
+    assert storage.names(TEMP_FOLDER) == []
+    # A file that such a write marked may be committed, if the history was lost.
+    name = str(FILE.name("20261121000000000"))
+    storage.put_if_absent(marker_path("20261121000000000", "nl", name), b"")
+    storage.replace(f"nl/{name}", b"data")
+    enter(storage)
+    assert storage.exists(f"nl/{name}")
+    assert "so it is kept" in caplog.text
+
+
 def test_an_update_of_the_properties_at_which_the_storage_failed_leaves_nothing(tmp_path: Path) -> None:
     counted = FaultyStorage(make_table(tmp_path / "counted"))
     new = update_properties(counted, {"lsm.test": "true"})

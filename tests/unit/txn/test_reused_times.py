@@ -145,14 +145,27 @@ class Overtaken(FaultyStorage):
     """A driver that lost the lock goes on, and creates the file with the same time first."""
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        if path.endswith((".deltacommit.requested", ".compaction.requested")):
+        if path.endswith((".deltacommit.requested", ".compaction.requested", ".rollback.requested")):
             self._inner.put_if_absent(path, data)
         super().put_if_absent(path, data)
 
 
-@pytest.mark.parametrize("begin", [lambda storage: write_batch(storage, behind(1), 1), schedule])
+def write(storage: Storage) -> None:
+    write_batch(storage, behind(1), 1)
+
+
+def roll_back(storage: FaultyStorage) -> None:
+    """A write rolls back that of a dead driver first."""
+    dead = FaultyStorage(storage._inner)
+    with suppress(Killed), transaction(dead, behind(2)) as tx:
+        tx.begin()
+        dead.kill()
+    write(storage)
+
+
+@pytest.mark.parametrize("begin", [write, schedule, roll_back])
 def test_a_time_that_a_fenced_writer_has_drawn_too_is_a_conflict(
-    tmp_path: Path, begin: Callable[[Storage], object]
+    tmp_path: Path, begin: Callable[[FaultyStorage], object]
 ) -> None:
     storage = new_table(tmp_path)
     with pytest.raises(CommitConflict, match=r"requested in .* had drawn the same time"):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
@@ -177,3 +178,30 @@ def test_a_survey_of_the_table_holds_on_when_its_writes_are_archived(tmp_path: P
     table.archive()
     # What others wrote, and archived, is not in the survey.
     assert not is_continued(before, reopened(table).timeline)
+
+
+def test_a_survey_of_an_empty_table_does_not_hold_on_when_the_first_writes_are_archived(tmp_path: Path) -> None:
+    table, model = made(tmp_path, 0)
+    before = reopened(table).timeline
+    grow(table, model, 0, 1)
+    assert is_continued(before, reopened(table).timeline)
+    grow(table, model, 1, 12)
+    assert table.archive()
+    assert not is_continued(before, reopened(table).timeline)
+
+
+def test_a_process_that_saw_the_table_empty_writes_to_the_file_groups_of_archived_writes(tmp_path: Path) -> None:
+    table, model = made(tmp_path, 0)
+    early = reopened(table)
+    with pytest.raises(RuntimeError, match="fails"):
+        early.upsert(pa.RecordBatchReader.from_batches(rows().schema, _failing()))
+    table.upsert(rows(("first", "de", 1, 1)))
+    grow(table, model, 0, 12)
+    assert table.archive()
+    early.delete(pa.table({"id": ["first"], "country": ["de"]}))
+    assert_sound(reopened(table), model)
+
+
+def _failing() -> Iterator[pa.RecordBatch]:
+    raise RuntimeError("fails")
+    yield

@@ -13,8 +13,10 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.cli.commands import main
 from streaming_lsm.errors import CommitConflict, Fenced, StorageError
+from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.local import LocalStorage
 from tests.support.crash_points import sample
+from tests.support.faulty_storage import FaultyStorage, Interrupted
 from tests.support.interleaving import Driver
 from tests.support.small_tables import Row, create, rows, shown
 from tests.support.writers import NO_WAIT, NOON_MS, MovedClock, new_process
@@ -26,6 +28,13 @@ BY_CREATION = {"hoodie.partition.ttl.management.strategy.type": "KEEP_BY_CREATIO
 COPY_ON_WRITE = {"hoodie.table.type": "COPY_ON_WRITE"}
 OLD: Row = ("old", "nl", 1, 1)
 NEW: Row = ("new", "de", 1, 2)
+
+
+def on(storage: Storage, table: LsmTable, clock: MovedClock) -> LsmTable:
+    """The table as another process has it, whose partitions expire by their creation, on this storage."""
+    opened = LsmTable(table.path, {**NO_WAIT, **FIVE_DAYS, **BY_CREATION})
+    opened.storage, opened.runtime = storage, new_process(clock=clock)
+    return opened
 
 
 def created(root: Path, **options: object) -> tuple[LsmTable, MovedClock]:
@@ -148,6 +157,24 @@ def test_a_look_at_what_expires_changes_no_partition_metadata(tmp_path: Path) ->
     assert metadata.read_bytes() == before
     assert table.expire_partitions() is None
     assert table.timeline.completed_writes[-1].requested.encode() in metadata.read_bytes()
+
+
+def test_an_overwrite_between_two_looks_at_a_partition_is_not_taken_for_undone(tmp_path: Path) -> None:
+    """Else the metadata would say again that the partition is old, and its new rows expire with the old ones."""
+    table, clock = created(tmp_path, **FIVE_DAYS, **BY_CREATION)
+    table.upsert(rows(OLD))
+    clock.now_ms += 6 * DAY_MS
+    table.upsert(rows((OLD[0], "be", 1, 1)))
+    metadata, known = "nl/.hoodie_partition_metadata", table.storage.read("nl/.hoodie_partition_metadata")
+    counting = FaultyStorage(LocalStorage(shutil.copytree(tmp_path, tmp_path.with_name("counted"))))
+    assert on(counting, table, clock).expire_partitions() is not None
+    second = [number for number, call in enumerate(counting.calls) if call == ("read", metadata)][1]
+    other = on(table.storage, table, clock)
+    expiring = on(Interrupted(table.storage, second, lambda: other.insert_overwrite(rows(OLD))), table, clock)
+    assert expiring.expire_partitions() is None
+    assert table.storage.read(metadata) != known  # but the time of the overwrite
+    assert other.timeline.completed_writes[-1].requested.encode() in table.storage.read(metadata)
+    assert shown(table) == sorted([OLD, (OLD[0], "be", 1, 1)])
 
 
 def test_expired_partitions_are_deleted_after_a_write_with_one_listing_until_the_next_expires(
