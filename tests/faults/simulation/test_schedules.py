@@ -77,3 +77,5 @@ def test_one_schedule(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print("", *result.lines, sep="\n")
     assert result.violation is None, story(shrink(result))
+    for stopped in run_undone_services([result.seed]):
+        assert stopped.violation is None, story(shrink(stopped))

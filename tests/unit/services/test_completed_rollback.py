@@ -448,6 +448,30 @@ def test_a_service_beside_which_a_write_is_rolled_back_finds_no_damage(
     assert times
 
 
+def test_a_pending_clean_beside_a_compaction_that_is_completed_and_rolled_back_finds_no_damage(tmp_path: Path) -> None:
+    root = tmp_path / "table"
+    table, model = with_pending_clean(root)
+    grow(table, model, 5)
+    counted = Driver(copied(root, tmp_path / "compacted"), LsmTable.compact)
+    inflight = next(
+        number
+        for number, (call, path) in enumerate(counted.calls)
+        if call == "put_if_absent" and path.endswith("compaction.inflight")
+    )
+    compacting = Driver(root, LsmTable.compact, inflight + 1)
+    counted = Driver(copied(root, tmp_path / "beside"), LsmTable.clean, **CLEANED)
+    reads_plan = next(
+        number for number, (call, path) in enumerate(counted.calls) if call == "read" and "compaction.requested" in path
+    )
+    cleaning = Driver(root, LsmTable.clean, reads_plan, **CLEANED)
+    compacting.go_on()
+    assert compacting.error is None
+    table.rollback(last(table))
+    cleaning.go_on()
+    assert cleaning.error is None
+    assert_sound(LsmTable(root), model)
+
+
 def write(table: LsmTable) -> object:
     return table.upsert(rows(("other", "nl", 9000, 2)))
 

@@ -19,7 +19,7 @@ from tests.oracle.validator import validate
 from tests.support.crash_points import sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 from tests.support.interleaving import Driver
-from tests.support.service_tables import Model, assert_sound, cleans, grow, grown, reopened
+from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, assert_sound, cleans, grow, grown, reopened
 from tests.support.small_tables import Row, create, data_files, rows, shown
 
 RETAIN_ONE = {"hoodie.clean.commits.retained": 1}
@@ -356,6 +356,23 @@ def test_a_table_with_a_metadata_table_and_a_savepoint_keeps_both(tmp_path: Path
     table.upsert(rows(("new", "nl", 99, 1)))
     model["new"] = ("new", "nl", 99, 1)
     assert_sound(table, model)
+
+
+class BesideAStream(FaultyStorage):
+    """Another process commits a batch before each savepoint is read."""
+
+    def read(self, path: str) -> bytes:
+        if path.endswith(".savepoint"):
+            assert len(self.calls) < 1000, "the savepoint is read again and again"
+            LsmTable(self.uri, OPTIONS_OF_SERVICES).upsert(rows(("new", "nl", 99, len(self.calls))))
+        return super().read(path)
+
+
+def test_a_damaged_savepoint_beside_a_busy_stream_is_named(tmp_path: Path) -> None:
+    table, _, time, _ = saved(tmp_path)
+    next((tmp_path / ".hoodie/timeline").glob("*.savepoint")).write_bytes(b"torn")
+    with pytest.raises(CorruptFileError, match=f"{time}_.*savepoint"):
+        _ = reopened(table, BesideAStream(table.storage)).savepoints
 
 
 def test_a_savepoint_that_another_process_deletes_while_they_are_listed_is_left_out(tmp_path: Path) -> None:
