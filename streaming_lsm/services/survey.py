@@ -86,16 +86,19 @@ def looked(context: ServiceContext, look: Callable[[Timeline], T]) -> T:
         try:
             return look(timeline)
         except (LsmError, OSError):
-            if is_kept(timeline, context.load_timeline()):
+            if _is_kept(timeline, context.load_timeline()):
                 raise
     return look(context.load_timeline())
 
 
-def is_kept(before: Timeline, now: Timeline) -> bool:
+def _is_kept(before: Timeline, now: Timeline) -> bool:
     """Return whether a later timeline continues an earlier one, and has all plans that were pending on it."""
-    plans, left = ([*pending_compactions(found), *pending_cleans(found)] for found in (before, now))
-    times = {plan.requested for plan in left}
-    return is_continued(before, now) and all(plan.requested in times for plan in plans)
+    return is_continued(before, now) and _plans(before) <= _plans(now)
+
+
+def _plans(timeline: Timeline) -> set[str]:
+    """Return the requested times of the pending compactions and cleans."""
+    return {plan.requested for plan in (*pending_compactions(timeline), *pending_cleans(timeline))}
 
 
 def savepoints(timeline: Timeline) -> list[Instant]:

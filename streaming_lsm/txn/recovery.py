@@ -329,15 +329,15 @@ def _reap_markers(storage: Storage, lock: TableLock, timeline: Timeline) -> None
 
 def _reap(storage: Storage, lock: TableLock, timeline: Timeline, instant: str) -> None:
     """Delete the markers of a completed or rolled back write, and the marked files that it did not commit."""
+    marked = set(list_marked_files(storage, instant))
     written = next((write for write in timeline.completed_writes if write.requested == instant), None)
     if written is None and timeline.completion_time(instant) is not None:
         # A task that was stopped when its write was completed may have made one since.
         written = timeline.history.write(instant)
-        if written is None and any(storage.exists(path) for path in list_marked_files(storage, instant)):
+        if written is None and any(storage.exists(path) for path in marked):
             folder = f"{TEMP_FOLDER}/{instant}"
             _LOG.warning("%s in %s: the history does not have its instant, so it is kept", folder, storage.uri)
             return
-    marked = set(list_marked_files(storage, instant))
     if written is not None:
         marked -= timeline.read_commit(written).paths
     revoke_heartbeat(storage, lock, instant)

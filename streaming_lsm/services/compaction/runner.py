@@ -48,7 +48,7 @@ from streaming_lsm.services.context import (
     planned_slices,
     read_compaction_plan,
 )
-from streaming_lsm.services.survey import Survey, is_continued
+from streaming_lsm.services.survey import Survey, looked
 from streaming_lsm.timeline.action_kind import COMPACTION, COMPACTIONS, LOG_COMPACTION, RESTORE, ROLLBACK
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -325,21 +325,18 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
 
 def _prepare(context: ServiceContext, requested: str) -> _Run | None:
     """Prepare a run before the lock is acquired; None if the compaction is not pending any more."""
-    while True:
-        timeline = context.load_timeline()
+
+    def look(timeline: Timeline) -> _Run | None:
         planned = _pending(timeline, requested)
-        if planned is None:
+        return None if planned is None else _Run.of(context, timeline, planned)
+
+    try:
+        return looked(context, look)
+    except (LsmError, OSError):
+        now = context.load_timeline()
+        if _pending(now, requested) is None or _is_undone(context, now, requested):
             return None
-        try:
-            return _Run.of(context, timeline, planned)
-        except (LsmError, OSError):
-            # Another process may have completed it meanwhile, and a clean deleted its files.
-            now = context.load_timeline()
-            if _pending(now, requested) is None or _is_undone(context, now, requested):
-                return None
-            if is_continued(timeline, now):
-                raise
-            _LOG.debug("%s is prepared again, as a write was rolled back meanwhile", planned.path)
+        raise
 
 
 def _is_undone(context: ServiceContext, timeline: Timeline, requested: str) -> bool:
