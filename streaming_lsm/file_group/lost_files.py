@@ -59,7 +59,7 @@ def check_files(view: FileSystemView, slices: Iterable[FileSlice]) -> None:
     timeline = view.timeline
     check_instants(timeline, view.unknown)
     check_named_writes(timeline.whole, next_write(timeline))
-    newest = newest_write(timeline)
+    newest = max(_latest_writes(timeline), key=_completed, default=None)
     if newest is None:
         return
     recorded = RecordedFiles.of(timeline.read_commit(newest).extra, newest.path)
@@ -99,7 +99,7 @@ def _check_state(
     only if the commit before is the one it names: else another program committed at the same time.
     """
     timeline, paths = view.timeline, [path for found in groups.values() for path in found.paths]
-    before = max((write for write in timeline.completed_writes if write != newest), key=_completed, default=None)
+    before = max((write for write in _latest_writes(timeline) if write != newest), key=_completed, default=None)
     if before is not None and before.file_name != recorded.after:
         return
     missing = recorded.state.count - len(paths)
@@ -157,6 +157,11 @@ def check_group(view: FileSystemView, group: Group, found: FileSlice | None) -> 
     """Compare the latest slice of one file group, None when it has none; raises as `check_files`."""
     for lost in lost_files(view, {} if found is None else {group: found}, group):
         raise _explained(view, lost)
+
+
+def _latest_writes(timeline: Timeline) -> Sequence[Instant]:
+    """Return the completed writes; the archived ones of a past state if it has no others."""
+    return timeline.completed_writes or tuple(_archived_writes(timeline))
 
 
 def newest_write(timeline: Timeline) -> Instant | None:
@@ -271,7 +276,10 @@ def lost_files(
     for _, group, name in absent:
         if isinstance(name, BaseFileName):
             bases[group] = max(bases.get(group, ""), name.instant)
+    gone = _replaced_by_archived(view.timeline, [lost_file.write for lost_file, _, _ in absent])
     for lost_file, group, name in absent:
+        if group in gone:
+            continue
         time = name.instant if isinstance(name, BaseFileName) else view.log_time(name)
         if time >= bases.get(group, ""):
             yield lost_file
@@ -280,6 +288,21 @@ def lost_files(
 def _archived_writes(timeline: Timeline) -> Iterator[Instant]:
     writes = timeline.history.writes().values() if timeline.layout != FLAT else ()
     return (write for write in writes if timeline.completion_time(write.requested) is not None)
+
+
+def _replaced_by_archived(timeline: Timeline, writes: Collection[Instant]) -> set[Group]:
+    """Return the file groups that archived writes replaced after some writes began.
+
+    A compaction that was planned before its file group was replaced, and completed later, stays on the timeline when
+    its files were cleaned and the replacecommit archived.
+    """
+    since = min((write.requested for write in writes), default="~")
+    groups: set[Group] = set()
+    for write in _archived_writes(timeline) if writes else ():
+        if write.action == "replacecommit" and _completed(write) > since:
+            replaced = timeline.read_commit(write).replaced or {}
+            groups |= {(partition, file_id) for partition, file_ids in replaced.items() for file_id in file_ids}
+    return groups
 
 
 def _usual_path(found: FileSlice, log: LogFile) -> str:

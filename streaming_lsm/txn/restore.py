@@ -1,9 +1,11 @@
 """Restore a table to a savepoint (docs/format/02-timeline.md, "Restore").
 
-A restore undoes every action that was completed after the write of the savepoint, and every pending one. It is planned,
-accepted, cancelled and finished as the rollback of a completed write (`streaming_lsm.txn.completed_rollback`). The
-files to delete are not in the plan: they are found by the times in their names. Its first run is recorded before the
-plan is created, so that the plan is not taken for that of another program, which is left alone.
+A restore undoes every action that was completed after the write of the savepoint, and every pending one but cleans: one
+that was begun may have deleted files, which nothing but its metadata tells, and none deletes a file of the savepoint.
+It is planned, accepted, cancelled and finished as the rollback of a completed write
+(`streaming_lsm.txn.completed_rollback`). The files to delete are not in the plan: they are found by the times in their
+names. Its first run is recorded before the plan is created, so that the plan is not taken for that of another program,
+which is left alone.
 
 The completed files are deleted first, the last one first, so that each query sees the table as it was at some time.
 """
@@ -21,7 +23,7 @@ from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, revoke_heartbeat
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import delete_files, delete_markers
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.action_kind import RESTORE, ROLLBACK, SAVEPOINT
+from streaming_lsm.timeline.action_kind import CLEAN, RESTORE, ROLLBACK, SAVEPOINT
 from streaming_lsm.timeline.clock import InstantSource
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.partition_folders import partition_listings
@@ -47,7 +49,7 @@ def undone_by_restore(timeline: Timeline, savepoint: str) -> tuple[Instant, ...]
     saved = timeline.completion_time(savepoint)
     if saved is None:
         raise CorruptFileError(f"the write {savepoint} of a savepoint of {timeline.storage.uri} is gone: restore it")
-    pending = [found for found in timeline.pending if found.action not in (ROLLBACK, RESTORE, SAVEPOINT)]
+    pending = [found for found in timeline.pending if found.action not in (CLEAN, ROLLBACK, RESTORE, SAVEPOINT)]
     later = [write for write in timeline.completed_writes if (write.completed or "") > saved]
     newest_first = sorted(later, key=lambda write: write.completed or "", reverse=True)
     return (*sorted(pending, key=lambda found: found.requested, reverse=True), *newest_first)

@@ -138,6 +138,26 @@ def test_a_file_of_an_archived_write_that_is_gone_is_missed(tmp_path: Path, use:
     assert data_files(tmp_path) == before
 
 
+def test_a_past_state_whose_writes_are_all_archived_misses_its_files(tmp_path: Path) -> None:
+    options = {"hoodie.keep.min.commits": 11, "hoodie.keep.max.commits": 12}
+    table = create(tmp_path, **{**OPTIONS, "hoodie.bucket.index.num.buckets": 1, "hoodie.archive.automatic": False})
+    written = [(f"k{number:02}", "nl", 1, number) for number in range(16)]
+    states: list[str] = []
+    for row in written:
+        table.upsert(rows(row))
+        states.append(table.timeline.completed_writes[-1].completed or "")
+    assert len(opened(tmp_path, **options).archive()) == 5
+    for number, state in enumerate(states):
+        assert shown(opened(tmp_path), as_of=state) == written[: number + 1]
+    second = next(path for path in (tmp_path / "nl").iterdir() if states[0] < path.name.split("_")[2] < states[1])
+    second.unlink()
+
+    assert shown(opened(tmp_path), as_of=states[0]) == written[:1]
+    for state in states[1:5]:
+        with pytest.raises(CorruptFileError, match=f"{second.name} in .* is gone"):
+            shown(opened(tmp_path), as_of=state)
+
+
 def test_files_of_archived_writes_are_not_missed_by_a_stale_record(tmp_path: Path) -> None:
     table = archived_and_lost(tmp_path)
     # Another program committed between the two last writes of this one.

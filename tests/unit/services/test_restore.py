@@ -468,3 +468,33 @@ def test_a_restore_that_is_stopped_is_finished_by_the_next_or_refused(tmp_path: 
         table.clean()
         assert validate(root) == []
         shutil.rmtree(root)
+
+
+def test_a_clean_that_was_begun_is_finished_after_a_restore(tmp_path: Path) -> None:
+    """Nothing else tells which files it has deleted: rows would be missing as of earlier writes, once archived."""
+    template = tmp_path / "template"
+    table, model = grown(template, batches=3, **RETAIN_ONE)
+    first = table.timeline.completed_writes[0].completed
+    assert first is not None
+    table.compact()
+    grow(table, model, 3)
+    saved = table.savepoint().requested
+    table.upsert(rows(("extra", "nl", 1, 1)))
+    calls = Driver(copied(template, tmp_path / "counted"), LsmTable.clean, **RETAIN_ONE).calls
+    begin = next(number for number, (_, path) in enumerate(calls) if path.endswith(".clean.requested"))
+    finished = 0
+    for number in sample(range(begin + 1, len(calls)), 1, 5):
+        root = copied(template, tmp_path / str(number))
+        assert isinstance(Driver(root, LsmTable.clean, dies_at=number, **RETAIN_ONE).error, Killed)
+        restored = Driver(root, lambda opened: opened.restore(saved), **RETAIN_ONE)
+        assert restored.error is None
+        again = reopened(LsmTable(root), **RETAIN_ONE)
+        assert shown(again) == sorted(model.values())
+        finished += len(again.timeline.pending)
+        cleaned = Driver(root, LsmTable.clean, **RETAIN_ONE)
+        assert cleaned.error is None
+        assert again.timeline.pending == ()
+        with pytest.raises(ConfigError, match="were cleaned"):
+            shown(again, as_of=first)
+        assert_sound(again, model)
+    assert finished

@@ -252,7 +252,7 @@ class History:
         """Check that no write that excludes one was completed since that began."""
         filled = self._filled(one for one in self.published if one.requested in attempt.seen)
         for number, other in enumerate(self.published):
-            if other.changes is None or other.requested in attempt.seen:
+            if other.changes is None or other.requested in attempt.seen or self._is_without_effect(other):
                 continue
             # What was replaced since is in no way.
             replaced = frozenset(where for later in self.published[number + 1 :] for where in later.replaced)
@@ -261,6 +261,13 @@ class History:
                     "conflict missed",
                     f"{attempt.batch} by {found.path} and {other.changes}, completed at {other.completed}",
                 )
+
+    def _is_without_effect(self, one: Published) -> bool:
+        """Whether a write is an overwrite without rows, which found no file group to replace."""
+        if one.attempt is None or one.changes is None or not one.replaced or self.rules.buckets_of(one.changes):
+            return False
+        filled = self._filled(other for other in self.published if other.requested in one.attempt.seen)
+        return not any(bucket[0] in one.replaced for bucket in filled)
 
     def on_conflict(self, attempt: Attempt, conflict: WriteConflict) -> None:
         """A write was refused because of another one."""

@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_lsm import LsmTable
+from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, LsmError, StorageError
+from streaming_lsm.file_group.lost_files import lost_files
 from streaming_lsm.format.history import ArchivedInstant, HistoryFile, Manifest
 from streaming_lsm.services.archiving.runner import Archiver
 from streaming_lsm.storage.base import Names
@@ -26,7 +28,7 @@ from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Action, Instant, Sta
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from tests.oracle.reader import read_snapshot
 from tests.support.crash_points import random_cases, sample
-from tests.support.faulty_storage import Fault, FaultyStorage, Killed
+from tests.support.faulty_storage import Fault, FaultyStorage, Interrupted, Killed
 from tests.support.interleaving import Driver
 from tests.support.replaced_groups import put_replacement
 from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, assert_sound, put_savepoint
@@ -742,3 +744,46 @@ def test_a_history_file_that_cannot_be_read_at_present_is_not_damaged(tmp_path: 
     table.storage = Refusing(tmp_path)
     with pytest.raises(StorageError, match="history"):
         table.incremental("000").to_arrow()
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["compaction", "log-compaction"])
+def test_files_of_a_late_compaction_of_a_replaced_file_group_are_not_missed(tmp_path: Path, log: bool) -> None:
+    """It is planned while a deletion of its partition is in flight, and stays longer than the replacecommit."""
+    options: dict[str, object] = {
+        "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
+        "hoodie.log.compaction.blocks.threshold": 2,
+    }
+    table, _ = made(tmp_path / "table", 3, **options)
+    table.upsert(rows(("k", "de", 1, 1)))
+
+    def delete(opened: LsmTable) -> object:
+        return opened.delete_partitions(["nl"])
+
+    calls = Driver(Path(shutil.copytree(tmp_path / "table", tmp_path / "counted")), delete, **BY_HAND, **options).calls
+    inflight = next(n for n, (call, path) in enumerate(calls) if call == "vacate" and path.endswith("/lock"))
+    plans: list[object] = []
+    other = reopened(table, **options)
+    deleting = reopened(table, **options)
+    deleting.storage = Interrupted(
+        deleting.storage, inflight + 1, lambda: plans.append(other.services.schedule(log=log)[0])
+    )
+    done = deleting.delete_partitions(["nl"])
+    (planned,) = plans
+    assert isinstance(planned, Instant)
+    assert done.requested < planned.requested < (done.completed or "")
+    for number in range(2):
+        table.upsert(rows(("k", "de", number, number)))
+    table = reopened(table, **options)
+    compacted = table.services.compact(LocalEngine(1), log=log)[0]
+    assert compacted is not None
+    assert compacted.requested == planned.requested
+    table.upsert(rows(("k", "de", 4, 4)))
+    assert table.clean() is not None
+    table.archive()
+    found = reopened(table, **options)
+    assert found.timeline.is_archived(done.requested)
+    assert not found.timeline.is_archived(planned.requested)
+    assert shown(found) == [("k", "de", 4, 4)]
+    # As after a commit of another program, which does not record the files.
+    view = found.file_system_view()
+    assert list(lost_files(view, {(one.partition_path, one.file_id): one for one in view.slices()})) == []
