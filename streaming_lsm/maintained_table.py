@@ -165,7 +165,7 @@ class MaintainedTable(ReadableTable):
 
     @names_failures
     def restore(self, instant: str) -> Instant:
-        """Undo everything that was completed after the write of a savepoint, and all that is pending but cleans.
+        """Undo everything that was completed after the write of a savepoint, and what is pending but for begun cleans.
 
         Args:
             instant: requested time of the write of the savepoint.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
-from streaming_lsm.format.actions.commit import WriteStat, file_path
+from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, file_path
 from streaming_lsm.format.actions.file_state import FILES_KEY, FileState, RecordedFiles
 from streaming_lsm.format.table.file_names import (
     BaseFileName,
@@ -23,6 +23,7 @@ from streaming_lsm.format.table.file_names import (
     LogFileName,
     parse_file_name,
 )
+from streaming_lsm.timeline.action_kind import CLEAN
 from streaming_lsm.timeline.instant import FLAT, Instant, State
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.lost_completion import check_instants, check_named_writes
@@ -108,7 +109,8 @@ def _check_state(
     if not _shows_all_until(timeline, newest):
         return
     storage = timeline.storage
-    is_latest = newest_write(Timeline.load(storage, timeline.layout)) == newest
+    now = Timeline.load(storage, timeline.layout)
+    is_latest = max(_latest_writes(now), key=_completed, default=None) == newest
     if is_latest or timeline.until is not None:
         # A missing base file may bring back as many files of the slice before it.
         for lost in lost_files(view, groups, archived=True):
@@ -264,10 +266,10 @@ def lost_files(
     absent: list[tuple[LostFile, Group, DataFileName]] = []
     # Commits completed before the group's base instant are absorbed by that base file.
     first = bases.get(only, "") if only else since
-    for write in (*(_archived_writes(view.timeline) if archived else ()), *view.timeline.completed_writes):
-        if _completed(write) < first:
-            continue
-        for stat in view.timeline.read_commit(write).stats:
+    timeline = view.timeline
+    active = ((write, timeline.read_commit(write)) for write in timeline.completed_writes if _completed(write) >= first)
+    for write, commit in (*(_archived_commits(timeline) if archived else ()), *active):
+        for stat in commit.stats:
             group = (stat.partition_path, stat.file_id)
             is_asked = only in (None, group) and (within is None or stat.partition_path in within)
             lost = _absent(view, write, stat, there, bases.get(group, "")) if is_asked else None
@@ -276,9 +278,9 @@ def lost_files(
     for _, group, name in absent:
         if isinstance(name, BaseFileName):
             bases[group] = max(bases.get(group, ""), name.instant)
-    gone = _replaced_by_archived(view.timeline, [lost_file.write for lost_file, _, _ in absent])
+    replaced = _replaced_by_archived(timeline, {group for _, group, _ in absent})
     for lost_file, group, name in absent:
-        if group in gone:
+        if lost_file.write.requested < replaced.get(group, ""):
             continue
         time = name.instant if isinstance(name, BaseFileName) else view.log_time(name)
         if time >= bases.get(group, ""):
@@ -290,19 +292,27 @@ def _archived_writes(timeline: Timeline) -> Iterator[Instant]:
     return (write for write in writes if timeline.completion_time(write.requested) is not None)
 
 
-def _replaced_by_archived(timeline: Timeline, writes: Collection[Instant]) -> set[Group]:
-    """Return the file groups that archived writes replaced after some writes began.
+def _replaced_by_archived(timeline: Timeline, groups: Collection[Group]) -> dict[Group, str]:
+    """Return when archived writes replaced some file groups, the last time, by their completion.
 
     A compaction that was planned before its file group was replaced, and completed later, stays on the timeline when
-    its files were cleaned and the replacecommit archived.
+    its files were cleaned and the replacecommit archived. The id may be that of a new file group since.
     """
-    since = min((write.requested for write in writes), default="~")
-    groups: set[Group] = set()
-    for write in _archived_writes(timeline) if writes else ():
-        if write.action == "replacecommit" and _completed(write) > since:
-            replaced = timeline.read_commit(write).replaced or {}
-            groups |= {(partition, file_id) for partition, file_ids in replaced.items() for file_id in file_ids}
-    return groups
+    found: dict[Group, str] = {}
+    for write, commit in _archived_commits(timeline, "replacecommit") if groups else ():
+        for partition, file_ids in (commit.replaced or {}).items():
+            of_group = ((partition, file_id) for file_id in file_ids)
+            found |= {group: max(found.get(group, ""), _completed(write)) for group in of_group if group in groups}
+    return found
+
+
+def _archived_commits(timeline: Timeline, *actions: str) -> Iterator[tuple[Instant, CommitMetadata]]:
+    """Read the visible archived writes, of some actions or of all."""
+    writes = [write for write in _archived_writes(timeline) if not actions or write.action in actions]
+    contents = timeline.history.contents({write.action for write in writes}) if writes else {}
+    for write in writes:
+        content = contents.get(write.of_action)
+        yield write, timeline.read_commit(write) if content is None else CommitMetadata.decode(content, write.path)
 
 
 def _usual_path(found: FileSlice, log: LogFile) -> str:
@@ -366,7 +376,11 @@ def _is_cleaned(view: FileSystemView, lost: LostFile, *, known: bool) -> bool:
             deleted = _cleaned_files(view, clean).get(partition, ())
             if any(name.rpartition("/")[2] == file for name in deleted):
                 return True
-    return False
+    if not known:
+        return False
+    archived = view.timeline.history.contents({CLEAN}, lost.write.requested)
+    cleans = (CleanMetadata.decode(content, f"{time}.{CLEAN}") for (time, _), content in archived.items())
+    return any(name.rpartition("/")[2] == file for clean in cleans for name in clean.files.get(partition, ()))
 
 
 def _cleaned_files(view: FileSystemView, clean: Instant) -> Mapping[str, tuple[str, ...]]:

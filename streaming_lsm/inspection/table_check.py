@@ -18,7 +18,7 @@ from streaming_lsm.format.table.file_names import BucketId, bucket_of, parse_fil
 from streaming_lsm.inspection.file_check import DOUBLED, MISSING, UNCOMMITTED, CheckedFile, FileCheck, Finding
 from streaming_lsm.readable_table import ReadableTable
 from streaming_lsm.schema import with_meta
-from streaming_lsm.timeline.instant import FLAT
+from streaming_lsm.timeline.instant import FLAT, WRITING_ACTIONS
 from streaming_lsm.timeline.partition_folders import partition_listings
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.restore import refuse_beside_others
@@ -75,6 +75,7 @@ def check_table(table: ReadableTable, engine: LocalEngine, progress: Progress, *
         *lost,
         *found,
         *lost_services(view.timeline.whole),
+        *lost_history(view.timeline.whole),
         *uncommitted(table, slices),
     ]
     every = sorted(listed, key=lambda finding: (finding.path, finding.kind))
@@ -143,6 +144,14 @@ def lost_services(timeline: Timeline) -> Iterator[Finding]:
             continue
         except CorruptFileError as error:
             yield Finding(MISSING, "", str(error))
+
+
+def lost_history(timeline: Timeline) -> Iterator[Finding]:
+    """List a file of the history that is missing or damaged; it reads all of them."""
+    try:
+        timeline.history.contents(WRITING_ACTIONS)
+    except CorruptFileError as error:
+        yield Finding(MISSING, "", str(error))
 
 
 def doubled_buckets(table: ReadableTable, slices: Sequence[FileSlice]) -> Iterator[Finding]:

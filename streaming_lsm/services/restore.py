@@ -44,7 +44,7 @@ def preview_restore(context: ServiceContext, requested: str) -> RestorePreview:
 
 
 def restore(context: ServiceContext, requested: str) -> Instant:
-    """Undo everything that was completed after the write of a savepoint, and all that is pending but cleans.
+    """Undo everything that was completed after the write of a savepoint, and what is pending but for begun cleans.
 
     Args:
         requested: requested time of the savepoint.

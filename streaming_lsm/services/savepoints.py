@@ -142,7 +142,7 @@ def savepoint_at(timeline: Timeline, requested: str, uri: str) -> Instant:
             return found
     check_savepoints(timeline, requested)
     known = ", ".join(found.requested for found in savepoints(timeline)) or "none"
-    raise ConfigError(f"{uri} has no savepoint {requested}: its savepoints are {known}")
+    raise ConfigError(f"{uri} has no savepoint {requested!r}: its savepoints are {known}")
 
 
 def _write_at(timeline: Timeline, requested: str | None, uri: str) -> Instant:

@@ -49,6 +49,12 @@ def open_storage(uri: str | os.PathLike[str]) -> Storage:
     return LocalStorage(_path_of_uri(text, scheme))
 
 
+def with_own_scheme(uri: str) -> str:
+    """Return a URI with the scheme of its object store, such as ``s3://x`` for ``s3a://x``; any other as it is."""
+    scheme, colon, rest = uri.partition("://")
+    return f"{_OBJECT_SCHEMES.get(scheme, scheme)}{colon}{rest}"
+
+
 def parent_uris(uri: str) -> list[str]:
     """Return the URIs of the folders above that of a storage, the nearest first."""
     scheme, _, path = uri.partition("://")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -145,6 +145,9 @@ class History:
         while True:
             text = self._version_text()
             number = self._number(text)
+            if number is not None and number == missing:
+                # Only manifests before the newest one are deleted: a larger one shows that the number was cut off.
+                number = max(number, self._largest() or 0)
             if number is None:
                 return _Newest(text, None, Manifest())
             path = f"{HISTORY_FOLDER}/{manifest_name(number)}"
@@ -154,7 +157,8 @@ class History:
                 # Others may have archived since, and deleted it, as it is an old one.
                 if number == missing:
                     raise CorruptFileError(
-                        f"{path} in {self._storage.uri} is gone, which names the archived instants: restore the file"
+                        f"{path} in {self._storage.uri} is gone, which names the archived instants: restore the file, "
+                        f"or {VERSION_PATH}, which has its number, if that is damaged"
                     ) from None
             missing = number
 
@@ -167,9 +171,12 @@ class History:
     def _number(self, text: bytes | None) -> int | None:
         if text is None or not _NUMBER.fullmatch(text):
             # A writer of Hudi deletes the file and creates it again, and may die before it has written it.
-            found = [manifest_number(name) for name in self._storage.names(HISTORY_FOLDER)]
-            return max((number for number in found if number is not None), default=None)
+            return self._largest()
         return int(text)
+
+    def _largest(self) -> int | None:
+        found = [manifest_number(name) for name in self._storage.names(HISTORY_FOLDER)]
+        return max((number for number in found if number is not None), default=None)
 
     @property
     def last(self) -> str:
@@ -324,6 +331,27 @@ class History:
             if bases:
                 return max(bases, key=lambda write: write.completed or "")
         return None
+
+    def contents(self, actions: Collection[str], since: str = "") -> Mapping[Action, bytes]:
+        """Read the contents of the completed files of all archived actions of some kinds; nothing in layout 1.
+
+        A history file is read once, whereas `content` reads one for each action.
+
+        Args:
+            actions: the kinds, as in `Instant.of_action`.
+            since: only those that were requested at this time or later.
+        """
+        return {} if self._layout == FLAT else self._read_whole(lambda found: found._contents(actions, since))
+
+    def _contents(self, actions: Collection[str], since: str) -> Mapping[Action, bytes]:
+        wanted = pc.field("action").isin(list(actions)) & (pc.field("instantTime") >= since)
+        found: dict[Action, bytes] = {}
+        for file in self.manifest.files:
+            if file.last >= since:
+                rows = self._read(file, ["instantTime", "action", "metadata"], wanted)
+                values = zip(*(column.to_pylist() for column in rows.columns), strict=True)
+                found |= {(str(time), str(kind)): content for time, kind, content in values if content is not None}
+        return found
 
     def instants(self, files: Iterable[HistoryFile]) -> Iterator[ArchivedInstant]:
         """Yield the actions of some history files with their contents, by requested time, each of them once.

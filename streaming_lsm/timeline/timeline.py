@@ -416,11 +416,12 @@ class Timeline:
         archived = self.history.newest_clean()
         cleans = [*([archived] if archived else []), *self.completed_cleans]
         earliest = max(self.earliest_retained, self.history.earliest_retained())
-        if not earliest or (exact and self._is_savepoint(limit)):
+        if not earliest or (exact and (limit >= earliest or self._is_savepoint(limit))):
             return
-        if limit < (earliest if exact else self._readable_since(earliest, cleans)):
+        since = self._requested_until(earliest)
+        if limit < (since if exact else self._readable_since(earliest, cleans)):
             raise ConfigError(
-                f"as of {value}: files of that time were cleaned; the earliest state that can be read is {earliest} "
+                f"as of {value}: files of that time were cleaned; the earliest state that can be read is {since} "
                 "(hoodie.clean.commits.retained, hoodie.clean.fileversions.retained and hoodie.clean.hours.retained "
                 "keep more, each by its policy)"
             )
@@ -434,12 +435,20 @@ class Timeline:
         made = [_completed(write) for write in self.every_write if write.requested <= earliest]
         return max((completed for completed in made if completed < cleaned), default=earliest)
 
+    def _requested_until(self, earliest: str) -> str:
+        """Return the requested time of the last write until `earliest`, which itself may be undone."""
+        return max((w.requested for w in self.whole.every_write if w.requested <= earliest), default=earliest)
+
     def _is_savepoint(self, time: str) -> bool:
         return any(i.action == "savepoint" and i.is_completed and i.requested == time for i in self.instants)
 
     def _is_request(self, time: str) -> bool:
         """Return whether a completed write has this requested time."""
         return any(write.requested == time for write in self.completed_writes) or self.is_archived(time)
+
+    def is_write(self, requested: str) -> bool:
+        """Return whether a write has this requested time, completed, archived or undone."""
+        return self._is_request(requested) or self.is_undone(requested)
 
     def is_archived(self, requested: str) -> bool:
         """Return whether the archive has a completed write with this requested time."""

@@ -1,8 +1,8 @@
 """Restore a table to a savepoint (docs/format/02-timeline.md, "Restore").
 
-A restore undoes every action that was completed after the write of the savepoint, and every pending one but cleans: one
-that was begun may have deleted files, which nothing but its metadata tells, and none deletes a file of the savepoint.
-It is planned, accepted, cancelled and finished as the rollback of a completed write
+A restore undoes every action that was completed after the write of the savepoint, and every pending one but cleans that
+are inflight: one may have deleted files, which nothing but its metadata tells, and none deletes a file of the
+savepoint. It is planned, accepted, cancelled and finished as the rollback of a completed write
 (`streaming_lsm.txn.completed_rollback`). The files to delete are not in the plan: they are found by the times in their
 names. Its first run is recorded before the plan is created, so that the plan is not taken for that of another program,
 which is left alone.
@@ -49,7 +49,12 @@ def undone_by_restore(timeline: Timeline, savepoint: str) -> tuple[Instant, ...]
     saved = timeline.completion_time(savepoint)
     if saved is None:
         raise CorruptFileError(f"the write {savepoint} of a savepoint of {timeline.storage.uri} is gone: restore it")
-    pending = [found for found in timeline.pending if found.action not in (CLEAN, ROLLBACK, RESTORE, SAVEPOINT)]
+    pending = [
+        found
+        for found in timeline.pending
+        if found.action not in (ROLLBACK, RESTORE, SAVEPOINT)
+        and (found.action != CLEAN or found.state is State.REQUESTED)
+    ]
     later = [write for write in timeline.completed_writes if (write.completed or "") > saved]
     newest_first = sorted(later, key=lambda write: write.completed or "", reverse=True)
     return (*sorted(pending, key=lambda found: found.requested, reverse=True), *newest_first)

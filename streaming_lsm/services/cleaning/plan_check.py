@@ -13,6 +13,7 @@ from streaming_lsm.format.actions.commit import file_path
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.services.cleaning.planner import RetainedFiles, deletable_files
 from streaming_lsm.services.context import is_data_folder
+from streaming_lsm.storage.uris import with_own_scheme
 from streaming_lsm.timeline.partition_folders import table_around
 
 
@@ -48,14 +49,15 @@ def checked_files(
 def _name(view: FileSystemView, partition: str, file: str, there: set[str], source: str) -> str:
     """Return the file name of a path in the plan, which is a bare name or an absolute path in this table.
 
-    Plans of a table that was moved since have its old root; then the name must be that of an existing file.
+    Plans of a table that was moved since have its old root; then the file exists, or a write of this table has made it.
     """
     folder, _, name = file.rpartition("/")
-    if parse_file_name(name, rfc103_names=view.rfc103_names) is None:
+    parsed = parse_file_name(name, rfc103_names=view.rfc103_names)
+    if parsed is None:
         raise _refused(source, f"would delete {file!r}, which is not a data file")
     here = {_plain(folder), _plain(unquote(folder))} & {_plain(_root(view, partition)), ""}
-    moved = name in there and _plain(folder).endswith(_plain(partition)) and ".." not in folder.split("/")
-    if not here and not moved:
+    moved = _plain(folder).endswith(_plain(partition)) and ".." not in folder.split("/")
+    if not here and not (moved and (name in there or view.timeline.is_write(parsed.instant))):
         raise _refused(source, f"would delete {file!r}, which is not in partition {partition!r} of {view.storage.uri}")
     return name
 
@@ -66,9 +68,9 @@ def _root(view: FileSystemView, partition: str) -> str:
 
 
 def _plain(folder: str) -> str:
-    """Strip scheme and slashes from a path: ``file:/a``, ``file:///a`` and ``/a`` are one folder."""
-    return folder.removeprefix("file:").strip("/")
+    """Strip slashes and the scheme of a path: ``file:/a``, ``file:///a`` and ``/a`` are one folder, as any spelling."""
+    return with_own_scheme(folder).removeprefix("file:").strip("/")
 
 
 def _refused(source: str, why: str) -> CorruptFileError:
-    return CorruptFileError(f"{source} {why}: nothing more was deleted; restore the plan, or delete it")
+    return CorruptFileError(f"{source} {why:.1000}: nothing more was deleted; restore the plan, or delete it")

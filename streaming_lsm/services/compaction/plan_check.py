@@ -143,4 +143,4 @@ def _misfit(then: FileSystemView, operation: CompactionOperation, name: str, pla
 
 
 def _refused(path: str, why: str) -> CorruptFileError:
-    return CorruptFileError(f"{path} {why}: restore the plan, or delete it to cancel the compaction")
+    return CorruptFileError(f"{path} {why:.1000}: restore the plan, or delete it to cancel the compaction")

@@ -68,7 +68,7 @@ def test_a_savepoint_is_made_listed_and_deleted(tmp_path: Path, capsys: pytest.C
     assert run(capsys, "savepoint", tmp_path, first, "--delete").startswith(f"deleted the savepoint of {first}")
     assert [found.instant.requested for found in table.savepoints] == [last]
     assert "--delete needs the INSTANT" in run(capsys, "savepoint", tmp_path, "--delete", code=2)
-    assert f"has no savepoint {first}" in run(capsys, "savepoint", tmp_path, first, "--delete", code=2)
+    assert f"has no savepoint '{first}'" in run(capsys, "savepoint", tmp_path, first, "--delete", code=2)
 
 
 def test_the_last_write_is_rolled_back_after_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,6 +79,33 @@ def test_a_missing_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert summary == "1 live file, 1 stored row: 1 fault"
 
 
+@pytest.mark.parametrize("damage", ["missing", "torn"])
+def test_a_damaged_history_file_is_named_though_no_live_file_needs_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    keep = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3, "hoodie.clean.commits.retained": 1}
+    table = create(tmp_path, **{**OPTIONS, **keep, "hoodie.archive.automatic": False})
+    for number in range(5):
+        table.upsert(rows(("a", "nl", number, number)))
+        table.compact()
+    assert table.archive()
+    table.upsert(rows(("a", "nl", 5, 5)))
+    table.compact()
+    table.clean()
+    assert findings(capsys, tmp_path, code=0) == []
+    (path,) = (tmp_path / ".hoodie/timeline/history").glob("*.parquet")
+    if damage == "torn":
+        path.write_bytes(path.read_bytes()[:-20])
+        for checksum in path.parent.glob(f".{path.name}.crc"):
+            checksum.unlink()
+    else:
+        path.unlink()
+    line, summary = run(capsys, "verify", tmp_path, code=1).splitlines()
+    assert path.name in line
+    assert "restore the file" in line
+    assert summary.endswith(": 1 fault")
+
+
 def test_a_damaged_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small(tmp_path)
     path, name = log_of(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,60 @@ def test_a_past_state_whose_writes_are_all_archived_misses_its_files(tmp_path: P
     for state in states[1:5]:
         with pytest.raises(CorruptFileError, match=f"{second.name} in .* is gone"):
             shown(opened(tmp_path), as_of=state)
+
+
+def test_a_file_of_a_file_group_that_was_begun_anew_is_missed_when_the_replacecommit_is_archived(
+    tmp_path: Path,
+) -> None:
+    """Buckets of tables that several writers write at once have one file id for ever."""
+    mode = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
+    keep = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3, "hoodie.clean.commits.retained": 1}
+    table = create(tmp_path, **{**OPTIONS, **mode, **keep, "hoodie.archive.automatic": False})
+    table.upsert(rows(A))
+    table.upsert(rows(("z", "de", 1, 1)))
+    table.delete_partitions(["nl"])
+    for number in range(3):
+        table.upsert(rows(("z", "de", number, number)))
+    assert table.clean() is not None
+    assert table.archive()
+    table.upsert(rows(B))
+    anew = table.timeline.completed_writes[-1]
+    for number in range(3, 9):
+        table.upsert(rows(("z", "de", number, number)))
+    table.archive()
+    table = opened(tmp_path, **mode)
+    assert table.timeline.is_archived(anew.requested)
+    assert shown(table, as_of=anew.completed) == [B, ("z", "de", 2, 2)]
+    (lost,) = (path for path in (tmp_path / "nl").iterdir() if anew.requested in path.name)
+    lost.unlink()
+
+    for time in (None, anew.completed):
+        with pytest.raises(CorruptFileError, match=f"{lost.name} in .* is gone"):
+            shown(opened(tmp_path, **mode), as_of=time)
+
+
+def test_files_that_an_archived_clean_deleted_are_no_damage(tmp_path: Path) -> None:
+    """Another program's clean by versions records no earliest write that is retained."""
+    keep = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
+    by_versions = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": 1}
+    table = create(tmp_path, **{**OPTIONS, **keep, **by_versions, "hoodie.archive.automatic": False})
+    state = ""
+    for number in range(3):
+        for row in (A, B):
+            table.upsert(rows((row[0], row[1], number, number)))
+        state = state or table.timeline.completed_writes[-1].completed or ""
+        table.compact()
+        done = table.clean()
+        if done is not None:
+            told = CleanMetadata.decode(table.storage.read(done.path), done.path)
+            table.storage.replace(done.path, replace(told, earliest="", examined=None).encode())
+    table = opened(tmp_path, **{**keep, **by_versions})
+    with pytest.raises(ConfigError, match="was cleaned: read a later state"):
+        shown(table, as_of=state)
+    assert table.archive()
+    assert len(table.timeline.completed_cleans) == 1
+    with pytest.raises(ConfigError, match="was cleaned: read a later state"):
+        shown(opened(tmp_path), as_of=state)
 
 
 def test_files_of_archived_writes_are_not_missed_by_a_stale_record(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def refuse(table: LsmTable, time: str, match: str, error: type[LsmError] = Confi
 def test_what_cannot_be_restored_is_refused_by_name_and_the_stream_goes_on(tmp_path: Path) -> None:
     table, model = grown(tmp_path, batches=2)
     first = table.timeline.completed_writes[0].requested
-    refuse(table, first, f"has no savepoint {first}: its savepoints are none")
+    refuse(table, first, f"has no savepoint '{first}': its savepoints are none")
     time = table.savepoint().requested
     refuse(table, time, "is as of its savepoint")
     table.compact()
@@ -474,15 +474,14 @@ def test_a_clean_that_was_begun_is_finished_after_a_restore(tmp_path: Path) -> N
     """Nothing else tells which files it has deleted: rows would be missing as of earlier writes, once archived."""
     template = tmp_path / "template"
     table, model = grown(template, batches=3, **RETAIN_ONE)
-    first = table.timeline.completed_writes[0].completed
-    assert first is not None
+    first, before = table.timeline.completed_writes[0].completed, data_files(template)
     table.compact()
     grow(table, model, 3)
     saved = table.savepoint().requested
     table.upsert(rows(("extra", "nl", 1, 1)))
     calls = Driver(copied(template, tmp_path / "counted"), LsmTable.clean, **RETAIN_ONE).calls
     begin = next(number for number, (_, path) in enumerate(calls) if path.endswith(".clean.requested"))
-    finished = 0
+    begun = 0
     for number in sample(range(begin + 1, len(calls)), 1, 5):
         root = copied(template, tmp_path / str(number))
         assert isinstance(Driver(root, LsmTable.clean, dies_at=number, **RETAIN_ONE).error, Killed)
@@ -490,11 +489,58 @@ def test_a_clean_that_was_begun_is_finished_after_a_restore(tmp_path: Path) -> N
         assert restored.error is None
         again = reopened(LsmTable(root), **RETAIN_ONE)
         assert shown(again) == sorted(model.values())
-        finished += len(again.timeline.pending)
+        pending = again.timeline.pending
+        assert all(found.state is State.INFLIGHT for found in pending)
+        begun += len(pending)
+        if not pending and not again.timeline.completed_cleans:
+            assert before <= data_files(root)
+            assert shown(again, as_of=first)
         cleaned = Driver(root, LsmTable.clean, **RETAIN_ONE)
         assert cleaned.error is None
         assert again.timeline.pending == ()
-        with pytest.raises(ConfigError, match="were cleaned"):
-            shown(again, as_of=first)
+        if pending:
+            with pytest.raises(ConfigError, match="were cleaned"):
+                shown(again, as_of=first)
         assert_sound(again, model)
-    assert finished
+    assert begun
+
+
+def test_a_clean_that_was_begun_is_finished_after_a_move_and_a_restore(tmp_path: Path) -> None:
+    """Its plan has the old root, and files that the restore has deleted."""
+    table, model = grown(tmp_path / "before", batches=3, **RETAIN_ONE)
+    saved = table.savepoint().requested
+    later = dict(model)
+    for batch in (3, 4, 5):
+        table.compact()
+        grow(table, later, batch)
+    calls = Driver(copied(tmp_path / "before", tmp_path / "counted"), LsmTable.clean, **RETAIN_ONE).calls
+    deleting = next(number for number, (call, path) in enumerate(calls) if call == "delete" and path.startswith("nl/"))
+    died = Driver(tmp_path / "before", LsmTable.clean, dies_at=deleting, **RETAIN_ONE)
+    assert isinstance(died.error, Killed)
+    root = (tmp_path / "before").rename(tmp_path / "after")
+    assert Driver(root, lambda opened: opened.restore(saved), **RETAIN_ONE).error is None
+    assert Driver(root, LsmTable.clean, **RETAIN_ONE).error is None
+    again = reopened(LsmTable(root), **RETAIN_ONE)
+    assert again.timeline.pending == ()
+    assert_sound(again, model)
+
+
+def test_the_newest_write_is_readable_after_a_restore_though_a_clean_retained_a_write_that_was_undone(
+    tmp_path: Path,
+) -> None:
+    table, model = grown(tmp_path, batches=2, **RETAIN_ONE)
+    newest = table.timeline.completed_writes[-1].requested
+    saved = table.savepoint().requested
+    later = dict(model)
+    for batch in (2, 3):
+        table.compact()
+        grow(table, later, batch)
+    assert table.clean() is not None
+    assert table.timeline.earliest_retained > newest
+    table.restore(saved)
+    table.delete_savepoint(saved)
+    again = reopened(table, **RETAIN_ONE)
+    assert shown(again, as_of=newest) == sorted(model.values())
+    assert again.savepoint().requested == newest
+    with pytest.raises(ConfigError, match=f"the earliest state that can be read is {newest}"):
+        shown(again, as_of=again.timeline.completed_writes[0].requested)

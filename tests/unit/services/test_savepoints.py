@@ -96,7 +96,7 @@ def test_without_its_savepoint_a_state_is_cleaned_and_archived(tmp_path: Path) -
     assert table.archive()
     with pytest.raises(ConfigError, match="cleaned"):
         table.scan(as_of=time)
-    with pytest.raises(ConfigError, match=f"has no savepoint {time}: its savepoints are none"):
+    with pytest.raises(ConfigError, match=f"has no savepoint '{time}': its savepoints are none"):
         table.delete_savepoint(time)
     assert_sound(table, model)
 

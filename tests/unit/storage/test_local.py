@@ -16,7 +16,7 @@ import pytest
 from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.storage import local
 from streaming_lsm.storage.local import LocalStorage
-from streaming_lsm.storage.uris import open_storage
+from streaming_lsm.storage.uris import open_storage, with_own_scheme
 
 LEFTOVER = ".0123456789abcdef0123456789abcdef.lsm-tmp"
 
@@ -427,3 +427,18 @@ def test_a_file_that_another_program_deletes_during_the_deletion_is_gone(
     monkeypatch.setattr(os, "rename", slow)
     assert not storage.delete_if_unmodified("lock", 5000)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("s3a://lake/t", "s3://lake/t"),
+        ("abfs://c@host/t", "abfss://c@host/t"),
+        ("s3://lake/t", "s3://lake/t"),
+        ("file:///lake/t", "file:///lake/t"),
+        ("hdfs://node/t", "hdfs://node/t"),
+        ("/lake/t", "/lake/t"),
+    ],
+)
+def test_spellings_of_an_object_store_are_one_scheme(uri: str, expected: str) -> None:
+    assert with_own_scheme(uri) == expected

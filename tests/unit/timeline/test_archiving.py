@@ -106,6 +106,25 @@ def test_the_newest_manifest_is_the_largest_one_if_the_version_is_no_number(tmp_
     assert len(History(storage).writes()) == 4
 
 
+@pytest.mark.parametrize("text", [b"1", b"3"])
+def test_the_newest_manifest_is_the_largest_one_if_the_version_names_an_old_one_that_is_gone(
+    tmp_path: Path, text: bytes
+) -> None:
+    """A torn write has left the first digit of 12 or so."""
+    storage = LocalStorage(tmp_path)
+    for number in range(1, 6):
+        archive(HistoryWriter(storage, lambda: None), number, number + 1)
+    for number in range(1, 4):
+        (tmp_path / HISTORY_FOLDER / f"manifest_{number}").unlink()
+    (tmp_path / VERSION_PATH).write_bytes(text)
+    assert History(storage).number == 5
+    archive(HistoryWriter(storage, lambda: None), 6, 7)
+    assert (tmp_path / VERSION_PATH).read_text() == "6"
+    (tmp_path / VERSION_PATH).write_bytes(b"66")
+    with pytest.raises(CorruptFileError, match=r"manifest_66 in .* is gone.*_version_.*, if that is damaged"):
+        _ = History(storage).number
+
+
 def test_the_newest_clean_is_found_though_it_was_archived_before_writes_beside_it(tmp_path: Path) -> None:
     writer = HistoryWriter(LocalStorage(tmp_path), lambda: None)
 
