@@ -18,7 +18,7 @@ from streaming_lsm.format.table.file_names import BucketId, bucket_of, parse_fil
 from streaming_lsm.inspection.file_check import DOUBLED, MISSING, UNCOMMITTED, CheckedFile, FileCheck, Finding
 from streaming_lsm.readable_table import ReadableTable
 from streaming_lsm.schema import with_meta
-from streaming_lsm.timeline.instant import FLAT, WRITING_ACTIONS
+from streaming_lsm.timeline.instant import FLAT
 from streaming_lsm.timeline.partition_folders import partition_listings
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.restore import refuse_beside_others
@@ -149,7 +149,7 @@ def lost_services(timeline: Timeline) -> Iterator[Finding]:
 def lost_history(timeline: Timeline) -> Iterator[Finding]:
     """List a file of the history that is missing or damaged; it reads all of them."""
     try:
-        timeline.history.contents(WRITING_ACTIONS)
+        timeline.history.check_files()
     except CorruptFileError as error:
         yield Finding(MISSING, "", str(error))
 

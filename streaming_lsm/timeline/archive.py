@@ -353,6 +353,21 @@ class History:
                 found |= {(str(time), str(kind)): content for time, kind, content in values if content is not None}
         return found
 
+    def check_files(self) -> None:
+        """Read all history files to see whether they can be read, of each a row group at a time.
+
+        Raises:
+            CorruptFileError: one is missing or damaged.
+        """
+
+        def check(found: History) -> None:
+            for file in found.manifest.files:
+                for _ in found.instants([file]):
+                    pass
+
+        if self._layout != FLAT:
+            self._read_whole(check)
+
     def instants(self, files: Iterable[HistoryFile]) -> Iterator[ArchivedInstant]:
         """Yield the actions of some history files with their contents, by requested time, each of them once.
 

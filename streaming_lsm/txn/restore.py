@@ -2,10 +2,10 @@
 
 A restore undoes every action that was completed after the write of the savepoint, and every pending one but cleans that
 are inflight: one may have deleted files, which nothing but its metadata tells, and none deletes a file of the
-savepoint. It is planned, accepted, cancelled and finished as the rollback of a completed write
-(`streaming_lsm.txn.completed_rollback`). The files to delete are not in the plan: they are found by the times in their
-names. Its first run is recorded before the plan is created, so that the plan is not taken for that of another program,
-which is left alone.
+savepoint. A plan with the requested time of a write that stays is left, too: its next run cancels it. It is planned,
+accepted, cancelled and finished as the rollback of a completed write (`streaming_lsm.txn.completed_rollback`). The
+files to delete are not in the plan: they are found by the times in their names. Its first run is recorded before the
+plan is created, so that the plan is not taken for that of another program, which is left alone.
 
 The completed files are deleted first, the last one first, so that each query sees the table as it was at some time.
 """
@@ -53,6 +53,8 @@ def undone_by_restore(timeline: Timeline, savepoint: str) -> tuple[Instant, ...]
         found
         for found in timeline.pending
         if found.action not in (ROLLBACK, RESTORE, SAVEPOINT)
+        # A plan may have the requested time of a write that stays, whose files are told by that time alone.
+        and (timeline.completion_time(found.requested) or "~") > saved
         and (found.action != CLEAN or found.state is State.REQUESTED)
     ]
     later = [write for write in timeline.completed_writes if (write.completed or "") > saved]

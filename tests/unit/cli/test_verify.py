@@ -79,7 +79,7 @@ def test_a_missing_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert summary == "1 live file, 1 stored row: 1 fault"
 
 
-@pytest.mark.parametrize("damage", ["missing", "torn"])
+@pytest.mark.parametrize("damage", ["missing", "torn", "completionTime", "plan"])
 def test_a_damaged_history_file_is_named_though_no_live_file_needs_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
 ) -> None:
@@ -94,12 +94,19 @@ def test_a_damaged_history_file_is_named_though_no_live_file_needs_it(
     table.clean()
     assert findings(capsys, tmp_path, code=0) == []
     (path,) = (tmp_path / ".hoodie/timeline/history").glob("*.parquet")
-    if damage == "torn":
-        path.write_bytes(path.read_bytes()[:-20])
-        for checksum in path.parent.glob(f".{path.name}.crc"):
-            checksum.unlink()
-    else:
+    if damage == "missing":
         path.unlink()
+    elif damage == "torn":
+        path.write_bytes(path.read_bytes()[:-20])
+    else:
+        group = pq.read_metadata(path).row_group(0)
+        columns = [group.column(column) for column in range(group.num_columns)]
+        (column,) = (column for column in columns if column.path_in_schema == damage)
+        content = bytearray(path.read_bytes())
+        content[column.data_page_offset + column.total_compressed_size - 3] ^= 0xFF
+        path.write_bytes(content)
+    for checksum in path.parent.glob(f".{path.name}.crc"):
+        checksum.unlink()
     line, summary = run(capsys, "verify", tmp_path, code=1).splitlines()
     assert path.name in line
     assert "restore the file" in line

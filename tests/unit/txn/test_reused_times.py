@@ -174,6 +174,61 @@ def test_a_time_that_a_fenced_writer_has_drawn_too_is_a_conflict(
     assert len(Timeline.load(storage).completed_writes) == 2
 
 
+class AfterUpsert(FaultyStorage):
+    """Another driver writes before the requested file of a plan is created; this one dies then.
+
+    Attributes:
+        upsert: does the write.
+    """
+
+    def __init__(self, inner: Storage, upsert: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self.upsert = upsert
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        if path.endswith((".clean.requested", ".compaction.requested")):
+            self.upsert()
+            super().put_if_absent(path, data)
+            self.kill()
+        super().put_if_absent(path, data)
+
+
+@pytest.mark.parametrize("action", ["clean", "compaction"])
+@pytest.mark.parametrize("saved", ["that write", "a later one"])
+def test_a_restore_leaves_the_files_of_a_write_whose_time_a_pending_plan_has(
+    tmp_path: Path, action: str, saved: str
+) -> None:
+    retained = {"hoodie.clean.commits.retained": 1}
+    table, model = grown(str(tmp_path))
+    table.compact()
+    grow(table, model, 3)
+    row: Row = ("drawn-twice", "nl", 9000, 1)
+    scheduler = opened(str(tmp_path), 1, **retained)
+    scheduler.storage = AfterUpsert(scheduler.storage, lambda: opened(str(tmp_path), 2).upsert(rows(row)))
+    with pytest.raises(Killed):
+        scheduler.clean() if action == "clean" else scheduler.compact()
+    model[row[0]] = row
+    (pending,) = table.timeline.pending
+    assert (pending.requested, pending.action) == (table.timeline.completed_writes[-1].requested, action)
+    if saved == "a later one":
+        row = ("later", "nl", 9001, 1)
+        table.upsert(rows(row))
+        model[row[0]] = row
+    savepoint = table.savepoint().requested
+    table.upsert(rows(("undone", "nl", 9002, 1)))
+    table.restore(savepoint)
+    assert shown(opened(str(tmp_path), 3)) == sorted(model.values())
+    table.upsert(rows(("undone", "nl", 9003, 1)))
+    model["undone"] = ("undone", "nl", 9003, 1)
+    cleaner = LsmTable(str(tmp_path), {**OPTIONS_OF_SERVICES, **retained})
+    with pytest.raises(CommitConflict, match=r"has the requested time of .*: the plan was cancelled"):
+        cleaner.clean() if action == "clean" else table.compact()
+    table.compact()
+    cleaner.clean()
+    assert table.timeline.pending == ()
+    assert shown(opened(str(tmp_path), 3)) == sorted(model.values())
+
+
 class AfterCompaction(FaultyStorage):
     """Another driver compacts before the requested file of a write is created; this one may die at its next release.
 
@@ -197,9 +252,9 @@ class AfterCompaction(FaultyStorage):
         return super().vacate(path, expected)
 
 
-def opened(uri: str, number: int) -> LsmTable:
+def opened(uri: str, number: int, **options: object) -> LsmTable:
     """The table as a driver with a clock of its own opens it."""
-    table = LsmTable(uri, OPTIONS_OF_SERVICES)
+    table = LsmTable(uri, {**OPTIONS_OF_SERVICES, **options})
     table.runtime = behind(number)
     return table
 
