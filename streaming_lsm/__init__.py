@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from streaming_lsm.file_group.file_system_view import FileSlice
     from streaming_lsm.kafka.addresses import check_source
     from streaming_lsm.lock.providers.base import LockProvider
-    from streaming_lsm.read.changes import Changes
-    from streaming_lsm.read.prune.explanation import Explanation
-    from streaming_lsm.read.scan import Scan
+    from streaming_lsm.query.changes import Changes
+    from streaming_lsm.query.prune.explanation import Explanation
+    from streaming_lsm.query.scan import Scan
     from streaming_lsm.schema_registry.registry import SchemaRegistry
     from streaming_lsm.schema_registry.sources import SchemaFolder
     from streaming_lsm.spark.listener import LsmListener
@@ -108,9 +108,9 @@ _MODULES = {
     "SchemaFolder": "streaming_lsm.schema_registry.sources",
     "check_source": "streaming_lsm.kafka.addresses",
     "LockProvider": "streaming_lsm.lock.providers.base",
-    "Changes": "streaming_lsm.read.changes",
-    "Scan": "streaming_lsm.read.scan",
-    "Explanation": "streaming_lsm.read.prune.explanation",
+    "Changes": "streaming_lsm.query.changes",
+    "Scan": "streaming_lsm.query.scan",
+    "Explanation": "streaming_lsm.query.prune.explanation",
     "Timeline": "streaming_lsm.timeline.timeline",
     "Instant": "streaming_lsm.timeline.instant",
     "FileSlice": "streaming_lsm.file_group.file_system_view",

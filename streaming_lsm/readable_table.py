@@ -19,10 +19,10 @@ from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import bucket_of
 from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.read.changes import Changes
-from streaming_lsm.read.history import read_history
-from streaming_lsm.read.queries import READ_OPTIMIZED, SNAPSHOT, Queries, QueryOptions
-from streaming_lsm.read.scan import Scan
+from streaming_lsm.query.changes import Changes
+from streaming_lsm.query.history import read_history
+from streaming_lsm.query.queries import READ_OPTIMIZED, SNAPSHOT, Queries, QueryOptions
+from streaming_lsm.query.scan import Scan
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.uris import open_storage
 from streaming_lsm.table_options import check_options, with_buckets

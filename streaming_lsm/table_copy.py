@@ -17,7 +17,7 @@ from streaming_lsm.errors import ConfigError, TableNotFound, UnsupportedTable
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.merge_mode import PARTIAL_KEY
 from streaming_lsm.format.table.properties import CDC_KEY
-from streaming_lsm.read.scan import MapSlices, Scan
+from streaming_lsm.query.scan import MapSlices, Scan
 from streaming_lsm.readable_table import OptionValues, Path
 from streaming_lsm.schema import table_schema
 from streaming_lsm.table import LsmTable

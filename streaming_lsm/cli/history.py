@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from streaming_lsm.cli.arguments import json_argument, opened, option_arguments
 from streaming_lsm.cli.text_table import TextTable
-from streaming_lsm.read.history import DELETED, FILE
-from streaming_lsm.read.text.json_lines import json_lines
+from streaming_lsm.query.history import DELETED, FILE
+from streaming_lsm.query.text.json_lines import json_lines
 from streaming_lsm.schema import COMMIT_TIME, META_COLUMNS, PARTITION_PATH
 
 

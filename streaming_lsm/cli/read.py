@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 from streaming_lsm.cli.arguments import opened, option_arguments, write_lines
 from streaming_lsm.cli.text_table import TextTable
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.read.queries import CDC, INCREMENTAL, QUERY_TYPES, SNAPSHOT
-from streaming_lsm.read.scan import Scan
-from streaming_lsm.read.text.change_lines import change_lines
-from streaming_lsm.read.text.json_lines import json_lines
-from streaming_lsm.read.text.where import parse_where
+from streaming_lsm.query.queries import CDC, INCREMENTAL, QUERY_TYPES, SNAPSHOT
+from streaming_lsm.query.scan import Scan
+from streaming_lsm.query.text.change_lines import change_lines
+from streaming_lsm.query.text.json_lines import json_lines
+from streaming_lsm.query.text.where import parse_where
 from streaming_lsm.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY, with_meta
 from streaming_lsm.service_job.messages import counted
 from streaming_lsm.table import LsmTable

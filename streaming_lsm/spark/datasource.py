@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.file_group.file_system_view import FileSlice
-from streaming_lsm.read.scan import Scan
+from streaming_lsm.query.scan import Scan
 from streaming_lsm.spark.versions import spark_schema
 from streaming_lsm.storage.failures import named_failures, names_failures
 from streaming_lsm.table import LsmTable

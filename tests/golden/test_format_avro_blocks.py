@@ -13,7 +13,7 @@ from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.avro.record_reader import decode_data_block
 from streaming_lsm.format.avro.record_writer import encode_data_block
 from streaming_lsm.format.log.delete_block import decode_delete_block, encode_delete_block
-from streaming_lsm.read.text.json_lines import json_lines
+from streaming_lsm.query.text.json_lines import json_lines
 
 DATA = Path(__file__).parent / "data" / "avro"
 TABLES = sorted(path.stem for path in DATA.glob("*.block"))

@@ -16,7 +16,7 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.engine import LocalEngine
-from streaming_lsm.read.scan import Scan
+from streaming_lsm.query.scan import Scan
 from streaming_lsm.schema import PARTITION_PATH, RECORD_KEY
 from tests.support.crash_points import random_cases, sample
 

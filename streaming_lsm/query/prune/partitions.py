@@ -20,8 +20,8 @@ from streaming_lsm.errors import LsmError
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.keys.java_text import to_java_text
 from streaming_lsm.keys.partition_path import DEFAULT_PARTITION, unescape_partition_value
-from streaming_lsm.read.prune.bounds import UNKNOWN, Bounds
-from streaming_lsm.read.prune.predicate import (
+from streaming_lsm.query.prune.bounds import UNKNOWN, Bounds
+from streaming_lsm.query.prune.predicate import (
     EQUAL,
     GREATER,
     GREATER_EQUAL,

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Int64s
 from streaming_lsm.file_group.data_file import DataFile, key_ranges
-from streaming_lsm.read.prune.bounds import may_be_true
-from streaming_lsm.read.prune.predicate import Predicate, columns_of
-from streaming_lsm.read.prune.statistics import file_bounds
+from streaming_lsm.query.prune.bounds import may_be_true
+from streaming_lsm.query.prune.predicate import Predicate, columns_of
+from streaming_lsm.query.prune.statistics import file_bounds
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from streaming_lsm.errors import SchemaError
 from streaming_lsm.extras import missing_package
 from streaming_lsm.file_group.file_system_view import FileSlice
-from streaming_lsm.read.prune.explanation import Explanation
-from streaming_lsm.read.prune.file_groups import SkippedSlices
-from streaming_lsm.read.prune.row_groups import RowGroupCounts
-from streaming_lsm.read.slice_reader import SliceReader
+from streaming_lsm.query.prune.explanation import Explanation
+from streaming_lsm.query.prune.file_groups import SkippedSlices
+from streaming_lsm.query.prune.row_groups import RowGroupCounts
+from streaming_lsm.query.slice_reader import SliceReader
 from streaming_lsm.storage.failures import named_failures
 
 if TYPE_CHECKING:

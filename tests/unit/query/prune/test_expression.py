@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from streaming_lsm.read.prune import expression
-from streaming_lsm.read.prune.expression import predicate_of
-from streaming_lsm.read.prune.predicate import (
+from streaming_lsm.query.prune import expression
+from streaming_lsm.query.prune.expression import predicate_of
+from streaming_lsm.query.prune.predicate import (
     Comparison,
     Every,
     IsNull,

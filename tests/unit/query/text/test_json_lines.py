@@ -10,7 +10,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from streaming_lsm.read.text.json_lines import json_lines
+from streaming_lsm.query.text.json_lines import json_lines
 
 NOON = datetime.datetime(2026, 11, 20, 12, 0, 0, 5)
 

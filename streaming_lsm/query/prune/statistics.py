@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from streaming_lsm.file_group.column_bounds import StoredBounds, read_bounds
 from streaming_lsm.file_group.data_file import OpenFile
-from streaming_lsm.read.prune.bounds import UNKNOWN, Bounds
+from streaming_lsm.query.prune.bounds import UNKNOWN, Bounds
 
 Decode = Callable[[bytes], object]
 _NUMBERS = {"INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d", "BOOLEAN": "<?"}

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm.errors import ConfigError, SchemaError
-from streaming_lsm.read.scan import filter_columns
-from streaming_lsm.read.text.where import parse_where
+from streaming_lsm.query.scan import filter_columns
+from streaming_lsm.query.text.where import parse_where
 
 SCHEMA = pa.schema(
     [

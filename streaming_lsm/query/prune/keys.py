@@ -19,7 +19,7 @@ from streaming_lsm.arrow.columns import strings
 from streaming_lsm.errors import LsmError
 from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.keys.generator import KeyGenerator
-from streaming_lsm.read.prune.predicate import (
+from streaming_lsm.query.prune.predicate import (
     EQUAL,
     NOT_EQUAL,
     Comparison,

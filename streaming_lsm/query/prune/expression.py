@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_lsm.read.prune.predicate import (
+from streaming_lsm.query.prune.predicate import (
     EQUAL,
     GREATER,
     GREATER_EQUAL,

@@ -19,9 +19,9 @@ from streaming_lsm.errors import ConfigError
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
 from streaming_lsm.file_group.lost_files import check_files, check_group
 from streaming_lsm.format.actions.commit import CommitMetadata
-from streaming_lsm.read.change_log import read_change_log
-from streaming_lsm.read.log_kinds import check_kinds
-from streaming_lsm.read.slice_reader import SliceReader
+from streaming_lsm.query.change_log import read_change_log
+from streaming_lsm.query.log_kinds import check_kinds
+from streaming_lsm.query.slice_reader import SliceReader
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY
 from streaming_lsm.storage.base import Listing
 from streaming_lsm.storage.failures import named_failures

@@ -13,10 +13,10 @@ from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import bucket_of
 from streaming_lsm.format.table.key_generation import key_generator
 from streaming_lsm.format.table.properties import NUM_BUCKETS_KEY
-from streaming_lsm.read.prune.bounds import may_be_true
-from streaming_lsm.read.prune.keys import KeyColumns
-from streaming_lsm.read.prune.partitions import PartitionColumns
-from streaming_lsm.read.prune.predicate import Predicate, columns_of
+from streaming_lsm.query.prune.bounds import may_be_true
+from streaming_lsm.query.prune.keys import KeyColumns
+from streaming_lsm.query.prune.partitions import PartitionColumns
+from streaming_lsm.query.prune.predicate import Predicate, columns_of
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.merge_mode import IGNORE_DEFAULTS
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.read.changes import Changes
-from streaming_lsm.read.log_parts import visible_blocks
-from streaming_lsm.read.prune.expression import predicate_of
-from streaming_lsm.read.prune.file_groups import FileGroupPruner, SkippedSlices
-from streaming_lsm.read.prune.row_groups import RowGroupPruner
-from streaming_lsm.read.scan import MapSlices, Scan, filter_columns
-from streaming_lsm.read.slice_reader import SliceReader
+from streaming_lsm.query.changes import Changes
+from streaming_lsm.query.log_parts import visible_blocks
+from streaming_lsm.query.prune.expression import predicate_of
+from streaming_lsm.query.prune.file_groups import FileGroupPruner, SkippedSlices
+from streaming_lsm.query.prune.row_groups import RowGroupPruner
+from streaming_lsm.query.scan import MapSlices, Scan, filter_columns
+from streaming_lsm.query.slice_reader import SliceReader
 from streaming_lsm.schema import META_COLUMNS, RECORD_KEY, from_avro, with_meta
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.cache import TimelineCache

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from streaming_lsm.read.prune.file_groups import SkippedSlices
-from streaming_lsm.read.prune.row_groups import RowGroupCounts
+from streaming_lsm.query.prune.file_groups import SkippedSlices
+from streaming_lsm.query.prune.row_groups import RowGroupCounts
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from streaming_lsm.read.prune.bounds import UNKNOWN, Bounds, may_be_true
-from streaming_lsm.read.prune.expression import predicate_of
+from streaming_lsm.query.prune.bounds import UNKNOWN, Bounds, may_be_true
+from streaming_lsm.query.prune.expression import predicate_of
 
 NAN = math.nan
 UNITS = {

@@ -10,7 +10,7 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.format.table.file_names import bucket_of
-from streaming_lsm.read.history import read_history
+from streaming_lsm.query.history import read_history
 from tests.oracle.writer import GOLDEN
 from tests.support.small_tables import SCHEMA, create, data_files, rows
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, pc
-from streaming_lsm.read.prune.predicate import (
+from streaming_lsm.query.prune.predicate import (
     EQUAL,
     GREATER,
     GREATER_EQUAL,

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming_lsm.file_group.data_file import OpenFile
-from streaming_lsm.read.prune.bounds import Bounds
-from streaming_lsm.read.prune.statistics import file_bounds
+from streaming_lsm.query.prune.bounds import Bounds
+from streaming_lsm.query.prune.statistics import file_bounds
 
 DAY, TIME = datetime.date(2026, 1, 2), datetime.datetime(2026, 1, 2, 3, 4, 5, 678000)
 UTC = TIME.replace(tzinfo=datetime.UTC)

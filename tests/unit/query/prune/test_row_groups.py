@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.read.prune.explanation import Explanation
+from streaming_lsm.query.prune.explanation import Explanation
 from tests.support.small_tables import SCHEMA, Row, create, rows, shown
 
 QTY, ID, COUNTRY = pc.field("qty"), pc.field("id"), pc.field("country")
