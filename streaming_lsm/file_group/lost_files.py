@@ -60,7 +60,7 @@ def check_files(view: FileSystemView, slices: Iterable[FileSlice]) -> None:
     timeline = view.timeline
     check_instants(timeline, view.unknown)
     check_named_writes(timeline.whole, next_write(timeline))
-    newest = max(_latest_writes(timeline), key=_completed, default=None)
+    newest = _latest_write(timeline)
     if newest is None:
         return
     recorded = RecordedFiles.of(timeline.read_commit(newest).extra, newest.path)
@@ -110,7 +110,7 @@ def _check_state(
         return
     storage = timeline.storage
     now = Timeline.load(storage, timeline.layout)
-    is_latest = max(_latest_writes(now), key=_completed, default=None) == newest
+    is_latest = _latest_write(now) == newest
     if is_latest or timeline.until is not None:
         # A missing base file may bring back as many files of the slice before it.
         for lost in lost_files(view, groups, archived=True):
@@ -164,6 +164,10 @@ def check_group(view: FileSystemView, group: Group, found: FileSlice | None) -> 
 def _latest_writes(timeline: Timeline) -> Sequence[Instant]:
     """Return the completed writes; the archived ones of a past state if it has no others."""
     return timeline.completed_writes or tuple(_archived_writes(timeline))
+
+
+def _latest_write(timeline: Timeline) -> Instant | None:
+    return max(_latest_writes(timeline), key=_completed, default=None)
 
 
 def newest_write(timeline: Timeline) -> Instant | None:

@@ -212,9 +212,8 @@ class History:
     def _undone(self, file: HistoryFile) -> frozenset[str]:
         key = (self._storage.uri, file)
         if key not in self.known.undone:
-            rows = self._read(file, ["action", "metadata"], pc.field("action").isin(["rollback", "restore"]))
-            path, contents = f"{HISTORY_FOLDER}/{file.name}", zip(*(c.to_pylist() for c in rows.columns), strict=True)
-            undone = (time for action, content in contents for time in _undone_by(action, content or b"", path))
+            path, contents = f"{HISTORY_FOLDER}/{file.name}", self._contents_in(file, ("rollback", "restore"))
+            undone = (time for (_, action), content in contents for time in _undone_by(action, content or b"", path))
             self.known.undone[key] = frozenset(undone)
         return self.known.undone[key]
 
@@ -291,10 +290,8 @@ class History:
 
     def _earliest(self, file: HistoryFile, since: str) -> list[str]:
         """Read what the cleans of a file record that were requested at a time or later."""
-        wanted = (pc.field("action") == "clean") & (pc.field("instantTime") >= since)
-        contents = self._read(file, ["metadata"], wanted).column(0).to_pylist()
-        path = f"{HISTORY_FOLDER}/{file.name}"
-        return ["", *(CleanMetadata.decode(content or b"", path).earliest for content in contents)]
+        path, contents = f"{HISTORY_FOLDER}/{file.name}", self._contents_in(file, ("clean",), since)
+        return ["", *(CleanMetadata.decode(content or b"", path).earliest for _, content in contents)]
 
     def completion_of_clean(self, requested: str) -> str | None:
         """Return the completion time of an archived clean; None if the history has none of this requested time."""
@@ -344,14 +341,18 @@ class History:
         return {} if self._layout == FLAT else self._read_whole(lambda found: found._contents(actions, since))
 
     def _contents(self, actions: Collection[str], since: str) -> Mapping[Action, bytes]:
+        files = [file for file in self.manifest.files if file.last >= since]
+        contents = (found for file in files for found in self._contents_in(file, actions, since))
+        return {action: content for action, content in contents if content is not None}
+
+    def _contents_in(
+        self, file: HistoryFile, actions: Collection[str], since: str = ""
+    ) -> list[tuple[Action, bytes | None]]:
+        """Read the contents of a file's actions of some kinds that were requested at a time or later."""
         wanted = pc.field("action").isin(list(actions)) & (pc.field("instantTime") >= since)
-        found: dict[Action, bytes] = {}
-        for file in self.manifest.files:
-            if file.last >= since:
-                rows = self._read(file, ["instantTime", "action", "metadata"], wanted)
-                values = zip(*(column.to_pylist() for column in rows.columns), strict=True)
-                found |= {(str(time), str(kind)): content for time, kind, content in values if content is not None}
-        return found
+        rows = self._read(file, ["instantTime", "action", "metadata"], wanted)
+        values = zip(*(column.to_pylist() for column in rows.columns), strict=True)
+        return [((requested, action), content) for requested, action, content in values]
 
     def check_files(self) -> None:
         """Read all history files to see whether they can be read, of each a row group at a time.

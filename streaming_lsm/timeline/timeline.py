@@ -418,12 +418,11 @@ class Timeline:
         earliest = max(self.earliest_retained, self.history.earliest_retained())
         if not earliest or (exact and (limit >= earliest or self._is_savepoint(limit))):
             return
-        since = self._requested_until(earliest)
-        if limit < (since if exact else self._readable_since(earliest, cleans)):
+        if limit < (self._requested_until(earliest) if exact else self._readable_since(earliest, cleans)):
             raise ConfigError(
-                f"as of {value}: files of that time were cleaned; the earliest state that can be read is {since} "
-                "(hoodie.clean.commits.retained, hoodie.clean.fileversions.retained and hoodie.clean.hours.retained "
-                "keep more, each by its policy)"
+                f"as of {value}: files of that time were cleaned; the earliest state that can be read is "
+                f"{self._requested_until(earliest)} (hoodie.clean.commits.retained, "
+                "hoodie.clean.fileversions.retained and hoodie.clean.hours.retained keep more, each by its policy)"
             )
 
     def _readable_since(self, earliest: str, cleans: Iterable[Instant]) -> str:
