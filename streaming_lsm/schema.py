@@ -1,4 +1,4 @@
-"""Convert between the Arrow and Avro schemas of a table, and cast batches to them.
+"""Convert between the Arrow and Avro schemas of a table.
 
 The *table schema* has the columns of the user, the *schema of a data file* also the five meta columns in front.
 Timestamps are microseconds: ``timestamp[us, UTC]`` (Avro ``timestamp-micros``) and ``timestamp[us]``
@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streaming_lsm.avro_names import resolved_avro
 from streaming_lsm.errors import SchemaError, UnsupportedTable
@@ -30,7 +29,7 @@ OPERATION = "_hoodie_operation"
 IS_DELETED = "_hoodie_is_deleted"
 DELETE_LOG_RECORD = "hudi_delete_log_record"
 
-_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_IN_AVRO_NAMES = re.compile(r"^[^A-Za-z_]|[^A-Za-z0-9_]")
 
 Avro = str | dict[str, object] | list[object]
@@ -81,7 +80,7 @@ def table_schema(schema: pa.Schema) -> pa.Schema:
     """
     names = [name for name in schema.names if name not in META_COLUMNS]
     for name in names:
-        if not _AVRO_NAME.fullmatch(name):
+        if not AVRO_NAME.fullmatch(name):
             raise SchemaError(f"column {name!r}: expected letters, digits and _, and no digit first; rename it")
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
@@ -90,12 +89,13 @@ def table_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _stored_field(field: pa.Field[Any], where: str) -> pa.Field[Any]:
-    return pa.field(field.name, _stored_type(field.type, where), field.nullable)
+    return pa.field(field.name, stored_type(field.type, where), field.nullable)
 
 
-def _stored_type(kind: pa.DataType, where: str) -> pa.DataType:
+def stored_type(kind: pa.DataType, where: str) -> pa.DataType:
+    """Convert a type as `table_schema`; `where` is the column, for messages."""
     if pa.types.is_dictionary(kind):
-        return _stored_type(kind.value_type, where)
+        return stored_type(kind.value_type, where)
     if pa.types.is_large_string(kind) or kind == pa.string_view():
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind) or kind == pa.binary_view():
@@ -116,16 +116,17 @@ def _stored_type(kind: pa.DataType, where: str) -> pa.DataType:
 def _stored_nested(kind: pa.DataType, where: str) -> pa.DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         element = kind.value_field
-        return pa.list_(pa.field("element", _stored_type(element.type, f"{where}.element"), element.nullable))
-    if pa.types.is_map(kind) and pa.types.is_string(_stored_type(kind.key_type, where)):
+        return pa.list_(pa.field("element", stored_type(element.type, f"{where}.element"), element.nullable))
+    if pa.types.is_map(kind) and pa.types.is_string(stored_type(kind.key_type, where)):
         item = kind.item_field
-        return _map_type(pa.string(), _stored_type(item.type, f"{where}.value"), item.nullable)
+        return map_type(pa.string(), stored_type(item.type, f"{where}.value"), item.nullable)
     if pa.types.is_struct(kind):
         return pa.struct([_stored_field(child, f"{where}.{child.name}") for child in kind.fields])
     raise SchemaError(f"column {where!r} has type {kind}, which a Hudi table cannot hold; cast it first")
 
 
-def _map_type(key: pa.DataType, value: pa.DataType, nullable: bool = True) -> pa.DataType:
+def map_type(key: pa.DataType, value: pa.DataType, nullable: bool = True) -> pa.DataType:
+    """Build the type of a map."""
     kind: pa.DataType = pa.map_(key, pa.field("value", value, nullable))  # type: ignore[call-overload]  # fields missed
     return kind
 
@@ -269,104 +270,10 @@ def _arrow_complex(avro: Mapping[str, object], where: str) -> pa.DataType:
         return pa.list_(pa.field("element", item, nullable))
     if kind == "map":
         value, nullable = _arrow_type(avro["values"], where)  # type: ignore[arg-type]
-        return _map_type(pa.string(), value, nullable)
+        return map_type(pa.string(), value, nullable)
     if kind == "record":
         return pa.struct([_arrow_field(child, where) for child in avro["fields"]])  # type: ignore[attr-defined]
     for key in ((str(kind), None if logical is None else str(logical)), (str(kind), None)):
         if key in _ARROW:
             return _ARROW[key]
     raise UnsupportedTable(f"{where}: Avro type {str(kind)[:80]!r} is not read")
-
-
-def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Select the columns of `schema` from `batch`, in its order, and cast them to its types.
-
-    Columns are matched by name; columns that `schema` does not have are dropped. Only lossless casts are
-    made: int to long, float to double, and other encodings of the same type.
-
-    Raises:
-        SchemaError: a column is missing, has another type, or has nulls in a column that is not nullable.
-    """
-    return pa.RecordBatch.from_arrays([_fit_column(batch, field) for field in schema], schema=schema)
-
-
-def _fit_column(batch: pa.RecordBatch, field: pa.Field[Any]) -> pa.Array[Any]:
-    index = batch.schema.get_field_index(field.name)
-    if index < 0:
-        raise SchemaError(f"column {field.name!r} is missing; the batch has {', '.join(batch.schema.names)}")
-    column = batch.column(index)
-    if column.type != field.type:
-        if not _widens(column.type, field.type):
-            raise SchemaError(
-                f"column {field.name!r} has type {column.type}, the table has {field.type}; cast it first"
-            )
-        try:
-            column = pc.cast(_decoded(column), field.type)
-        except pa.ArrowInvalid as error:
-            raise SchemaError(f"column {field.name!r} does not fit the table's {field.type}: {error}") from None
-    if not field.nullable and column.null_count:
-        raise SchemaError(f"column {field.name!r} has nulls, but is not nullable in the table; fill them")
-    return column
-
-
-def _decoded(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Decode a dictionary of string views, which Arrow cannot cast."""
-    if not isinstance(column, pa.DictionaryArray) or column.type.value_type != pa.string_view():
-        return column
-    return column.dictionary.cast(pa.string()).take(column.indices)
-
-
-def fit_known(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Cast the columns of `batch` that `schema` has to its types, with nulls allowed; keep all others unchanged.
-
-    Raises:
-        SchemaError: a column has another type.
-    """
-    known = {field.name: field.with_nullable(True) for field in schema}
-    fields = [known.get(field.name, _plain_field(field)) for field in batch.schema]
-    return fit(batch, pa.schema(fields))
-
-
-def _plain_field(field: pa.Field[Any]) -> pa.Field[Any]:
-    return field if pa.types.is_null(field.type) else _stored_field(field, field.name)
-
-
-def check_fits(batch: pa.Schema, schema: pa.Schema) -> None:
-    """Check the schema of a batch against the table's, without reading rows.
-
-    Raises:
-        SchemaError: a column is missing, unknown to the table, or of another type.
-    """
-    for name in batch.names:
-        if name not in META_COLUMNS and schema.get_field_index(name) < 0:
-            raise SchemaError(f"column {name!r} is not in the table, which has {', '.join(schema.names)}; drop it")
-    for field in schema:
-        if batch.get_field_index(field.name) < 0:
-            raise SchemaError(f"column {field.name!r} is missing; the batch has {', '.join(batch.names)}")
-        found = batch.field(field.name).type
-        if found != field.type and not _widens(found, field.type):
-            raise SchemaError(f"column {field.name!r} has type {found}, the table has {field.type}; cast it first")
-
-
-def _widens(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Check whether `found` casts to `wanted` without loss; the nullability of nested fields is ignored."""
-    if pa.types.is_null(found):  # inferred from a column that has only nulls
-        return True
-    try:
-        stored, wanted = _relaxed(_stored_type(found, "")), _relaxed(wanted)
-    except SchemaError:
-        return False
-    return stored.equals(wanted) or (stored, wanted) in (
-        (pa.int32(), pa.int64()),
-        (pa.float32(), pa.float64()),
-    )
-
-
-def _relaxed(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _relaxed(kind.value_type)))
-    if pa.types.is_map(kind):
-        return _map_type(kind.key_type, _relaxed(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(child.name, _relaxed(child.type)) for child in kind.fields])
-    return kind

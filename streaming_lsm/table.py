@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,8 +13,10 @@ from time import perf_counter
 import pyarrow as pa
 
 from streaming_lsm import config
+from streaming_lsm.casts import fit_known
 from streaming_lsm.config import Options, resolve
-from streaming_lsm.errors import ConfigError, Fenced, LsmError, UnsupportedTable
+from streaming_lsm.decode.unknown_fields import UnknownFieldWarnings
+from streaming_lsm.errors import ConfigError, Fenced, LsmError, SchemaError, UnsupportedTable, WriteConflict
 from streaming_lsm.file_group.lost_files import recorded_files
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.format.table.key_generation import key_generator
@@ -26,7 +29,8 @@ from streaming_lsm.keys.generator import ALLOW, KeyGenerator
 from streaming_lsm.maintained_table import MaintainedTable
 from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.readable_table import OptionValues, Path
-from streaming_lsm.schema import fit_known, table_schema, to_avro
+from streaming_lsm.schema import table_schema, to_avro
+from streaming_lsm.schema_evolution import ADD, SchemaRules
 from streaming_lsm.services.archiving.planner import ActiveCommits
 from streaming_lsm.services.compaction.operation_choice import check_hybrid
 from streaming_lsm.services.context import Engine
@@ -42,10 +46,11 @@ from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.retries import Attempt, write_with_retries
 from streaming_lsm.txn.transaction import Transaction
-from streaming_lsm.write.intake.control_columns import check_columns
+from streaming_lsm.write.intake.batch_columns import columns_of, stored_columns
+from streaming_lsm.write.intake.control_columns import evolved_columns
 from streaming_lsm.write.intake.tombstones import has_sources, open_deletes, topics_of
 from streaming_lsm.write.large_base_files import warn_of_large_base_files
-from streaming_lsm.write.numbers import NUMBERS_KEY, BatchNumbers
+from streaming_lsm.write.numbers import NUMBERS_KEY, BatchNumbers, added
 from streaming_lsm.write.partition_writer import CollectedRows, WriteResult, collect, discard_late, write_collected
 from streaming_lsm.write.plan import (
     BULK_INSERT,
@@ -100,6 +105,7 @@ class LsmTable(MaintainedTable):
         _check_services(self.options)
         self._groups = LiveFileGroups(self.config.num_buckets)
         self._committed: Timeline | None = None
+        self._warnings = UnknownFieldWarnings()
         self._is_uncommitted = False
         self._buckets_stored = False
 
@@ -346,10 +352,18 @@ class LsmTable(MaintainedTable):
         tx: Transaction,
         operation: str,
         *,
+        schema: pa.Schema | None = None,
         arrival_fields: tuple[str, ...] = (),
         dead_letters: DeadLetters | None = None,
     ) -> WritePlan:
         """Plan a write: check the table and collect the settings that its tasks need.
+
+        Args:
+            tx: the transaction, before it begins the write.
+            operation: the operation of the write.
+            schema: the table's columns after it, as `check_batch` returns them; None for those that it has.
+            arrival_fields: columns that order the events of the batch, unless the options name some.
+            dead_letters: where events go that cannot be read; None fails the batch.
 
         Raises:
             ConfigError: the table's settings were changed since it was opened, or its buckets differ from those of the
@@ -367,7 +381,7 @@ class LsmTable(MaintainedTable):
         return WritePlan(
             storage=self.storage,
             config=self.config,
-            schema=self._queries.schema_at(tx.timeline),
+            schema=self._queries.schema_at(tx.timeline) if schema is None else schema,
             keys=self.key_generator,
             rule=self.rule,
             operation=operation,
@@ -378,6 +392,7 @@ class LsmTable(MaintainedTable):
             bases=self._groups.bases if merges else {},
             kept_deletes=self._groups.kept_deletes if merges else {},
             retention_seconds=self._retention_seconds if self.config.is_copy_on_write else 0,
+            fills_missing=self.options[config.NULL_FOR_MISSING],
             dead_letters=dead_letters,
             open_deletes=tx.open_deletes,
             buffer_bytes=self.options[config.BUFFER_BYTES],
@@ -402,14 +417,31 @@ class LsmTable(MaintainedTable):
         # Ambiguous keys are checked once, when the rows are collected.
         return Router(replace(self.key_generator, ambiguous=ALLOW), self.new_index(), tasks)
 
-    def check_batch(self, batch: pa.Schema, timeline: Timeline, operation: str) -> None:
-        """Check the columns of a batch before anything is written.
+    def check_batch(self, batch: pa.Schema, timeline: Timeline, operation: str, *, relaxes: bool = True) -> pa.Schema:
+        """Check the columns of a batch before anything is written, and return those of the table after it.
+
+        Args:
+            batch: the columns of the batch.
+            timeline: the timeline before it.
+            operation: the operation of the write.
+            relaxes: whether columns become nullable that are nullable in the batch.
 
         Raises:
-            SchemaError: a column is missing, unknown or of another type.
+            SchemaError: a column is missing, unknown or of a type that does not fit.
         """
-        schema = self._queries.schema_at(timeline)
-        check_columns(batch, schema, self.options[config.ARRIVAL_FIELDS], keys_only=operation == DELETE)
+        schema, arrivals = self._queries.schema_at(timeline), self.options[config.ARRIVAL_FIELDS]
+        rules = replace(self._schema_rules, relaxes=relaxes)
+        return evolved_columns(batch, schema, arrivals, rules, keys_only=operation == DELETE)
+
+    @property
+    def _schema_rules(self) -> SchemaRules:
+        return SchemaRules(
+            mode=self.options[config.SCHEMA_EVOLUTION] or ADD,
+            fills_missing=self.options[config.NULL_FOR_MISSING],
+            keys=frozenset(self.config.record_key_fields),
+            partitions=frozenset(part.name for part in self.config.partition_fields),
+            ordering=frozenset(self.rule.ordering_fields),
+        )
 
     def commit(
         self,
@@ -447,7 +479,7 @@ class LsmTable(MaintainedTable):
         def extra(timeline: Timeline) -> Mapping[str, str]:
             if check is not None:
                 check(tx.ledger)
-            return self._files_after(timeline, outcome)
+            return {**self._files_after(timeline, outcome), **self._schema_after(timeline, plan)}
 
         completed = tx.complete(outcome, extra)
         self._committed, self._is_uncommitted = tx.timeline.with_latest(completed), False
@@ -461,6 +493,23 @@ class LsmTable(MaintainedTable):
         _LOG.info("%s of %s: %s", completed.requested, self.config.name, self.last_numbers.line())
         warn_of_large_base_files(written.stats, self.config, self.options, self.path)
         return completed
+
+    def _schema_after(self, timeline: Timeline, plan: WritePlan) -> Mapping[str, str]:
+        """Add the changes that other commits made to the table's columns since the write was planned.
+
+        Raises:
+            WriteConflict: they contradict those of this write.
+        """
+        newest = self._queries.schema_at(timeline)
+        if newest.equals(plan.schema):
+            return {}
+        try:
+            merged = replace(self._schema_rules, mode=ADD, fills_missing=True).evolved(newest, plan.schema)
+        except SchemaError as error:
+            raise WriteConflict(
+                f"another write has changed the columns of {self.path} since this one began: {error}"
+            ) from error
+        return {"schema": to_avro(merged, self.config.name)}
 
     def _replaced(self, plan: WritePlan, written: WriteResult) -> Mapping[str, tuple[str, ...]] | None:
         """Return the file groups that a write replaces, as they were when it began; None for other operations."""
@@ -493,7 +542,8 @@ class LsmTable(MaintainedTable):
     @names_failures
     def _write(self, operation: str, rows: Rows, batch_id: int | None) -> Instant | None:
         data = rows if isinstance(rows, pa.RecordBatchReader) else pa.table(rows)
-        self.upgrade_if_asked(data.schema, operation)
+        columns = columns_of(data)
+        self.upgrade_if_asked(columns, operation)
         self.prepare_write()
         identity = BatchIdentity.of_batch(self.options, batch_id)
 
@@ -501,8 +551,8 @@ class LsmTable(MaintainedTable):
             with self.transaction(identity, alone=attempt.alone, operation=operation) as tx:
                 if tx.already_committed:
                     return None
-                self.check_batch(data.schema, tx.timeline, operation)
-                plan = self.plan(tx, operation)
+                schema = self.check_batch(columns, tx.timeline, operation)
+                plan = self.plan(tx, operation, schema=schema)
                 # From here on other writers may change the table.
                 plan = replace(plan.at(tx.begin(plan.action)), sole=True)
                 return self._write_here(tx, plan, data, attempt)
@@ -519,29 +569,44 @@ class LsmTable(MaintainedTable):
     ) -> Instant:
         """Write and commit rows with threads of this process."""
         parts: list[WriteResult] = []
+        ignored: Counter[str] = Counter()
         try:
-            tasks = self._collect(plan, data)
+            tasks = self._collect(plan, data, ignored)
             parts.extend(self._engine.map(lambda task: write_collected(plan, *task), tasks))
         except BaseException:
             discard_late(plan, parts)
             raise
+        self._warnings.warn_of(ignored)
+        joined = WriteResult.joined(parts)
+        joined = replace(joined, numbers=replace(joined.numbers, unknown_fields=added([ignored])))
         try:
-            return self.commit(tx, plan, WriteResult.joined(parts), attempt.number)
+            return self.commit(tx, plan, joined, attempt.number)
         except Fenced:  # nothing was published
             discard_late(plan, parts)
             raise
 
     def _collect(
-        self, plan: WritePlan, data: pa.Table | pa.RecordBatchReader
+        self, plan: WritePlan, data: pa.Table | pa.RecordBatchReader, ignored: Counter[str]
     ) -> list[tuple[CollectedRows, WriteToken]]:
-        """Collect the rows of each task, cast to the table's types, as the text of a key depends on its type."""
+        """Collect the rows of each task, cast to the table's types, as the text of a key depends on its type.
+
+        Args:
+            plan, data: the write, and its rows.
+            ignored: receives the number of rows by column that is not stored.
+        """
+
+        def fitted(batch: pa.RecordBatch) -> pa.RecordBatch:
+            stored, counts = stored_columns(batch, plan.schema, plan.arrival_fields)
+            ignored.update(counts)
+            return fit_known(stored, plan.schema)
+
         if isinstance(data, pa.RecordBatchReader):  # it may have more rows than fit in memory
             token = WriteToken(0, 0, 0)
-            return [(collect(plan, (fit_known(batch, plan.schema) for batch in data), token), token)]
+            return [(collect(plan, map(fitted, data), token), token)]
         # A tombstone is interpreted by the event before it, so that one task must have all events.
         tasks = 1 if has_sources(data.schema) else min(self._engine.width, self.new_index().max_groups_per_partition)
         router = self.router(tasks)
-        batches = [fit_known(batch, plan.schema) for batch in data.to_batches()]
+        batches = [fitted(batch) for batch in data.to_batches()]
         routed = [(batch, list(positions_by_task(router.route(batch), tasks))) for batch in batches]
 
         def collect_task(task: int) -> tuple[CollectedRows, WriteToken]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from streaming_lsm.casts import cast_array
 from streaming_lsm.config import READ_THREADS
 from streaming_lsm.errors import CorruptFileError, LsmError, SchemaError, StorageError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import BaseFile, LogFile
@@ -22,7 +23,6 @@ from streaming_lsm.file_group.row_limits import RowLimits
 from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
 from streaming_lsm.format.log.native_footer import LogHeader, schema_columns
 from streaming_lsm.format.table.file_names import LogFileName
-from streaming_lsm.keys.java_text import to_java_text
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 from streaming_lsm.storage.base import Storage
@@ -34,6 +34,8 @@ BATCH_BYTES = 32 << 20
 """Approximate bytes of a batch in memory when few files are read at once; batches of wide rows have fewer rows."""
 MAX_OPEN_FILES = 100
 """Maximum files of one slice open at once; a merge holds the Parquet footer and a batch of each in memory."""
+_KEY_AND_ORDERING = 2
+"""Columns of a delete log that are read where the table has one ordering field."""
 _LARGE_FILE = 8 << 20
 _BUFFER = 256 << 10
 """Bytes read at a time from each column of a large file."""
@@ -117,7 +119,7 @@ class DataFile:
             try:
                 for batch in self._read(opened, present, threads):
                     found += batch.num_rows
-                    yield conform(self._of_commits(batch), schema, self.path)
+                    yield conform(self._with_marks(self._of_commits(batch), schema), schema, self.path)
             except (pa.ArrowInvalid, OSError) as error:
                 raise _unread(self.path, "damaged", error) from error
         if found != self.rows:  # the footer has no checksum, and Arrow ends without an error at a wrong offset
@@ -144,6 +146,19 @@ class DataFile:
         if self.commits is None:
             return batch
         return batch.filter(pc.is_in(batch.column(COMMIT_TIME), pa.array(sorted(self.commits), pa.string())))
+
+    def _with_marks(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        """Keep the deletes without ordering value of a delete log if the ordering column was widened since.
+
+        In an int column, and in no wider one, 0 means none (docs/format/10-rules.md, "Rule 5").
+        """
+        if not self.is_delete or batch.num_columns != _KEY_AND_ORDERING:
+            return batch
+        column: Any = batch.column(1)
+        if column.type != pa.int32() or schema.field(batch.schema.names[1]).type == pa.int32():
+            return batch
+        values = pc.if_else(pc.equal(column, pa.scalar(0, pa.int32())), pa.scalar(None, pa.int32()), column)
+        return batch.set_column(1, batch.schema.names[1], values)
 
     def _read(self, opened: OpenFile, columns: list[str], threads: bool) -> Iterator[pa.RecordBatch]:
         """Read the file in batches of about `batch_bytes` in memory.
@@ -357,10 +372,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBat
 
 def _cast(column: pa.Array[Any], field: pa.Field[Any], path: str) -> pa.Array[Any]:
     try:
-        if pa.types.is_floating(column.type) and pa.types.is_string(field.type):
-            return to_java_text(column)  # as Hudi prints them
-        promoted = pa.types.is_integer(column.type) and pa.types.is_floating(field.type)
-        return pc.cast(column, field.type, safe=not promoted)
+        return cast_array(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(
             f"{path}: column {field.name!r} has type {column.type}, which cannot be cast to the table's {field.type}"

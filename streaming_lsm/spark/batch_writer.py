@@ -29,10 +29,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import streaming_lsm
 from streaming_lsm import config, errors
+from streaming_lsm.casts import fit_known
 from streaming_lsm.decode.decoder import Messages
 from streaming_lsm.errors import ConfigError, LsmError, MissingPackage
 from streaming_lsm.format.table.file_names import WriteToken
-from streaming_lsm.schema import fit_known
 from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSize, BatchSizeHistory, Transfer
 from streaming_lsm.spark.exchange_choice import (
@@ -48,6 +48,7 @@ from streaming_lsm.spark.versions import BYTES_LIMIT, ROWS_LIMIT, frame_of, limi
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.table import LsmTable
 from streaming_lsm.write.intake import control_columns
+from streaming_lsm.write.intake.batch_columns import stored_columns
 from streaming_lsm.write.numbers import InputCounts, TaskNumbers, added
 from streaming_lsm.write.partition_writer import WriteResult, write_partition
 from streaming_lsm.write.plan import WritePlan
@@ -249,6 +250,10 @@ class _IncomingBatches:
         counted = control_columns.ROW in self._plan.arrival_fields
         counted_batches = self._counted()
         for batch in counted_batches if self._decoder is None else self._decoder.decoded(counted_batches):
+            if self._decoder is None:
+                batch, ignored = stored_columns(batch, self._plan.schema, self._plan.arrival_fields)
+                if ignored:
+                    self.counts.unknown_fields = added([self.counts.unknown_fields, ignored])
             rows = fit_known(batch, self._plan.schema)
             if counted:
                 position = np.arange(self._next, self._next + batch.num_rows)

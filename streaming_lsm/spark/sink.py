@@ -118,10 +118,12 @@ class LsmSink:
                 _report_replay(tx.ledger, identity)
                 return
             _report_new_writer(tx.ledger, identity)
-            table.check_batch(rows.schema, tx.timeline, self._operation)
+            # A message without a value is a bad event where the table needs one.
+            relaxes = rows.messages is None
+            schema = table.check_batch(rows.schema, tx.timeline, self._operation, relaxes=relaxes)
             # 3. Begin the deltacommit.
             letters = self._dead_letters_of(identity)
-            plan = table.plan(tx, self._operation, arrival_fields=(ROW,), dead_letters=letters)
+            plan = table.plan(tx, self._operation, schema=schema, arrival_fields=(ROW,), dead_letters=letters)
             check_exchange(self._options[config.EXCHANGE] or "auto", plan)
             plan = plan.at(tx.begin(plan.action))
             # 4. Decode, bucket, repartition, sort, dedup and write, in one Spark action.

@@ -163,6 +163,7 @@ class WritePlan:
         bases: their newest base files; only a copy-on-write table needs them.
         kept_deletes: paths of the deletes that were kept beside these, of the groups that have such.
         retention_seconds: how long a copy-on-write table keeps deletes beside its base files; 0 for not at all.
+        fills_missing: whether columns that the rows lack are null.
         dead_letters: where unreadable events go; None fails the batch.
         open_deletes: deletes at the end of the batch before whose tombstone may come now.
         instant: requested time of the deltacommit; empty until it has begun.
@@ -190,6 +191,7 @@ class WritePlan:
     bases: Mapping[BucketId, BaseFile] = field(default_factory=dict)
     kept_deletes: Mapping[BucketId, tuple[str, ...]] = field(default_factory=dict)
     retention_seconds: int = 0
+    fills_missing: bool = False
     dead_letters: DeadLetters | None = None
     open_deletes: OpenDeletes = field(default_factory=dict)
     instant: str = ""

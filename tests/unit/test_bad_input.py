@@ -7,6 +7,7 @@ and the rows of before still there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,8 @@ def filled(tmp_path: Path, **options: object) -> LsmTable:
         ("id", ["x", None], RecordError, ["'id'", "None"]),
         ("id", ["x", ""], RecordError, ["'id'", "''"]),
         ("ts", [1, None], RecordError, ["'ts'", "'y'"]),
-        ("qty", pa.array([1, 2], pa.int64()), SchemaError, ["'qty'", "int64", "int32"]),
-        ("qty", ["1", "2"], SchemaError, ["'qty'", "string", "int32"]),
+        ("qty", [True, False], SchemaError, ["'qty'", "bool", "int32", "lsm.schema.evolution"]),
+        ("qty", [{"a": 1}, None], SchemaError, ["'qty'", "struct", "int32", "lsm.schema.evolution"]),
         ("ts", [1.0, 2.0], SchemaError, ["'ts'", "double", "int64"]),
         ("country", ["DE", ".."], RecordError, ["'country'", "'..'"]),
         ("country", ["DE", "../other"], RecordError, ["'country'", "'../other'"]),
@@ -92,9 +93,14 @@ def test_a_missing_column_is_refused_by_name(tmp_path: Path, name: str) -> None:
     refused(table, lambda: table.upsert(GOOD.drop_columns([name])), SchemaError, f"'{name}' is missing")
 
 
-def test_an_unknown_column_is_refused_by_name(tmp_path: Path) -> None:
-    table = filled(tmp_path)
-    refused(table, lambda: table.upsert(GOOD.append_column("extra", pa.array([1, 2]))), SchemaError, "'extra'")
+def test_new_columns_and_wider_types_are_refused_by_name_if_the_options_say_so(tmp_path: Path) -> None:
+    table = filled(tmp_path, **{"lsm.schema.evolution": "fail"})
+    asked = "lsm.schema.evolution=add"
+    refused(table, lambda: table.upsert(GOOD.append_column("extra", pa.array([1, 2]))), SchemaError, "'extra'", asked)
+    place = GOOD.schema.get_field_index("qty")
+    for wider in (pa.array([1, 2], pa.int64()), pa.array(["1", "2"])):
+        write = partial(table.upsert, GOOD.set_column(place, "qty", wider))
+        refused(table, write, SchemaError, "'qty'", str(wider.type), "int32", asked)
 
 
 @pytest.mark.parametrize("name", ["id", "country"])

@@ -8,19 +8,18 @@ import json
 import pyarrow as pa
 import pytest
 
+from streaming_lsm.casts import fit, fit_known
 from streaming_lsm.errors import SchemaError, UnsupportedTable
 from streaming_lsm.schema import (
     META_COLUMNS,
-    check_fits,
     decimal_bytes,
     delete_log_schema,
-    fit,
-    fit_known,
     from_avro,
     table_schema,
     to_avro,
     with_meta,
 )
+from streaming_lsm.schema_evolution import SchemaRules
 
 ELEMENT = pa.field("element", pa.string())
 ALL_TYPES = pa.schema(
@@ -212,7 +211,7 @@ def test_a_repeated_column_is_refused_by_name() -> None:
 def test_lossless_casts_are_made(values: pa.Array, kind: pa.DataType) -> None:
     schema = pa.schema([("c", kind)])
     batch = pa.record_batch([values], names=["c"])
-    check_fits(batch.schema, schema)
+    SchemaRules().evolved(schema, batch.schema)
     fitted = fit(batch, schema)
     assert fitted.schema.equals(schema)
     assert fitted.column(0).null_count == values.null_count
@@ -230,23 +229,19 @@ def test_a_dictionary_of_string_views_becomes_strings() -> None:
     [
         (pa.int64(), pa.int32()),
         (pa.float64(), pa.float32()),
-        (pa.int32(), pa.float64()),
-        (pa.int32(), pa.string()),
         (pa.string(), pa.int32()),
-        (pa.string(), pa.binary()),
+        (pa.binary(), pa.string()),
         (pa.uint64(), pa.int64()),
         (pa.timestamp("us"), pa.timestamp("us", "UTC")),
         (pa.date32(), pa.timestamp("us")),
-        (pa.decimal128(10, 2), pa.decimal128(12, 2)),
-        (pa.struct([("a", pa.int64())]), pa.struct([("a", pa.int32())])),
-        (pa.struct([("b", pa.int32())]), pa.struct([("a", pa.int32())])),
+        (pa.decimal128(12, 2), pa.decimal128(10, 2)),
         (pa.list_(pa.string()), pa.string()),
     ],
     ids=str,
 )
 def test_a_changed_type_is_refused_with_column_and_both_types(found: pa.DataType, kind: pa.DataType) -> None:
     schema, batch = pa.schema([("c", kind)]), pa.record_batch([pa.nulls(1, found)], names=["c"])
-    for check in (lambda: check_fits(batch.schema, schema), lambda: fit(batch, schema)):
+    for check in (lambda: SchemaRules().evolved(schema, batch.schema), lambda: fit(batch, schema)):
         with pytest.raises(SchemaError) as refused:
             check()
         assert all(text in str(refused.value) for text in ("'c'", str(found), str(kind)))
@@ -262,12 +257,12 @@ def test_a_cast_that_would_lose_something_is_refused_by_column(value: int, unit:
 def test_missing_unknown_and_null_columns_are_refused_by_name() -> None:
     schema = pa.schema([pa.field("a", pa.int32(), nullable=False), ("b", pa.int32())])
     with pytest.raises(SchemaError, match="'b' is missing; the batch has a"):
-        check_fits(pa.schema([("a", pa.int32())]), schema)
+        SchemaRules().evolved(schema, pa.schema([("a", pa.int32())]))
     with pytest.raises(SchemaError, match="'c' is not in the table, which has a, b"):
-        check_fits(pa.schema([("a", pa.int32()), ("b", pa.int32()), ("c", pa.int32())]), schema)
+        SchemaRules().evolved(schema, pa.schema([("a", pa.int32()), ("b", pa.int32()), ("c", pa.int32())]))
     with pytest.raises(SchemaError, match="'a' has nulls"):
         fit(pa.record_batch({"a": pa.nulls(1, pa.int32()), "b": pa.nulls(1, pa.int32())}), schema)
-    check_fits(with_meta(schema), schema)
+    SchemaRules().evolved(schema, with_meta(schema))
 
 
 def test_fit_takes_the_columns_by_name_in_the_tables_order() -> None:

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.buffers import data_of, offsets_of, spans
 from streaming_lsm.arrow.columns import pc
+from streaming_lsm.casts import fit
 from streaming_lsm.errors import SchemaError
 from streaming_lsm.format.avro.record_reader import BLOCK_VERSION
 from streaming_lsm.format.avro.schema_tree import record_plan
 from streaming_lsm.format.avro.value_writer import encode_fields, joined
-from streaming_lsm.schema import fit
 
 _HEAD = struct.Struct(">ii")
 # Limits of a part, the rows encoded at a time, so that its pieces fit the CPU cache.

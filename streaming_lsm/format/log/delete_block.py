@@ -20,6 +20,7 @@ import pyarrow as pa
 from streaming_lsm.arrow.buffers import Array, data_of, nulls, take
 from streaming_lsm.arrow.columns import Int64s, UInt8s, pc
 from streaming_lsm.avro_names import resolved_avro
+from streaming_lsm.casts import cast_array
 from streaming_lsm.errors import CorruptFileError, RecordError, SchemaError, UnsupportedTable
 from streaming_lsm.format.avro.cursor import Cursor
 from streaming_lsm.format.avro.schema_tree import Node, node
@@ -289,7 +290,7 @@ def _fitted(values: Array, wrapper: str, field: pa.Field[Any], cursor: Cursor) -
         if any(is_type(field.type) for is_type in _READ[wrapper]):
             if wrapper == _TIMESTAMP:
                 values = values.cast(pa.timestamp("us", field.type.tz))
-            return values.cast(field.type)
+            return cast_array(values, field.type)
     except pa.ArrowInvalid as error:
         reason = str(error)
     wrong = np.asarray(values.is_valid())

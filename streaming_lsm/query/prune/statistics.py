@@ -20,7 +20,8 @@ _NUMBERS = {"INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d", "BOOLEA
 _WIDER: dict[str, Callable[[pa.DataType], bool]] = {
     "INT32": pa.types.is_signed_integer,
     "INT64": pa.types.is_int64,
-    "FLOAT": pa.types.is_floating,
+    # A float is read as the double of the same decimal digits, which is not its value.
+    "FLOAT": pa.types.is_float32,
     "DOUBLE": pa.types.is_float64,
     "BOOLEAN": pa.types.is_boolean,
 }

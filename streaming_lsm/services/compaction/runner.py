@@ -6,9 +6,10 @@ See docs/format/06-services.md, "Compaction", "Log compaction", "Hybrid compacti
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from streaming_lsm import config
 from streaming_lsm.config import Options
@@ -318,9 +319,16 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
         operation = LOG_COMPACT if planned.action == LOG_COMPACTION else "COMPACT"
         outcome = Outcome(stats, operation, to_avro(run.task.full.target.columns, context.config.name))
         tx.reconcile(outcome)
-        completed = tx.complete(outcome, run.changed(stats).recorded)
+        completed = tx.complete(outcome, partial(_entries, run, run.changed(stats)))
     warn_of_large_base_files(stats, context.config, context.options, context.storage.uri)
     return completed
+
+
+def _entries(run: _Run, change: FilesChange, timeline: Timeline) -> Mapping[str, str]:
+    """Make the extra metadata of a compaction, with the schema of the writes beside it, which may have more columns."""
+    newest, own = timeline.table_schema(), run.task.full.target.columns
+    is_own = newest is None or from_avro(newest, f"schema of {timeline.storage.uri}").equals(own)
+    return {**change.recorded(timeline), **({} if newest is None or is_own else {"schema": newest})}
 
 
 def _prepare(context: ServiceContext, requested: str) -> _Run | None:

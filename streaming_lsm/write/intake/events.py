@@ -10,10 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Column, Flags, Int64s, flags, int64s, pc, strings
+from streaming_lsm.casts import fit
 from streaming_lsm.errors import RecordError, SchemaError
 from streaming_lsm.index.base import GroupNumbers
 from streaming_lsm.index.bucket import index_of
-from streaming_lsm.schema import RECORD_KEY, fit
+from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.intake import control_columns
 from streaming_lsm.write.intake.tombstones import LastEvents, events_before, repeated_tombstones
 from streaming_lsm.write.plan import DELETE, WritePlan
@@ -160,10 +161,10 @@ class EventIntake:
 
     def _fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Fit the batch to the table's columns. A delete needs key and ordering columns only."""
-        missing = [field for field in self._row_schema if batch.schema.get_field_index(field.name) < 0]
-        if self._plan.operation == DELETE:
-            for field in missing:
-                batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
+        if self._plan.operation == DELETE or self._plan.fills_missing:
+            for field in self._row_schema:
+                if batch.schema.get_field_index(field.name) < 0:
+                    batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
         return fit(batch, self._row_schema)
 
     def _check_values(self, rows: pa.RecordBatch, keys: pa.StringArray, deleted: Flags) -> None:

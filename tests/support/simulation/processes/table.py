@@ -16,11 +16,11 @@ import streaming_lsm.readable_table
 import streaming_lsm.services.compaction.attempt as compaction_attempt
 import streaming_lsm.table
 from streaming_lsm import LsmTable
+from streaming_lsm.casts import fit_known
 from streaming_lsm.config import CONFLICT_RETRIES, Options
 from streaming_lsm.errors import LsmError, WriteConflict
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.lock.runtime import Runtime
-from streaming_lsm.schema import fit_known
 from streaming_lsm.services.compaction.runner import OperationTask
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER, Instant
