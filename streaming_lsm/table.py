@@ -586,7 +586,7 @@ class LsmTable(MaintainedTable):
             raise
 
     def _collect(
-        self, plan: WritePlan, data: pa.Table | pa.RecordBatchReader, ignored: Counter[str]
+        self, plan: WritePlan, data: pa.Table | pa.RecordBatchReader, ignored: Counter[str] | None = None
     ) -> list[tuple[CollectedRows, WriteToken]]:
         """Collect the rows of each task, cast to the table's types, as the text of a key depends on its type.
 
@@ -597,7 +597,8 @@ class LsmTable(MaintainedTable):
 
         def fitted(batch: pa.RecordBatch) -> pa.RecordBatch:
             stored, counts = stored_columns(batch, plan.schema, plan.arrival_fields)
-            ignored.update(counts)
+            if ignored is not None:
+                ignored.update(counts)
             return fit_known(stored, plan.schema)
 
         if isinstance(data, pa.RecordBatchReader):  # it may have more rows than fit in memory

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
+from itertools import chain
 
 from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.errors import ConfigError, CorruptFileError
@@ -470,11 +471,19 @@ class Timeline:
 
     def table_schema(self) -> str | None:
         """Return the table's schema as Avro JSON without meta columns, from the newest completed write that has one."""
-        for write in self.newest_first():
+        for write in chain(self.newest_first(), self._archived_newest_first()):
             schema = self.read_commit(write).extra.get("schema")
             if schema:
                 return _checked_json(schema, write.path)
         return None
+
+    def _archived_newest_first(self) -> Iterator[Instant]:
+        """Yield the archived writes of a timeline that ends at a time, the one that took effect last first."""
+        if self.until is None:
+            return
+        limit, by_request = self.until, self.until_by_request
+        visible = [write for write in self.history.writes().values() if _time(write, by_request=by_request) <= limit]
+        yield from sorted(visible, key=_completed, reverse=True)
 
     @cached_property
     def _completions(self) -> dict[str, str | None]:

@@ -31,8 +31,10 @@ MORE: dict[str, pa.Array] = {
     "new": pa.array(["here", None, "there"]),
     "price": pa.array([decimal.Decimal("1.25"), None, decimal.Decimal("-3.50")], pa.decimal128(9, 2)),
 }
+FINER = pa.array([decimal.Decimal("12345678.125"), None, decimal.Decimal("0.001")], pa.decimal128(12, 3))
 STEPS: tuple[tuple[str, dict[str, pa.Array]], ...] = (
     ("columns added, types widened", MORE),
+    ("a decimal with more digits", {"price": FINER}),
     (
         "numbers become text",
         {name: MORE[name].cast(pa.string()) for name in ("n", "f")} | {"l": pa.array(["4", "5", None])},
@@ -42,6 +44,19 @@ STEPS: tuple[tuple[str, dict[str, pa.Array]], ...] = (
 
 def batch(columns: dict[str, pa.Array], keys: str, ts: int) -> pa.Table:
     return pa.table({"id": list(keys), "ts": pa.array([ts] * 3, pa.int64()), **columns})
+
+
+HUDI = {
+    "hoodie.table.name": "evolved",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.datasource.write.partitionpath.field": "",
+    "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+    "hoodie.index.type": "BUCKET",
+    "hoodie.bucket.index.num.buckets": "1",
+    "hoodie.metadata.enable": "false",
+    "hoodie.compact.inline": "false",
+}
 
 
 @pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
@@ -67,3 +82,17 @@ def test_hudi_reads_our_table_after_each_change_of_its_columns(
         held |= changed
         table.upsert(batch(held, "bdf", 3 + number))
         assert hudi.read(tmp_path / "t") == to_lines(table.scan(meta=True).to_arrow())
+
+
+@pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_we_read_hudis_table_after_each_change_of_its_columns(
+    hudi: Hudi, record: Record, tmp_path: Path, kind: str
+) -> None:
+    options = {**HUDI, "hoodie.datasource.write.table.type": kind}
+    hudi.write(tmp_path / "t", "upsert", batch(COLUMNS, "abc", 1), options, mode="overwrite")
+    held = dict(COLUMNS)
+    for number, (name, changed) in enumerate(STEPS):
+        record(f"v9 {kind} evolved", "we read hudi's", name)
+        held |= changed
+        hudi.write(tmp_path / "t", "upsert", batch(held, "bdf", 3 + number), options)
+        assert to_lines(LsmTable(tmp_path / "t").scan(meta=True).to_arrow()) == hudi.read(tmp_path / "t")

@@ -97,9 +97,27 @@ def batch_of(lake: OrdersLake) -> DataFrame:
     return lake.spark.read.parquet(str(lake.source / "batch.parquet"))
 
 
+def test_a_batch_adds_and_widens_columns_or_has_them_ignored_and_counted(lake: OrdersLake) -> None:
+    batch = batch_of(lake)
+    adds = LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "w"})
+    adds(batch, 0)
+    wider = batch.withColumn("qty", F.col("qty").cast("long") + 2**40).withColumn("colour", F.lit("red"))
+    adds(wider, 1)
+    table = LsmTable(lake.path)
+    found = table.scan(["qty", "colour"]).to_arrow()
+    assert set(found["colour"].to_pylist()) == {"red"}
+    assert min(found["qty"].to_pylist()) >= 2**40
+    ignores = LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "w", "lsm.schema.evolution": "ignore"})
+    ignores(wider.withColumn("size", F.when(F.lit(True), F.lit(1))), 2)
+    numbers = ignores.numbers(2)
+    assert numbers is not None
+    assert numbers.unknown_fields == {"size": batch.count()}
+    assert LsmTable(lake.path).schema.equals(table.schema)
+
+
 def test_what_does_not_fit_the_table_is_refused_by_name(lake: OrdersLake) -> None:
     batch = batch_of(lake)
-    sink = LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "w"})
+    sink = LsmSink(lake.path, {**OPTIONS, "lsm.writer.id": "w", "lsm.schema.evolution": "fail"})
     sink(batch, 0)
     with pytest.raises(SchemaError, match="'qty' is missing"):
         sink(batch.drop("qty"), 1)

@@ -35,6 +35,7 @@ VERSION = 3
 _HEAD = struct.Struct(">ii")
 _SERIALISED_BY_JAVA = (1, 2)
 _INT = "IntWrapper"
+_FLOAT = "FloatWrapper"
 _ARRAY = "ArrayWrapper"
 _TIMESTAMP = "TimestampMicrosWrapper"
 _NO_ORDERING = b"\x04\x00"  # an int wrapper of 0
@@ -45,7 +46,7 @@ _WRITTEN: tuple[tuple[_IsType, str], ...] = (
     (_is.is_boolean, "BooleanWrapper"),
     (_is.is_int32, _INT),
     (_is.is_int64, "LongWrapper"),
-    (_is.is_float32, "FloatWrapper"),
+    (_is.is_float32, _FLOAT),
     (_is.is_float64, "DoubleWrapper"),
     (_is.is_binary, "BytesWrapper"),
     (_is.is_string, "StringWrapper"),
@@ -58,7 +59,7 @@ _READ: dict[str, tuple[_IsType, ...]] = {
     "BooleanWrapper": (_is.is_boolean,),
     _INT: (_is.is_int32, _is.is_int64, _is.is_floating, _is.is_date32),
     "LongWrapper": (_is.is_int32, _is.is_int64, _is.is_floating, _is.is_timestamp),
-    "FloatWrapper": (_is.is_floating,),
+    _FLOAT: (_is.is_floating,),
     "DoubleWrapper": (_is.is_float64,),
     "BytesWrapper": (_is.is_binary,),
     "StringWrapper": (_is.is_string,),
@@ -290,7 +291,7 @@ def _fitted(values: Array, wrapper: str, field: pa.Field[Any], cursor: Cursor) -
         if any(is_type(field.type) for is_type in _READ[wrapper]):
             if wrapper == _TIMESTAMP:
                 values = values.cast(pa.timestamp("us", field.type.tz))
-            return cast_array(values, field.type)
+            return cast_array(values, field.type) if wrapper == _FLOAT else values.cast(field.type)
     except pa.ArrowInvalid as error:
         reason = str(error)
     wrong = np.asarray(values.is_valid())
