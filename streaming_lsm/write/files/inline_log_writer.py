@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +23,7 @@ from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_blo
 from streaming_lsm.format.table.file_names import InlineLogName
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.write.files.parquet import PARQUET_CODECS
 
 AVRO, PARQUET = "avro", "parquet"
 
@@ -138,7 +139,7 @@ class InlineLogWriter:
             (batch,) = rows.combine_chunks().to_batches()
             return BlockType.AVRO_DATA, encode_data_block(batch, self.source.avro)
         buffer = pa.BufferOutputStream()
-        codec: Any = self.source.options.codec
+        codec = PARQUET_CODECS[self.source.options.codec]
         with pq.ParquetWriter(buffer, rows.schema, compression=codec, store_schema=False) as writer:
             writer.write_table(rows)
             writer.add_key_value_metadata({AVRO_SCHEMA_KEY: self.source.avro})

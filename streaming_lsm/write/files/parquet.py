@@ -16,13 +16,14 @@ from streaming_lsm.schema import COMMIT_SEQNO, RECORD_KEY, with_meta
 from streaming_lsm.write.buffer.dedup import FileGroupChanges
 from streaming_lsm.write.plan import FileOptions, WritePlan
 
-_CODECS: dict[str, Literal["zstd", "snappy", "gzip", "lz4", "none"]] = {
+PARQUET_CODECS: dict[str, Literal["zstd", "snappy", "gzip", "lz4", "none"]] = {
     "zstd": "zstd",
     "snappy": "snappy",
     "gzip": "gzip",
     "lz4": "lz4",
     "uncompressed": "none",
 }
+"""The names that pyarrow has for the values of ``hoodie.parquet.compression.codec``."""
 
 
 _SAMPLE, _SMALL_SAMPLE, _SAMPLE_BYTES = 1024, 64, 1 << 20
@@ -85,7 +86,7 @@ def open_writer(
     return pq.ParquetWriter(
         sink,
         schema,
-        compression=_CODECS[options.codec],
+        compression=PARQUET_CODECS[options.codec],
         use_dictionary=list(_dictionary_columns(rows) if dictionary is None else dictionary),  # type: ignore[arg-type]  # the stubs miss the list
         data_page_size=options.page_bytes,
         write_batch_size=_values_between_looks(rows, options.page_bytes),
@@ -105,7 +106,7 @@ def constant_column(field: pa.Field[Any], value: str, rows: int, options: FileOp
         table,
         sink,
         row_group_size=max(1, rows),
-        compression=_CODECS[options.codec],
+        compression=PARQUET_CODECS[options.codec],
         use_dictionary=True,
         write_page_index=True,
         write_page_checksum=True,

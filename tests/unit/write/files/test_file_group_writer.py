@@ -23,6 +23,7 @@ from streaming_lsm.write.buffer.record_buffer import RecordBuffer
 from streaming_lsm.write.files.file_group_writer import FileGroupWriter
 from streaming_lsm.write.partition_writer import write_partition
 from streaming_lsm.write.plan import FileOptions, WritePlan
+from tests.support import small_tables
 from tests.support.plans import INSTANT, SCHEMA, make_plan, open_instant
 from tests.support.writers import files_below
 
@@ -323,6 +324,19 @@ def test_a_refused_row_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(RecordError):
         write(plan, upserts("a"), events([("b", None, 1, False)]))
     assert files_below(tmp_path) == before
+
+
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "lz4", "uncompressed"])
+def test_parquet_blocks_of_inline_logs_take_every_codec(tmp_path: Path, codec: str) -> None:
+    options = {
+        "hoodie.write.table.version": 9,
+        "hoodie.logfile.data.block.format": "parquet",
+        "hoodie.parquet.compression.codec": codec,
+    }
+    table = small_tables.create(tmp_path / "t", **options)
+    table.upsert(small_tables.rows(("a", "nl", 1, 1)))
+    assert list((tmp_path / "t" / "nl").glob(".*.log.*"))
+    assert small_tables.shown(table) == [("a", "nl", 1, 1)]
 
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "lz4", "uncompressed"])
