@@ -7,14 +7,13 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
 
+from tests.support.leaving_out import leave_out
 from tests.support.simulation.running import Result
 from tests.support.simulation.schedule import Event
 from tests.support.simulation.simulate import simulate
 from tests.support.simulation.work.workload import ActorWork, Step, Workload
 
-T = TypeVar("T")
 Run = Callable[..., Result]
 _AROUND = 4
 """Lines of a track before and after an event that are shown."""
@@ -56,10 +55,10 @@ def shrink(result: Result, *, seconds: float = 120, run: Run = simulate) -> Resu
     size = 0
     while size != _size(best) and time.monotonic() < until:
         size = _size(best)
-        _without(best.workload.actors, lambda actors: breaks(best.events, _of(best.workload, actors)))
-        _without(best.events, lambda events: breaks(events, best.workload))
+        leave_out(best.workload.actors, lambda actors: breaks(best.events, _of(best.workload, actors)))
+        leave_out(best.events, lambda events: breaks(events, best.workload))
         for actor in best.workload.actors:
-            _without(actor.steps, partial(breaks_with, actor))
+            leave_out(actor.steps, partial(breaks_with, actor))
     return run(result.seed, workload=best.workload, events=best.events, details=True)
 
 
@@ -92,22 +91,6 @@ def _around(result: Result) -> list[str]:
             if result.lines[number].text.startswith(("***", "… goes on")):
                 wanted.update(own[max(0, place - _AROUND) : place + _AROUND + 1])
     return [str(line) for number, line in enumerate(result.lines) if number in wanted]
-
-
-def _without(items: Sequence[T], breaks: Callable[[tuple[T, ...]], bool]) -> None:
-    """Leave out what is not needed: halves, quarters, … single ones (delta debugging)."""
-    kept, length = tuple(items), max(1, len(items) // 2)
-    while kept:
-        place = 0
-        while place < len(kept):
-            fewer = kept[:place] + kept[place + length :]
-            if breaks(fewer):
-                kept = fewer
-            else:
-                place += length
-        if length == 1:
-            return
-        length //= 2
 
 
 def _kind(result: Result) -> str:

@@ -1,0 +1,196 @@
+"""Kinds of tables: columns, options, and the record key, partition path and bucket of a row.
+
+The latter are written from the pages, see docs/format/01-table.md, "Record key string"; docs/format/01-table.md,
+"Partition path".
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tests.oracle.hashing import bucket_of
+from tests.support.histories_model.columns import KEYS, ORDERINGS, PARTITIONS, VALUES, Column, Row
+
+HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
+ENCODED = "hoodie.datasource.write.partitionpath.urlencode"
+_DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_GENERATOR = "hoodie.table.keygenerator.type"
+_TIMESTAMP: Mapping[str, object] = {
+    _GENERATOR: "TIMESTAMP",
+    "hoodie.keygen.timebased.timestamp.type": "UNIX_TIMESTAMP",
+    "hoodie.keygen.timebased.output.dateformat": "yyyy/MM/dd",
+}
+_RETENTION = "lsm.compaction.tombstone.retention"
+_ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^")
+_COMMON: Mapping[str, object] = {
+    "hoodie.table.name": "history",
+    "hoodie.clean.automatic": False,
+    "hoodie.archive.automatic": False,
+    "hoodie.clean.commits.retained": 2,
+    "hoodie.keep.min.commits": 3,
+    "hoodie.keep.max.commits": 4,
+    "hoodie.log.compaction.blocks.threshold": 2,
+    "hoodie.parquet.compression.codec": "uncompressed",
+    "hoodie.index.bloom.num_entries": 10,
+    "lsm.read.threads": 1,
+}
+RETAINED = 2
+"""Commits whose states a clean keeps."""
+
+
+@dataclass(frozen=True)
+class TableKind:
+    """How a table is laid out, and which row is where.
+
+    Attributes:
+        columns: all columns.
+        keys, partitions, ordering: names of columns; no `ordering` means COMMIT_TIME_ORDERING.
+        version: the table version.
+        is_merge_on_read: else copy on write.
+        buckets: of each partition.
+        options: all other options.
+    """
+
+    columns: tuple[Column, ...]
+    keys: tuple[str, ...]
+    partitions: tuple[str, ...]
+    ordering: tuple[str, ...]
+    version: int
+    is_merge_on_read: bool
+    buckets: int
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns in Arrow's types."""
+        return pa.schema([column.field for column in self.columns])
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether ordering values decide, as in EVENT_TIME_ORDERING."""
+        return bool(self.ordering)
+
+    @property
+    def has_native_logs(self) -> bool:
+        """Whether logs are files of their own, folded from left to right with the base file."""
+        return self.version >= 10
+
+    @property
+    def keeps_deletes(self) -> bool:
+        """Whether base files have the deletes with ordering values beside them."""
+        return self.has_native_logs and self.options.get(_RETENTION) != 0
+
+    @property
+    def all_options(self) -> dict[str, object]:
+        """The options with which the table is created."""
+        found = {
+            **_COMMON,
+            "hoodie.datasource.write.recordkey.field": ",".join(self.keys),
+            "hoodie.table.type": "MERGE_ON_READ" if self.is_merge_on_read else "COPY_ON_WRITE",
+            "hoodie.bucket.index.num.buckets": self.buckets,
+            "hoodie.write.table.version": self.version,
+            **self.options,
+        }
+        if self.partitions:
+            kinds = {"at": ":TIMESTAMP"} if self._generator == "CUSTOM" else {}
+            other = ":SIMPLE" if kinds else ""
+            found["hoodie.datasource.write.partitionpath.field"] = ",".join(
+                name + kinds.get(name, other) for name in self.partitions
+            )
+        if self.ordering:
+            found["hoodie.table.ordering.fields"] = ",".join(self.ordering)
+        return found
+
+    @property
+    def _generator(self) -> object:
+        return self.options.get(_GENERATOR)
+
+    def key_of(self, row: Row) -> str:
+        """Return the record key; the generator is COMPLEX with several partition columns, too, unless it is CUSTOM."""
+        if len(self.keys) == 1 and (len(self.partitions) < 2 or self._generator == "CUSTOM"):
+            return _text(row[self.keys[0]])
+        return ",".join(f"{name}:{_text(row[name])}" for name in self.keys)
+
+    def bucket_of(self, key: str) -> int:
+        """Return the bucket of a record key."""
+        return bucket_of(key, self.keys, self.keys, self.buckets)
+
+    def partition_of(self, row: Row) -> str:
+        """Return the partition path."""
+        return "/".join(self._folder(name, row[name]) for name in self.partitions)
+
+    def _folder(self, name: str, value: object) -> str:
+        if name == "at":
+            assert isinstance(value, int)
+            return datetime.datetime.fromtimestamp(value, datetime.UTC).strftime("%Y/%m/%d")
+        text = _DEFAULT_PARTITION if value is None or value == "" else _text(value)
+        if self.options.get(ENCODED):
+            text = "".join(f"%{ord(sign):02X}" if sign in _ESCAPED or ord(sign) < 32 else sign for sign in text)
+        return f"{name}={text}" if self.options.get(HIVE_STYLE) else text
+
+    def __str__(self) -> str:
+        options = {name.removeprefix("hoodie."): value for name, value in self.options.items()}
+        return (
+            f"version {self.version}, {'merge on read' if self.is_merge_on_read else 'copy on write'}, "
+            f"keys {self.keys}, partitions {self.partitions}, ordering {self.ordering}, {self.buckets} buckets, "
+            f"{options}"
+        )
+
+
+def _text(value: object) -> str:
+    return str(value)  # integers, dates and texts: as Java writes them
+
+
+_PARTITIONING: tuple[tuple[tuple[str, ...], Mapping[str, object]], ...] = (
+    ((), {}),
+    (("part",), {}),
+    (("day",), {HIVE_STYLE: True}),
+    (("code",), {ENCODED: True}),
+    (("code",), {ENCODED: True, HIVE_STYLE: True}),
+    (("part", "day"), {}),
+    (("at",), _TIMESTAMP),
+    (("part", "at"), {**_TIMESTAMP, _GENERATOR: "CUSTOM"}),
+)
+_ORDERING: tuple[tuple[str, ...], ...] = (
+    ("ts",), ("ts",), ("small_ts",), ("text_ts",), ("time_ts",), ("ts", "minor_ts"), (), ()
+)  # fmt: skip
+_LAYOUTS = ((10, "lsm_tree"), (10, "lsm_tree"), (10, "lsm_tree"), (10, "default"), (9, "default"), (8, "default"))
+
+
+def draw_kind(chance: random.Random) -> TableKind:
+    """Draw a kind of table."""
+    version, layout = chance.choice(_LAYOUTS)
+    keys = chance.choice([("id",), ("id",), ("number",), ("number", "id"), ("day_key", "number")])
+    partitions, options = chance.choice(_PARTITIONING)
+    if options.get(_GENERATOR) == "TIMESTAMP":
+        keys = keys[:1]
+    ordering = chance.choice(_ORDERING)
+    values = chance.sample(sorted(VALUES), chance.randint(2, 5))
+    named = {**KEYS, **PARTITIONS, **ORDERINGS, **VALUES}
+    chosen = {
+        **options,
+        "hoodie.table.storage.layout": layout,
+        "hoodie.metadata.enable": chance.random() < 0.2,
+        "hoodie.parquet.bloom.filter.enabled": chance.random() < 0.3,
+        "hoodie.combine.before.upsert": chance.random() < 0.8,
+        "lsm.parquet.row.group.rows": chance.choice([1, 2, 4, 4, 100]),
+    }
+    if chance.random() < 0.2:
+        chosen[_RETENTION] = 0
+    if version < 10:
+        chosen["hoodie.logfile.data.block.format"] = chance.choice(["avro", "parquet"])
+    return TableKind(
+        columns=tuple(named[name] for name in (*keys, *partitions, *ordering, *values)),
+        keys=keys,
+        partitions=partitions,
+        ordering=ordering,
+        version=version,
+        is_merge_on_read=chance.random() < 0.75,
+        buckets=chance.choice([1, 1, 2, 3]),
+        options=chosen,
+    )

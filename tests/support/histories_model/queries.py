@@ -1,0 +1,260 @@
+"""Queries of a table and the rows that the model says they have."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streaming_lsm import LsmTable
+from streaming_lsm.errors import ConfigError
+from streaming_lsm.query.scan import Scan
+from tests.support.histories_model.columns import Column, Row
+from tests.support.histories_model.filters import Filter, draw_filter, kept
+from tests.support.histories_model.merging import Version
+from tests.support.histories_model.model import Action, Change, Model, plain_rows
+
+META = ("_hoodie_commit_time", "_hoodie_record_key", "_hoodie_partition_path")
+"""The meta columns that the model knows."""
+ALL = "000"
+
+
+class Divergence(AssertionError):
+    """A query shows other rows than the model.
+
+    Attributes:
+        kind: which query, in a word or two.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Question:
+    """The filter and projection of a query.
+
+    Attributes:
+        columns: of the result, in order, meta columns among them.
+    """
+
+    columns: tuple[str, ...]
+    condition: Filter | None
+
+    def __str__(self) -> str:
+        return f"columns {', '.join(self.columns)} where {self.condition}"
+
+
+def draw_question(chance: random.Random, model: Model) -> Question:
+    """Draw a filter and a projection of a table's columns."""
+    kind = model.kind
+    rows = plain_rows(model.snapshot(model.actions))
+    meta = [Column(name, pa.string(), _value_of(name, rows)) for name in META[1:] if rows]
+    condition = draw_filter(chance, [*kind.columns, *meta], [*kind.keys, *kind.partitions])
+    names = [column.name for column in kind.columns] + [name for name in META if chance.random() < 0.3]
+    columns = chance.sample(names, chance.randint(1, len(names))) if chance.random() < 0.5 else names
+    return Question(tuple(columns), condition)
+
+
+def _value_of(name: str, rows: Sequence[Row]) -> Callable[[random.Random], object]:
+    return lambda chance: chance.choice(rows)[name]
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query of rows.
+
+    Attributes:
+        name: which, for people.
+        plan: plans it for columns and a filter.
+        rows: what the model says.
+        may_refuse: whether files that it needs may have been cleaned.
+    """
+
+    name: str
+    plan: Callable[[LsmTable, Question], Scan]
+    rows: Callable[[Model], list[Version]]
+    may_refuse: bool = False
+
+    def check(self, table: LsmTable, model: Model, question: Question, *, explain: bool) -> None:
+        """Compare the filtered scan, and the filtered rows of a whole one, with the model.
+
+        Args:
+            explain: whether to look at the explanation, too.
+        """
+        everything = Question((*META, *(column.name for column in model.kind.columns)), None)
+        try:
+            whole, scan = self.plan(table, everything).to_arrow(), self.plan(table, question)
+        except ConfigError as refusal:
+            if self.may_refuse:
+                return
+            raise Divergence(self.name, f"refused: {refusal}") from refusal
+        known = plain_rows(self.rows(model))
+        self._compare("all rows", whole, known, everything.columns, model)
+        assert question.condition is not None
+        condition = question.condition.expression()
+        wanted = kept(question.condition, known)
+        unpruned = whole.filter(condition).select(list(question.columns))
+        self._compare(f"{question}, not pruned", unpruned, wanted, question.columns, model)
+        self._compare(f"{question}, pruned", scan.to_arrow(), wanted, question.columns, model)
+        if explain and wanted and not scan.explain().slices:
+            raise Divergence(self.name, f"{question}: there are rows, and no file slice is read by the explanation")
+
+    def _compare(self, what: str, found: pa.Table, known: list[Row], columns: Sequence[str], model: Model) -> None:
+        if found.schema.names != list(columns):
+            raise Divergence(self.name, f"{what}: the columns are {found.schema.names}")
+        difference = differing(found.to_pylist(), as_arrow(known, columns, model))
+        if difference:
+            raise Divergence(self.name, f"{what}: {difference}")
+
+
+def snapshot() -> Query:
+    """The rows now."""
+    return Query("snapshot", lambda table, asked: _scan(table, asked), lambda model: model.snapshot(model.actions))
+
+
+def as_of(action: Action, model: Model) -> Query:
+    """The rows as of a write."""
+    return Query(
+        "snapshot as of a write",
+        lambda table, asked: _scan(table, asked, as_of=action.requested),
+        lambda model: model.snapshot(model.as_of(action)),
+        may_refuse=not model.is_readable(action),
+    )
+
+
+def read_optimized(action: Action | None, model: Model) -> Query:
+    """The rows of base files, as of a write or now."""
+    return Query(
+        "read-optimized" if action is None else "read-optimized as of a write",
+        lambda table, asked: _scan(
+            table, asked, as_of=action.requested if action else None, query_type="read_optimized"
+        ),
+        lambda model: model.read_optimized(model.as_of(action) if action else model.actions),
+        may_refuse=action is not None and not model.is_readable(action),
+    )
+
+
+def incremental(begin: Action | None, end: Action | None, model: Model) -> Query:
+    """The rows written between the completion of two writes."""
+    since, until = _range(begin, end)
+    return Query(
+        "incremental",
+        lambda table, asked: table.incremental(
+            since, until, asked.columns, asked.condition.expression() if asked.condition else None
+        ),
+        lambda model: model.incremental(model.completed_by(end) if end else model.actions, since),
+        may_refuse=end is not None and not _is_kept(end, model),
+    )
+
+
+def check_changes(table: LsmTable, model: Model, begin: Action | None, end: Action | None) -> None:
+    """Compare the changes between the completion of two writes with the model."""
+    since, until = _range(begin, end)
+    first = next((action for action in model.actions if action.completed > since), None)
+    try:
+        found = table.changes(since, until).to_arrow().to_pylist()
+    except ConfigError as refusal:
+        is_first_kept = first is None or _has_state_before(first, model)
+        if not is_first_kept or not (end is None or _is_kept(end, model)):
+            return
+        raise Divergence("changes", f"refused: {refusal}") from refusal
+    visible = model.completed_by(end) if end else model.actions
+    names = [*META, *(column.name for column in model.kind.columns)]
+    known = _change_rows(model.changes(visible, since), names, model)
+    shown = [{**row, **{side: _only(row[side], names) for side in ("before", "after")}} for row in found]
+    difference = differing(shown, known)
+    if difference:
+        raise Divergence("changes", f"({since}, {until}]: {difference}")
+
+
+def check_history(table: LsmTable, model: Model, key: str) -> None:
+    """Compare the versions of a key with those that the model knows; folded they give the rows of the snapshot."""
+    rows = table.history(key).to_pylist()
+    written = {
+        (version.written, version.partition, version.is_delete)
+        for action in model.actions
+        for versions in (*action.logs.values(), *(base.values() for base in action.bases.values()))
+        for version in versions
+        if version.key == key
+    }
+    for row in rows:
+        told = (row["_hoodie_commit_time"], row["_hoodie_partition_path"], row["_lsm_deleted"])
+        if not row["_lsm_deleted"] and told not in written:
+            raise Divergence("history", f"of {key!r} has {row}, which was not written")
+    newest = [row for row in rows if not row["_lsm_deleted"]]
+    for version in model.snapshot(model.actions):
+        if version.key == key and not any(
+            row["_hoodie_commit_time"] == version.written and row["_hoodie_partition_path"] == version.partition
+            for row in newest
+        ):
+            raise Divergence("history", f"of {key!r} lacks the row that a snapshot shows: {version}")
+
+
+def as_arrow(rows: Sequence[Row], columns: Sequence[str], model: Model) -> list[Row]:
+    """The rows with these columns, as Arrow gives values to Python."""
+    schema = pa.schema([pa.field(name, pa.string()) for name in META] + list(model.kind.schema))
+    chosen = pa.schema([schema.field(name) for name in columns])
+    return pa.Table.from_pylist([{name: row.get(name) for name in columns} for row in rows], chosen).to_pylist()
+
+
+def differing(found: Sequence[Row], known: Sequence[Row]) -> str:
+    """Tell in which rows two results differ, in any order; "" if in none. NaN equals itself here."""
+    ours, theirs = sorted(map(repr, found)), sorted(map(repr, known))
+    if ours == theirs:
+        return ""
+    more, fewer = _without(ours, theirs), _without(theirs, ours)
+    lines = [f"{len(found)} rows instead of {len(known)}"]
+    lines += [f"  not in the model: {row}" for row in more[:5]] + [f"  missing: {row}" for row in fewer[:5]]
+    return "\n".join(lines)
+
+
+def _without(rows: list[str], others: list[str]) -> list[str]:
+    left = list(others)
+    found = []
+    for row in rows:
+        if row in left:
+            left.remove(row)
+        else:
+            found.append(row)
+    return found
+
+
+def _scan(table: LsmTable, asked: Question, as_of: str | None = None, query_type: str = "snapshot") -> Scan:
+    condition = asked.condition.expression() if asked.condition else None
+    return table.scan(asked.columns, condition, as_of, query_type=query_type)
+
+
+def _range(begin: Action | None, end: Action | None) -> tuple[str, str | None]:
+    return begin.completed if begin else ALL, end.completed if end else None
+
+
+def _is_kept(action: Action, model: Model) -> bool:
+    """Whether the state of a completion time is kept; a savepoint keeps that of a requested time."""
+    return action.requested >= model.retained
+
+
+def _has_state_before(action: Action, model: Model) -> bool:
+    place = model.actions.index(action)
+    return not model.retained or (place > 0 and _is_kept(model.actions[place - 1], model))
+
+
+def _change_rows(changes: Sequence[Change], names: Sequence[str], model: Model) -> list[Row]:
+    sides = [[change[place] for change in changes] for place in (2, 3)]
+    images = [iter(as_arrow(plain_rows([v for v in side if v is not None]), names, model)) for side in sides]
+    return [
+        {
+            "op": op,
+            "ts_ms": written,
+            "before": None if before is None else next(images[0]),
+            "after": None if after is None else next(images[1]),
+        }
+        for op, written, before, after in changes
+    ]
+
+
+def _only(image: Row | None, names: Sequence[str]) -> Row | None:
+    return None if image is None else {name: image[name] for name in names}
