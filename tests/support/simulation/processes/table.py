@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -131,7 +132,7 @@ class SimulatedTable(LsmTable):
         return super()._write_here(tx, replace(plan, sole=sole), data, attempt)
 
     def _collect(
-        self, plan: WritePlan, data: pa.Table | pa.RecordBatchReader
+        self, plan: WritePlan, data: pa.Table | pa.RecordBatchReader, ignored: Counter[str] | None = None
     ) -> list[tuple[CollectedRows, WriteToken]]:
         token = WriteToken(0, 0, 1)
 
@@ -141,7 +142,7 @@ class SimulatedTable(LsmTable):
             write_collected(other, collect(other, rows, token), token)
 
         self._tasks.repeat(attempt)
-        return super()._collect(plan, data)
+        return super()._collect(plan, data, ignored)
 
 
 @contextmanager
