@@ -269,7 +269,8 @@ ON_BAD_EVENT = choice("lsm.on.bad.event", "fail", ("fail", "dead_letter"), _WRIT
 
 _FILES = "Files"
 COMPRESSION = choice("hoodie.parquet.compression.codec", "zstd", ("zstd", "snappy", "gzip", "lz4", "uncompressed"), _FILES, "Parquet codec. Hudi's default is gzip.")
-ROW_GROUP_ROWS = integer("lsm.parquet.row.group.rows", 131072, _FILES, "Rows per Parquet row group.", minimum=1)
+ROW_GROUP_ROWS = integer("lsm.parquet.row.group.rows", 16384, _FILES, "Rows per Parquet row group; a look-up by key reads whole row groups.", minimum=1)
+KEY_BLOOM = boolean("lsm.parquet.key.bloom.filter.enabled", True, _FILES, "Write Parquet's bloom filters of the record keys of each row group, about a byte per row, by which look-ups by key leave out files. Needs PyArrow 24; without it none are written.")
 PAGE_BYTES = integer("hoodie.parquet.page.size", 1048576, _FILES, "Uncompressed bytes of a Parquet page.", minimum=1024)
 LOG_MAX_BYTES = integer("hoodie.logfile.max.size", 1073741824, _FILES, "Size in bytes at which a log file is closed and the next log version of the same instant begins.", minimum=1)
 DATA_BLOCK_FORMAT = choice("hoodie.logfile.data.block.format", "avro", ("avro", "parquet"), _FILES, "Format of the data blocks in inline logs, which only tables before version 10 have.")

@@ -21,8 +21,11 @@ from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.query.changes import Changes
 from streaming_lsm.query.history import read_history
+from streaming_lsm.query.kept_files import KeptFiles
+from streaming_lsm.query.lookup import read_lookup
 from streaming_lsm.query.queries import READ_OPTIMIZED, SNAPSHOT, Queries, QueryOptions
 from streaming_lsm.query.scan import Scan
+from streaming_lsm.query.wanted_keys import Keys
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.uris import open_storage
 from streaming_lsm.table_options import check_options, with_buckets
@@ -74,6 +77,7 @@ class ReadableTable:
         check_options(self.options, self.config, self.path)
         self._engine = LocalEngine(self.options[config.READ_THREADS])
         self._timelines = TimelineCache()
+        self._kept = KeptFiles()
 
     @property
     def path(self) -> str:
@@ -141,6 +145,63 @@ class ReadableTable:
                 f"query type {chosen!r}: scan takes {SNAPSHOT} and {READ_OPTIMIZED}; call incremental or changes"
             )
         return self._queries.snapshot(wanted, moment)
+
+    @names_failures
+    def lookup(
+        self,
+        keys: Keys,
+        columns: Sequence[str] | None = None,
+        as_of: str | date | None = None,
+        *,
+        meta: bool = False,
+    ) -> pa.Table:
+        """Read the live rows of some record keys, in key order; of each file at most the row groups with one of them.
+
+        An open table keeps its listing, while no action is added to the timeline, and the footers of its files. So a
+        look-up returns what was committed when it began.
+
+        Args:
+            keys: texts are record keys as in ``_hoodie_record_key``, which has the value of the only key column; a list
+                of other values are those of the only key column. A mapping, Arrow table or record batch gives all key
+                columns.
+            columns, as_of, meta: see `scan`.
+
+        Returns:
+            A row for each key that has one, and for each partition that has it. Keys that the table does not have are
+            left out.
+
+        Raises:
+            SchemaError: a value does not fit its key column, or a column is not in the table.
+            ConfigError: a key is null, or the key has several columns of which only one is given; or see `scan`.
+        """
+        return read_lookup(self._queries.lookup(self._wanted(columns, None, meta), keys, self._moment(as_of)))
+
+    @names_failures
+    def get(
+        self,
+        key: object,
+        columns: Sequence[str] | None = None,
+        as_of: str | date | None = None,
+        *,
+        meta: bool = False,
+    ) -> dict[str, object] | None:
+        """Read the row of one record key as a dictionary; None if the table does not have it.
+
+        Args:
+            key: a record key or the value of the only key column; a mapping of names to values gives all key columns.
+            columns, as_of, meta: see `scan`.
+
+        Raises:
+            ConfigError: the key has a row in several partitions: `lookup` returns all of them; or see `lookup`.
+            SchemaError: see `lookup`.
+        """
+        keys = {name: [value] for name, value in key.items()} if isinstance(key, Mapping) else [key]
+        rows = self.lookup(keys, columns, as_of, meta=meta).to_pylist()
+        if len(rows) > 1:
+            raise ConfigError(
+                f"key {key!r} has rows in {len(rows)} partitions of {self.path}: call lookup for all of them"
+            )
+        return rows[0] if rows else None
 
     @names_failures
     def incremental(
@@ -218,6 +279,7 @@ class ReadableTable:
             rfc103_names=self.options[config.READ_LEGACY_NAMES],
             by_metadata=self.options[config.METADATA_ENABLE],
             timelines=self._timelines,
+            kept=self._kept,
         )
 
     def _wanted(self, columns: Sequence[str] | None, filter: pc.Expression | None, meta: bool) -> QueryOptions:

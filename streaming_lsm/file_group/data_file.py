@@ -19,6 +19,7 @@ from streaming_lsm.casts import cast_array
 from streaming_lsm.config import READ_THREADS
 from streaming_lsm.errors import CorruptFileError, LsmError, SchemaError, StorageError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import BaseFile, LogFile
+from streaming_lsm.file_group.key_index import KeyIndex, WantedKeys, missing_file
 from streaming_lsm.file_group.row_limits import RowLimits
 from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
 from streaming_lsm.format.log.native_footer import LogHeader, schema_columns
@@ -29,7 +30,7 @@ from streaming_lsm.storage.base import Storage
 from streaming_lsm.storage.failures import is_unreadable, no_more_files
 
 BATCH_ROWS = 131072
-"""Maximum rows of a batch when few files are read at once; equal to the rows of a row group that this writer makes."""
+"""Maximum rows of a batch when few files are read at once; it may span several row groups."""
 BATCH_BYTES = 32 << 20
 """Approximate bytes of a batch in memory when few files are read at once; batches of wide rows have fewer rows."""
 MAX_OPEN_FILES = 100
@@ -68,6 +69,8 @@ class DataFile:
         declared: whether the sorting columns of its footer declare that the rows ascend by record key.
         groups: the row groups that are read; None for all.
         key_range: bounds of its record keys, by its statistics; None if a row group has none, or there is no row.
+        index: where its record keys may be, if its footer is kept; it is opened when it is read then.
+        keys: the record keys whose rows are read; None for all.
         until: of deletes that a compaction wrote again, the time of the newest one; else empty.
     """
 
@@ -85,6 +88,8 @@ class DataFile:
     declared: bool = False
     groups: tuple[int, ...] | None = None
     key_range: tuple[str, str] | None = None
+    index: KeyIndex | None = None
+    keys: pa.StringArray | None = None
     until: str = ""
 
     @property
@@ -97,6 +102,18 @@ class DataFile:
         assert self.opened is not None
         rows = sum(self.opened.parquet.metadata.row_group(number).num_rows for number in groups)
         return replace(self, groups=tuple(groups), rows=rows)
+
+    def of_keys(self, wanted: WantedKeys) -> DataFile | None:
+        """Return the file reduced to rows of some keys; None if it has none of them.
+
+        Raises:
+            CorruptFileError: the file is missing, or a bloom filter is damaged.
+        """
+        if self.index is None:
+            return replace(self, keys=wanted.keys)
+        groups = self.index.groups(self.storage, self.path, wanted)
+        rows = sum(self.index.metadata.row_group(number).num_rows for number in groups)
+        return replace(self, keys=wanted.keys, groups=tuple(groups), rows=rows) if groups else None
 
     def batches(self, schema: pa.Schema, *, threads: bool = False) -> Generator[pa.RecordBatch, None, None]:
         """Read the file as batches of `schema`; columns that the file lacks are null.
@@ -115,11 +132,13 @@ class DataFile:
         present = [name for name in dict.fromkeys(wanted) if name in there]
         found = 0
         with ExitStack() as files:
-            opened = self.opened or _open(self.storage, self.path, files)
+            opened = self.opened or _open(
+                self.storage, self.path, files, None if self.index is None else self.index.metadata
+            )
             try:
                 for batch in self._read(opened, present, threads):
                     found += batch.num_rows
-                    yield conform(self._with_marks(self._of_commits(batch), schema), schema, self.path)
+                    yield conform(self._with_marks(self._selected(batch), schema), schema, self.path)
             except (pa.ArrowInvalid, OSError) as error:
                 raise _unread(self.path, "damaged", error) from error
         if found != self.rows:  # the footer has no checksum, and Arrow ends without an error at a wrong offset
@@ -142,10 +161,13 @@ class DataFile:
             last = keys[-1:]
         return True
 
-    def _of_commits(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self.commits is None:
-            return batch
-        return batch.filter(pc.is_in(batch.column(COMMIT_TIME), pa.array(sorted(self.commits), pa.string())))
+    def _selected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Select the rows of `keys` and `commits`."""
+        if self.keys is not None:
+            batch = batch.filter(pc.is_in(batch.column(RECORD_KEY), self.keys))
+        if self.commits is not None:
+            batch = batch.filter(pc.is_in(batch.column(COMMIT_TIME), pa.array(sorted(self.commits), pa.string())))
+        return batch
 
     def _with_marks(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         """Keep the deletes without ordering value of a delete log if the ordering column was widened since.
@@ -295,19 +317,18 @@ class FooterReader:
         return file, metadata.metadata or {}
 
 
-def _open(storage: Storage, path: str, files: ExitStack) -> OpenFile:
+def _open(storage: Storage, path: str, files: ExitStack, known: pq.FileMetaData | None = None) -> OpenFile:
     try:
         source = files.enter_context(storage.open_input(path))
         # Without a buffer Arrow reads a whole row group at once; with `pre_buffer` it reads the whole file and keeps
         # it until the file is closed. Both pay off on remote storage only.
         buffer = _BUFFER if source.size() > _LARGE_FILE else 0
-        parquet = pq.ParquetFile(source, page_checksum_verification=True, buffer_size=buffer, pre_buffer=False)
+        parquet = pq.ParquetFile(
+            source, metadata=known, page_checksum_verification=True, buffer_size=buffer, pre_buffer=False
+        )
         return OpenFile(files.enter_context(parquet), source)
     except FileNotFoundError:
-        raise CorruptFileError(
-            f"{path}: the file is missing though its instant is completed: if a clean or a rollback deleted it "
-            "before it was read, read again (hoodie.clean.commits.retained keeps more), else restore it"
-        ) from None
+        raise missing_file(path) from None
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, OSError) as error:
         raise _unread(path, "not a readable Parquet file", error) from error
 

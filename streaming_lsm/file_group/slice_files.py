@@ -22,6 +22,7 @@ from streaming_lsm.file_group.data_file import (
     checked,
 )
 from streaming_lsm.file_group.file_system_view import FileSlice, LogFile
+from streaming_lsm.file_group.known_footers import KnownFooterReader, KnownFooters
 from streaming_lsm.file_group.log_order import KnownInstants, is_of_commits, merge_order
 from streaming_lsm.format.log.native_footer import LogHeader
 from streaming_lsm.merge.rule import MergeRule
@@ -38,6 +39,7 @@ def open_slice(
     files: ExitStack,
     batch_bytes: int = BATCH_BYTES,
     commits: frozenset[str] | None = None,
+    footers: KnownFooters | None = None,
 ) -> list[DataFile]:
     """Open the files of a slice in merge order, the base file first, and check their footers.
 
@@ -48,6 +50,7 @@ def open_slice(
         files: closes the files on exit.
         batch_bytes: approximate maximum bytes of a file's batch; less where many files are read.
         commits: instants whose rows take part, for an incremental read; None for all.
+        footers: those that were read before, for look-ups: the files are opened when they are read.
 
     Raises:
         CorruptFileError: a file is missing or damaged, or its footer contradicts its name.
@@ -55,7 +58,8 @@ def open_slice(
         StorageError: a file cannot be opened at present.
     """
     with ExitStack() as held:
-        kept, reader = _Kept(held), FooterReader(storage)
+        kept, reads = _Kept(held), FooterReader(storage)
+        reader = reads if footers is None else KnownFooterReader(reads, footers)
         opened: list[DataFile] = []
         if file_slice.base is not None:
             with ExitStack() as one:
@@ -90,7 +94,7 @@ def open_logs(storage: Storage, logs: Sequence[LogFile], rule: MergeRule, files:
 
 def _read_logs(
     file_slice: FileSlice,
-    reader: FooterReader,
+    reader: FooterReader | KnownFooterReader,
     kept: _Kept,
     known: KnownInstants,
     commits: frozenset[str] | None,

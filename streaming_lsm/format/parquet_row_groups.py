@@ -106,6 +106,12 @@ class Chunk:
             meta.pop(number, None)
         return {_FILE_OFFSET: Field(I64, 0), _META: Field(self.column[_META].kind, meta)}
 
+    def bloom(self, read: ReadAt) -> bytes | None:
+        """Read the bloom filter with its header; None without one, or if the footer does not give its length."""
+        meta = inner(self.column, _META)
+        offset, length = (integer(meta, number) for number in _BLOOM)
+        return read(offset, length) if offset and length else None
+
     def indexes(self, read: ReadAt, start: int) -> tuple[bytes, bytes] | None:
         """Read the column index and the offset index, the latter for the chunk at offset `start`; None without both."""
         if _COLUMN_INDEX not in self.column or _OFFSET_INDEX not in self.column:
@@ -191,6 +197,12 @@ def moved_group(group: Struct, columns: Sequence[Struct], chunks: Sequence[Chunk
         number: Field(field.kind, sizes[number]) if number in sizes else field
         for number, field in {**group, _COLUMNS: list_of(columns)}.items()
     }
+
+
+def with_bloom(column: Struct, offset: int, length: int) -> Struct:
+    """Add the place of the bloom filter to a struct ColumnChunk."""
+    meta = {**inner(column, _META), _BLOOM[0]: Field(I64, offset), _BLOOM[1]: Field(I32, length)}
+    return {**column, _META: Field(column[_META].kind, meta)}
 
 
 def with_index(column: Struct, column_index: tuple[int, int], offset_index: tuple[int, int]) -> Struct:

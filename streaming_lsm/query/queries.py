@@ -16,16 +16,20 @@ import pyarrow.compute as pc
 from streaming_lsm.errors import SchemaError, TableNotFound, UnsupportedTable
 from streaming_lsm.file_group.consistent_listing import list_file_slices
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
+from streaming_lsm.file_group.key_index import WantedKeys
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.merge_mode import IGNORE_DEFAULTS
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.query.changes import Changes
+from streaming_lsm.query.kept_files import BucketSlices, KeptFiles
 from streaming_lsm.query.log_parts import visible_blocks
 from streaming_lsm.query.prune.expression import predicate_of
 from streaming_lsm.query.prune.file_groups import FileGroupPruner, SkippedSlices
+from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.prune.row_groups import RowGroupPruner
 from streaming_lsm.query.scan import MapSlices, Scan, filter_columns
 from streaming_lsm.query.slice_reader import SliceReader
+from streaming_lsm.query.wanted_keys import Keys, record_keys_of
 from streaming_lsm.schema import META_COLUMNS, RECORD_KEY, from_avro, with_meta
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.cache import TimelineCache
@@ -66,6 +70,7 @@ class Queries:
         rfc103_names: whether logs under the names of RFC-103's first text are read.
         by_metadata: whether files are listed from the metadata table, if the table has one.
         timelines: cache of the table's timeline.
+        kept: what look-ups keep of the table.
     """
 
     storage: Storage
@@ -77,6 +82,7 @@ class Queries:
     rfc103_names: bool = False
     by_metadata: bool = False
     timelines: TimelineCache = field(default_factory=TimelineCache)
+    kept: KeptFiles = field(default_factory=KeptFiles)
 
     @property
     def timeline(self) -> Timeline:
@@ -119,6 +125,32 @@ class Queries:
         timeline, slices = self.slices(moment)
         based = [FileSlice(found.partition_path, found.file_id, found.base, ()) for found in slices if found.base]
         return self._scan(timeline, based, wanted)
+
+    def lookup(self, wanted: QueryOptions, keys: Keys, moment: str | date | None) -> Scan:
+        """Plan a look-up: the live rows of some record keys as of a time, of all partitions.
+
+        Args:
+            wanted: without a filter.
+            keys: see `record_keys_of`.
+            moment: see `snapshot`.
+        """
+        timeline, found = self._buckets(moment)
+        schema = self.schema_at(timeline)
+        looked_up = record_keys_of(keys, self.config, schema)
+        scan = self._scan(timeline, found.slices_of(looked_up), replace(wanted, filter=None))
+        reader = replace(scan.reader, pruner=KeyPruner(WantedKeys.of(looked_up)), footers=self.kept.footers)
+        return replace(scan, reader=reader, filter=pc.field(RECORD_KEY).isin(looked_up))
+
+    def _buckets(self, moment: str | date | None) -> tuple[Timeline, BucketSlices]:
+        """List the latest slices by bucket; those of now again only if the timeline has changed."""
+        kept = None if moment is not None else self.kept.of(self.timeline_at(None))
+        if kept is not None:
+            return kept
+        timeline, slices = self.slices(moment)
+        found = timeline, BucketSlices.of(self.config, slices)
+        if timeline.origin is None:
+            self.kept.latest = found
+        return found
 
     def incremental(self, wanted: QueryOptions, begin: str | date, end: str | date | None) -> Scan:
         """Plan an incremental query: the rows as of `end` that writes completed after `begin` have written.

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from streaming_lsm.file_group.data_file import DataFile, open_base
 from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.file_group.known_footers import KnownFooters
 from streaming_lsm.file_group.slice_files import open_slice
 from streaming_lsm.file_group.stored_row_group import CopyRules, StoredRowGroup
 from streaming_lsm.merge.hash_merge import fold_logs, merge_base
@@ -22,6 +23,7 @@ from streaming_lsm.merge.runs import Block
 from streaming_lsm.query.key_order import in_key_order
 from streaming_lsm.query.log_kinds import check_kinds
 from streaming_lsm.query.log_parts import LogBlocks
+from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.prune.predicate import Every
 from streaming_lsm.query.prune.row_groups import RowGroupCounts, RowGroupPruner
 from streaming_lsm.query.slice_merge import SliceMerge
@@ -54,7 +56,8 @@ class SliceReader:
         skip_corrupt: whether damaged inline blocks are skipped. See `LogBlocks`.
         keeps_deletes: whether blocks have the winning deletes with an ordering value, for a compaction; `columns` has
             `_hoodie_commit_time` then.
-        pruner: leaves out the row groups that a filter does not need, for a scan; None to read all.
+        pruner: leaves out the row groups that a filter or a look-up does not need; None to read all.
+        footers: those that were read before, for look-ups; None to read them.
     """
 
     storage: Storage
@@ -68,7 +71,8 @@ class SliceReader:
     visible: Container[str] | None = None
     skip_corrupt: bool = False
     keeps_deletes: bool = False
-    pruner: RowGroupPruner | None = None
+    pruner: RowGroupPruner | KeyPruner | None = None
+    footers: KnownFooters | None = None
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -92,7 +96,7 @@ class SliceReader:
         if not file_slice.is_native or (file_slice.logs and not self.sorted_files):
             return RowGroupCounts(files=len(file_slice.paths))
         with ExitStack() as files:
-            opened = open_slice(self.storage, file_slice, self.rule, files, commits=self.commits)
+            opened = open_slice(self.storage, file_slice, self.rule, files, commits=self.commits, footers=self.footers)
             is_merged_by_hash = file_slice.logs and not all(file.ascends() for file in opened)
             pruner = None if is_merged_by_hash else self.pruner
             return (pruner or RowGroupPruner(Every(()), frozenset(), self.schema)).prune(opened)[1]
@@ -158,7 +162,7 @@ class SliceReader:
         self, file_slice: FileSlice, counts: LogCounts, copies: CopyRules | None, returned: tuple[str, ...] | None
     ) -> Iterator[Block | StoredRowGroup]:
         with ExitStack() as files:
-            opened = open_slice(self.storage, file_slice, self.rule, files, commits=self.commits)
+            opened = open_slice(self.storage, file_slice, self.rule, files, commits=self.commits, footers=self.footers)
             if not all(file.ascends() for file in opened):
                 # A file of another program that breaks the layout's order must not lead to wrong rows.
                 yield from self._hashed_in_order(file_slice, counts)

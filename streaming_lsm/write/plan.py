@@ -79,6 +79,7 @@ class FileOptions:
         row_group_rows: rows per row group.
         page_bytes: uncompressed bytes per page.
         bloom: bloom filter of base files; None writes none, as a bucket index reads none.
+        key_bloom: whether row groups have Parquet's bloom filter of the record keys.
         row_group_bytes: bytes in memory at which a row group ends, however few rows it has.
         log_bytes: bytes at which a log file ends and the next version begins.
         data_block_format: what a data block of an inline log holds, ``avro`` or ``parquet``.
@@ -88,6 +89,7 @@ class FileOptions:
     row_group_rows: int
     page_bytes: int
     bloom: BloomOptions | None = None
+    key_bloom: bool = True
     row_group_bytes: int = 128 << 20
     log_bytes: int = 1 << 30
     data_block_format: str = "avro"
@@ -100,6 +102,7 @@ class FileOptions:
             row_group_rows=options[config.ROW_GROUP_ROWS],
             page_bytes=options[config.PAGE_BYTES],
             bloom=BloomOptions.of(options) if options[config.BLOOM_ENABLED] else None,
+            key_bloom=options[config.KEY_BLOOM],
             log_bytes=options[config.LOG_MAX_BYTES],
             data_block_format=options[config.DATA_BLOCK_FORMAT] or "avro",
         )

@@ -14,6 +14,7 @@ from streaming_lsm.format.parquet_row_groups import (
     ReadAt,
     StoredFooter,
     moved_group,
+    with_bloom,
     with_index,
 )
 from streaming_lsm.format.parquet_thrift import Struct, decode
@@ -33,6 +34,7 @@ class CopiedRowGroup:
         chunks: its chunks where they were copied from.
         columns: the structs ColumnChunk in the new file.
         indexes: column index and offset index of each column; None for a column without.
+        blooms: the bloom filter of each column; None for a column without.
         start: offset of the first chunk in the new file.
     """
 
@@ -40,12 +42,13 @@ class CopiedRowGroup:
     chunks: list[Chunk]
     columns: list[Struct]
     indexes: list[tuple[bytes, bytes] | None]
+    blooms: list[bytes | None]
     start: int = -1
 
     @staticmethod
     def of(source: Struct) -> CopiedRowGroup:
         """Begin the copy of a row group."""
-        return CopiedRowGroup(source, [], [], [])
+        return CopiedRowGroup(source, [], [], [], [])
 
     def add(self, file: pa.NativeFile, chunk: Chunk, pages: bytes, read: ReadAt) -> None:
         """Write the pages of the next chunk.
@@ -62,11 +65,15 @@ class CopiedRowGroup:
         self.chunks.append(chunk)
         self.columns.append(chunk.moved(place))
         self.indexes.append(chunk.indexes(read, place))
+        self.blooms.append(chunk.bloom(read))
 
     def finished(self, place: int) -> tuple[bytes, Struct]:
-        """Return the page indexes, which will be at offset `place`, and the struct RowGroup in the new file."""
+        """Return blooms and page indexes, which will be at offset `place`, and the struct RowGroup in the new file."""
         written, columns = bytearray(), []
-        for column, index in zip(self.columns, self.indexes, strict=True):
+        for column, index, bloom in zip(self.columns, self.indexes, self.blooms, strict=True):
+            if bloom is not None:
+                column = with_bloom(column, place + len(written), len(bloom))
+                written += bloom
             if index is None:
                 columns.append(column)
                 continue

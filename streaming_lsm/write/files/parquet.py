@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from inspect import signature
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
@@ -26,6 +27,10 @@ PARQUET_CODECS: dict[str, Literal["zstd", "snappy", "gzip", "lz4", "none"]] = {
 """The names that pyarrow has for the values of ``hoodie.parquet.compression.codec``."""
 
 
+_HAS_BLOOMS = "bloom_filter_options" in signature(pq.ParquetWriter.__init__).parameters
+"""Whether this PyArrow writes bloom filters, as 24 was the first to."""
+_KEY_BLOOM_FPP = 0.03
+"""False positive probability for which a filter of a full row group of 16,384 keys takes 16 KiB."""
 _SAMPLE, _SMALL_SAMPLE, _SAMPLE_BYTES = 1024, 64, 1 << 20
 _FEW_ROWS = 256
 _LOOK_EVERY = 1024
@@ -94,7 +99,19 @@ def open_writer(
         write_page_checksum=True,
         sorting_columns=pq.SortingColumn.from_ordering(schema, [(RECORD_KEY, "ascending")]),
         store_schema=False,
+        **_bloom_options(rows, options),
     )
+
+
+def _bloom_options(rows: pa.Table, options: FileOptions) -> dict[str, Any]:
+    """Ask for a bloom filter of the record keys that is sized for the row groups; see `FileOptions.key_bloom`.
+
+    See docs/format/03-native-logs.md, "Bloom filters of row groups".
+    """
+    if not (options.key_bloom and _HAS_BLOOMS and RECORD_KEY in rows.schema.names):
+        return {}
+    keys = max(1, min(options.row_group_rows, rows.num_rows))
+    return {"bloom_filter_options": {RECORD_KEY: {"ndv": keys, "fpp": _KEY_BLOOM_FPP}}}
 
 
 def constant_column(field: pa.Field[Any], value: str, rows: int, options: FileOptions) -> bytes:

@@ -9,7 +9,7 @@ from itertools import count
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-ROW_GROUP_ROWS = 131072
+ROW_GROUP_ROWS = 16384
 
 
 def rewrite(slices: Sequence[Sequence[str]], folder: str, threads: int, dictionary: Sequence[str]) -> int:

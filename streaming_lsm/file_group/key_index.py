@@ -1,0 +1,126 @@
+"""Tell from a file's footer and bloom filters which row groups may hold a record key.
+
+See docs/format/03-native-logs.md, "Bloom filters of row groups".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.format.parquet_bloom import BlockedBloom, UInt64s, hash_texts
+from streaming_lsm.schema import RECORD_KEY
+from streaming_lsm.storage.base import Storage
+
+
+@dataclass(frozen=True)
+class WantedKeys:
+    """Record keys to look up.
+
+    Attributes:
+        keys: without nulls, ascending, each once.
+        texts: the same as Python texts.
+        hashes: their XXH64 hashes, uint64 (keys,).
+    """
+
+    keys: pa.StringArray
+    texts: Sequence[str]
+    hashes: UInt64s
+
+    @staticmethod
+    def of(keys: pa.StringArray) -> WantedKeys:
+        """Hash keys that ascend."""
+        return WantedKeys(keys, [str(key) for key in keys.to_pylist()], hash_texts(keys))
+
+
+@dataclass(frozen=True)
+class KeyIndex:
+    """What is known of the record keys of a file without reading its rows.
+
+    Attributes:
+        metadata: the file's footer.
+        ranges: the smallest and largest key of each row group; none if they are not known, or do not ascend.
+        places: offset and length of the bloom filter of each row group; None for one without.
+        blooms: the filters that were read, by row group; None for one that cannot be used.
+    """
+
+    metadata: pq.FileMetaData
+    ranges: Sequence[tuple[str, str]]
+    places: Sequence[tuple[int, int] | None]
+    blooms: dict[int, BlockedBloom | None] = field(default_factory=dict)
+
+    @staticmethod
+    def of(metadata: pq.FileMetaData, ranges: Sequence[tuple[str, str]]) -> KeyIndex:
+        """Build the index from a footer and the key ranges of its row groups."""
+        names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+        place = names.index(RECORD_KEY) if RECORD_KEY in names else None
+        groups = range(metadata.num_row_groups)
+        places = [None if place is None else _place(metadata.row_group(number).column(place)) for number in groups]
+        ascend = all(high <= low for (_, high), (low, _) in pairwise(ranges))
+        return KeyIndex(metadata, list(ranges) if ascend else [], places)
+
+    @property
+    def weight(self) -> int:
+        """Approximate bytes in memory, with all bloom filters."""
+        return 4 * self.metadata.serialized_size + sum(length for _, length in filter(None, self.places))
+
+    def groups(self, storage: Storage, path: str, wanted: WantedKeys) -> list[int]:
+        """Return the row groups that may hold a key.
+
+        Raises:
+            CorruptFileError: the file is missing, or a bloom filter is damaged.
+        """
+        if not self.ranges:
+            every = range(self.metadata.num_row_groups)
+            return [number for number in every if self._admits(storage, path, number, wanted.hashes)]
+        if not wanted.texts:
+            return []
+        first = bisect_left(self.ranges, wanted.texts[0], key=lambda span: span[1])
+        last = bisect_right(self.ranges, wanted.texts[-1], key=lambda span: span[0])
+        found = []
+        for number in range(first, last):
+            low, high = self.ranges[number]
+            inside = wanted.hashes[bisect_left(wanted.texts, low) : bisect_right(wanted.texts, high)]
+            if len(inside) and self._admits(storage, path, number, inside):
+                found.append(number)
+        return found
+
+    def _admits(self, storage: Storage, path: str, number: int, hashes: UInt64s) -> bool:
+        if number not in self.blooms:
+            self.blooms[number] = self._read(storage, path, number)
+        bloom = self.blooms[number]
+        return bloom is None or bool(bloom.may_hold(hashes).any())
+
+    def _read(self, storage: Storage, path: str, number: int) -> BlockedBloom | None:
+        place = self.places[number]
+        if place is None:
+            return None
+        offset, length = place
+        try:
+            with storage.open_input(path) as source:
+                source.seek(offset)
+                return BlockedBloom.decode(source.read(length))
+        except FileNotFoundError:
+            raise missing_file(path) from None
+        except ValueError as error:
+            raise CorruptFileError(f"{path}: bloom filter of row group {number}: {error}; restore the file") from error
+
+
+def _place(chunk: pq.ColumnChunkMetaData) -> tuple[int, int] | None:
+    """Return the place of a bloom filter; None without one, or if this PyArrow (before 25) does not tell."""
+    offset, length = (getattr(chunk, f"bloom_filter_{name}", None) for name in ("offset", "length"))
+    return (int(offset), int(length)) if offset and length else None
+
+
+def missing_file(path: str) -> CorruptFileError:
+    """Build the error for a file that is gone when it is opened."""
+    return CorruptFileError(
+        f"{path}: the file is missing though its instant is completed: if a clean or a rollback deleted it "
+        "before it was read, read again (hoodie.clean.commits.retained keeps more), else restore it"
+    )
