@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator, Sequence
 from inspect import signature
 from typing import Any, BinaryIO, Literal
@@ -31,6 +32,8 @@ _HAS_BLOOMS = "bloom_filter_options" in signature(pq.ParquetWriter.__init__).par
 """Whether this PyArrow writes bloom filters, as 24 was the first to."""
 _KEY_BLOOM_FPP = 0.03
 """False positive probability for which a filter of a full row group of 16,384 keys takes 16 KiB."""
+_BITS_PER_KEY = -8 / math.log(1 - _KEY_BLOOM_FPP ** (1 / 8))
+_LEAST_BLOOM = 32
 _SAMPLE, _SMALL_SAMPLE, _SAMPLE_BYTES = 1024, 64, 1 << 20
 _FEW_ROWS = 256
 _LOOK_EVERY = 1024
@@ -108,10 +111,20 @@ def _bloom_options(rows: pa.Table, options: FileOptions) -> dict[str, Any]:
 
     See docs/format/03-native-logs.md, "Bloom filters of row groups".
     """
-    if not (options.key_bloom and _HAS_BLOOMS and RECORD_KEY in rows.schema.names):
-        return {}
-    keys = max(1, min(options.row_group_rows, rows.num_rows))
-    return {"bloom_filter_options": {RECORD_KEY: {"ndv": keys, "fpp": _KEY_BLOOM_FPP}}}
+    keys = _bloom_keys(rows, options)
+    return {"bloom_filter_options": {RECORD_KEY: {"ndv": keys, "fpp": _KEY_BLOOM_FPP}}} if keys else {}
+
+
+def bloom_bytes(rows: pa.Table, options: FileOptions) -> int:
+    """Return the bytes of the bloom filter of a row group, if the file's first rows are `rows`: a power of two."""
+    bits = int(_BITS_PER_KEY * _bloom_keys(rows, options))
+    return max(_LEAST_BLOOM, 1 << (bits // 8 - 1).bit_length()) if bits else 0
+
+
+def _bloom_keys(rows: pa.Table, options: FileOptions) -> int:
+    """Return the number of keys that the bloom filters are sized for; 0 without them."""
+    has_them = options.key_bloom and _HAS_BLOOMS and RECORD_KEY in rows.schema.names
+    return max(1, min(options.row_group_rows, rows.num_rows)) if has_them else 0
 
 
 def constant_column(field: pa.Field[Any], value: str, rows: int, options: FileOptions) -> bytes:

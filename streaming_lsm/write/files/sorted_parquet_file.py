@@ -15,7 +15,7 @@ from streaming_lsm.file_group.stored_row_group import StoredRowGroup
 from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.files.copied_row_group import CopiedRowGroup, only_chunk, with_copied
-from streaming_lsm.write.files.parquet import constant_column, open_writer
+from streaming_lsm.write.files.parquet import bloom_bytes, constant_column, open_writer
 from streaming_lsm.write.plan import FileOptions
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class SortedParquetFile:
         self._open: list[pa.Table] = []
         self._open_rows = 0
         self._encoded = 0
+        self._bloom_bytes = 0
         self.buffered_bytes = 0
 
     def __enter__(self) -> SortedParquetFile:
@@ -86,9 +87,10 @@ class SortedParquetFile:
 
     @property
     def size(self) -> int:
-        """Bytes on disk, and an estimate of what the rows of the open row group will take."""
+        """Bytes on disk, and an estimate of what the rows of the open row group and the bloom filters will take."""
         written = self._sink.tell()
-        return written + (self.buffered_bytes * written // self._encoded if self._encoded else self.buffered_bytes)
+        rows = self.buffered_bytes * written // self._encoded if self._encoded else self.buffered_bytes
+        return written + rows + (len(self._groups) + bool(self._open_rows)) * self._bloom_bytes
 
     def append(self, rows: pa.Table) -> None:
         """Append rows. Full row groups are written; the others are held in memory (`buffered_bytes`)."""
@@ -106,6 +108,7 @@ class SortedParquetFile:
         table = pa.concat_tables(self._open)
         if self._writer is None:  # opened with the first rows, by which encodings are chosen
             self._writer = open_writer(self._native, table, self._options)
+            self._bloom_bytes = bloom_bytes(table, self._options)
         group, rest = table.slice(0, rows), table.slice(rows)
         self._writer.write_table(group, row_group_size=max(1, rows))
         self._groups.append(None)
