@@ -228,8 +228,7 @@ def key_ranges(metadata: pq.FileMetaData) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     if not metadata.num_row_groups:
         return found
-    first = metadata.row_group(0)
-    place = next((n for n in range(metadata.num_columns) if first.column(n).path_in_schema == RECORD_KEY), None)
+    place = key_column(metadata)
     if place is None:
         return found
     for number in range(metadata.num_row_groups):
@@ -238,6 +237,17 @@ def key_ranges(metadata: pq.FileMetaData) -> list[tuple[str, str]]:
             return []
         found.append((keys.min, keys.max))
     return found
+
+
+def key_column(metadata: pq.FileMetaData) -> int | None:
+    """Return the place of the column of the record keys; None if the schema has no such column of texts.
+
+    PyArrow ends the process when it is asked for a column of a row group whose type is not that of the schema, as in a
+    damaged footer, so that no other column is looked at.
+    """
+    columns = (metadata.schema.column(number) for number in range(metadata.num_columns))
+    found = ((n, column.physical_type) for n, column in enumerate(columns) if column.path == RECORD_KEY)
+    return next((place for place, kind in found if kind == "BYTE_ARRAY"), None)
 
 
 def _whole_range(ranges: Sequence[tuple[str, str]]) -> tuple[str, str] | None:

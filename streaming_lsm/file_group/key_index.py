@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.parquet_bloom import BlockedBloom, UInt64s, hash_texts
-from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.storage.base import Storage
 
 
@@ -56,10 +55,8 @@ class KeyIndex:
     blooms: dict[int, BlockedBloom | None] = field(default_factory=dict)
 
     @staticmethod
-    def of(metadata: pq.FileMetaData, ranges: Sequence[tuple[str, str]]) -> KeyIndex:
-        """Build the index from a footer and the key ranges of its row groups."""
-        names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
-        place = names.index(RECORD_KEY) if RECORD_KEY in names else None
+    def of(metadata: pq.FileMetaData, place: int | None, ranges: Sequence[tuple[str, str]]) -> KeyIndex:
+        """Build the index from a footer, the place of the column of the keys, and their ranges by row group."""
         groups = range(metadata.num_row_groups)
         places = [None if place is None else _place(metadata.row_group(number).column(place)) for number in groups]
         ascend = all(high <= low for (_, high), (low, _) in pairwise(ranges))

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from streaming_lsm.file_group.data_file import DataFile, FooterReader, key_ranges
+from streaming_lsm.file_group.data_file import DataFile, FooterReader, key_column, key_ranges
 from streaming_lsm.file_group.file_system_view import BaseFile, LogFile
 from streaming_lsm.file_group.key_index import KeyIndex
 from streaming_lsm.format.log.native_footer import LogHeader
@@ -91,4 +91,4 @@ class KnownFooterReader:
 def _closed(file: DataFile) -> DataFile:
     assert file.opened is not None
     metadata = file.opened.parquet.metadata
-    return replace(file, opened=None, index=KeyIndex.of(metadata, key_ranges(metadata)))
+    return replace(file, opened=None, index=KeyIndex.of(metadata, key_column(metadata), key_ranges(metadata)))
