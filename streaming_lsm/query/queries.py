@@ -21,6 +21,7 @@ from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.merge_mode import IGNORE_DEFAULTS
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.query.changes import Changes
+from streaming_lsm.query.default_partition import DefaultPartition
 from streaming_lsm.query.kept_files import BucketSlices, KeptFiles
 from streaming_lsm.query.log_parts import visible_blocks
 from streaming_lsm.query.prune.expression import predicate_of
@@ -213,6 +214,7 @@ class Queries:
         needed = tuple(dict.fromkeys([*names, *filter_columns(wanted.filter, schema)]))
         if self.config.is_copy_on_write:
             slices = [found.without_kept() for found in slices]
+        default_partition = DefaultPartition.of(self.config, schema)
         skipped, pruner = SkippedSlices(partitions_read=len({found.partition_path for found in slices})), None
         if wanted.filter is not None:
             predicate, keys = predicate_of(wanted.filter), frozenset((RECORD_KEY,))
@@ -220,9 +222,9 @@ class Queries:
             if groups is not None:
                 predicate, keys = groups.derived(predicate), groups.keys.names
                 slices, skipped = groups.prune(slices, predicate)
-            pruner = RowGroupPruner(predicate, keys, schema)
+            pruner = RowGroupPruner(predicate, keys, default_partition.without(schema))
         reader = replace(self._reader(timeline, schema, needed, len(slices) < self.width, commits), pruner=pruner)
-        return Scan(slices, reader, names, wanted.filter, self.run, skipped)
+        return Scan(slices, reader, names, wanted.filter, self.run, skipped, default_partition)
 
     def _reader(
         self,

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from streaming_lsm.errors import SchemaError
 from streaming_lsm.extras import missing_package
 from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.query.default_partition import DefaultPartition, with_nulls
 from streaming_lsm.query.prune.explanation import Explanation
 from streaming_lsm.query.prune.file_groups import SkippedSlices
 from streaming_lsm.query.prune.row_groups import RowGroupCounts
@@ -41,6 +42,7 @@ class Scan:
         filter: keeps the rows for which it is true, after the merge.
         run: maps a function over slices in parallel and yields the results in order.
         skipped: counts the slices that the filter leaves out; `slices` are the others.
+        default_partition: the columns that are null in the default partition, before `filter` decides.
     """
 
     slices: Sequence[FileSlice]
@@ -49,6 +51,7 @@ class Scan:
     filter: pc.Expression | None
     run: MapSlices
     skipped: SkippedSlices = field(default_factory=SkippedSlices)
+    default_partition: DefaultPartition = field(default_factory=DefaultPartition)
 
     @property
     def schema(self) -> pa.Schema:
@@ -74,7 +77,9 @@ class Scan:
 
     def read_slice(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """Read one slice, filtered and projected; the rows ascend by record key in a table of sorted files."""
+        nulls = self.default_partition.nulls(file_slice.partition_path)
         for batch in self.reader.read(file_slice):
+            batch = with_nulls(batch, nulls) if nulls else batch
             if self.filter is not None:
                 batch = batch.filter(self.filter)
             if batch.num_rows:
