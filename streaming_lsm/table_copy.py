@@ -99,7 +99,7 @@ def plan_copy(
     made = new_table_config(chosen, table_schema(scan.schema))
     found = _begun(path, chosen, made)
     row_count = sum(batch.num_rows for batch in scan.to_batches())
-    dropped = (f"{CDC_KEY}=true",) if source.config.properties.get(CDC_KEY, "").strip().lower() == "true" else ()
+    dropped = (f"{CDC_KEY}=true",) if source.config.cdc_mode and not made.cdc_mode else ()
     return TableCopy(
         scan=scan, row_count=row_count, options=chosen, config=made, found=found, dropped=dropped, path=path
     )

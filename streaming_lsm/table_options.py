@@ -131,7 +131,22 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
         table_type=options[config.TABLE_TYPE] or TABLE_TYPES[0],
         version=options[config.TABLE_VERSION],
         storage_layout=_storage_layout(options),
+        cdc_mode=_cdc_mode(options),
     )
+
+
+def _cdc_mode(options: Options) -> str | None:
+    """Return the supplemental logging mode; None without change data capture."""
+    if not options[config.CDC_ENABLED]:
+        if options.is_set(config.CDC_MODE):
+            raise ConfigError(f"{config.CDC_MODE.key} is set without {config.CDC_ENABLED.key}=true: set both or none")
+        return None
+    if options[config.TABLE_TYPE] != "COPY_ON_WRITE":
+        raise ConfigError(
+            f"{config.CDC_ENABLED.key}=true needs {config.TABLE_TYPE.key}=COPY_ON_WRITE: compactions write no change "
+            "logs; without them a CDC query works the changes out"
+        )
+    return options[config.CDC_MODE]
 
 
 def _storage_layout(options: Options) -> str:
@@ -159,9 +174,12 @@ def with_buckets(table: TableConfig, options: Options) -> TableConfig:
 
 
 def copied_options(table: TableConfig) -> dict[str, object]:
-    """List the options that give a new table the settings of another one, except its version and layout."""
-    layout = (config.TABLE_VERSION, config.STORAGE_LAYOUT)
-    found = {option: value for option, value in _fixed(table).items() if option not in layout}
+    """List the options that give a new table the settings of another one, except its version and layout, and the
+    change data capture of a merge-on-read table."""
+    left: tuple[Option[object], ...] = (config.TABLE_VERSION, config.STORAGE_LAYOUT)
+    if not table.is_copy_on_write:
+        left += (config.CDC_ENABLED, config.CDC_MODE)
+    found = {option: value for option, value in _fixed(table).items() if option not in left}
     buckets = {} if table.num_buckets else {config.NUM_BUCKETS: None, config.HASH_FIELDS: None}
     return {option.key: value for option, value in {**found, **buckets}.items() if value not in (None, ())}
 
@@ -323,6 +341,8 @@ def _fixed(table: TableConfig) -> dict[Option[object], object]:
         config.DELETE_FIELD: table.delete_field,
         config.DELETE_MARKER: table.delete_marker,
         config.TIMELINE_ZONE: table.timeline_zone,
+        config.CDC_ENABLED: table.cdc_mode is not None,
+        config.CDC_MODE: table.cdc_mode,
         config.LOGICAL_TIMESTAMP: table.logical_timestamp,
         **{option: table.timestamp_options.get(option.key, option.default) for option in _TIMESTAMP_OPTIONS},
     }

@@ -184,10 +184,13 @@ class Changes:
         batches = read_change_log(self.reader.storage, path)
         if any(not {OP, TIME, BEFORE, AFTER} <= set(batch.schema.names) for batch in batches):
             return None
+        if not batches:  # a native log without rows: nothing changed
+            return pa.RecordBatch.from_pylist([], schema=self.schema)
         rows = pa.Table.from_batches(batches)
         images = [self._widened(rows.column(name).combine_chunks()) for name in (BEFORE, AFTER)]
         table = pa.table([rows.column(OP), rows.column(TIME), *images], schema=self.schema)
-        return table.combine_chunks().to_batches()[0] if len(table) else None
+        columns = [column.combine_chunks() for column in table.columns]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _widened(self, image: Any) -> pa.StructArray:
         """Cast an image of a change log to the table's current columns; those it lacks are null."""

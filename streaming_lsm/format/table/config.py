@@ -18,6 +18,7 @@ from streaming_lsm.format.table.merge_mode import (
 )
 from streaming_lsm.format.table.properties import (
     CDC_KEY,
+    CDC_MODE_KEY,
     CURRENT_VERSION,
     HASH_FIELDS_KEY,
     LAYOUT_VERSION_KEY,
@@ -59,6 +60,7 @@ class TableConfig:
         version: one of `READ_VERSIONS`.
         storage_layout: ``lsm_tree``, where every file is sorted by record key, or ``default``.
         timeline_layout: 1 up to table version 6, 2 in later versions.
+        cdc_mode: supplemental logging mode of change data capture, one of `properties.CDC_MODES`; None: not captured.
         properties: the raw properties; preserves unknown keys.
     """
 
@@ -85,6 +87,7 @@ class TableConfig:
     timeline_layout: int = 2
     partial_mode: str | None = None
     unavailable: str = ""
+    cdc_mode: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -129,13 +132,13 @@ class TableConfig:
             )
 
     def check_compactable(self, source: str) -> None:
-        """Check that the table has no change data capture, as this release does not write change logs.
+        """Check that the table has no change data capture, as compactions write no change logs.
 
         Raises:
             UnsupportedTable: CDC queries would miss the changes of new files.
         """
-        if self.properties.get(CDC_KEY, "").strip().lower() == "true":
-            raise UnsupportedTable(f"{source}: {CDC_KEY}=true: change logs are read, not written; write with Hudi")
+        if self.cdc_mode:
+            raise UnsupportedTable(f"{source}: {CDC_KEY}=true: compactions write no change logs; compact with Hudi")
 
     def check_writable(self, source: str) -> None:
         """Check that this release can write rows to this table, besides reading and compacting it.
@@ -144,7 +147,11 @@ class TableConfig:
             UnsupportedTable: rows cannot be written; the message says why.
         """
         self.check_changeable(source)
-        self.check_compactable(source)
+        if self.cdc_mode and not self.is_copy_on_write:
+            raise UnsupportedTable(
+                f"{source}: {CDC_KEY}=true: change logs are written to copy-on-write tables only; write to this "
+                f"{self.table_type} table with Hudi"
+            )
         if self.partial_mode:
             raise UnsupportedTable(
                 f"{source}: rows of a table with partial updates are read and compacted, not written"
@@ -204,6 +211,7 @@ class TableConfig:
             timeline_layout=reader.timeline_layout(version),
             partial_mode=merging.partial,
             unavailable=merging.unavailable if merging.partial else "",
+            cdc_mode=reader.cdc_mode(),
             properties=dict(properties),
         )
 
@@ -228,7 +236,7 @@ class TableConfig:
             "hoodie.datasource.write.hive_style_partitioning": _flag(self.hive_style),
             "hoodie.datasource.write.partitionpath.urlencode": _flag(self.url_encode),
             "hoodie.table.timeline.timezone": self.timeline_zone,
-            CDC_KEY: self.properties.get(CDC_KEY, "false"),
+            CDC_KEY: _flag(self.cdc_mode is not None),
             NUM_BUCKETS_KEY: str(self.num_buckets),
             HASH_FIELDS_KEY: ",".join(self.hash_fields),
             **merge_keys(self.merge_mode, self.version),
@@ -240,6 +248,7 @@ class TableConfig:
             DELETE_MARKER_KEY: self.delete_marker,
             "hoodie.table.create.schema": self.create_schema,
             LOGICAL_TIMESTAMP_KEY: "true" if self.logical_timestamp else None,
+            CDC_MODE_KEY: self.cdc_mode,
         }
         values |= {key: value for key, value in optional.items() if value is not None}
         return {key: value for key, value in values.items() if value is not None} | dict(self.timestamp_options)

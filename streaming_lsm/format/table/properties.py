@@ -29,6 +29,8 @@ PARTITION_KINDS = ("SIMPLE", "TIMESTAMP")
 
 STORAGE_LAYOUT_KEY = "hoodie.table.storage.layout"
 CDC_KEY = "hoodie.table.cdc.enabled"
+CDC_MODE_KEY = "hoodie.table.cdc.supplemental.logging.mode"
+OP_KEY_ONLY, DATA_BEFORE, DATA_BEFORE_AFTER = CDC_MODES = ("OP_KEY_ONLY", "DATA_BEFORE", "DATA_BEFORE_AFTER")
 LAYOUT_VERSION_KEY = "hoodie.timeline.layout.version"
 META_FIELDS_KEY = "hoodie.meta.fields.mode"
 LOGICAL_TIMESTAMP_KEY = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
@@ -55,6 +57,7 @@ _READ_KEYS = (
     *SUPPORTED,
     *_REFUSED,
     CDC_KEY,
+    CDC_MODE_KEY,
     HASH_FIELDS_KEY,
     LAYOUT_VERSION_KEY,
     LOGICAL_TIMESTAMP_KEY,
@@ -87,7 +90,6 @@ _READ_KEYS = (
 # Keys of Hudi that do not change how this package reads a table.
 _IGNORED_KEYS = (
     "hoodie.archivelog.folder",
-    "hoodie.table.cdc.supplemental.logging.mode",
     "hoodie.table.index.defs.path",
     "hoodie.table.log.file.format",
     "hoodie.table.metadata.partitions.inflight",
@@ -203,6 +205,10 @@ class PropertiesReader:
         if value not in ("true", "false"):
             raise self._corrupt(key, "expected true or false")
         return value == "true"
+
+    def cdc_mode(self) -> str | None:
+        """Return the supplemental logging mode; None without change data capture."""
+        return self.choice(CDC_MODE_KEY, CDC_MODES, DATA_BEFORE_AFTER) if self.flag(CDC_KEY) else None
 
     def key_fields(self) -> tuple[str, ...]:
         keys = listed(self._properties.get("hoodie.table.recordkey.fields", ""))

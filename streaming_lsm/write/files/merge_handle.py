@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import chain
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
 from streaming_lsm.format.table.file_names import (
     BaseFileName,
     BucketId,
+    InlineLogName,
     LogFileName,
     LogKind,
     WriteToken,
@@ -32,6 +34,8 @@ from streaming_lsm.schema import RECORD_KEY, delete_log_avro, delete_log_schema,
 from streaming_lsm.write.buffer.budget import Budget, Meter
 from streaming_lsm.write.buffer.dedup import FileGroupChanges
 from streaming_lsm.write.files.base_file_writer import BaseFileWriter
+from streaming_lsm.write.files.change_log_writer import ChangeLogWriter
+from streaming_lsm.write.files.change_rows import ChangeRows
 from streaming_lsm.write.files.kept_deletes import KeptDeletesWriter, Retention
 from streaming_lsm.write.files.native_log_writer import NativeLogTarget
 from streaming_lsm.write.files.parquet import SequenceNumbers, block_with_meta
@@ -58,10 +62,12 @@ class MergeHandle:
         self._batch_schema = pa.schema([*nullable, pa.field(DELETE, pa.bool_())])
         self._delete_schema = delete_log_schema(self._file_schema, plan.rule.ordering_fields)
         self._retention = Retention.of(plan.instant, plan.retention_seconds, plan.config.timeline_zone)
+        mode = plan.config.cdc_mode
+        self._changes = None if mode is None else ChangeRows(mode, plan.instant, plan.config.name, plan.schema)
         self._paths: list[str] = []
 
     def write(self, group: BucketId, blocks: Iterable[FileGroupChanges]) -> Iterator[WriteStat]:
-        """Write the group's next base file, and the deletes that are kept beside it.
+        """Write the group's next base file, and the deletes and the change log beside it.
 
         There is none where there is no base file yet, and the batch has only deletes of which none is kept. Rows of
         the base file that the batch does not touch keep their meta columns (docs/format/05-merge.md, "Output").
@@ -105,19 +111,25 @@ class MergeHandle:
         files.enter_context(base)
         base.append(self._file_schema.empty_table())
         kept = None if self._retention is None else files.enter_context(self._kept_deletes(group, self._retention))
+        changes = None if previous is None else self._change_log(group, previous, files)
         inserts = updates = deletes = 0
         # Counts the batch read, the rest of the previous one, and the gathered copy of their rows.
         reading = 0 if previous is None else 3 * self._read_bytes
         for block in merged:
-            base.append(block.rows.cast(self._file_schema))
-            self._meter.count("files", reading + 2 * base.buffered_bytes)
+            rows = block.rows.cast(self._file_schema)
+            base.append(rows)
+            held = 2 * base.buffered_bytes
+            if changes is not None:
+                changes.append(rows)
+                held += self._read_bytes + 2 * changes.buffered_bytes
+            self._meter.count("files", reading + held)
             inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
             if kept is not None and block.kept is not None:
                 kept.append(block.kept)
         total_bytes = base.finish()
         self._meter.count("files", 0)
         self._meter.count("group", 0)
-        yield base_file_stat(
+        stat = base_file_stat(
             partition,
             name,
             total_bytes=total_bytes,
@@ -127,8 +139,35 @@ class MergeHandle:
             num_deletes=deletes,
             previous=None if previous is None else previous.name,
         )
+        yield stat if changes is None else replace(stat, cdc_files=((changes.path, changes.finish()),))
         if kept is not None:
             yield from kept.finish()
+
+    def _change_log(self, group: BucketId, previous: BaseFile, files: ExitStack) -> ChangeLogWriter | None:
+        """Create the change log of a file group; None unless the table captures changes.
+
+        A new file group needs none: all its rows are inserts (docs/format/03-native-logs.md, "CDC log schema").
+        """
+        plan, rows = self._plan, self._changes
+        if rows is None:
+            return None
+        file_id, native = plan.file_id(group), plan.config.has_native_logs
+        name = (
+            LogFileName(file_id, self._token, plan.instant, 1, LogKind.CDC)
+            if native
+            else InlineLogName(file_id, plan.instant, 1, self._token, cdc=True)
+        )
+        path = prepare_data_file(plan.storage, plan.instant, group[0], str(name), starts=False)
+        self._paths.append(path)
+        # Read a second time, and only the columns that the log needs.
+        batches = open_base(plan.storage, previous, files).batches(rows.base_columns)
+        if not self._is_in_order(previous):
+            blocks = (Block(pa.Table.from_batches([batch])) for batch in batches)
+            ordered = in_key_order(blocks, plan.spill_folder, Budget(plan.buffer_bytes).block)
+            batches = (batch for block in ordered for batch in block.rows.to_batches())
+        before = SortedRun(previous.path, batches, trusted=True)
+        writer = ChangeLogWriter(plan.storage, path, rows, before, native=native, codec=plan.files.codec)
+        return files.enter_context(writer)
 
     def _kept_deletes(self, group: BucketId, retention: Retention) -> KeptDeletesWriter:
         """Create the writer of the deletes that are kept beside the base file; without any it writes no file."""

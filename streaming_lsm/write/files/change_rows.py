@@ -1,0 +1,108 @@
+"""Compute the changes of a copy-on-write merge: the rows of a change log (CDC log), by its logging mode.
+
+A row that the merge wrote is an insert or an update, and a key of the base file that is not in the new one is a delete.
+See docs/format/03-native-logs.md, "CDC log schema".
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Column, pc
+from streaming_lsm.format.table.properties import DATA_BEFORE, OP_KEY_ONLY
+from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, to_avro
+
+OP, TIME, KEY, BEFORE, AFTER = "op", "ts_ms", "record_key", "before", "after"
+
+
+@dataclass(frozen=True)
+class ChangeRows:
+    """The rows of the change logs of one write.
+
+    Attributes:
+        mode: supplemental logging mode, one of `properties.CDC_MODES`.
+        instant: requested time of the write.
+        table: name of the table.
+        columns: the table's columns, without meta columns.
+    """
+
+    mode: str
+    instant: str
+    table: str
+    columns: pa.Schema
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns of a change log."""
+        image = pa.struct(self._image_fields)
+        kinds = {OP: pa.string(), TIME: pa.string(), KEY: pa.string(), BEFORE: image, AFTER: image}
+        return pa.schema([(name, kinds[name]) for name in self._names])
+
+    @cached_property
+    def avro(self) -> str:
+        """Avro JSON of a change log; the second image refers to the record of the first."""
+        if self.mode == OP_KEY_ONLY:
+            texts = [{"name": name, "type": ["string", "null"]} for name in self._names]
+            return json.dumps({"type": "record", "name": "Record", "fields": texts}, separators=(",", ":"))
+        record = json.loads(to_avro(self.columns, self.table))
+        kinds = {BEFORE: record, AFTER: f"{record['namespace']}.{record['name']}"}
+        fields = [{"name": name, "type": ["null", kinds.get(name, "string")], "default": None} for name in self._names]
+        change = {"type": "record", "name": "CDC", "namespace": record["namespace"], "fields": fields}
+        return json.dumps(change, separators=(",", ":"))
+
+    @cached_property
+    def base_columns(self) -> pa.Schema:
+        """The columns of the base file that the changes need."""
+        images = [] if self.mode == OP_KEY_ONLY else self._image_fields
+        return pa.schema([pa.field(RECORD_KEY, pa.string()), *images])
+
+    @cached_property
+    def _image_fields(self) -> list[pa.Field[Any]]:
+        """Fields of an image; nullable, as Arrow counts the fields of a null image as nulls."""
+        return [field.with_nullable(True) for field in self.columns]
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        if self.mode == OP_KEY_ONLY:
+            return (OP, KEY)
+        return (OP, KEY, BEFORE) if self.mode == DATA_BEFORE else (OP, TIME, BEFORE, AFTER)
+
+    def of(self, before: pa.Table, after: pa.Table | None) -> pa.Table:
+        """Compare the rows of one key range; every key is wholly in it.
+
+        Args:
+            before: `base_columns` of the base file's rows.
+            after: rows of the new base file; None if there are none.
+        """
+        if after is None:
+            return self._changes(pa.repeat("d", len(before)), before.column(RECORD_KEY), self._image(before), None)
+        keys = before.column(RECORD_KEY)
+        written = after.filter(pc.equal(after.column(COMMIT_TIME), self.instant))
+        place = pc.index_in(written.column(RECORD_KEY), value_set=keys)
+        known = pc.is_valid(place)
+        older, newer = self._image(before.take(place), known), self._image(written)
+        upserts = self._changes(pc.if_else(known, "u", "i"), written.column(RECORD_KEY), older, newer)
+        gone = before.filter(pc.invert(pc.is_in(keys, value_set=after.column(RECORD_KEY))))
+        return pa.concat_tables([upserts, self.of(gone, None)])
+
+    def _image(self, rows: pa.Table, known: Column | None = None) -> pa.StructArray | None:
+        """Convert rows to structs, null where not `known`; None if the mode has no images."""
+        if self.mode == OP_KEY_ONLY:
+            return None
+        columns = [rows.column(field.name).cast(field.type).combine_chunks() for field in self.columns]
+        mask = None if known is None else pc.invert(known).combine_chunks()
+        return pa.StructArray.from_arrays(columns, fields=self._image_fields, mask=mask)
+
+    def _changes(
+        self, ops: Column, keys: Column, before: pa.StructArray | None, after: pa.StructArray | None
+    ) -> pa.Table:
+        found = {OP: ops, TIME: pa.repeat(self.instant, len(ops)), KEY: keys, BEFORE: before, AFTER: after}
+        columns = [
+            pa.nulls(len(ops), field.type) if (column := found[field.name]) is None else column for field in self.schema
+        ]
+        return pa.table(columns, schema=self.schema)
