@@ -12,7 +12,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import strings
+from streaming_lsm.arrow.columns import cast_table, strings
 from streaming_lsm.file_group.data_file import BATCH_BYTES, BATCH_ROWS, open_base
 from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, LogFile
 from streaming_lsm.file_group.slice_files import open_slice
@@ -116,7 +116,7 @@ class MergeHandle:
         # Counts the batch read, the rest of the previous one, and the gathered copy of their rows.
         reading = 0 if previous is None else 3 * self._read_bytes
         for block in merged:
-            rows = block.rows.cast(self._file_schema)
+            rows = cast_table(block.rows, self._file_schema)
             base.append(rows)
             held = 2 * base.buffered_bytes
             if changes is not None:
@@ -211,7 +211,7 @@ class MergeHandle:
             return open_base(self._plan.storage, base, files).ascends(distinct=not self._plan.config.is_lsm_tree)
 
     def _parts(self, block: FileGroupChanges) -> list[LogPart]:
-        rows = block_with_meta(self._plan, block, self._sequence).cast(self._base_schema)
+        rows = cast_table(block_with_meta(self._plan, block, self._sequence), self._base_schema)
         time = self._plan.instant
         older, newer = (LogPart(found, deletes=True, time=time) for found in (block.unordered_deletes, block.deletes))
         return [older, LogPart(rows), newer]
@@ -254,7 +254,7 @@ class MergeHandle:
     def _incoming(self, blocks: Iterable[FileGroupChanges]) -> Iterator[pa.RecordBatch]:
         """Build one run of the batch: per key the unordered delete, the row, and the delete after the row."""
         for block in blocks:
-            rows = self._marked(block_with_meta(self._plan, block, self._sequence), deleted=False)
+            rows = self._marked(block_with_meta(self._plan, block, self._sequence))
             # Up to version 9 a row after an unordered delete hides that delete from the base file
             # (docs/format/05-merge.md, "Pairwise rule").
             older = [] if self._plan.rule.logs_first else [self._deletes(block.unordered_deletes)]
@@ -266,14 +266,20 @@ class MergeHandle:
                 table = table.take(pa.array(sort_keys(KeyWords.of(keys), runs=True).order, pa.int64()))
             yield from table.to_batches(max_chunksize=BATCH_ROWS)
 
-    def _marked(self, rows: pa.Table, *, deleted: bool) -> pa.Table:
-        marks = pa.repeat(pa.scalar(deleted), rows.num_rows)
-        return rows.append_column(DELETE, marks).cast(self._batch_schema)
+    def _marked(self, rows: pa.Table) -> pa.Table:
+        marks = pa.repeat(pa.scalar(False), rows.num_rows)
+        return cast_table(rows.append_column(DELETE, marks), self._batch_schema)
 
     def _deletes(self, deletes: pa.Table) -> pa.Table:
-        """Build rows for deletes: key and ordering fields, and nulls."""
+        """Build rows for deletes: key and ordering fields, and nulls.
+
+        The nulls are built in their type: Arrow refuses to cast a null struct whose fields are required.
+        """
+        marked = deletes.append_column(DELETE, pa.repeat(pa.scalar(True), deletes.num_rows))
         columns = [
-            deletes.column(field.name) if field.name in deletes.schema.names else pa.nulls(len(deletes), field.type)
-            for field in self._base_schema
+            marked.column(field.name).cast(field.type)
+            if field.name in marked.schema.names
+            else pa.nulls(len(deletes), field.type)
+            for field in self._batch_schema
         ]
-        return self._marked(pa.table(columns, schema=self._base_schema), deleted=True)
+        return pa.table(columns, schema=self._batch_schema)
