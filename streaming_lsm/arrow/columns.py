@@ -54,23 +54,6 @@ def is_utf8(values: pa.BinaryArray) -> Flags:
     return np.concatenate([is_utf8(values.slice(0, half)), is_utf8(values.slice(half))])
 
 
-def cast_table(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Cast the columns that have another type than in `schema`, and take those of `schema` only.
-
-    Arrow casts a column to its own type as well, and then refuses a null struct whose fields are required.
-
-    Raises:
-        ValueError: a required column has nulls.
-    """
-    columns = []
-    for field in schema:
-        column = rows.column(field.name)
-        if not field.nullable and column.null_count:
-            raise ValueError(f"column {field.name!r} is required, and has nulls")
-        columns.append(column if column.type == field.type else column.cast(field.type))
-    return pa.table(columns, schema=schema)
-
-
 def strings(column: Column) -> pa.StringArray:
     """Convert a string column to one array; copied only when it has several chunks.
 

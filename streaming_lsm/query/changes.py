@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Column, pc
+from streaming_lsm.arrow.required_fields import cast_column
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
 from streaming_lsm.file_group.lost_files import check_files, check_group
@@ -196,8 +197,10 @@ class Changes:
         """Cast an image of a change log to the table's current columns; those it lacks are null."""
         has = {field.name: place for place, field in enumerate(image.type)}
         fields = list(self.schema.field(BEFORE).type)
-        columns = [
-            pc.cast(image.field(has[field.name]), field.type) if field.name in has else pa.nulls(len(image), field.type)
+        columns: list[Any] = [
+            cast_column(image.field(has[field.name]), field.type)
+            if field.name in has
+            else pa.nulls(len(image), field.type)
             for field in fields
         ]
         return pa.StructArray.from_arrays(columns, fields=fields, mask=pc.is_null(image))

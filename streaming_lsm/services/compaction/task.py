@@ -9,6 +9,7 @@ from collections.abc import Container, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from streaming_lsm.arrow.required_fields import cast_table
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.stored_row_group import StoredRowGroup
 from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
@@ -140,7 +141,7 @@ class CompactionTask:
             if isinstance(block, StoredRowGroup):
                 base.copy(block)
                 continue
-            base.append(block.rows.select(schema.names).cast(schema))
+            base.append(cast_table(block.rows, schema))
             inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
             if kept is not None and block.kept is not None:
                 kept.append(block.kept)

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Column, pc
+from streaming_lsm.arrow.required_fields import cast_table, fill_required_fields
 from streaming_lsm.format.table.properties import DATA_BEFORE, OP_KEY_ONLY
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, to_avro
 
@@ -94,7 +95,7 @@ class ChangeRows:
         """Convert rows to structs, null where not `known`; None if the mode has no images."""
         if self.mode == OP_KEY_ONLY:
             return None
-        columns = [rows.column(field.name).cast(field.type).combine_chunks() for field in self.columns]
+        columns = [column.combine_chunks() for column in cast_table(rows, pa.schema(self._image_fields)).columns]
         mask = None if known is None else pc.invert(known).combine_chunks()
         return pa.StructArray.from_arrays(columns, fields=self._image_fields, mask=mask)
 
@@ -103,6 +104,7 @@ class ChangeRows:
     ) -> pa.Table:
         found = {OP: ops, TIME: pa.repeat(self.instant, len(ops)), KEY: keys, BEFORE: before, AFTER: after}
         columns = [
-            pa.nulls(len(ops), field.type) if (column := found[field.name]) is None else column for field in self.schema
+            fill_required_fields(pa.nulls(len(ops), field.type) if (column := found[field.name]) is None else column)
+            for field in self.schema
         ]
         return pa.table(columns, schema=self.schema)

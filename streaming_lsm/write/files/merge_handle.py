@@ -12,7 +12,8 @@ from itertools import chain
 
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import cast_table, strings
+from streaming_lsm.arrow.columns import strings
+from streaming_lsm.arrow.required_fields import cast_table
 from streaming_lsm.file_group.data_file import BATCH_BYTES, BATCH_ROWS, open_base
 from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, LogFile
 from streaming_lsm.file_group.slice_files import open_slice

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,15 +13,21 @@ from streaming_lsm import LsmTable
 STRUCT = pa.struct([pa.field("a", pa.int32(), nullable=False), ("b", pa.string())])
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("s", STRUCT), ("l", pa.list_(STRUCT))])
 VALUE = {"a": 1, "b": "x"}
-TABLES = [("COPY_ON_WRITE", 10), ("COPY_ON_WRITE", 9), ("MERGE_ON_READ", 10)]
+CAPTURED = {"hoodie.table.cdc.enabled": True}
+TABLES: list[tuple[str, int, dict[str, Any]]] = [
+    *(("COPY_ON_WRITE", version, others) for version in (10, 9) for others in ({}, CAPTURED)),
+    *(("MERGE_ON_READ", version, {}) for version in (10, 9)),
+]
 
 
 def rows(keys: str, ts: int, value: object) -> pa.Table:
     return pa.Table.from_pylist([{"id": key, "ts": ts, "s": value, "l": [value]} for key in keys], SCHEMA)
 
 
-@pytest.mark.parametrize(("kind", "version"), TABLES)
-def test_deletes_and_rows_with_null_structs_are_written_and_compacted(tmp_path: Path, kind: str, version: int) -> None:
+@pytest.mark.parametrize(("kind", "version", "others"), TABLES)
+def test_deletes_and_rows_with_null_structs_are_written_and_compacted(
+    tmp_path: Path, kind: str, version: int, others: dict[str, Any]
+) -> None:
     options = {
         "hoodie.table.name": "t",
         "hoodie.datasource.write.recordkey.field": "id",
@@ -28,6 +35,7 @@ def test_deletes_and_rows_with_null_structs_are_written_and_compacted(tmp_path: 
         "hoodie.datasource.write.table.type": kind,
         "hoodie.write.table.version": version,
         "hoodie.bucket.index.num.buckets": 1,
+        **others,
     }
     table = LsmTable.create(tmp_path / "t", SCHEMA, options)
     table.upsert(rows("abc", 1, VALUE))
