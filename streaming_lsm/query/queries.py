@@ -28,7 +28,7 @@ from streaming_lsm.query.prune.expression import predicate_of
 from streaming_lsm.query.prune.file_groups import FileGroupPruner, SkippedSlices
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.prune.row_groups import RowGroupPruner
-from streaming_lsm.query.scan import MapSlices, Scan, filter_columns
+from streaming_lsm.query.scan import MapSlices, Scan, filter_columns, nearest_first
 from streaming_lsm.query.slice_reader import SliceReader
 from streaming_lsm.query.wanted_keys import Keys, record_keys_of
 from streaming_lsm.schema import META_COLUMNS, RECORD_KEY, from_avro, with_meta
@@ -204,13 +204,13 @@ class Queries:
         columns: pa.Schema | None = None,
     ) -> Scan:
         schema = with_meta(self.schema_at(timeline) if columns is None else columns)
-        names = tuple(wanted.columns) if wanted.columns is not None else tuple(schema.names[len(META_COLUMNS) :])
+        names = tuple(schema.names[len(META_COLUMNS) :]) if wanted.columns is None else _names(wanted.columns)
         if wanted.meta:
             names = META_COLUMNS + tuple(name for name in names if name not in META_COLUMNS)
         there = set(schema.names)
         for name in names:
             if name not in there:
-                raise SchemaError(f"column {name!r} is not in the table, which has {', '.join(schema.names)}")
+                raise SchemaError(f"column {name!r} is not in the table, which has {nearest_first(name, schema)}")
         needed = tuple(dict.fromkeys([*names, *filter_columns(wanted.filter, schema)]))
         if self.config.is_copy_on_write:
             slices = [found.without_kept() for found in slices]
@@ -246,6 +246,12 @@ class Queries:
             visible=visible_blocks(self.config, timeline),
             skip_corrupt=self.config.timeline_layout == FLAT,
         )
+
+
+def _names(columns: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(columns, str):
+        raise SchemaError(f"columns={columns!r} is a text; give a list of column names: columns=[{columns!r}]")
+    return tuple(columns)
 
 
 def _check_defaults(avro: str, uri: str) -> None:

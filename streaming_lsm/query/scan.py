@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 Batches = Iterator[pa.RecordBatch]
 MapSlices = Callable[[Callable[[FileSlice], Batches], Iterable[FileSlice]], Iterator[Batches]]
 
+_ABSENT = re.compile(r"No match for FieldRef\.Name\((.*?)\) in ")
+"""What Arrow says of a column that is not there."""
 _AHEAD_BYTES = 32 << 20
 _AHEAD_RATIO = 32
 """Bytes of a slice's batches that are read ahead in memory: at least `_AHEAD_BYTES`, or so many times its files."""
@@ -134,8 +138,20 @@ def filter_columns(expression: pc.Expression | None, schema: pa.Schema) -> tuple
     try:
         schema.empty_table().filter(expression)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        absent = _ABSENT.search(str(error))
+        if absent:
+            known = nearest_first(absent[1], schema)
+            raise SchemaError(
+                f"filter {expression}: column {absent[1]!r} is not in the table, which has {known}"
+            ) from None
         raise SchemaError(f"filter {expression} does not fit the columns {', '.join(schema.names)}: {error}") from None
     return tuple(name for name in schema.names if not _binds(expression, schema, name))
+
+
+def nearest_first(name: str, schema: pa.Schema) -> str:
+    """List the columns of `schema`, those first whose names are like `name`."""
+    near = get_close_matches(name, schema.names)
+    return ", ".join([*near, *(other for other in schema.names if other not in near)])
 
 
 def _binds(expression: pc.Expression, schema: pa.Schema, without: str) -> bool:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import ConfigError
+from streaming_lsm.errors import ConfigError, SchemaError
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("value", pa.int32())])
 Rows = dict[str, tuple[int, int]]
@@ -119,3 +120,20 @@ def test_a_query_type_that_scan_does_not_have_is_named(tmp_path: Path) -> None:
     table, _ = _played(tmp_path, 10, "lsm_tree", "MERGE_ON_READ")
     with pytest.raises(ConfigError, match=r"'incremental'.*call incremental or changes"):
         table.scan(query_type="incremental")
+
+
+def test_columns_that_the_table_does_not_have_are_named_with_the_nearest(tmp_path: Path) -> None:
+    table, _ = _played(tmp_path, 10, "lsm_tree", "MERGE_ON_READ")
+    with pytest.raises(SchemaError, match="column 'valeu' is not in the table, which has value, "):
+        table.scan(columns=["valeu"])
+    with pytest.raises(SchemaError, match="column 'valeu' is not in the table, which has value, "):
+        table.scan(filter=pc.field("valeu") == 1)
+
+
+def test_a_text_instead_of_a_list_of_columns_is_refused(tmp_path: Path) -> None:
+    table, _ = _played(tmp_path, 10, "lsm_tree", "MERGE_ON_READ")
+    for query in (table.scan, lambda columns: table.incremental("000", columns=columns)):
+        with pytest.raises(SchemaError, match=r"columns='id' is a text; .* columns=\['id'\]"):
+            query(columns="id")
+    with pytest.raises(SchemaError, match="columns='id' is a text"):
+        table.lookup(["a"], columns="id")
