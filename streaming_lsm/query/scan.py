@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -114,6 +114,15 @@ class Scan:
     def to_arrow(self) -> pa.Table:
         """Read the whole result."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the result as an Arrow C stream, by which polars, DuckDB, pandas and others read it batch by batch.
+
+        Args:
+            requested_schema: a capsule of the schema that the consumer asks for; None for that of the scan.
+        """
+        reader: Any = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+        return reader.__arrow_c_stream__(requested_schema)
 
     def to_pandas(self) -> pd.DataFrame:
         """Read the whole result as a pandas data frame.

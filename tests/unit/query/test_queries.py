@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import numpy as np
+import polars
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -137,3 +139,13 @@ def test_a_text_instead_of_a_list_of_columns_is_refused(tmp_path: Path) -> None:
             query(columns="id")
     with pytest.raises(SchemaError, match="columns='id' is a text"):
         table.lookup(["a"], columns="id")
+
+
+def test_other_libraries_read_a_scan_by_its_arrow_stream(tmp_path: Path) -> None:
+    table, _ = _played(tmp_path, 10, "lsm_tree", "MERGE_ON_READ")
+    scan = table.scan(columns=["id", "value"])
+    expected = scan.to_arrow()
+    assert pa.table(scan) == expected
+    assert polars.DataFrame(scan).to_arrow().cast(expected.schema) == expected
+    assert duckdb.sql("select count(*), count(distinct id) from scan").fetchall() == [(len(expected),) * 2]
+    assert pa.table(table.scan(filter=pc.field("id") == "absent")).num_rows == 0
