@@ -1,6 +1,6 @@
 """Write change streams to Apache Hudi tables with the LSM storage layout, and read Hudi tables, from Python.
 
-`LsmTable` writes and reads tables without Spark. `LsmSink`, `LsmListener`, `read_table` and `register` need the
+`LsmTable` writes and reads tables without Spark. `LsmSink`, `LsmListener`, `read` and `register` need the
 ``spark`` extra. Names are imported on first access, so that the package can be imported without extras.
 """
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from streaming_lsm.schema_registry.registry import SchemaRegistry
     from streaming_lsm.schema_registry.sources import SchemaFolder
     from streaming_lsm.spark.listener import LsmListener
-    from streaming_lsm.spark.reading import read_table, register
+    from streaming_lsm.spark.reading import read, register
     from streaming_lsm.spark.sink import LsmSink
     from streaming_lsm.table import LsmTable
     from streaming_lsm.timeline.instant import Instant
@@ -57,7 +57,7 @@ __all__ = [
     "LsmTable",
     "LsmSink",
     "LsmListener",
-    "read_table",
+    "read",
     "register",
     "Envelope",
     "EventFormat",
@@ -99,7 +99,7 @@ _MODULES = {
     "LsmTable": "streaming_lsm.table",
     "LsmSink": "streaming_lsm.spark.sink",
     "LsmListener": "streaming_lsm.spark.listener",
-    "read_table": "streaming_lsm.spark.reading",
+    "read": "streaming_lsm.spark.reading",
     "register": "streaming_lsm.spark.reading",
     "Envelope": "streaming_lsm.decode.envelope",
     "EventFormat": "streaming_lsm.decode.envelope",

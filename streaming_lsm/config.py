@@ -286,7 +286,12 @@ BLOOM_MAX_ENTRIES = integer("hoodie.bloom.index.filter.dynamic.max.entries", 100
 _READ = "Read"
 READ_THREADS = integer("lsm.read.threads", 0, _READ, "Threads that read file slices; 0: one per core.")
 AS_OF = text("as.of.instant", None, _READ, "Read the snapshot as of this instant or time, unless the call passes another; not set: the latest snapshot.")
-QUERY_TYPE = choice("hoodie.datasource.query.type", "snapshot", ("snapshot", "read_optimized"), _READ, "Query type. snapshot: base and log files merged. read_optimized: base files only, without rows written after their compaction.")
+QUERY_TYPE = choice("hoodie.datasource.query.type", "snapshot", ("snapshot", "read_optimized", "incremental"), _READ, "Query type. snapshot: base and log files merged. read_optimized: base files only, without rows written after their compaction. incremental: what was written in a range of time.")
+READ_BEGIN = text("hoodie.datasource.read.begin.instanttime", None, _READ, "Incremental queries: start of the range, excluded: a completion time, a date and time, or `000` for all writes.")
+READ_END = text("hoodie.datasource.read.end.instanttime", None, _READ, "Incremental queries: end of the range, included; not set: the latest write.")
+INCREMENTAL_FORMAT = choice("hoodie.datasource.query.incremental.format", "latest_state", ("latest_state", "cdc"), _READ, "Incremental queries: the newest row of each key (latest_state), or every change with the row before and after it (cdc).")
+READ_COLUMNS = fields("lsm.read.columns", _READ, "Columns to return, in this order; not set: all.")
+READ_NATIVE = boolean("lsm.read.native", True, _READ, "`streaming_lsm.read`: let Spark's own Parquet reader read the file slices without logs. false: read all through the merge; each task reads whole file slices.")
 READ_META = boolean("lsm.read.meta", False, _READ, "Return the five meta columns before the table's columns.")
 READ_LEGACY_NAMES = boolean("lsm.read.rfc103.names", False, _READ, "Also read log files named as in the first version of RFC-103.")
 

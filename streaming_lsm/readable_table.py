@@ -23,7 +23,7 @@ from streaming_lsm.query.changes import Changes
 from streaming_lsm.query.history import read_history
 from streaming_lsm.query.kept_files import KeptFiles
 from streaming_lsm.query.lookup import read_lookup
-from streaming_lsm.query.queries import READ_OPTIMIZED, SNAPSHOT, Queries, QueryOptions
+from streaming_lsm.query.queries import CDC, INCREMENTAL, READ_OPTIMIZED, SNAPSHOT, Queries, QueryOptions
 from streaming_lsm.query.scan import Scan
 from streaming_lsm.query.wanted_keys import Keys
 from streaming_lsm.storage.failures import names_failures
@@ -111,6 +111,40 @@ class ReadableTable:
         )
 
     @names_failures
+    def query(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> Scan | Changes:
+        """Plan the query that the table's options describe, of any query type; see docs/configuration.md, "Read".
+
+        Args:
+            columns, filter: see `scan`; a CDC query takes neither.
+
+        Raises:
+            ConfigError: the options contradict each other; or see `scan`, `incremental` and `changes`.
+            SchemaError: see `scan`.
+        """
+        given = self.options
+        chosen, begin, end = given[config.QUERY_TYPE], given[config.READ_BEGIN], given[config.READ_END]
+        is_cdc = given[config.INCREMENTAL_FORMAT] == CDC
+        if chosen != INCREMENTAL:
+            ranged = [option.key for option in (config.READ_BEGIN, config.READ_END) if given[option] is not None]
+            ranged += [config.INCREMENTAL_FORMAT.key] if is_cdc else []
+            if ranged:
+                raise ConfigError(
+                    f"{ranged[0]} is for incremental queries: set {config.QUERY_TYPE.key}={INCREMENTAL} or leave it out"
+                )
+            return self.scan(columns, filter)
+        if given[config.AS_OF] is not None:
+            raise ConfigError(
+                f"{config.AS_OF.key} is for snapshots; set {config.READ_END.key} to end an incremental query"
+            )
+        if begin is None:
+            raise ConfigError(f"an incremental query needs {config.READ_BEGIN.key}; 000 begins with the first write")
+        if not is_cdc:
+            return self.incremental(begin, end, columns, filter)
+        if columns is not None or filter is not None or given[config.READ_COLUMNS]:
+            raise ConfigError("a CDC query takes no columns and no filter: select from its result, after.name for one")
+        return self.changes(begin, end)
+
+    @names_failures
     def scan(
         self,
         columns: Sequence[str] | None = None,
@@ -123,7 +157,7 @@ class ReadableTable:
         """Plan a snapshot or read-optimized query; `Scan.to_arrow`, `to_batches` or `to_pandas` runs it.
 
         Args:
-            columns: the columns to return, in this order; by default all of the table's.
+            columns: the columns to return, in this order; by default those of the option ``lsm.read.columns``, or all.
             filter: keeps the rows for which this expression is true.
             as_of: an instant, or a date and time such as ``2026-11-20 10:00``; by default the option
                 ``as.of.instant``, else now.
@@ -142,7 +176,7 @@ class ReadableTable:
             return self._queries.read_optimized(wanted, moment)
         if chosen != SNAPSHOT:
             raise ConfigError(
-                f"query type {chosen!r}: scan takes {SNAPSHOT} and {READ_OPTIMIZED}; call incremental or changes"
+                f"query type {chosen!r}: scan takes {SNAPSHOT} and {READ_OPTIMIZED}; call query, incremental or changes"
             )
         return self._queries.snapshot(wanted, moment)
 
@@ -283,7 +317,8 @@ class ReadableTable:
         )
 
     def _wanted(self, columns: Sequence[str] | None, filter: pc.Expression | None, meta: bool) -> QueryOptions:
-        return QueryOptions(columns, filter, meta or self.options[config.READ_META])
+        names = (self.options[config.READ_COLUMNS] or None) if columns is None else columns
+        return QueryOptions(names, filter, meta or self.options[config.READ_META])
 
     def _moment(self, as_of: str | date | None) -> str | date | None:
         return self.options[config.AS_OF] if as_of is None else as_of

@@ -33,7 +33,29 @@ def read_change_log(storage: Storage, path: str) -> list[pa.RecordBatch]:
             )
         return _native(storage, path)
     except FileNotFoundError:
-        raise CorruptFileError(f"{path}: the change log is gone though its write is completed; restore it") from None
+        raise _missing(path) from None
+
+
+def recorded_columns(storage: Storage, path: str) -> frozenset[str] | None:
+    """Return the columns of a change log, from the footer of a native one; None if it has no changes.
+
+    Raises as `read_change_log`.
+    """
+    if not isinstance(parse_file_name(path.rpartition("/")[2]), LogFileName):
+        columns = [frozenset(batch.schema.names) for batch in read_change_log(storage, path)]
+        return frozenset.intersection(*columns) if columns else None
+    try:
+        with storage.open_input(path) as source:
+            metadata = pq.read_metadata(source)
+            return frozenset(metadata.schema.to_arrow_schema().names) if metadata.num_rows else None
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptFileError(f"{path}: a damaged change log ({error}); restore the file") from error
+
+
+def _missing(path: str) -> CorruptFileError:
+    return CorruptFileError(f"{path}: the change log is gone though its write is completed; restore it")
 
 
 def _inline(storage: Storage, path: str) -> list[pa.RecordBatch]:

@@ -20,6 +20,7 @@ from streaming_lsm.file_group.key_index import WantedKeys
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.merge_mode import IGNORE_DEFAULTS
 from streaming_lsm.merge.rule import MergeRule
+from streaming_lsm.query.change_reader import ChangeReader
 from streaming_lsm.query.changes import Changes
 from streaming_lsm.query.default_partition import DefaultPartition
 from streaming_lsm.query.kept_files import BucketSlices, KeptFiles
@@ -183,8 +184,7 @@ class Queries:
             until=until,
             since=self._since(begin),
             commits=tuple(commits),
-            table_schema=schema,
-            reader=reader,
+            reader=ChangeReader(schema, reader),
             view=self.view,
         )
 

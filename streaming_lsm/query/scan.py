@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,14 +25,21 @@ from streaming_lsm.storage.failures import named_failures
 if TYPE_CHECKING:
     import pandas as pd
 
-Batches = Iterator[pa.RecordBatch]
-MapSlices = Callable[[Callable[[FileSlice], Batches], Iterable[FileSlice]], Iterator[Batches]]
+T = TypeVar("T")
 
 _ABSENT = re.compile(r"No match for FieldRef\.Name\((.*?)\) in ")
 """What Arrow says of a column that is not there."""
 _AHEAD_BYTES = 32 << 20
 _AHEAD_RATIO = 32
 """Bytes of a slice's batches that are read ahead in memory: at least `_AHEAD_BYTES`, or so many times its files."""
+
+
+class MapSlices(Protocol):
+    """Maps a function over slices in parallel and yields the results in order."""
+
+    def __call__(self, task: Callable[[FileSlice], T], items: Iterable[FileSlice], /) -> Iterator[T]:
+        """Run the function for every slice."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def run() -> list[Result]:
     return [
         Result("first batch of a process, 250 k rows", *batch, 1, "batches", 1.4, False, append),
         Result("first read of a session, by format", *by_format, 1, "reads", 1.5, False, files),
-        Result("first read of a session, by read_table", *by_function, 1, "reads", 1.5, False, files),
+        Result("first read of a session, by streaming_lsm.read", *by_function, 1, "reads", 1.5, False, files),
     ]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from streaming_lsm import LsmSink, read_table, register
+from streaming_lsm import LsmSink, read, register
 from streaming_lsm.spark.session import local_session
 from streaming_lsm.spark.versions import spark_schema
 from tests.bench.bench_sink import OPTIONS
@@ -33,7 +33,7 @@ def main(step: str, source: str, folder: str) -> None:
         register(spark)
         total(spark.read.format("streaming_lsm").load(source))
     elif step == "table":
-        total(read_table(spark, source))
+        total(read(spark, source))
     else:
         total(spark.read.parquet(source))
     print(time.perf_counter() - begun)

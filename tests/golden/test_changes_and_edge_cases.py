@@ -95,9 +95,9 @@ def test_native_change_logs_hold_the_same_changes(left_out: tuple[str, ...], tmp
     made = _with_native_change_logs(path, left_out)
     assert len(made) > 2
     assert _changes(path) == before
-    damaged = bytearray(made[0].read_bytes())
-    damaged[40] ^= 1
-    made[0].write_bytes(damaged)
+    whole = made[0].read_bytes()
+    # Of a log with one image only the footer is read.
+    made[0].write_bytes(whole[:-10] if left_out else whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
     with pytest.raises(CorruptFileError, match=re.escape(made[0].name)):
         _changes(path)
     made[0].unlink()

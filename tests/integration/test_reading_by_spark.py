@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from streaming_lsm import LsmSink, LsmTable, read_table, register
+from streaming_lsm import LsmSink, LsmTable, read, register
 from streaming_lsm.errors import ConfigError, CorruptFileError, TableNotFound
 from streaming_lsm.spark.versions import HAS_PYTHON_DATA_SOURCE
 from tests.support.lake import data_files
@@ -42,12 +42,12 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tu
     return frame, path
 
 
-@pytest.mark.parametrize("read", [read_by_spark, read_table])
+@pytest.mark.parametrize("by", [read_by_spark, read])
 def test_every_type_is_read_as_it_was_written(
-    spark: SparkSession, written: tuple[DataFrame, Path], read: Callable[[SparkSession, str], DataFrame]
+    spark: SparkSession, written: tuple[DataFrame, Path], by: Callable[[SparkSession, str], DataFrame]
 ) -> None:
     frame, path = written
-    found = read(spark, str(path))
+    found = by(spark, str(path))
     assert [(field.name, field.dataType) for field in found.schema] == [
         (field.name, field.dataType) for field in frame.schema
     ]
@@ -60,20 +60,20 @@ def test_the_function_reads_one_slice_a_task_and_takes_the_options_of_reading(
 ) -> None:
     _, path = written
     (commit,) = LsmTable(path).timeline.completed_writes
-    found = read_table(spark, path, {"as.of.instant": commit.requested, "lsm.read.meta": "true"})
+    found = read(spark, path, {"as.of.instant": commit.requested, "lsm.read.meta": "true"})
     assert found.rdd.getNumPartitions() == len(LsmTable(path).file_slices()) == 2
     assert found.columns[0] == "_hoodie_commit_time"
     with pytest.raises(ConfigError, match=r"did you mean 'as\.of\.instant'"):
-        read_table(spark, path, {"as.of.instnat": commit.requested})
+        read(spark, path, {"as.of.instnat": commit.requested})
     with pytest.raises(TableNotFound):
-        read_table(spark, path.parent / "nothing")
+        read(spark, path.parent / "nothing")
 
 
 def test_the_function_names_a_file_that_is_damaged(spark: SparkSession, tmp_path: Path) -> None:
     LsmSink(tmp_path / "table", OPTIONS)(spark.createDataFrame([("a", 1)], "k STRING, i INT"), 0)
     (file,) = data_files(str(tmp_path / "table"))
     whole = (tmp_path / "table" / file).read_bytes()
-    frame = read_table(spark, tmp_path / "table")
+    frame = read(spark, tmp_path / "table")
     (tmp_path / "table" / file).write_bytes(whole[:-20])
     with pytest.raises(Exception, match=rf"{CorruptFileError.__name__}: .*{Path(file).name}"):
         frame.collect()
@@ -81,5 +81,5 @@ def test_the_function_names_a_file_that_is_damaged(spark: SparkSession, tmp_path
 
 @pytest.mark.skipif(HAS_PYTHON_DATA_SOURCE, reason="PySpark 4.0 introduced data sources in Python")
 def test_without_data_sources_the_error_names_the_function(spark: SparkSession) -> None:
-    with pytest.raises(ConfigError, match=r"read with streaming_lsm\.read_table"):
+    with pytest.raises(ConfigError, match=r"read with streaming_lsm\.read\("):
         register(spark)

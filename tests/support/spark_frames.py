@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from streaming_lsm import read_table
+from streaming_lsm import read
 from streaming_lsm.spark.versions import HAS_PYTHON_DATA_SOURCE
 
 
@@ -20,4 +20,4 @@ def read_by_spark(spark: SparkSession, path: str, **options: str) -> DataFrame:
     """The snapshot of a table by the data source, where PySpark has data sources in Python, else by the function."""
     if HAS_PYTHON_DATA_SOURCE:
         return spark.read.format("streaming_lsm").options(**options).load(path)
-    return read_table(spark, path, options)
+    return read(spark, path, options)

@@ -120,7 +120,7 @@ def test_read_optimised_rows_are_those_of_the_last_compaction(
 
 def test_a_query_type_that_scan_does_not_have_is_named(tmp_path: Path) -> None:
     table, _ = _played(tmp_path, 10, "lsm_tree", "MERGE_ON_READ")
-    with pytest.raises(ConfigError, match=r"'incremental'.*call incremental or changes"):
+    with pytest.raises(ConfigError, match=r"'incremental'.*call query, incremental or changes"):
         table.scan(query_type="incremental")
 
 

@@ -1,0 +1,28 @@
+"""Relax types and schemas: every column, field, element and value may be null."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+
+def nullable_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a schema, without metadata, where each value of each level may be null."""
+    return pa.schema([_nullable(field) for field in schema])
+
+
+def nullable_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type in which each nested value may be null, but for the keys of maps."""
+    if pa.types.is_struct(kind):
+        return pa.struct([_nullable(field) for field in kind.fields])
+    if pa.types.is_map(kind):
+        values: Any = _nullable(kind.item_field)
+        return pa.map_(nullable_type(kind.key_type), values)
+    if pa.types.is_list(kind):
+        return pa.list_(_nullable(kind.value_field))
+    return kind
+
+
+def _nullable(field: pa.Field[Any]) -> pa.Field[Any]:
+    return pa.field(field.name, nullable_type(field.type))

@@ -1,0 +1,131 @@
+"""Read the changes of one file group by one write, with the rows before and after.
+
+A change log with both images is returned as recorded (docs/format/03-native-logs.md, "CDC log schema"). Without one,
+the file group is read as of just before and just after the write, and the rows are compared; a written row that lost
+the merge is not a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Column, pc
+from streaming_lsm.arrow.required_fields import cast_column
+from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.query.change_log import read_change_log
+from streaming_lsm.query.slice_reader import SliceReader
+from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY
+
+OP, TIME, BEFORE, AFTER = "op", "ts_ms", "before", "after"
+
+
+@dataclass(frozen=True)
+class GroupChanges:
+    """The changes of one file group by one write, to be read from its change logs or from two states; picklable.
+
+    Attributes:
+        instant: requested time of the write.
+        change_logs: change logs with both images; without any, the two states are compared.
+        before, after: the file group's slice in each state, None where it has none.
+        visible_before, visible_after: see `SliceReader.visible`.
+    """
+
+    instant: str
+    change_logs: tuple[str, ...] = ()
+    before: FileSlice | None = None
+    after: FileSlice | None = None
+    visible_before: Container[str] | None = None
+    visible_after: Container[str] | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files of both states."""
+        return sum(found.size for found in (self.before, self.after) if found is not None)
+
+
+@dataclass(frozen=True)
+class ChangeReader:
+    """Reads changes of one table; picklable, so that it can be sent to executors.
+
+    Attributes:
+        table_schema: columns of a data file, meta columns included.
+        slices: reads a slice with all these columns.
+    """
+
+    table_schema: pa.Schema
+    slices: SliceReader
+
+    @property
+    def schema(self) -> pa.Schema:
+        """``op`` (i, u, d), ``ts_ms`` (the write's instant as text), and the row ``before`` and ``after`` as structs.
+
+        Meta columns are null in images from change logs, which do not record them.
+        """
+        image = pa.struct([field.with_nullable(True) for field in self.table_schema])
+        return pa.schema([(OP, pa.string()), (TIME, pa.string()), (BEFORE, image), (AFTER, image)])
+
+    def read(self, part: GroupChanges) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of one file group by one write, which are in memory at a time.
+
+        Raises:
+            CorruptFileError: a file is missing or damaged.
+        """
+        if part.change_logs:
+            yield from (self._recorded(path) for path in part.change_logs)
+        else:
+            yield from self._compared(part)
+
+    def _compared(self, part: GroupChanges) -> Iterator[pa.RecordBatch]:
+        write = part.instant
+        before, after = self._rows(part.before, part.visible_before), self._rows(part.after, part.visible_after)
+        # A base row of an older commit is inserted again if a smaller row replaces an unordered delete.
+        is_new = pc.invert(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY)))
+        written = after.filter(pc.or_(is_new, pc.equal(after.column(COMMIT_TIME), write)))
+        place = pc.index_in(written.column(RECORD_KEY), value_set=before.column(RECORD_KEY))
+        known = pc.is_valid(place)
+        older = self._image(before.take(place), known)
+        yield from self._batches(write, pc.if_else(known, "u", "i"), older, self._image(written))
+        gone = before.filter(pc.invert(pc.is_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY))))
+        nothing = pa.nulls(len(gone), self.schema.field(AFTER).type)
+        yield from self._batches(write, pa.repeat("d", len(gone)), self._image(gone), nothing)
+
+    def _image(self, rows: pa.Table, known: Column | None = None) -> Column:
+        """Convert rows to structs, null where not `known`."""
+        columns = [column.combine_chunks() for column in rows.columns]
+        mask = None if known is None else pc.invert(known).combine_chunks()
+        return pa.StructArray.from_arrays(columns, fields=list(self.schema.field(BEFORE).type), mask=mask)
+
+    def _batches(self, write: str, ops: Column, before: Column, after: Column) -> list[pa.RecordBatch]:
+        times = pa.repeat(write, len(ops))
+        return pa.table([ops, times, before, after], schema=self.schema).to_batches()
+
+    def _rows(self, file_slice: FileSlice | None, visible: Container[str] | None) -> pa.Table:
+        reader = replace(self.slices, visible=visible)
+        return pa.Table.from_batches([] if file_slice is None else reader.read(file_slice), schema=reader.output_schema)
+
+    def _recorded(self, path: str) -> pa.RecordBatch:
+        """Read the changes of a change log with both images."""
+        batches = read_change_log(self.slices.storage, path)
+        if not batches:  # a native log without rows: nothing changed
+            return pa.RecordBatch.from_pylist([], schema=self.schema)
+        rows = pa.Table.from_batches(batches)
+        images = [self._widened(rows.column(name).combine_chunks()) for name in (BEFORE, AFTER)]
+        table = pa.table([rows.column(OP), rows.column(TIME), *images], schema=self.schema)
+        columns = [column.combine_chunks() for column in table.columns]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _widened(self, image: Any) -> pa.StructArray:
+        """Cast an image of a change log to the table's current columns; those it lacks are null."""
+        has = {field.name: place for place, field in enumerate(image.type)}
+        fields = list(self.schema.field(BEFORE).type)
+        columns: list[Any] = [
+            cast_column(image.field(has[field.name]), field.type)
+            if field.name in has
+            else pa.nulls(len(image), field.type)
+            for field in fields
+        ]
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=pc.is_null(image))

@@ -1,0 +1,49 @@
+"""Read slices through their merge, or the changes of writes, in tasks of Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from streaming_lsm.storage.failures import named_failures
+
+T = TypeVar("T")
+_PARTITION_BYTES = 128 << 20
+
+
+def scan_parts(
+    spark: SparkSession,
+    parts: Sequence[T],
+    read: Callable[[T], Iterator[pa.RecordBatch]],
+    schema: StructType,
+    size: int,
+) -> DataFrame:
+    """Return the rows of some parts of a query, each of which one task reads.
+
+    Few parts have a task each. Of many, a task reads several: four tasks for each core, or more so that a task reads
+    128 MiB.
+
+    Args:
+        spark: the session.
+        parts: what `read` takes; pickled one by one, so that a task reads its own only.
+        read: yields the rows of a part.
+        schema: the columns of the rows.
+        size: bytes of the files of all parts.
+    """
+    pickled = [pickle.dumps(part) for part in parts]
+    fewest = max(4 * spark.sparkContext.defaultParallelism, size // _PARTITION_BYTES)
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in np.asarray(batch.column(0)).tolist():
+                with named_failures():
+                    yield from read(pickle.loads(pickled[number]))
+
+    numbers = spark.range(0, len(parts), 1, max(1, min(len(parts), fewest)))
+    return numbers.mapInArrow(rows, schema)
