@@ -29,6 +29,7 @@ from streaming_lsm.query.prune.expression import predicate_of
 from streaming_lsm.query.prune.file_groups import FileGroupPruner, SkippedSlices
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.prune.row_groups import RowGroupPruner
+from streaming_lsm.query.range_files import files_of_range
 from streaming_lsm.query.scan import MapSlices, Scan, filter_columns, nearest_first
 from streaming_lsm.query.slice_reader import SliceReader
 from streaming_lsm.query.wanted_keys import Keys, record_keys_of
@@ -171,6 +172,7 @@ class Queries:
         writes = [write for write in timeline.completed_writes if write.requested in found]
         archived = first_archived(timeline.whole, commits)
         check_named_writes(timeline.whole, [*archived, *writes], self._since(begin))
+        slices = files_of_range(slices, timeline, self._since(begin), found)
         return self._scan(timeline, slices, wanted, found, self.schema_at(self.timeline))
 
     def changes(self, begin: str | date, end: str | date | None) -> Changes:

@@ -23,6 +23,7 @@ from streaming_lsm.merge.runs import Block
 from streaming_lsm.query.key_order import in_key_order
 from streaming_lsm.query.log_kinds import check_kinds
 from streaming_lsm.query.log_parts import LogBlocks
+from streaming_lsm.query.prune.commits import of_commits
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.prune.predicate import Every
 from streaming_lsm.query.prune.row_groups import RowGroupCounts, RowGroupPruner
@@ -98,8 +99,10 @@ class SliceReader:
         with ExitStack() as files:
             opened = open_slice(self.storage, file_slice, self.rule, files, commits=self.commits, footers=self.footers)
             is_merged_by_hash = file_slice.logs and not all(file.ascends() for file in opened)
-            pruner = None if is_merged_by_hash else self.pruner
-            return (pruner or RowGroupPruner(Every(()), frozenset(), self.schema)).prune(opened)[1]
+            if is_merged_by_hash:
+                return replace(self, pruner=None)._prune(opened)[1]
+            commits = self.commits
+            return self._prune(opened if commits is None else [of_commits(file, commits) for file in opened])[1]
 
     def read(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """Read the live records of one slice; raises as `blocks`."""
@@ -184,7 +187,12 @@ class SliceReader:
             yield from merge.parts(opened, copied)
 
     def _pruned(self, opened: list[DataFile]) -> list[DataFile]:
-        return opened if self.pruner is None else self.pruner.prune(opened)[0]
+        if self.commits is None:
+            return opened if self.pruner is None else self.pruner.prune(opened)[0]
+        return self._prune([of_commits(file, self.commits) for file in opened])[0]
+
+    def _prune(self, opened: list[DataFile]) -> tuple[list[DataFile], RowGroupCounts]:
+        return (self.pruner or RowGroupPruner(Every(()), frozenset(), self.schema)).prune(opened)
 
     def _hashed_in_order(self, file_slice: FileSlice, counts: LogCounts) -> Iterator[Block]:
         return in_key_order(self._hashed(file_slice, counts), self.spill_folder)

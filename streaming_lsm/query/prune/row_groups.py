@@ -69,7 +69,8 @@ class RowGroupPruner:
         """Leave out the files and row groups that the filter does not need.
 
         Args:
-            files: all files of a slice, in merge order; all are kept if one is not open.
+            files: all files of a slice, in merge order, whole or reduced to some row groups; all are kept if one is not
+                open.
 
         Returns:
             The files that are left, in the same order, some with a part of their row groups only.
@@ -93,6 +94,8 @@ class RowGroupPruner:
         left, counts = [], RowGroupCounts()
         for file, has_key, cluster in zip(files, with_keys, clusters, strict=True):
             read = has_key & np.isin(cluster, list(needed))
+            if file.groups is not None:
+                read &= np.isin(np.arange(len(read)), file.groups)
             part = file if read.all() else file.part(np.flatnonzero(read).tolist())
             counts += RowGroupCounts(
                 files=1,
