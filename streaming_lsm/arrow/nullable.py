@@ -12,6 +12,15 @@ def nullable_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([_nullable(field) for field in schema])
 
 
+def as_nullable(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with the schema that `nullable_schema` made of its own; no value is copied."""
+    columns: list[Any] = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def nullable_type(kind: pa.DataType) -> pa.DataType:
     """Return a type in which each nested value may be null, but for the keys of maps."""
     if pa.types.is_struct(kind):

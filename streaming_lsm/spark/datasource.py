@@ -1,28 +1,38 @@
-"""Implement ``spark.read.format("streaming_lsm")``, with one task for each file slice; PySpark 4.0 or later."""
+"""Implement ``spark.read.format("streaming_lsm")`` and ``CREATE TABLE … USING streaming_lsm``; PySpark 4.0 or later."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructField, StructType
 
+from streaming_lsm.arrow.nullable import nullable_schema
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.query.changes import Changes
 from streaming_lsm.query.scan import Scan
+from streaming_lsm.readable_table import ReadableTable
+from streaming_lsm.spark.readers import ChangesReader, ScanReader
 from streaming_lsm.spark.versions import spark_schema
-from streaming_lsm.storage.failures import named_failures, names_failures
-from streaming_lsm.table import LsmTable
+from streaming_lsm.storage.failures import names_failures
 
 FORMAT = "streaming_lsm"
+_PATH = "path"
+_CREATED = "streaming_lsm"
+"""Key of the metadata by which a table of Spark's catalog keeps its path and options."""
+_OF_CATALOG = ("collation", "comment", "external", "is_managed_location", "location", "owner", "provider", "table_type")
+"""Properties that Spark itself adds to the options of ``CREATE TABLE``."""
+_OPTION = "option."
+_PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class LsmDataSource(DataSource):
-    """Reads the snapshot of the table at ``load(path)``.
+    """Reads the table at ``load(path)``, by any query type.
 
-    Options are those under "Read" in docs/configuration.md, such as ``as.of.instant``.
+    Options are those under "Read" in docs/configuration.md. A table of Spark's catalog has them in its schema: PySpark
+    gives its properties to `schema` only, when the table is created.
     """
 
     @classmethod
@@ -31,45 +41,58 @@ class LsmDataSource(DataSource):
 
     @names_failures
     def schema(self) -> StructType:
-        schema = self._scan().schema
-        return spark_schema(schema)
+        found, given = spark_schema(nullable_schema(_table(self._given).query().schema)), self._given
+        if "provider" not in self.options or not found.fields:
+            return found
+        first, *others = found.fields
+        kept = StructField(first.name, first.dataType, first.nullable, {_CREATED: given})
+        return StructType([kept, *others])
 
     @names_failures
     def reader(self, schema: StructType) -> DataSourceReader:
-        scan = self._scan()
-        if schema != spark_schema(scan.schema):
+        given = self._given or next((field.metadata[_CREATED] for field in schema if _CREATED in field.metadata), {})
+        table = _table(given)
+        query = table.query()
+        _check(schema, spark_schema(nullable_schema(query.schema)))
+        if isinstance(query, Changes):
+            return ChangesReader(query)
+
+        def plan(filter: pc.Expression | None = None) -> Scan:
+            planned = table.query(schema.names, filter)
+            assert isinstance(planned, Scan)
+            return planned
+
+        scan = query if schema.names == query.schema.names else plan()
+        if _PUSHING_WORKER not in sys.modules:
+            # Spark refuses a reader that takes filters in a session where the switch for it is off.
+            return ScanReader(scan)
+        from streaming_lsm.spark.pushed_filters import FilteringReader
+
+        return FilteringReader(scan, plan)
+
+    @property
+    def _given(self) -> dict[str, str]:
+        """The user's options."""
+        given = dict(self.options.items())
+        if "provider" not in given:
+            return given
+        return {key: value for key, value in given.items() if key not in _OF_CATALOG and not key.startswith(_OPTION)}
+
+
+def _table(given: Mapping[str, str]) -> ReadableTable:
+    path = given.get(_PATH)
+    if not path:
+        raise ConfigError('no table path; write spark.read.format("streaming_lsm").load("/path/of/table")')
+    return ReadableTable(path, {key: value for key, value in given.items() if key != _PATH})
+
+
+def _check(schema: StructType, known: StructType) -> None:
+    """Check that the columns are some of the query's; those of a table of the catalog are as old as that table."""
+    types = {field.name: field.dataType for field in known}
+    for field in schema:
+        if types.get(field.name) != field.dataType:
+            has = types[field.name].simpleString() if field.name in types else "no such column"
             raise ConfigError(
-                "spark.read.schema(…) differs from the table's schema: leave it out, and select and cast instead"
+                f"column {field.name!r} is to be read as {field.dataType.simpleString()}, and the table has {has}: "
+                "leave spark.read.schema(…) out, and select and cast instead; create a table of Spark's catalog again"
             )
-        return LsmReader(scan)
-
-    def _scan(self) -> Scan:
-        path = self.options.get("path")
-        if not path:
-            raise ConfigError('no table path; write spark.read.format("streaming_lsm").load("/path/of/table")')
-        return LsmTable(path, {key: value for key, value in self.options.items() if key != "path"}).scan()
-
-
-@dataclass
-class SlicePartition(InputPartition):
-    """Holds the file slice that one task reads."""
-
-    file_slice: FileSlice
-
-
-class LsmReader(DataSourceReader):
-    """Lists the file slices on the driver, and reads one of them in each task."""
-
-    def __init__(self, scan: Scan) -> None:
-        """Take the scan to run."""
-        self._scan = scan
-
-    @names_failures
-    def partitions(self) -> Sequence[InputPartition]:
-        self._scan.check()
-        return [SlicePartition(file_slice) for file_slice in self._scan.slices]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, SlicePartition):  # without slices Spark passes an empty InputPartition
-            with named_failures():
-                yield from self._scan.read_slice(partition.file_slice)
