@@ -86,7 +86,7 @@ def _of_column(condition: Any, schema: pa.Schema) -> pc.Expression | None:
     if isinstance(condition, IsNull):
         return column.is_null()
     if isinstance(condition, IsNotNull):
-        return column.is_valid()
+        return ~column.is_null()
     values = condition.value if isinstance(condition, In) else [condition.value]
     known = [value for value in values if value is not None]
     if not any(same(kind) and all(same(pa.scalar(value).type) for value in known) for same in SAME_ORDER):
