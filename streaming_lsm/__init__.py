@@ -1,6 +1,6 @@
 """Write change streams to Apache Hudi tables with the LSM storage layout, and read Hudi tables, from Python.
 
-`LsmTable` writes and reads tables without Spark. `LsmSink`, `LsmListener`, `read` and `register` need the
+`LsmTable` writes and reads tables without Spark. `LsmSink`, `LsmListener`, `read`, `write_frame` and `register` need the
 ``spark`` extra. Names are imported on first access, so that the package can be imported without extras.
 """
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from streaming_lsm.schema_registry.sources import SchemaFolder
     from streaming_lsm.spark.listener import LsmListener
     from streaming_lsm.spark.reading import read, register
-    from streaming_lsm.spark.sink import LsmSink
+    from streaming_lsm.spark.sink import LsmSink, write_frame
     from streaming_lsm.table import LsmTable
     from streaming_lsm.timeline.instant import Instant
     from streaming_lsm.timeline.timeline import Timeline
@@ -58,6 +58,7 @@ __all__ = [
     "LsmSink",
     "LsmListener",
     "read",
+    "write_frame",
     "register",
     "Envelope",
     "EventFormat",
@@ -101,6 +102,7 @@ _MODULES = {
     "LsmListener": "streaming_lsm.spark.listener",
     "read": "streaming_lsm.spark.reading",
     "register": "streaming_lsm.spark.reading",
+    "write_frame": "streaming_lsm.spark.sink",
     "Envelope": "streaming_lsm.decode.envelope",
     "EventFormat": "streaming_lsm.decode.envelope",
     "Decoder": "streaming_lsm.decode.decoder",

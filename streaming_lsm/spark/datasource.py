@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 from pyspark.sql.types import StructField, StructType
 
 from streaming_lsm.arrow.nullable import nullable_schema
@@ -69,6 +69,13 @@ class LsmDataSource(DataSource):
         from streaming_lsm.spark.pushed_filters import FilteringReader
 
         return FilteringReader(scan, plan)
+
+    @names_failures
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002
+        raise ConfigError(
+            "PySpark would write each partition by itself, where a table needs the rows of a file group together: "
+            "write with streaming_lsm.write_frame(df, path, options)"
+        )
 
     @property
     def _given(self) -> dict[str, str]:

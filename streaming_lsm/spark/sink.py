@@ -100,10 +100,12 @@ class LsmSink:
             LsmError: the batch, the options or the table are at fault. The query stops before its checkpoint
                 advances, so that a restart reads the same batch again.
         """
+        self._write_batch(batch, self._identity(batch, batch_id))
+
+    def _write_batch(self, batch: DataFrame, identity: BatchIdentity | None) -> None:
         # 1. Open the table, load its timeline; complete or roll back the writes of dead writers, as was decided.
         rows = self._rows(batch)
         table = self._open(rows.schema)
-        identity = self._identity(batch, batch_id)
         table.upgrade_if_asked(rows.schema, self._operation)
         table.prepare_write()
         # A batch that conflicts with another write is written again as a whole.
@@ -111,13 +113,14 @@ class LsmSink:
         # 6. Run table services that are due; their failures are logged and do not fail the batch.
         table.run_services(SparkEngine(batch.sparkSession))
 
-    def _write(self, table: LsmTable, rows: BatchRows, identity: BatchIdentity, attempt: Attempt) -> None:
+    def _write(self, table: LsmTable, rows: BatchRows, identity: BatchIdentity | None, attempt: Attempt) -> None:
         with table.transaction(identity, alone=attempt.alone, operation=self._operation) as tx:
             # 2. Skip a committed batch: Spark replays it when the driver died before the checkpoint was written.
-            if tx.already_committed:
-                _report_replay(tx.ledger, identity)
-                return
-            _report_new_writer(tx.ledger, identity)
+            if identity is not None:
+                if tx.already_committed:
+                    _report_replay(tx.ledger, identity)
+                    return
+                _report_new_writer(tx.ledger, identity)
             # A message without a value is a bad event where the table needs one.
             relaxes = rows.messages is None
             schema = table.check_batch(rows.schema, tx.timeline, self._operation, relaxes=relaxes)
@@ -134,7 +137,8 @@ class LsmSink:
             # 5. Delete files of failed and speculative task attempts, decide to commit, and complete the deltacommit.
             # The topics are checked by the newest ledger: another query may have written one since this batch began.
             table.commit(tx, plan, done.written, attempt.number, lambda ledger: self._check_topics(ledger, topics))
-            self._remember(identity.batch_id, table)
+            if identity is not None:
+                self._remember(identity.batch_id, table)
 
     def numbers(self, batch_id: int) -> BatchNumbers | None:
         """Return the counts and times of one of the last 100 batches; None when it was not written by this sink."""
@@ -217,14 +221,40 @@ class LsmSink:
             )
         return BatchIdentity(writer, batch_id)
 
-    def _dead_letters_of(self, identity: BatchIdentity) -> DeadLetters | None:
+    def _dead_letters_of(self, identity: BatchIdentity | None) -> DeadLetters | None:
         """Return the batch's dead-letter folder, after deleting the files of an earlier attempt at the batch."""
         if self._dead_letters is None:
             return None
+        if identity is None:
+            raise ConfigError(f"{config.ON_BAD_EVENT.key}=dead_letter needs a batch id, which names the folder")
         storage = open_storage(self._dead_letters)
         folder = batch_folder(identity.writer_id, identity.batch_id)
         storage.delete_folder(folder)
         return DeadLetters(storage, folder)
+
+
+@names_failures
+def write_frame(
+    rows: DataFrame,
+    path: str | os.PathLike[str],
+    options: Mapping[str, object] | None = None,
+    *,
+    batch_id: int | None = None,
+) -> None:
+    """Write a DataFrame to a table as one commit, in the way of a batch of `LsmSink`; create the table if there is none.
+
+    Args:
+        rows: the table's columns. They are computed once, or twice where `LsmSink` reads a batch twice.
+        path: the table's folder or URI.
+        options: see docs/configuration.md; ``hoodie.datasource.write.operation`` chooses what the rows do.
+        batch_id: with the option ``lsm.writer.id``, a number that grows with each batch; a batch whose number is
+            committed already is skipped. Without it the rows are written whenever `write_frame` is called.
+
+    Raises:
+        LsmError: the rows, the options or the table are at fault; nothing was written.
+    """
+    sink = LsmSink(path, options)
+    sink._write_batch(rows, BatchIdentity.of_batch(sink._options, batch_id))
 
 
 def _check_letters(letters: DeadLetters | None, written: int) -> None:
