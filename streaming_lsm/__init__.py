@@ -1,7 +1,7 @@
 """Write change streams to Apache Hudi tables with the LSM storage layout, and read Hudi tables, from Python.
 
-`LsmTable` writes and reads tables without Spark. `LsmSink`, `LsmListener`, `read`, `write_frame` and `register` need the
-``spark`` extra. Names are imported on first access, so that the package can be imported without extras.
+`LsmTable` writes and reads tables without Spark. `LsmSink`, `LsmListener`, `read`, `write_frame` and `register` need
+the ``spark`` extra. Names are imported on first access, so that the package can be imported without extras.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +16,7 @@ from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, TableNotFound, UnsupportedTable
+from streaming_lsm.extras import missing_package
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import bucket_of
@@ -32,6 +35,9 @@ from streaming_lsm.table_options import check_options, with_buckets
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 OptionValues = Mapping[str, object]
 Path = str | os.PathLike[str]
@@ -143,6 +149,21 @@ class ReadableTable:
         if columns is not None or filter is not None or given[config.READ_COLUMNS]:
             raise ConfigError("a CDC query takes no columns and no filter: select from its result, after.name for one")
         return self.changes(begin, end)
+
+    @names_failures
+    def to_spark(
+        self, spark: SparkSession, columns: Sequence[str] | None = None, filter: pc.Expression | None = None
+    ) -> DataFrame:
+        """Return the query that the table's options describe as a DataFrame; see `streaming_lsm.read`.
+
+        Raises:
+            MissingPackage: PySpark is not installed.
+        """
+        try:
+            found: DataFrame = import_module("streaming_lsm.spark.reading").read_query(spark, self, columns, filter)
+        except ModuleNotFoundError as error:
+            raise missing_package("to_spark", error) from None
+        return found
 
     @names_failures
     def scan(

@@ -241,7 +241,7 @@ def write_frame(
     *,
     batch_id: int | None = None,
 ) -> None:
-    """Write a DataFrame to a table as one commit, in the way of a batch of `LsmSink`; create the table if there is none.
+    """Write a DataFrame to a table as one commit, as a batch of `LsmSink`; create the table if there is none.
 
     Args:
         rows: the table's columns. They are computed once, or twice where `LsmSink` reads a batch twice.

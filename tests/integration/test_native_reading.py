@@ -115,6 +115,12 @@ def test_spark_reads_the_columns_and_row_groups_that_it_needs_of_slices_without_
     assert "price" not in plan.partition("FileScan")[2].partition("MapInArrow")[0]
 
 
+def test_an_open_table_is_read_as_its_options_say(spark: SparkSession, table: LsmTable) -> None:
+    opened = LsmTable(table.path, {"hoodie.datasource.query.type": "read_optimized"})
+    found = opened.to_spark(spark, ["id"], pc.field("qty") > 20)
+    assert sorted_rows(arrow_of(found)) == sorted_rows(opened.scan(["id"], pc.field("qty") > 20).to_arrow())
+
+
 def test_a_filter_of_the_call_reaches_sparks_reader(spark: SparkSession, table: LsmTable) -> None:
     plan = plan_of(read(spark, table.path, columns=["id"], filter=pc.field("qty") > 20))
     assert re.search(r"PushedFilters: .*GreaterThan\(qty,20\)", plan)

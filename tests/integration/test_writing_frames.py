@@ -1,4 +1,4 @@
-"""A DataFrame outside of a stream is written by the way of a batch: one commit, sorted logs, one task per file group."""
+"""A DataFrame outside of a stream is written as a batch is: one commit, one task per file group."""
 
 from __future__ import annotations
 
