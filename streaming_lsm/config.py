@@ -290,6 +290,8 @@ QUERY_TYPE = choice("hoodie.datasource.query.type", "snapshot", ("snapshot", "re
 READ_BEGIN = text("hoodie.datasource.read.begin.instanttime", None, _READ, "Incremental queries: start of the range, excluded: a completion time, a date and time, or `000` for all writes.")
 READ_END = text("hoodie.datasource.read.end.instanttime", None, _READ, "Incremental queries: end of the range, included; not set: the latest write.")
 INCREMENTAL_FORMAT = choice("hoodie.datasource.query.incremental.format", "latest_state", ("latest_state", "cdc"), _READ, "Incremental queries: the newest row of each key (latest_state), or every change with the row before and after it (cdc).")
+STREAM_START = text("hoodie.datasource.streaming.startOffset", "earliest", _READ, "Streaming reads: where a new query begins. `earliest`: with the first write. `latest`: with the next one. `snapshot`: with the rows that the table has then, for CDC as inserts. Or a completion time, or a date and time: after it.")
+STREAM_COMMITS = integer("lsm.read.stream.max.commits", 0, _READ, "Streaming reads: most commits that one batch reads. 0: all that are there.")
 READ_COLUMNS = fields("lsm.read.columns", _READ, "Columns to return, in this order; not set: all.")
 READ_NATIVE = boolean("lsm.read.native", True, _READ, "`streaming_lsm.read`: let Spark's own Parquet reader read the file slices without logs. false: read all through the merge; each task reads whole file slices.")
 READ_META = boolean("lsm.read.meta", False, _READ, "Return the five meta columns before the table's columns.")
@@ -468,6 +470,11 @@ def _from_environment(variables: Mapping[str, str]) -> dict[str, str]:
             raise ConfigError(f"environment variable {variable} names no option{advice}")
         found[names[variable]] = variables[variable]
     return found
+
+
+def with_own_case(key: str) -> str:
+    """Return the key of the option that differs in case only, if there is one: Spark writes all keys in lower case."""
+    return next((known for known in (*OPTIONS, *_ALIASES) if known.lower() == key.lower()), key)
 
 
 def _known(key: str, source: str) -> Option[object]:

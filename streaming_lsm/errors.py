@@ -12,6 +12,10 @@ class ConfigError(LsmError):
     """An option is unknown, malformed, or contradicts the table: change the option."""
 
 
+class ReadOvertaken(ConfigError):
+    """A clean deleted files of the state that is read: read a later one, and retain more from now on."""
+
+
 class SchemaError(LsmError):
     """The columns of a batch do not fit the table: change the batch or the table."""
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming_lsm import config
+from streaming_lsm.arrow.nullable import nullable_schema
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, TableNotFound, UnsupportedTable
@@ -28,6 +29,7 @@ from streaming_lsm.query.kept_files import KeptFiles
 from streaming_lsm.query.lookup import read_lookup
 from streaming_lsm.query.queries import CDC, INCREMENTAL, READ_OPTIMIZED, SNAPSHOT, Queries, QueryOptions
 from streaming_lsm.query.scan import Scan
+from streaming_lsm.query.table_stream import TableStream
 from streaming_lsm.query.wanted_keys import Keys
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.uris import open_storage
@@ -285,6 +287,31 @@ class ReadableTable:
     def changes(self, begin: str | date, end: str | date | None = None) -> Changes:
         """Plan a CDC query: every change of a row by the writes between `begin` and `end`; see `incremental`."""
         return self._queries.changes(begin, end)
+
+    @names_failures
+    def stream(self) -> TableStream:
+        """Plan a stream of the rows or changes that writes make, as the options say; see `spark/stream_reader.py`.
+
+        Raises:
+            ConfigError: an option is for other queries; or CDC is asked for together with columns.
+        """
+        given = self.options
+        for option in (config.AS_OF, config.READ_BEGIN, config.READ_END):
+            if given[option] is not None:
+                raise ConfigError(f"{option.key} is not for streams; {config.STREAM_START.key} says where they begin")
+        if given[config.QUERY_TYPE] == READ_OPTIMIZED:
+            raise ConfigError(f"{config.QUERY_TYPE.key}={READ_OPTIMIZED} cannot be streamed: leave it out")
+        is_cdc = given[config.INCREMENTAL_FORMAT] == CDC
+        if is_cdc and given[config.READ_COLUMNS]:
+            raise ConfigError(f"{config.READ_COLUMNS.key} is not for CDC: select from its result, after.name for one")
+        return TableStream(self._queries, nullable_schema(self.result_schema), is_cdc)
+
+    @property
+    @names_failures
+    def result_schema(self) -> pa.Schema:
+        """The columns of the query or stream that the options describe, not all of which are checked yet."""
+        is_cdc = self.options[config.INCREMENTAL_FORMAT] == CDC
+        return (self._queries.changes("9" * 17, None) if is_cdc else self.scan(query_type=SNAPSHOT)).schema
 
     @names_failures
     def file_slices(self, as_of: str | date | None = None) -> list[FileSlice]:

@@ -123,6 +123,22 @@ class Queries:
         timeline, slices = self.slices(moment)
         return self._scan(timeline, slices, wanted)
 
+    def state(self, wanted: QueryOptions, until: str) -> Scan:
+        """Plan a snapshot query of the writes that were completed by a time.
+
+        Raises:
+            ReadOvertaken: a clean deleted files of that state.
+        """
+
+        def look() -> FileSystemView:
+            whole = self.timeline_at(None)
+            if any((write.completed or "") > until for write in whole.completed_writes):
+                whole.check_retained(until, until)
+            return self.view(whole.completed_by(until))
+
+        timeline, slices = list_file_slices(look)
+        return self._scan(timeline, slices, wanted)
+
     def read_optimized(self, wanted: QueryOptions, moment: str | date | None) -> Scan:
         """Plan a read-optimized query: the rows of base files only; slices without one are left out."""
         timeline, slices = self.slices(moment)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 
+import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
 from pyspark.sql.types import StructField, StructType
 
 from streaming_lsm.arrow.nullable import nullable_schema
+from streaming_lsm.config import with_own_case
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.query.changes import Changes
 from streaming_lsm.query.scan import Scan
 from streaming_lsm.readable_table import ReadableTable
 from streaming_lsm.spark.readers import ChangesReader, ScanReader
-from streaming_lsm.spark.versions import spark_schema
+from streaming_lsm.spark.stream_reader import LsmStreamReader
+from streaming_lsm.spark.versions import SPARK, spark_schema
 from streaming_lsm.storage.failures import names_failures
 
 FORMAT = "streaming_lsm"
@@ -41,7 +45,7 @@ class LsmDataSource(DataSource):
 
     @names_failures
     def schema(self) -> StructType:
-        found, given = spark_schema(nullable_schema(_table(self._given).query().schema)), self._given
+        found, given = spark_schema(nullable_schema(_table(self._given).result_schema)), self._given
         if "provider" not in self.options or not found.fields:
             return found
         first, *others = found.fields
@@ -50,8 +54,7 @@ class LsmDataSource(DataSource):
 
     @names_failures
     def reader(self, schema: StructType) -> DataSourceReader:
-        given = self._given or next((field.metadata[_CREATED] for field in schema if _CREATED in field.metadata), {})
-        table = _table(given)
+        table = _table(self._known(schema))
         query = table.query()
         _check(schema, spark_schema(nullable_schema(query.schema)))
         if isinstance(query, Changes):
@@ -71,11 +74,28 @@ class LsmDataSource(DataSource):
         return FilteringReader(scan, plan)
 
     @names_failures
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        table = _table(self._known(schema))
+        stream = table.stream()
+        _check(schema, spark_schema(stream.schema))
+        stream = replace(stream, schema=pa.schema([stream.schema.field(name) for name in schema.names]))
+        if SPARK < (4, 2):
+            return LsmStreamReader(table, stream)
+        from streaming_lsm.spark.limited_stream_reader import LimitedStreamReader
+
+        return LimitedStreamReader(table, stream)
+
+    @names_failures
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002
         raise ConfigError(
             "PySpark would write each partition by itself, where a table needs the rows of a file group together: "
             "write with streaming_lsm.write_frame(df, path, options)"
         )
+
+    def _known(self, schema: StructType) -> Mapping[str, str]:
+        """Return the user's options, also those of a table of the catalog."""
+        kept = (field.metadata[_CREATED] for field in schema if _CREATED in field.metadata)
+        return self._given or next(kept, {})
 
     @property
     def _given(self) -> dict[str, str]:
@@ -90,7 +110,7 @@ def _table(given: Mapping[str, str]) -> ReadableTable:
     path = given.get(_PATH)
     if not path:
         raise ConfigError('no table path; write spark.read.format("streaming_lsm").load("/path/of/table")')
-    return ReadableTable(path, {key: value for key, value in given.items() if key != _PATH})
+    return ReadableTable(path, {with_own_case(key): value for key, value in given.items() if key != _PATH})
 
 
 def _check(schema: StructType, known: StructType) -> None:

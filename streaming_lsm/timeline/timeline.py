@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import chain
 
 from streaming_lsm.bounded_json import parse_json
-from streaming_lsm.errors import ConfigError, CorruptFileError
+from streaming_lsm.errors import CorruptFileError, ReadOvertaken
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata, decode_json
 from streaming_lsm.format.actions.restore import RestoreMetadata, RestorePlan
@@ -412,7 +412,7 @@ class Timeline:
             exact: whether `limit` is the requested time of a write instead of a completion time.
 
         Raises:
-            ConfigError: a clean deleted files of that time.
+            ReadOvertaken: a clean deleted files of that time.
         """
         archived = self.history.newest_clean()
         cleans = [*([archived] if archived else []), *self.completed_cleans]
@@ -420,7 +420,7 @@ class Timeline:
         if not earliest or (exact and (limit >= earliest or self._is_savepoint(limit))):
             return
         if limit < (self._requested_until(earliest) if exact else self._readable_since(earliest, cleans)):
-            raise ConfigError(
+            raise ReadOvertaken(
                 f"as of {value}: files of that time were cleaned; the earliest state that can be read is "
                 f"{self._requested_until(earliest)} (hoodie.clean.commits.retained, "
                 "hoodie.clean.fileversions.retained and hoodie.clean.hours.retained keep more, each by its policy)"

@@ -204,4 +204,4 @@ def test_a_table_of_the_catalog_keeps_its_columns_when_others_are_added(
 )
 def test_wrong_options_are_named(spark: SparkSession, table: LsmTable, options: dict[str, str], says: str) -> None:
     with pytest.raises(Exception, match=re.escape(says)):
-        load(spark, table, **options)
+        load(spark, table, **options).collect()

@@ -1,0 +1,137 @@
+"""Read a table as a stream: the rows or changes that its writes made, from one completion time to the next.
+
+A position is the completion time of the last write that was read; writes are completed in the order of these times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from streaming_lsm.arrow.nullable import nullable_schema
+from streaming_lsm.errors import SchemaError
+from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.query.change_reader import BEFORE, ChangeReader, GroupChanges
+from streaming_lsm.query.changes import Changes
+from streaming_lsm.query.queries import Queries, QueryOptions
+from streaming_lsm.query.scan import Scan
+from streaming_lsm.timeline.instant import FLAT
+
+FIRST = "000"
+"""The position before all writes."""
+
+
+@dataclass(frozen=True)
+class SlicePart:
+    """The rows of one file slice; picklable.
+
+    Attributes:
+        scan: the scan, without its slices.
+        file_slice: one of its slices.
+    """
+
+    scan: Scan
+    file_slice: FileSlice
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; raises as `SliceReader.blocks`."""
+        return self.scan.read_slice(self.file_slice)
+
+
+@dataclass(frozen=True)
+class ChangesPart:
+    """The changes of one file group by one write; picklable.
+
+    Attributes:
+        reader: reads the changes.
+        changes: what to read.
+    """
+
+    reader: ChangeReader
+    changes: GroupChanges
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the changes; raises as `ChangeReader.read`."""
+        return self.reader.read(self.changes)
+
+
+StreamPart = SlicePart | ChangesPart
+
+
+@dataclass(frozen=True)
+class TableStream:
+    """Plans the batches of a stream; each call loads the timeline again, if it has changed.
+
+    Attributes:
+        queries: plans the queries of the table.
+        schema: the columns of the stream, each nullable; the same for as long as it runs.
+        is_cdc: whether the stream has changes, instead of the newest row of each key.
+    """
+
+    queries: Queries
+    schema: pa.Schema
+    is_cdc: bool
+
+    def latest(self) -> str:
+        """Return the position of the newest write that no other can come before."""
+        timeline = self.queries.timeline_at(None)
+        pending = [write.requested for write in timeline.whole.pending if write.is_write]
+        # In layout 1 the requested time is the completion time, and a pending write takes its place when it completes.
+        bound = min(pending, default="~") if timeline.layout == FLAT else "~"
+        times = (write.completed or "" for write in timeline.completed_writes or timeline.every_write)
+        return max((time for time in times if time < bound), default=FIRST)
+
+    def next(self, start: str, most: int) -> str:
+        """Return the position after so many writes from `start` on, or the latest one; `most` is 0 for no limit."""
+        latest = self.latest()
+        if not most or latest <= start:
+            return max(start, latest)
+        timeline = self.queries.timeline_at(None)
+        writes = timeline.completed_writes if start > timeline.first else timeline.every_write
+        times = sorted(time for write in writes if start < (time := write.completed or "") <= latest)
+        return times[min(most, len(times)) - 1]
+
+    def parts(self, start: str, end: str) -> list[StreamPart]:
+        """Plan the rows, or the changes, by the writes completed after `start`, up to `end`.
+
+        Raises:
+            ReadOvertaken: a clean deleted files that are needed.
+            SchemaError: a column of the stream is not in the table any more, or has another type.
+        """
+        if self.is_cdc:
+            changes = self._changes(start, end)
+            return [ChangesPart(changes.reader, part) for part in changes.parts()]
+        return self._rows(self.queries.incremental(QueryOptions(self.schema.names), start, end))
+
+    def snapshot(self, end: str) -> list[StreamPart]:
+        """Plan all rows as of `end`, as inserts if the stream has changes; raises as `parts`."""
+        if not self.is_cdc:
+            return self._rows(self.queries.state(QueryOptions(self.schema.names), end))
+        scan = self.queries.state(QueryOptions(meta=True), end)
+        scan.check()
+        reader, visible = self._changes(end, end).reader, scan.reader.visible
+        changes = (GroupChanges(end, after=found, visible_after=visible) for found in scan.slices)
+        return [ChangesPart(reader, part) for part in changes]
+
+    def _rows(self, scan: Scan) -> list[StreamPart]:
+        scan.check()
+        self._check(scan.schema)
+        bare = replace(scan, slices=())
+        return [SlicePart(bare, found) for found in scan.slices]
+
+    def _changes(self, start: str, end: str) -> Changes:
+        images = self.schema.field(BEFORE).type
+        changes = self.queries.changes(start, end).of_columns([field.name for field in images])
+        self._check(changes.schema)
+        return changes
+
+    def _check(self, schema: pa.Schema) -> None:
+        found = nullable_schema(schema)
+        for field in self.schema:
+            if found.field(field.name).type != field.type:
+                raise SchemaError(
+                    f"column {field.name!r} of {self.queries.storage.uri} has type {found.field(field.name).type} now, "
+                    f"and the stream has {field.type}: start the query again, which reads on where it stopped"
+                )
