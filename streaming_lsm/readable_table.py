@@ -41,6 +41,7 @@ from streaming_lsm.timeline.timeline import Timeline
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Filter = pc.Expression | str
 OptionValues = Mapping[str, object]
 Path = str | os.PathLike[str]
 
@@ -87,6 +88,11 @@ class ReadableTable:
         self._timelines = TimelineCache()
         self._kept = KeptFiles()
 
+    def __repr__(self) -> str:
+        table = self.config
+        layout = "lsm_tree, " if table.is_lsm_tree else ""
+        return f"LsmTable({self.path!r}): table {table.name!r}, version {table.version}, {layout}{table.table_type}"
+
     @property
     def path(self) -> str:
         """The table's base path, as a URI."""
@@ -119,7 +125,7 @@ class ReadableTable:
         )
 
     @names_failures
-    def query(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> Scan | Changes:
+    def query(self, columns: Sequence[str] | None = None, filter: Filter | None = None) -> Scan | Changes:
         """Plan the query that the table's options describe, of any query type; see docs/configuration.md, "Read".
 
         Args:
@@ -154,7 +160,7 @@ class ReadableTable:
 
     @names_failures
     def to_spark(
-        self, spark: SparkSession, columns: Sequence[str] | None = None, filter: pc.Expression | None = None
+        self, spark: SparkSession, columns: Sequence[str] | None = None, filter: Filter | None = None
     ) -> DataFrame:
         """Return the query that the table's options describe as a DataFrame; see `streaming_lsm.read`.
 
@@ -171,7 +177,7 @@ class ReadableTable:
     def scan(
         self,
         columns: Sequence[str] | None = None,
-        filter: pc.Expression | None = None,
+        filter: Filter | None = None,
         as_of: str | date | None = None,
         *,
         meta: bool = False,
@@ -181,7 +187,7 @@ class ReadableTable:
 
         Args:
             columns: the columns to return, in this order; by default those of the option ``lsm.read.columns``, or all.
-            filter: keeps the rows for which this expression is true.
+            filter: keeps the rows for which this expression is true; a text is SQL: ``qty > 5 AND day IS NULL``.
             as_of: an instant, or a date and time such as ``2026-11-20 10:00``; by default the option
                 ``as.of.instant``, else now.
             meta: whether to return the five meta columns, before the others.
@@ -266,7 +272,7 @@ class ReadableTable:
         begin: str | date,
         end: str | date | None = None,
         columns: Sequence[str] | None = None,
-        filter: pc.Expression | None = None,
+        filter: Filter | None = None,
         *,
         meta: bool = False,
     ) -> Scan:
@@ -364,7 +370,7 @@ class ReadableTable:
             kept=self._kept,
         )
 
-    def _wanted(self, columns: Sequence[str] | None, filter: pc.Expression | None, meta: bool) -> QueryOptions:
+    def _wanted(self, columns: Sequence[str] | None, filter: Filter | None, meta: bool) -> QueryOptions:
         names = (self.options[config.READ_COLUMNS] or None) if columns is None else columns
         return QueryOptions(names, filter, meta or self.options[config.READ_META])
 

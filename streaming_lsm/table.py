@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -28,7 +29,8 @@ from streaming_lsm.index.live_file_groups import LiveFileGroups
 from streaming_lsm.keys.generator import ALLOW, KeyGenerator
 from streaming_lsm.maintained_table import MaintainedTable
 from streaming_lsm.metadata.table import MetadataTable
-from streaming_lsm.readable_table import OptionValues, Path
+from streaming_lsm.query.queries import QueryOptions
+from streaming_lsm.readable_table import Filter, OptionValues, Path
 from streaming_lsm.schema import table_schema, to_avro
 from streaming_lsm.schema_evolution import ADD, SchemaRules
 from streaming_lsm.services.archiving.planner import ActiveCommits
@@ -69,7 +71,16 @@ from streaming_lsm.write.plan import (
 )
 from streaming_lsm.write.shuffle.routing import Router, positions_by_task
 
-Rows = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+
+class ArrowStream(Protocol):
+    """What has an Arrow C stream: data frames of pandas and polars, relations of DuckDB, scans."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the stream."""
+        ...
+
+
+Rows = pa.Table | pa.RecordBatch | pa.RecordBatchReader | ArrowStream | Mapping[str, Any]
 
 _LOG = logging.getLogger(__name__)
 
@@ -151,8 +162,8 @@ class LsmTable(MaintainedTable):
         """Insert rows, or update those of existing keys; rows with ``_hoodie_is_deleted`` delete their keys.
 
         Args:
-            rows: all columns of the table, found by name, in any type that `pyarrow.table` accepts. A reader of record
-                batches is written by one task, which holds ``lsm.write.buffer.bytes`` of it in memory.
+            rows: all columns of the table, found by name: an Arrow table, batch or reader, a data frame of pandas or
+                polars, a mapping of columns, or what else has an Arrow C stream. A reader of record batches is written by one task, which holds ``lsm.write.buffer.bytes`` of it in memory.
             batch_id: with the option ``lsm.writer.id``, a number that grows with each batch; a batch whose number
                 is committed already is skipped.
 
@@ -173,15 +184,49 @@ class LsmTable(MaintainedTable):
         """Insert rows; those of empty buckets are written directly to sorted base files. See `upsert`."""
         return self._write(BULK_INSERT, rows, batch_id)
 
-    def delete(self, keys: Rows, *, batch_id: int | None = None) -> Instant | None:
-        """Delete by key.
+    @names_failures
+    def delete(
+        self, keys: Rows | None = None, *, where: Filter | None = None, batch_id: int | None = None
+    ) -> Instant | None:
+        """Delete by key, or the rows of a filter.
 
         Args:
             keys: the record key and partition columns. With the ordering columns a delete is ordered like a
                 row; without them (or where they are null) it deletes every version committed before.
+            where: see `filter` of `scan`, instead of `keys`. The rows for which it is true when the write begins are
+                deleted; with ordering fields a greater version that another writer commits meanwhile stays.
             batch_id: see `upsert`.
+
+        Returns:
+            The completed instant; None if the batch was committed before, or no row is to be deleted.
         """
-        return self._write(DELETE, keys, batch_id)
+        if (keys is None) == (where is None):
+            raise ConfigError("delete takes the keys of the rows, or where=, a filter: give one of them")
+        return self._delete_where(where, batch_id) if keys is None else self._write(DELETE, keys, batch_id)
+
+    def _delete_where(self, where: Filter | None, batch_id: int | None) -> Instant | None:
+        table = self.config
+        partition = (field.name for field in table.partition_fields)
+        fields = (*table.record_key_fields, *partition, *table.ordering_fields)
+        names = [*dict.fromkeys(name.partition(".")[0] for name in fields)]
+        self.upgrade_if_asked(pa.schema([self.schema.field(name) for name in names]), DELETE)
+        self.prepare_write()
+        identity = BatchIdentity.of_batch(self.options, batch_id)
+
+        def write(attempt: Attempt) -> Instant | None:
+            with self.transaction(identity, alone=attempt.alone, operation=DELETE) as tx:
+                if tx.already_committed:
+                    return None
+                rows = self._queries.snapshot(QueryOptions(names, where), None).to_arrow()
+                if not rows.num_rows and identity is None:
+                    return None
+                plan = self.plan(tx, DELETE, schema=self.check_batch(rows.schema, tx.timeline, DELETE))
+                return self._write_here(tx, replace(plan.at(tx.begin(plan.action)), sole=True), rows, attempt)
+
+        completed = write_with_retries(self.options, self.runtime, write)
+        if completed is not None:
+            self.run_services()
+        return completed
 
     def insert_overwrite(self, rows: Rows, *, batch_id: int | None = None) -> Instant | None:
         """Replace the partitions that rows belong to by these rows; the other partitions stay. See `upsert`.
@@ -541,7 +586,7 @@ class LsmTable(MaintainedTable):
 
     @names_failures
     def _write(self, operation: str, rows: Rows, batch_id: int | None) -> Instant | None:
-        data = rows if isinstance(rows, pa.RecordBatchReader) else pa.table(rows)
+        data = _arrow_of(rows)
         columns = columns_of(data)
         self.upgrade_if_asked(columns, operation)
         self.prepare_write()
@@ -658,3 +703,24 @@ def _check_services(options: Options) -> None:
     """Refuse limits of table services that contradict each other."""
     ActiveCommits.of(options)
     check_hybrid(options)
+
+
+def _arrow_of(rows: object) -> pa.Table | pa.RecordBatchReader:
+    """Return rows as an Arrow table, or a reader as it is.
+
+    Raises:
+        SchemaError: they are no rows.
+    """
+    if isinstance(rows, pa.RecordBatchReader):
+        return rows
+    try:
+        if isinstance(rows, list | str):  # Arrow takes lists with names only
+            raise TypeError
+        known: Any = rows
+        found: pa.Table = pa.table(known)
+    except TypeError:
+        raise SchemaError(
+            f"the rows are of type {type(rows).__name__}: give an Arrow table, batch or reader, a data frame of pandas "
+            "or polars, a mapping of columns, or another object with an Arrow C stream"
+        ) from None
+    return found

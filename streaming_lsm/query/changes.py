@@ -49,6 +49,9 @@ class Changes:
     reader: ChangeReader
     view: Callable[[Timeline], FileSystemView]
 
+    def __repr__(self) -> str:
+        return f"changes of {len(self.commits):,} writes to {self.reader.slices.storage.uri}"
+
     @property
     def schema(self) -> pa.Schema:
         """Schema of the result; see `ChangeReader.schema`."""

@@ -32,6 +32,7 @@ from streaming_lsm.query.prune.row_groups import RowGroupPruner
 from streaming_lsm.query.range_files import files_of_range
 from streaming_lsm.query.scan import MapSlices, Scan, filter_columns, nearest_first
 from streaming_lsm.query.slice_reader import SliceReader
+from streaming_lsm.query.text.where import parse_where
 from streaming_lsm.query.wanted_keys import Keys, record_keys_of
 from streaming_lsm.schema import META_COLUMNS, RECORD_KEY, from_avro, with_meta
 from streaming_lsm.storage.base import Storage
@@ -50,12 +51,12 @@ class QueryOptions:
 
     Attributes:
         columns: the columns of the result, in order; None for all of the table's.
-        filter: keeps the rows for which this expression is true.
+        filter: keeps the rows for which this expression is true; a text is SQL, see `parse_where`.
         meta: whether to return the five meta columns, before the others.
     """
 
     columns: Sequence[str] | None = None
-    filter: pc.Expression | None = None
+    filter: pc.Expression | str | None = None
     meta: bool = False
 
 
@@ -229,20 +230,21 @@ class Queries:
         for name in names:
             if name not in there:
                 raise SchemaError(f"column {name!r} is not in the table, which has {nearest_first(name, schema)}")
-        needed = tuple(dict.fromkeys([*names, *filter_columns(wanted.filter, schema)]))
+        filter = parse_where(wanted.filter, schema) if isinstance(wanted.filter, str) else wanted.filter
+        needed = tuple(dict.fromkeys([*names, *filter_columns(filter, schema)]))
         if self.config.is_copy_on_write:
             slices = [found.without_kept() for found in slices]
         default_partition = DefaultPartition.of(self.config, schema)
         skipped, pruner = SkippedSlices(partitions_read=len({found.partition_path for found in slices})), None
-        if wanted.filter is not None:
-            predicate, keys = predicate_of(wanted.filter), frozenset((RECORD_KEY,))
+        if filter is not None:
+            predicate, keys = predicate_of(filter), frozenset((RECORD_KEY,))
             groups = FileGroupPruner.of(self.config, schema)
             if groups is not None:
                 predicate, keys = groups.derived(predicate), groups.keys.names
                 slices, skipped = groups.prune(slices, predicate)
             pruner = RowGroupPruner(predicate, keys, default_partition.without(schema))
         reader = replace(self._reader(timeline, schema, needed, len(slices) < self.width, commits), pruner=pruner)
-        return Scan(slices, reader, names, wanted.filter, self.run, skipped, default_partition)
+        return Scan(slices, reader, names, filter, self.run, skipped, default_partition)
 
     def _reader(
         self,

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_lsm.errors import SchemaError
+from streaming_lsm.errors import ConfigError, SchemaError
 from streaming_lsm.extras import missing_package
+from streaming_lsm.file_group.data_file import open_base
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.query.default_partition import DefaultPartition, with_nulls
 from streaming_lsm.query.prune.explanation import Explanation
@@ -23,7 +26,9 @@ from streaming_lsm.query.slice_reader import SliceReader
 from streaming_lsm.storage.failures import named_failures
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas as pd
+    import polars
 
 T = TypeVar("T")
 
@@ -54,6 +59,7 @@ class Scan:
         run: maps a function over slices in parallel and yields the results in order.
         skipped: counts the slices that the filter leaves out; `slices` are the others.
         default_partition: the columns that are null in the default partition, before `filter` decides.
+        most: number of rows after which `to_batches` ends; None for all.
     """
 
     slices: Sequence[FileSlice]
@@ -63,6 +69,15 @@ class Scan:
     run: MapSlices
     skipped: SkippedSlices = field(default_factory=SkippedSlices)
     default_partition: DefaultPartition = field(default_factory=DefaultPartition)
+    most: int | None = None
+
+    def __repr__(self) -> str:
+        filtered = "" if self.filter is None else f", filter={self.filter}"
+        limited = "" if self.most is None else f", most={self.most:,}"
+        return (
+            f"Scan of {len(self.slices):,} file slices of {self.reader.storage.uri}, columns "
+            f"{', '.join(self.columns)}{filtered}{limited}"
+        )
 
     @property
     def schema(self) -> pa.Schema:
@@ -104,8 +119,39 @@ class Scan:
         """
         with named_failures():
             self.check()
+            if self.most is not None:
+                yield from _first(chain.from_iterable(map(self.read_slice, self.slices)), self.most)
+                return
             for batches in self.run(self._begin, self.slices):
                 yield from batches
+
+    def limit(self, rows: int) -> Scan:
+        """Return a scan that ends after some rows, which may be any; it reads no more of the files than it needs.
+
+        Raises:
+            ConfigError: `rows` is negative.
+        """
+        if rows < 0:
+            raise ConfigError(f"limit({rows}): the number of rows is negative")
+        return replace(self, most=rows if self.most is None else min(rows, self.most))
+
+    def count(self) -> int:
+        """Count the rows; without a filter the footers tell those of the slices that have no logs."""
+        needed = filter_columns(self.filter, self.reader.schema)
+        counted = replace(self, columns=(), reader=replace(self.reader, columns=needed))
+        if self.most is not None:
+            return sum(batch.num_rows for batch in counted.to_batches())
+        with named_failures():
+            self.check()
+            return sum(self.run(counted._count, self.slices))
+
+    def _count(self, file_slice: FileSlice) -> int:
+        if self.filter is None and self.reader.commits is None and self.reader.pruner is None:
+            base = file_slice.base
+            if base is not None and not file_slice.without_kept().logs:
+                with ExitStack() as files:
+                    return open_base(self.reader.storage, base, files).rows
+        return sum(batch.num_rows for batch in self.read_slice(file_slice))
 
     def _begin(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """Read the first batches of a slice, as a rule all; the others are read when the result is consumed."""
@@ -128,8 +174,38 @@ class Scan:
         Args:
             requested_schema: a capsule of the schema that the consumer asks for; None for that of the scan.
         """
-        reader: Any = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-        return reader.__arrow_c_stream__(requested_schema)
+        return self._reader().__arrow_c_stream__(requested_schema)
+
+    def _reader(self) -> Any:
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def to_polars(self) -> polars.DataFrame:
+        """Read the whole result as a polars data frame.
+
+        Raises:
+            MissingPackage: polars is not installed.
+        """
+        try:
+            found: polars.DataFrame = import_module("polars").DataFrame(self)
+        except ModuleNotFoundError as error:
+            raise missing_package("Scan.to_polars", error) from None
+        return found
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """Return the result as a DuckDB relation, which reads it batch by batch, and once.
+
+        Args:
+            connection: the connection; by default DuckDB's own.
+
+        Raises:
+            MissingPackage: DuckDB is not installed.
+        """
+        try:
+            known = connection or import_module("duckdb").default_connection()
+        except ModuleNotFoundError as error:
+            raise missing_package("Scan.to_duckdb", error) from None
+        relation: duckdb.DuckDBPyRelation = known.from_arrow(self._reader())
+        return relation
 
     def to_pandas(self) -> pd.DataFrame:
         """Read the whole result as a pandas data frame.
@@ -141,6 +217,17 @@ class Scan:
             return self.to_arrow().to_pandas()
         except ModuleNotFoundError as error:
             raise missing_package("Scan.to_pandas", error) from None
+
+
+def _first(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches until there are so many rows."""
+    for batch in batches:
+        if rows <= batch.num_rows:
+            if rows:
+                yield batch.slice(0, rows)
+            return
+        rows -= batch.num_rows
+        yield batch
 
 
 def filter_columns(expression: pc.Expression | None, schema: pa.Schema) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def read(
     options: Mapping[str, object] | None = None,
     *,
     columns: Sequence[str] | None = None,
-    filter: pc.Expression | None = None,
+    filter: pc.Expression | str | None = None,
 ) -> DataFrame:
     """Return a table, or what was written to it in a range of time, as a DataFrame.
 
@@ -65,7 +65,7 @@ def read(
         path: the table's folder or URI.
         options: those under "Read" in docs/configuration.md, such as ``as.of.instant``.
         columns: the columns to return, in this order; by default those of the option ``lsm.read.columns``, or all.
-        filter: keeps the rows for which this expression is true.
+        filter: see `LsmTable.scan`.
 
     Raises:
         LsmError: the table cannot be read; errors of files that are found later are raised by Spark.
@@ -77,7 +77,7 @@ def read_query(
     spark: SparkSession,
     table: ReadableTable,
     columns: Sequence[str] | None = None,
-    filter: pc.Expression | None = None,
+    filter: pc.Expression | str | None = None,
 ) -> DataFrame:
     """Return what an open table's options describe as a DataFrame; see `read`."""
     query = table.query(columns, filter)

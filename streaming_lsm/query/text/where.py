@@ -1,9 +1,9 @@
-"""Parse row filters from text, such as ``qty > 5 and country in ('DE', 'FR')``, into Arrow expressions."""
+"""Parse row filters from SQL, such as ``qty > 5 AND country IN ('DE', 'FR')``, into Arrow expressions."""
 
 from __future__ import annotations
 
-import ast
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,26 +12,41 @@ import pyarrow.compute as pc
 
 from streaming_lsm.errors import ConfigError
 
-_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], pc.Expression]] = {
-    ast.Eq: lambda field, value: field.is_null() if value is None else field == value,
-    ast.NotEq: lambda field, value: field.is_valid() if value is None else field != value,
-    ast.Lt: lambda field, value: field < value,
-    ast.LtE: lambda field, value: field <= value,
-    ast.Gt: lambda field, value: field > value,
-    ast.GtE: lambda field, value: field >= value,
-    ast.In: lambda field, value: field.isin(value),
-    ast.NotIn: lambda field, value: ~field.isin(value),
+_COMPARE: dict[str, Callable[[Any, Any], pc.Expression]] = {
+    "=": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
-
-_MOST_NAMES = 1000
-_EXAMPLE = "write for example: qty > 5 and country == 'DE'"
+_TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?!\w))
+    |(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")
+    |(?P<quoted>`(?:[^`]|``)+`)
+    |(?P<name>[^\W\d]\w*)
+    |(?P<sign>==|!=|<>|<=|>=|[=<>(),.\[\]])
+    |(?P<end>\Z))""",
+    re.VERBOSE,
+)
+_CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None, "NONE": None}
+_TYPED = ("DATE", "TIMESTAMP")
+_CLOSING = {"(": ")", "[": "]"}
+_MOST_FIELDS, _DEEPEST, _LONGEST = 1000, 150, 200
+_EXAMPLE = "write for example: qty > 5 AND country = 'DE'"
 
 
 def parse_where(text: str, schema: pa.Schema) -> pc.Expression:
-    """Parse a filter: columns compared with literals, joined by and, or, not.
+    """Parse a filter: columns compared with values, joined by AND, OR, NOT and parentheses.
 
-    Comparisons are ``== != < <= > >= in not in``; ``== None`` selects nulls. Dates, times and decimals are
-    written in quotes; a time without a zone is UTC.
+    Comparisons are ``= != < <= > >=``, ``[NOT] IN (…)``, ``[NOT] BETWEEN … AND …``, ``[NOT] LIKE``, ``ILIKE`` and ``IS
+    [NOT] NULL``; a boolean column is a condition by itself. As in SQL a row with a null fits no comparison, nor its
+    negation; ``= NULL``, and a NULL in a list, select nulls. Texts, dates, times and decimals are in quotes, which are
+    doubled within a text; a time without a zone is UTC. Names with other signs are in backticks, fields of structs
+    follow a dot.
 
     Args:
         text: the filter.
@@ -40,25 +55,189 @@ def parse_where(text: str, schema: pa.Schema) -> pc.Expression:
     Raises:
         ConfigError: the text is not such a filter; the message shows the part that cannot be parsed.
     """
-    try:
-        return _expression(ast.parse(text.strip(), mode="eval").body, schema)
-    except SyntaxError as error:
-        raise ConfigError(f"filter {text[:200]!r}: {error.msg}; {_EXAMPLE}") from None
-    except (RecursionError, MemoryError):
-        raise ConfigError(f"filter {text[:200]!r}: nested too deeply; {_EXAMPLE}") from None
+    return _Parser(text, schema).filter()
 
 
-def _expression(node: ast.expr, schema: pa.Schema) -> pc.Expression:
-    if isinstance(node, ast.BoolOp):
-        join = operator.and_ if isinstance(node.op, ast.And) else operator.or_
-        return _joined([_expression(value, schema) for value in node.values], join)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return ~_expression(node.operand, schema)
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
-        return _comparison(node.left, node.ops[0], node.comparators[0], schema)
-    if isinstance(node, ast.Name | ast.Attribute):
-        return _field(node)
-    raise ConfigError(f"filter: {_shown(node)} is not a comparison of a column with a value; {_EXAMPLE}")
+class _Parser:
+    """Reads tokens from left to right, one ahead.
+
+    A NOT is handed down to the comparisons: Arrow's test for membership is false for null, its negation true.
+    """
+
+    def __init__(self, text: str, schema: pa.Schema) -> None:
+        self._text, self._schema, self._at, self._depth = text, schema, 0, 0
+        self._kind, self._token, self._from = "", "", 0
+        self._next()
+
+    def filter(self) -> pc.Expression:
+        """Read the whole text."""
+        found = self._any(is_negated=False)
+        if self._kind != "end":
+            raise self._fault("is not expected")
+        return found
+
+    def _any(self, *, is_negated: bool) -> pc.Expression:
+        parts = [self._every(is_negated=is_negated)]
+        while self._took("OR"):
+            parts.append(self._every(is_negated=is_negated))
+        return _joined(parts, operator.and_ if is_negated else operator.or_)
+
+    def _every(self, *, is_negated: bool) -> pc.Expression:
+        parts = [self._part(is_negated=is_negated)]
+        while self._took("AND"):
+            parts.append(self._part(is_negated=is_negated))
+        return _joined(parts, operator.or_ if is_negated else operator.and_)
+
+    def _part(self, *, is_negated: bool) -> pc.Expression:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise ConfigError(f"filter {self._text[:_LONGEST]!r}: nested too deeply; {_EXAMPLE}")
+        if self._took("NOT"):
+            found = self._part(is_negated=not is_negated)
+        elif self._took("("):
+            found = self._any(is_negated=is_negated)
+            self._need(")")
+        else:
+            found = self._condition(is_negated=is_negated)
+        self._depth -= 1
+        return found
+
+    def _condition(self, *, is_negated: bool) -> pc.Expression:
+        names = self._column()
+        field, kind = pc.field(*names), self._type_of(names)
+        found = self._compared_by_sign(field, kind)
+        found = self._null_test(field) if found is None else found
+        if found is not None:
+            return ~found if is_negated else found
+        if self._took("NOT"):
+            found = self._worded(field, kind, is_negated=not is_negated)
+            if found is None:
+                raise self._fault("is not expected")
+            return found
+        found = self._worded(field, kind, is_negated=is_negated)
+        if found is None:
+            return ~field if is_negated else field
+        return found
+
+    def _compared_by_sign(self, field: pc.Expression, kind: pa.DataType | None) -> pc.Expression | None:
+        compare = _COMPARE.get(self._token) if self._kind == "sign" else None
+        if compare is None:
+            return None
+        self._next()
+        start, value = self._from, self._value()
+        if value is None and compare in (operator.eq, operator.ne):
+            return field.is_null() if compare is operator.eq else ~field.is_null()
+        return self._built(start, lambda: compare(field, _typed(value, kind)))
+
+    def _null_test(self, field: pc.Expression) -> pc.Expression | None:
+        if not self._took("IS"):
+            return None
+        is_negated = self._took("NOT")
+        if not (self._took("NULL") or self._took("NONE")):
+            raise self._fault("is not NULL")
+        return ~field.is_null() if is_negated else field.is_null()
+
+    def _worded(self, field: pc.Expression, kind: pa.DataType | None, *, is_negated: bool) -> pc.Expression | None:
+        start = self._from
+        if self._took("IN"):
+            values = self._values()
+            found = self._built(start, lambda: field.isin([_typed(value, kind) for value in values]))
+            return ~found & ~field.is_null() if is_negated else found
+        if self._took("BETWEEN"):
+            low = self._value()
+            self._need("AND")
+            high = self._value()
+            found = self._built(start, lambda: (field >= _typed(low, kind)) & (field <= _typed(high, kind)))
+            return ~found if is_negated else found
+        for word in ("LIKE", "ILIKE"):
+            if self._took(word):
+                pattern = self._value()
+                if not isinstance(pattern, str):
+                    raise self._fault("does not follow a pattern in quotes")
+                found = pc.match_like(field, pattern, ignore_case=word == "ILIKE")
+                return ~found if is_negated else found
+        return None
+
+    def _column(self) -> list[str]:
+        names = [self._name()]
+        while self._took("."):
+            names.append(self._name())
+            if len(names) > _MOST_FIELDS:
+                raise ConfigError(f"filter: column {names[0]} with {len(names)} fields: nested too deeply; {_EXAMPLE}")
+        return names
+
+    def _name(self) -> str:
+        if self._kind not in ("name", "quoted") or (self._kind == "name" and self._token.upper() in _CONSTANTS):
+            raise self._fault("is not a column; the column stands on the left")
+        name = self._token if self._kind == "name" else self._token[1:-1].replace("``", "`")
+        self._next()
+        return name
+
+    def _values(self) -> list[object]:
+        closing = _CLOSING.get(self._token) if self._kind == "sign" else None
+        if closing is None:
+            raise self._fault("is not a list of values; write for example: country IN ('DE', 'FR')")
+        self._next()
+        values = [self._value()]
+        while self._took(","):
+            values.append(self._value())
+        self._need(closing)
+        return values
+
+    def _value(self) -> object:
+        if self._kind == "name" and self._token.upper() in _TYPED:
+            self._next()
+            if self._kind != "text":
+                raise self._fault("is not a date or time in quotes")
+        kind, token = self._kind, self._token
+        value: object
+        if kind == "text":
+            value = token[1:-1].replace(token[0] * 2, token[0])
+        elif kind == "number":
+            try:
+                value = float(token) if set(token) & set(".eE") else int(token)
+            except ValueError:  # Python refuses thousands of digits
+                raise self._fault("is too long a number") from None
+        elif kind == "name" and token.upper() in _CONSTANTS:
+            value = _CONSTANTS[token.upper()]
+        else:
+            raise self._fault("is not a value; write texts in quotes")
+        self._next()
+        return value
+
+    def _built(self, start: int, build: Callable[[], pc.Expression]) -> pc.Expression:
+        try:
+            return build()
+        except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+            shown = self._text[start : self._from].strip()[:_LONGEST]
+            raise ConfigError(f"filter: {shown!r} is not a value to compare with: {error}") from None
+
+    def _type_of(self, names: Sequence[str]) -> pa.DataType | None:
+        is_column = len(names) == 1 and names[0] in self._schema.names
+        return self._schema.field(names[0]).type if is_column else None
+
+    def _took(self, word: str) -> bool:
+        """Skip a sign, or a word in any case, if it comes next."""
+        found = self._kind in ("name", "sign") and self._token.upper() == word
+        if found:
+            self._next()
+        return found
+
+    def _need(self, word: str) -> None:
+        if not self._took(word):
+            raise self._fault(f"stands where {word} is expected")
+
+    def _next(self) -> None:
+        found = _TOKEN.match(self._text, self._at)
+        if found is None:
+            self._kind, self._token, self._from = "other", self._text[self._at :].strip(), self._at
+            raise self._fault("cannot be read")
+        self._kind = found.lastgroup or ""
+        self._token, self._from, self._at = found[self._kind], found.start(self._kind), found.end()
+
+    def _fault(self, why: str) -> ConfigError:
+        part = repr(self._token[:_LONGEST]) if self._token else "the end"
+        return ConfigError(f"filter {self._text[:_LONGEST]!r}: {part} {why}; {_EXAMPLE}")
 
 
 def _joined(
@@ -71,49 +250,9 @@ def _joined(
     return join(_joined(parts[:middle], join), _joined(parts[middle:], join))
 
 
-def _comparison(left: ast.expr, compare: ast.cmpop, right: ast.expr, schema: pa.Schema) -> pc.Expression:
-    field, value = _field(left), _literal(right)
-    if isinstance(compare, ast.In | ast.NotIn) and not (value and isinstance(value, list | tuple | set)):
-        raise ConfigError(
-            f"filter: {_shown(right)} is not a list of values; write for example: country in ('DE', 'FR')"
-        )
-    try:
-        return _COMPARE[type(compare)](field, _typed(value, left, schema))
-    except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
-        raise ConfigError(f"filter: {_shown(right)} is not a value to compare with: {error}") from None
-
-
-def _field(node: ast.expr) -> pc.Expression:
-    names: list[str] = []
-    while isinstance(node, ast.Attribute):
-        names.insert(0, node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        raise ConfigError(f"filter: {_shown(node)} is not a column; the column stands on the left")
-    if len(names) > _MOST_NAMES:  # Python 3.11 refuses some thousands, 3.13 takes them
-        raise ConfigError(f"filter: column {node.id} with {len(names)} fields: nested too deeply; {_EXAMPLE}")
-    return pc.field(node.id, *names)
-
-
-def _literal(node: ast.expr) -> object:
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError):
-        raise ConfigError(f"filter: {_shown(node)} is not a value; write texts in quotes") from None
-
-
-def _typed(value: object, column: ast.expr, schema: pa.Schema) -> object:
-    """Convert texts that are compared with a date, time or decimal column to the column's type."""
-    kind = schema.field(column.id).type if isinstance(column, ast.Name) and column.id in schema.names else None
-    if kind is None or not (pa.types.is_temporal(kind) or pa.types.is_decimal(kind)):
-        return value
-    if isinstance(value, list | tuple | set):
-        return [_of_text(item, kind) for item in value]
-    return _of_text(value, kind)
-
-
-def _of_text(value: object, kind: pa.DataType) -> Any:
-    if not isinstance(value, str):
+def _typed(value: object, kind: pa.DataType | None) -> Any:
+    """Convert a text that is compared with a date, time or decimal column to the column's type."""
+    if not isinstance(value, str) or kind is None or not (pa.types.is_temporal(kind) or pa.types.is_decimal(kind)):
         return value
     scalar: Any = pa.scalar(value)
     if pa.types.is_timestamp(kind) and kind.tz and not _has_zone(value):
@@ -123,7 +262,3 @@ def _of_text(value: object, kind: pa.DataType) -> Any:
 
 def _has_zone(text: str) -> bool:
     return text.endswith("Z") or "+" in text or "-" in text[10:]
-
-
-def _shown(node: ast.expr) -> str:
-    return repr(ast.unparse(node)[:200])

@@ -1,0 +1,145 @@
+"""What makes tables pleasant in Python: SQL filters, limits, counts, other libraries' frames, deletes by a filter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import polars
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from streaming_lsm import LsmTable
+from streaming_lsm.errors import ConfigError, SchemaError
+
+SCHEMA = pa.schema(
+    [pa.field("id", pa.string(), nullable=False), ("day", pa.string()), ("ts", pa.int64()), ("qty", pa.int64())]
+)
+OPTIONS: dict[str, object] = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "day",
+    "hoodie.table.ordering.fields": "ts",
+    "hoodie.bucket.index.num.buckets": 2,
+}
+
+
+def rows_of(numbers: range, ts: int = 1) -> pa.Table:
+    return pa.table(
+        [
+            [f"k{number:03d}" for number in numbers],
+            [("mon", "tue", None)[number % 3] for number in numbers],
+            [ts] * len(numbers),
+            [number if number % 5 else None for number in numbers],
+        ],
+        schema=SCHEMA,
+    )
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> LsmTable:
+    made = LsmTable.create(tmp_path / "t", SCHEMA, OPTIONS)
+    made.upsert(rows_of(range(60)))
+    made.compact()
+    made.upsert(rows_of(range(0, 60, 2), 2))
+    return made
+
+
+def test_a_filter_may_be_sql(table: LsmTable) -> None:
+    found = table.scan(["id"], "qty > 50 AND day = 'mon'").to_arrow()
+    assert found.equals(table.scan(["id"], (pc.field("qty") > 50) & (pc.field("day") == "mon")).to_arrow())
+    assert table.incremental("000", filter="day IS NULL").count() == 20
+    assert table.scan(filter="day IN ('mon')").explain().skipped.by_partition > 0
+    with pytest.raises(SchemaError, match="'qyt' is not in the table, which has qty"):
+        table.scan(filter="qyt = 1")
+    with pytest.raises(ConfigError, match="is not a value"):
+        table.scan(filter="qty = day")
+
+
+@pytest.mark.parametrize("query_type", ["snapshot", "read_optimized"])
+@pytest.mark.parametrize("where", [None, "qty IS NULL", "qty > 100"])
+def test_rows_are_counted(table: LsmTable, query_type: str, where: str | None) -> None:
+    scan = table.scan(filter=where, query_type=query_type)
+    assert scan.count() == scan.to_arrow().num_rows
+    assert scan.limit(7).count() == min(7, scan.count())
+
+
+def test_a_limited_scan_ends_early(table: LsmTable) -> None:
+    whole = table.scan().to_arrow()
+    for rows in (0, 1, 25, 60, 100):
+        assert table.scan().limit(rows).to_arrow().equals(whole.slice(0, rows))
+    assert table.scan().limit(5).limit(9).to_arrow().num_rows == 5
+    with pytest.raises(ConfigError, match="limit"):
+        table.scan().limit(-1)
+
+
+def test_other_libraries_read_scans(table: LsmTable) -> None:
+    expected = table.scan().to_arrow()
+    assert table.scan().to_polars().to_arrow().cast(SCHEMA).equals(expected)
+    assert table.scan().to_duckdb().aggregate("sum(qty), count(*)").fetchall() == [
+        (pc.sum(expected["qty"]).as_py(), 60)
+    ]
+    with duckdb.connect() as connection:
+        assert table.scan(["id"]).to_duckdb(connection).filter("id < 'k010'").count("*").fetchall() == [(10,)]
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda rows: rows.to_pandas(types_mapper=pd.ArrowDtype),
+        lambda rows: polars.from_arrow(rows),
+        lambda rows: rows.to_batches()[0],
+        lambda rows: pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches()),
+        lambda rows: duckdb.from_arrow(rows),
+    ],
+    ids=["pandas", "polars", "batch", "reader", "duckdb"],
+)
+def test_frames_of_other_libraries_are_written(table: LsmTable, convert: object) -> None:
+    table.upsert(convert(rows_of(range(50, 70), 3)))  # type: ignore[operator]
+    found = table.scan(filter="ts = 3").to_arrow().sort_by("id")
+    assert found.equals(rows_of(range(50, 70), 3))
+    assert table.scan().count() == 70
+
+
+def test_a_scan_of_another_table_is_written(table: LsmTable, tmp_path: Path) -> None:
+    other = LsmTable.create(tmp_path / "other", SCHEMA, OPTIONS)
+    other.upsert(table.scan(filter="day = 'tue'"))
+    assert other.scan().count() == 20
+
+
+def test_what_is_no_frame_is_refused(table: LsmTable) -> None:
+    for rows in ("id", 5, None, ["a"]):
+        with pytest.raises(SchemaError, match="rows are of type"):
+            table.upsert(rows)  # type: ignore[arg-type]
+
+
+def test_the_rows_of_a_filter_are_deleted(table: LsmTable) -> None:
+    assert table.delete(where="qty < 30 AND day IS NULL") is not None
+    assert table.scan(filter="qty < 30 AND day IS NULL").count() == 0
+    assert table.scan().count() == 60 - 8
+    assert table.delete(where=pc.field("qty") == 1000) is None
+    table.upsert(rows_of(range(0, 60, 2), 1))
+    assert table.scan().count() == 52, "deletes have the ordering values of the rows that they delete"
+    with pytest.raises(ConfigError, match="one of them"):
+        table.delete()
+    with pytest.raises(ConfigError, match="one of them"):
+        table.delete(rows_of(range(1)), where="qty = 1")
+
+
+def test_texts_of_tables_and_scans_tell_what_they_are(table: LsmTable) -> None:
+    assert repr(table).startswith("LsmTable('file:///")
+    assert "table 't', version 10, lsm_tree, MERGE_ON_READ" in repr(table)
+    scan = repr(table.scan(["id"], "qty > 5").limit(3))
+    assert "file slices of file:///" in scan
+    assert "columns id" in scan
+    assert "qty" in scan
+    assert "3" in scan
+    assert "changes of 3 writes" in repr(table.changes("000"))
+
+
+def test_frames_with_an_index_are_written_without_it(table: LsmTable) -> None:
+    frame = rows_of(range(3), 4).to_pandas().set_index(pd.Index([7, 8, 9]))
+    table.upsert(frame)
+    assert table.scan(filter="ts = 4").count() == 3
