@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.csv
@@ -17,14 +19,14 @@ from streaming_lsm.errors import ConfigError
 from streaming_lsm.query.queries import CDC, INCREMENTAL, QUERY_TYPES, SNAPSHOT
 from streaming_lsm.query.scan import Scan
 from streaming_lsm.query.text.change_lines import change_lines
-from streaming_lsm.query.text.json_lines import json_lines
-from streaming_lsm.query.text.where import parse_where
-from streaming_lsm.schema import META_COLUMNS, PARTITION_PATH, RECORD_KEY, with_meta
+from streaming_lsm.query.text.json_lines import json_text
+from streaming_lsm.schema import META_COLUMNS
 from streaming_lsm.service_job.messages import counted
 from streaming_lsm.table import LsmTable
 
 FORMATS = ("table", "jsonl", "csv", "parquet")
 _SHOWN_ROWS = 50
+_WRITTEN_ROWS = 16_384
 
 
 def read_verb(read: argparse.ArgumentParser) -> None:
@@ -35,7 +37,8 @@ def read_verb(read: argparse.ArgumentParser) -> None:
     read.add_argument("--begin", metavar="T", help="incremental and cdc: writes completed after T; 000 for all")
     read.add_argument("--end", metavar="T", help="incremental and cdc: writes completed at T or before; default all")
     read.add_argument("--columns", metavar="A,B", help="the columns to print, in this order")
-    read.add_argument("--where", metavar="FILTER", help="for example: qty > 5 and country in ('DE', 'FR')")
+    read.add_argument("--where", metavar="FILTER", help="SQL, for example: qty > 5 AND country IN ('DE', 'FR')")
+    read.add_argument("--limit", metavar="N", type=int, help="print so many rows at most")
     read.add_argument("--meta", action="store_true", help="add the five _hoodie_ columns")
     read.add_argument("--format", choices=FORMATS, default="table", help=f"default table: the first {_SHOWN_ROWS} rows")
     read.add_argument("--explain", action="store_true", help="tell which files and row groups are read, and why not")
@@ -53,10 +56,13 @@ def _read(arguments: argparse.Namespace) -> None:
     if arguments.explain:
         _explain(_scan(table, arguments), arguments)
         return
-    if arguments.format == "jsonl":
-        write_lines(_sorted_lines(table, arguments), arguments.output)
+    scan = _scan(table, arguments)
+    if arguments.format == "table":
+        shown = scan.limit(_SHOWN_ROWS).to_arrow()
+        hidden = scan.count() - _SHOWN_ROWS if shown.num_rows == _SHOWN_ROWS else 0
+        write_lines(_table_lines(shown, hidden), arguments.output)
         return
-    _show(_scan(table, arguments).to_arrow(), arguments)
+    _write(scan.schema, scan.to_batches(), arguments)
 
 
 def _check_read(arguments: argparse.Namespace) -> None:
@@ -73,14 +79,16 @@ def _check_read(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"--query-type {query} does not take {', '.join(extra)}: leave it out")
 
 
-def _scan(table: LsmTable, arguments: argparse.Namespace, columns: Sequence[str] | None = None) -> Scan:
-    """Describe the scan of the arguments; `columns` replaces those of ``--columns``."""
-    where = parse_where(arguments.where, with_meta(table.schema)) if arguments.where else None
-    if columns is None and arguments.columns:
-        columns = [name.strip() for name in arguments.columns.split(",")]
+def _scan(table: LsmTable, arguments: argparse.Namespace) -> Scan:
+    """Describe the scan of the arguments."""
+    columns = [name.strip() for name in arguments.columns.split(",")] if arguments.columns else None
     if arguments.query_type == INCREMENTAL:
-        return table.incremental(arguments.begin, arguments.end, columns, where, meta=arguments.meta)
-    return table.scan(columns, where, arguments.as_of, meta=arguments.meta, query_type=arguments.query_type)
+        scan = table.incremental(arguments.begin, arguments.end, columns, arguments.where, meta=arguments.meta)
+    else:
+        scan = table.scan(
+            columns, arguments.where, arguments.as_of, meta=arguments.meta, query_type=arguments.query_type
+        )
+    return scan if arguments.limit is None else scan.limit(arguments.limit)
 
 
 def _explain(scan: Scan, arguments: argparse.Namespace) -> None:
@@ -89,52 +97,43 @@ def _explain(scan: Scan, arguments: argparse.Namespace) -> None:
 
 
 def _read_changes(table: LsmTable, arguments: argparse.Namespace) -> None:
-    changes = table.changes(arguments.begin, arguments.end).to_arrow()
+    changes = table.changes(arguments.begin, arguments.end)
     if arguments.format == "jsonl":
-        write_lines(sorted(change_lines(changes)), arguments.output)
+        write_lines(sorted(change_lines(changes.to_arrow())), arguments.output)
+    elif arguments.format == "table":
+        rows = changes.to_arrow()
+        write_lines(_table_lines(rows, rows.num_rows - _SHOWN_ROWS), arguments.output)
     else:
-        _show(changes, arguments)
+        _write(changes.schema, changes.to_batches(), arguments)
 
 
-def _show(rows: pa.Table, arguments: argparse.Namespace) -> None:
-    if arguments.format == "parquet":
-        if not arguments.output:
-            raise ConfigError("--format parquet needs --output FILE")
-        with open(arguments.output, "wb") as file:
-            pq.write_table(rows, file)
-    elif arguments.format == "csv":
-        _write_csv(rows, arguments.output)
-    else:
-        write_lines(_table_lines(rows), arguments.output)
-
-
-def _write_csv(rows: pa.Table, output: str | None) -> None:
-    nested = [field for field in rows.schema if pa.types.is_nested(field.type)]
-    if nested:
+def _write(schema: pa.Schema, batches: Iterator[pa.RecordBatch], arguments: argparse.Namespace) -> None:
+    """Write rows batch by batch, as they are read."""
+    if arguments.format == "parquet" and not arguments.output:
+        raise ConfigError("--format parquet needs --output FILE")
+    nested = [field for field in schema if pa.types.is_nested(field.type)]
+    if arguments.format == "csv" and nested:
         raise ConfigError(f"column {nested[0].name!r} has type {nested[0].type}, which CSV cannot hold: use jsonl")
-    if output:
+    with ExitStack() as files:
         # Opened here, as Arrow's own errors do not have the file name where `main` looks for it.
-        with open(output, "wb") as file:
-            pa.csv.write_csv(rows, file)
-    else:
-        pa.csv.write_csv(rows, sys.stdout.buffer)
+        output = arguments.output
+        to: BinaryIO = files.enter_context(open(output, "wb")) if output else sys.stdout.buffer
+        if arguments.format == "jsonl":
+            for batch in batches:
+                for part in range(0, batch.num_rows, _WRITTEN_ROWS):
+                    to.write(json_text(batch.slice(part, _WRITTEN_ROWS), zone=True))
+            return
+        writer = pq.ParquetWriter(to, schema) if arguments.format == "parquet" else pa.csv.CSVWriter(to, schema)
+        files.enter_context(writer)
+        for batch in batches:
+            writer.write_batch(batch)
 
 
-def _sorted_lines(table: LsmTable, arguments: argparse.Namespace) -> list[str]:
-    """Sort rows by partition path, record key and text, so that the outputs of two readers are comparable files."""
-    shown = _scan(table, arguments)
-    keyed = _scan(table, arguments, [*dict.fromkeys([*shown.columns, PARTITION_PATH, RECORD_KEY])]).to_arrow()
-    paths, keys = keyed.column(PARTITION_PATH).to_pylist(), keyed.column(RECORD_KEY).to_pylist()
-    lines = json_lines(keyed.select(list(shown.columns)))
-    return [line for *_, line in sorted(zip(paths, keys, lines, strict=True))]
-
-
-def _table_lines(rows: pa.Table) -> list[str]:
+def _table_lines(rows: pa.Table, hidden: int) -> list[str]:
     shown = TextTable(rows.schema.names)
     for row in rows.slice(0, _SHOWN_ROWS).to_pylist():
         shown.add(*map(_cell, row.values()))
     lines = shown.lines()
-    hidden = rows.num_rows - _SHOWN_ROWS
     return [*lines, f"… and {counted(hidden, 'more row')}; --format jsonl prints all"] if hidden > 0 else lines
 
 

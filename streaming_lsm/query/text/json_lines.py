@@ -8,10 +8,17 @@ import decimal
 import json
 import math
 from collections.abc import Callable, Iterator
+from json.encoder import encode_basestring
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from streaming_lsm.arrow.columns import pc
+
 Convert = Callable[[object], object]
+_ESCAPED = r'["\\\x00-\x1f]'
+"""Characters that JSON does not have as they are."""
 
 
 def json_lines(table: pa.Table) -> Iterator[str]:
@@ -20,11 +27,74 @@ def json_lines(table: pa.Table) -> Iterator[str]:
     Decimals are texts with all digits of their scale, binaries base64, dates and timestamps ISO texts (UTC, six
     decimals, no zone), NaN and infinities texts, maps objects.
     """
-    converts = {field.name: _convert(field.type) for field in table.schema}
     for batch in table.to_batches():
-        for row in batch.to_pylist():
-            values = {name: converts[name](value) for name, value in row.items()}
-            yield json.dumps(values, sort_keys=True, ensure_ascii=False)
+        yield from map(str, json_texts(batch).to_pylist())
+
+
+def json_text(batch: pa.RecordBatch, *, zone: bool = False) -> memoryview:
+    """Format the rows of a batch as `json_texts` does, as lines in UTF-8."""
+    lines: Any = pc.binary_join_element_wise(json_texts(batch, zone=zone), _large("\n"), _large(""))
+    _, offsets, values = lines.buffers()
+    ends = np.frombuffer(offsets, np.int64, len(lines) + 1, 8 * lines.offset)
+    return memoryview(values)[ends[0] : ends[-1]] if values else memoryview(b"")
+
+
+def json_texts(batch: pa.RecordBatch, *, zone: bool = False) -> pa.LargeStringArray:
+    """Format the rows of a batch as `json_lines` does, as an array of texts.
+
+    Args:
+        batch: the rows.
+        zone: whether times of a zone end in ``Z``, and so differ from those without.
+    """
+    parts: list[Any] = []
+    for place, name in enumerate(sorted(batch.schema.names)):
+        parts.append(_large(f"{', ' if place else '{'}{json.dumps(name, ensure_ascii=False)}: "))
+        column = batch.column(name)
+        parts.append(_texts(column, zone=zone and pa.types.is_timestamp(column.type) and column.type.tz is not None))
+    if not parts:
+        return pa.array(["{}"] * batch.num_rows, pa.large_string())
+    joined: pa.LargeStringArray = pc.binary_join_element_wise(*parts, _large("}"), _large(""))
+    return joined
+
+
+def _large(text: str) -> pa.Scalar[Any]:
+    return pa.scalar(text, pa.large_string())
+
+
+def _texts(column: pa.Array[Any], *, zone: bool) -> pa.LargeStringArray:
+    """Format a column, without Python for each value where Arrow's text of the type is JSON's."""
+    kind: pa.DataType = column.type
+    found: Any = None
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        found = column.cast(pa.large_string())
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        if not pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
+            found = _quoted(column.cast(pa.large_string()))
+        else:
+            found = pa.array(_of_each(column, encode_basestring), pa.large_string())
+    elif pa.types.is_floating(kind) and pc.all(pc.is_finite(column)).as_py() is not False:
+        found = pa.array(_of_each(column, repr), pa.large_string())
+    elif pa.types.is_timestamp(kind) and kind.unit != "ns":
+        naive: Any = column.cast(pa.timestamp("us", kind.tz)).cast(pa.timestamp("us"))
+        texts: Any = pc.replace_substring(naive.cast(pa.large_string()), " ", "T")
+        found = _quoted(texts, "Z" if zone else "")
+    elif pa.types.is_date32(kind):
+        found = _quoted(column.cast(pa.large_string()))
+    if found is None:
+        convert = _convert(kind)
+        found = pa.array(
+            [json.dumps(convert(value), sort_keys=True, ensure_ascii=False) for value in column.to_pylist()]
+        )
+    filled: pa.LargeStringArray = pc.fill_null(found.cast(pa.large_string()), "null")
+    return filled
+
+
+def _of_each(column: pa.Array[Any], convert: Callable[[Any], str]) -> list[str | None]:
+    return [None if value is None else convert(value) for value in column.to_pylist()]
+
+
+def _quoted(texts: Any, end: str = "") -> Any:
+    return pc.binary_join_element_wise(_large('"'), texts, _large(f'{end}"'), _large(""))
 
 
 def _convert(kind: pa.DataType) -> Convert:

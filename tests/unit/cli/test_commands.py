@@ -108,6 +108,12 @@ def test_files_are_written_in_every_format(table: LsmTable, tmp_path: Path, caps
     assert len((tmp_path / "jsonl").read_text().splitlines()) == 3
 
 
+def test_a_limit_ends_the_output_in_every_format(table: LsmTable, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, lines in {"jsonl": 2, "csv": 3, "table": 3}.items():
+        assert len(run(capsys, "read", path_of(table), "--format", name, "--limit", "2").splitlines()) == lines
+    assert "the number of rows is negative" in run(capsys, "read", path_of(table), "--limit", "-1", code=2)
+
+
 def test_read_takes_options_and_a_properties_file(
     table: LsmTable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

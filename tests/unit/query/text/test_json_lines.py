@@ -10,7 +10,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from streaming_lsm.query.text.json_lines import json_lines
+from streaming_lsm.query.text.json_lines import json_lines, json_text
 
 NOON = datetime.datetime(2026, 11, 20, 12, 0, 0, 5)
 
@@ -68,3 +68,22 @@ def test_each_row_of_every_chunk_is_one_line() -> None:
     assert [json.loads(found)["a"] for found in lines] == ["1\n2", "3", "4"]
     assert not any("\n" in found for found in lines)
     assert list(json_lines(table.slice(0, 0))) == []
+
+
+def test_lines_are_the_same_whatever_the_values_beside_them_and_slices() -> None:
+    kinds = {"s": pa.string(), "f": pa.float64(), "i": pa.int16(), "d": pa.date32(), "t": pa.timestamp("ms", "UTC")}
+    values = {
+        "s": ["plain", None, 'a "quote"', "tab\t", "é", ""],
+        "f": [1.5, None, math.nan, 1e300, -0.0, 2.0],
+        "i": [1, None, -3, 4, 5, 6],
+        "d": [1, None, 3, 40_000, -1, 6],
+        "t": [0, None, 1, 1_700_000_000_000, -1, 5],
+    }
+    rows = pa.table({name: pa.array(values[name], kind) for name, kind in kinds.items()})
+    alone = [line for place in range(6) for line in json_lines(rows.slice(place, 1))]
+    assert list(json_lines(rows)) == alone
+    (batch,) = rows.to_batches()
+    for place in range(7):
+        expected = "".join(f"{line}\n" for line in alone[place:])
+        assert bytes(json_text(batch.slice(place))).decode() == expected
+    assert json.loads(bytes(json_text(batch.slice(0, 1), zone=True)))["t"] == "1970-01-01T00:00:00.000000Z"
