@@ -12,7 +12,7 @@ class ConfigError(LsmError):
     """An option is unknown, malformed, or contradicts the table: change the option."""
 
 
-class ReadOvertaken(ConfigError):
+class ReadOvertaken(LsmError):
     """A clean deleted files of the state that is read: read a later one, and retain more from now on."""
 
 

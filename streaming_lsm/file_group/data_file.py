@@ -19,7 +19,8 @@ from streaming_lsm.casts import cast_array
 from streaming_lsm.config import READ_THREADS
 from streaming_lsm.errors import CorruptFileError, LsmError, SchemaError, StorageError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import BaseFile, LogFile
-from streaming_lsm.file_group.key_index import KeyIndex, WantedKeys, missing_file
+from streaming_lsm.file_group.gone_files import gone_file
+from streaming_lsm.file_group.key_index import KeyIndex, WantedKeys
 from streaming_lsm.file_group.row_limits import RowLimits
 from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
 from streaming_lsm.format.log.native_footer import LogHeader, schema_columns
@@ -338,7 +339,7 @@ def _open(storage: Storage, path: str, files: ExitStack, known: pq.FileMetaData 
         )
         return OpenFile(files.enter_context(parquet), source)
     except FileNotFoundError:
-        raise missing_file(path) from None
+        raise gone_file(storage, path) from None
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, OSError) as error:
         raise _unread(path, "not a readable Parquet file", error) from error
 

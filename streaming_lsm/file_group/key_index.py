@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.file_group.gone_files import gone_file
 from streaming_lsm.format.parquet_bloom import BlockedBloom, UInt64s, hash_texts
 from streaming_lsm.storage.base import Storage
 
@@ -104,7 +105,7 @@ class KeyIndex:
                 source.seek(offset)
                 return BlockedBloom.decode(source.read(length))
         except FileNotFoundError:
-            raise missing_file(path) from None
+            raise gone_file(storage, path) from None
         except ValueError as error:
             raise CorruptFileError(f"{path}: bloom filter of row group {number}: {error}; restore the file") from error
 
@@ -113,11 +114,3 @@ def _place(chunk: pq.ColumnChunkMetaData) -> tuple[int, int] | None:
     """Return the place of a bloom filter; None without one, or if this PyArrow (before 25) does not tell."""
     offset, length = (getattr(chunk, f"bloom_filter_{name}", None) for name in ("offset", "length"))
     return (int(offset), int(length)) if offset and length else None
-
-
-def missing_file(path: str) -> CorruptFileError:
-    """Build the error for a file that is gone when it is opened."""
-    return CorruptFileError(
-        f"{path}: the file is missing though its instant is completed: if a clean or a rollback deleted it "
-        "before it was read, read again (hoodie.clean.commits.retained keeps more), else restore it"
-    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError
+from streaming_lsm.errors import CommitConflict, CorruptFileError, ReadOvertaken
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, file_path
@@ -356,7 +356,11 @@ def _explained(view: FileSystemView, lost: LostFile) -> Exception:
                 f"{lost.path} in {storage.uri}, of {write.path}, was cleaned, but the timeline has no compaction or "
                 "other write that replaced it: the completed instant file of that write was lost; restore it"
             )
-        return ConfigError(f"{lost.path} in {storage.uri}, of {write.path}, was cleaned: read a later state")
+        return ReadOvertaken(
+            f"{lost.path} in {storage.uri}, of {write.path}, was cleaned: read a later state "
+            "(hoodie.clean.commits.retained, hoodie.clean.hours.retained and hoodie.clean.fileversions.retained keep "
+            "more, each by its policy)"
+        )
     if storage.exists(lost.path):
         return CorruptFileError(
             f"{lost.path} in {storage.uri}, of {write.path}, exists but is not listed: restore the partition's "

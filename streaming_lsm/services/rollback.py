@@ -6,7 +6,7 @@ import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from streaming_lsm.errors import ConfigError
+from streaming_lsm.errors import ConfigError, ReadOvertaken
 from streaming_lsm.file_group.data_file import open_base
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.lost_files import checked_slices, newest_write
@@ -111,7 +111,7 @@ def _check_state_before(context: ServiceContext, timeline: Timeline, write: Inst
         )
     try:
         slices = checked_slices(context.view(before))
-    except ConfigError as error:
+    except (ConfigError, ReadOvertaken) as error:
         raise ConfigError(f"{write.path} in {context.storage.uri} cannot be rolled back: {error}") from None
     if write.action != "deltacommit" and context.config.is_lsm_tree:
         groups = {(stat.partition_path, stat.file_id) for stat in timeline.read_commit(write).stats}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import ConfigError
+from streaming_lsm.errors import ReadOvertaken
 from streaming_lsm.query.scan import Scan
 from tests.support.histories_model.columns import Column, Row
 from tests.support.histories_model.filters import Filter, draw_filter, kept
@@ -88,7 +88,7 @@ class Query:
         everything = Question((*META, *(column.name for column in model.kind.columns)), None)
         try:
             whole, scan = self.plan(table, everything).to_arrow(), self.plan(table, question)
-        except ConfigError as refusal:
+        except ReadOvertaken as refusal:
             if self.may_refuse:
                 return
             raise Divergence(self.name, f"refused: {refusal}") from refusal
@@ -157,7 +157,7 @@ def check_changes(table: LsmTable, model: Model, begin: Action | None, end: Acti
     first = next((action for action in model.actions if action.completed > since), None)
     try:
         found = table.changes(since, until).to_arrow().to_pylist()
-    except ConfigError as refusal:
+    except ReadOvertaken as refusal:
         is_first_kept = first is None or _has_state_before(first, model)
         if not is_first_kept or not (end is None or _is_kept(end, model)):
             return

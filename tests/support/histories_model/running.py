@@ -12,7 +12,7 @@ import pyarrow as pa
 from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
 from streaming_lsm.engine import LocalEngine
-from streaming_lsm.errors import ConfigError, LsmError
+from streaming_lsm.errors import ConfigError, LsmError, ReadOvertaken
 from streaming_lsm.timeline.instant import Instant
 from tests.support.histories_model import queries
 from tests.support.histories_model.model import Action, Model, Slice
@@ -174,7 +174,7 @@ class Run:
         """Do what may be refused, and return whether it was done."""
         try:
             call()
-        except ConfigError as refusal:
+        except (ConfigError, ReadOvertaken) as refusal:
             if not may_refuse:
                 raise Divergence(what, f"refused: {refusal}") from refusal
             self.refused.append(what)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from streaming_lsm.errors import CommitConflict, ConfigError
+from streaming_lsm.errors import CommitConflict, ReadOvertaken
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.lock.markers import TEMP_FOLDER
 from streaming_lsm.timeline.action_kind import LOG_COMPACTION
@@ -135,7 +135,7 @@ def _check_time_travel(table: SimulatedTable, history: History) -> None:
 def _read_retained(read: Callable[[], Rows], verify: Callable[[Rows], None], *, must: bool) -> None:
     try:
         found = read()
-    except ConfigError as error:
+    except ReadOvertaken as error:
         if must or "were cleaned" not in str(error):
             raise Violation("not retained", str(error)[:120]) from error
         return

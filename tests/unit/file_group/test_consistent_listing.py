@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import CommitConflict, ConfigError
+from streaming_lsm.errors import CommitConflict, ReadOvertaken
 from streaming_lsm.file_group.consistent_listing import list_file_slices
 from streaming_lsm.file_group.file_system_view import FileSystemView
 from streaming_lsm.format.actions.clean import CleanMetadata
@@ -97,7 +97,7 @@ def test_a_past_state_that_is_cleaned_while_it_is_listed_is_refused(
     table, model = grown(tmp_path, **STREAM)
     moment, reader = table.timeline.completed_writes[-1].requested, reopened(table)
     Busy(monkeypatch, lambda number: five_batches(table, model, number) if number == 0 else None)
-    with pytest.raises(ConfigError, match="cleaned"):
+    with pytest.raises(ReadOvertaken, match="cleaned"):
         reader.scan(as_of=moment)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError
+from streaming_lsm.errors import CommitConflict, CorruptFileError, ReadOvertaken
 from streaming_lsm.file_group.file_system_view import FileSystemView
 from streaming_lsm.file_group.lost_files import check_files
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
@@ -205,11 +205,11 @@ def test_files_that_an_archived_clean_deleted_are_no_damage(tmp_path: Path) -> N
             told = CleanMetadata.decode(table.storage.read(done.path), done.path)
             table.storage.replace(done.path, replace(told, earliest="", examined=None).encode())
     table = opened(tmp_path, **{**keep, **by_versions})
-    with pytest.raises(ConfigError, match="was cleaned: read a later state"):
+    with pytest.raises(ReadOvertaken, match="was cleaned: read a later state"):
         shown(table, as_of=state)
     assert table.archive()
     assert len(table.timeline.completed_cleans) == 1
-    with pytest.raises(ConfigError, match="was cleaned: read a later state"):
+    with pytest.raises(ReadOvertaken, match="was cleaned: read a later state"):
         shown(opened(tmp_path), as_of=state)
 
 
@@ -278,7 +278,7 @@ def test_a_past_state_whose_files_were_cleaned_is_not_damage(tmp_path: Path) -> 
     table.storage.put_if_absent(clean.completed_at(clean.requested + "1").path, metadata.encode())
 
     assert shown(opened(tmp_path)) == [("b", "nl", 2, 3)]
-    with pytest.raises(ConfigError, match="was cleaned"):
+    with pytest.raises(ReadOvertaken, match="was cleaned"):
         shown(opened(tmp_path), as_of=first.requested)
 
 

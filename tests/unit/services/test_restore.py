@@ -12,7 +12,15 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.config import WRITER_ID
 from streaming_lsm.engine import LocalEngine
-from streaming_lsm.errors import CommitConflict, CommitUnknown, ConfigError, CorruptFileError, Fenced, LsmError
+from streaming_lsm.errors import (
+    CommitConflict,
+    CommitUnknown,
+    ConfigError,
+    CorruptFileError,
+    Fenced,
+    LsmError,
+    ReadOvertaken,
+)
 from streaming_lsm.format.actions.restore import RestoreMetadata, RestorePlan
 from streaming_lsm.inspection.table_check import check_table, lost_services
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER
@@ -499,7 +507,7 @@ def test_a_clean_that_was_begun_is_finished_after_a_restore(tmp_path: Path) -> N
         assert cleaned.error is None
         assert again.timeline.pending == ()
         if pending:
-            with pytest.raises(ConfigError, match="were cleaned"):
+            with pytest.raises(ReadOvertaken, match="were cleaned"):
                 shown(again, as_of=first)
         assert_sound(again, model)
     assert begun
@@ -542,5 +550,5 @@ def test_the_newest_write_is_readable_after_a_restore_though_a_clean_retained_a_
     again = reopened(table, **RETAIN_ONE)
     assert shown(again, as_of=newest) == sorted(model.values())
     assert again.savepoint().requested == newest
-    with pytest.raises(ConfigError, match=f"the earliest state that can be read is {newest}"):
+    with pytest.raises(ReadOvertaken, match=f"the earliest state that can be read is {newest}"):
         shown(again, as_of=again.timeline.completed_writes[0].requested)

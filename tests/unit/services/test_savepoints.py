@@ -11,7 +11,15 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.cli.commands import main
-from streaming_lsm.errors import CommitConflict, CommitUnknown, ConfigError, CorruptFileError, Fenced, LsmError
+from streaming_lsm.errors import (
+    CommitConflict,
+    CommitUnknown,
+    ConfigError,
+    CorruptFileError,
+    Fenced,
+    LsmError,
+    ReadOvertaken,
+)
 from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import TIMELINE_FOLDER
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
@@ -94,7 +102,7 @@ def test_without_its_savepoint_a_state_is_cleaned_and_archived(tmp_path: Path) -
     assert savepoint_names(table) == []
     assert table.clean() is not None
     assert table.archive()
-    with pytest.raises(ConfigError, match="cleaned"):
+    with pytest.raises(ReadOvertaken, match="cleaned"):
         table.scan(as_of=time)
     with pytest.raises(ConfigError, match=f"has no savepoint '{time}': its savepoints are none"):
         table.delete_savepoint(time)
@@ -172,7 +180,7 @@ def test_what_cannot_be_saved_is_refused_by_name_and_leaves_nothing(tmp_path: Pa
         table.compact()
         grow(table, model, batch)
     assert table.clean() is not None
-    with pytest.raises(ConfigError, match=f"as of {first}: files of that time were cleaned"):
+    with pytest.raises(ReadOvertaken, match=f"as of {first}: files of that time were cleaned"):
         table.savepoint(first)
     with pytest.raises(ConfigError, match="no completed write 20200101000000000: give a requested time"):
         table.savepoint("20200101000000000")
@@ -245,7 +253,8 @@ def assert_kept_if_told(root: Path, driver: Driver, model: Model, expected: list
     if driver.error is None:
         assert [found.instant.requested for found in table.savepoints] == [time]
     else:
-        assert isinstance(driver.error, ConfigError | CommitConflict | Fenced | CommitUnknown), driver.error
+        refusals = ConfigError | ReadOvertaken | CommitConflict | Fenced | CommitUnknown
+        assert isinstance(driver.error, refusals), driver.error
     if table.savepoints:
         assert shown(table, as_of=time) == expected
     assert table.storage.names(DECISION_FOLDER) == []

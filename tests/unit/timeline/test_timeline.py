@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming_lsm.errors import ConfigError, CorruptFileError
+from streaming_lsm.errors import ConfigError, CorruptFileError, ReadOvertaken
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.actions.rollback import RollbackMetadata
@@ -166,7 +166,7 @@ def test_a_clean_that_names_no_earliest_write_brings_back_nothing_of_the_cleans_
     counting = FaultyStorage(storage)
     timeline = Timeline.load(counting)
     assert timeline.earliest_retained == at(20)
-    with pytest.raises(ConfigError, match="cleaned"):
+    with pytest.raises(ReadOvertaken, match="cleaned"):
         timeline.as_of(at(10))
     assert requested(timeline.as_of(at(20))) == [at(1), at(10), at(20)]
     read = [path.rpartition("/")[2] for _, path in counting.calls if path.endswith(".clean")]

@@ -16,7 +16,7 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.engine import LocalEngine
-from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, LsmError, StorageError
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, LsmError, ReadOvertaken, StorageError
 from streaming_lsm.file_group.lost_files import lost_files
 from streaming_lsm.format.history import ArchivedInstant, HistoryFile, Manifest
 from streaming_lsm.services.archiving.runner import Archiver
@@ -461,7 +461,7 @@ def test_time_travel_over_a_clean_that_is_archived_is_refused(tmp_path: Path) ->
     grow(table, model, 8, 14)
     assert cleaned.requested in {action.requested for action in table.archive()}
     for time in (past.requested, past.completed):
-        with pytest.raises(ConfigError, match="files of that time were cleaned"):
+        with pytest.raises(ReadOvertaken, match="files of that time were cleaned"):
             shown(reopened(table), as_of=time)
     assert shown(reopened(table), as_of=table.timeline.completed_writes[-1].requested) == sorted(model.values())
 

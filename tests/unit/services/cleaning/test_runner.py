@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError
+from streaming_lsm.errors import CommitConflict, CorruptFileError, ReadOvertaken
 from streaming_lsm.file_group.file_group import file_groups_in
 from streaming_lsm.file_group.file_system_view import FileSystemView
 from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
@@ -91,9 +91,9 @@ def test_states_of_retained_commits_stay_readable_and_older_ones_are_refused(tmp
             == (states[time])
         )
     for time in states.keys() - readable:
-        with pytest.raises(ConfigError, match=f"as of {time}.*cleaned.*{earliest}"):
+        with pytest.raises(ReadOvertaken, match=f"as of {time}.*cleaned.*{earliest}"):
             table.scan(as_of=time)
-    with pytest.raises(ConfigError, match="cleaned"):
+    with pytest.raises(ReadOvertaken, match="cleaned"):
         table.scan(as_of="2020-01-01")
     assert shown(table, as_of="2100-01-01") == sorted(model.values())
 
@@ -107,7 +107,7 @@ def test_a_time_before_the_last_older_write_was_completed_is_refused(tmp_path: P
     grow(table, model, 3)
     # The compaction is older than the retained write, and took effect after `between`.
     assert table.clean() is not None
-    with pytest.raises(ConfigError, match="cleaned"):
+    with pytest.raises(ReadOvertaken, match="cleaned"):
         table.scan(as_of=between + "9" * (17 - len(between)))
     assert shown(table, as_of=table.timeline.last_time) == sorted(model.values())
 
@@ -182,7 +182,7 @@ def test_by_versions_the_last_slices_of_each_group_stay(tmp_path: Path) -> None:
     assert {path.rpartition("_")[2].split(".")[0] for path in data_files(tmp_path) if "-0_" in path} >= set(times[-2:])
     assert not any(times[0] in path for path in data_files(tmp_path))
     assert_sound(table, model)
-    with pytest.raises(ConfigError, match="cleaned"):
+    with pytest.raises(ReadOvertaken, match="cleaned"):
         table.scan(as_of=times[0])
     assert shown(table, as_of=table.timeline.earliest_retained)
     assert table.clean() is None
@@ -424,7 +424,7 @@ def test_by_versions_the_state_of_the_write_that_made_slices_old_stays_readable(
     assert shown(table, as_of=compacted.requested) == sorted(model.values())
     assert shown(table, as_of=compacted.completed) == sorted(model.values())
     for earlier in (before, table.timeline.completed_writes[-2].requested):
-        with pytest.raises(ConfigError, match=f"{compacted.requested}.*hoodie.clean.fileversions.retained"):
+        with pytest.raises(ReadOvertaken, match=f"{compacted.requested}.*hoodie.clean.fileversions.retained"):
             table.scan(as_of=earlier)
 
 
@@ -438,7 +438,7 @@ def test_by_versions_every_group_counts_for_what_stays_readable(tmp_path: Path) 
     grow(table, model, 1)
     table.clean()
     assert table.timeline.earliest_retained == last.requested
-    with pytest.raises(ConfigError, match="cleaned"):
+    with pytest.raises(ReadOvertaken, match="cleaned"):
         table.scan(as_of=first.requested)
     assert len(shown(table, as_of=last.requested)) == 8
 
