@@ -20,7 +20,7 @@ from streaming_lsm.readable_table import ReadableTable
 from streaming_lsm.spark.readers import ChangesReader, ScanReader
 from streaming_lsm.spark.stream_reader import LsmStreamReader
 from streaming_lsm.spark.versions import SPARK, spark_schema
-from streaming_lsm.storage.failures import names_failures
+from streaming_lsm.spark.worker_errors import tells_in_one_line
 
 FORMAT = "streaming_lsm"
 _PATH = "path"
@@ -43,7 +43,7 @@ class LsmDataSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
-    @names_failures
+    @tells_in_one_line
     def schema(self) -> StructType:
         found, given = spark_schema(nullable_schema(_table(self._given).result_schema)), self._given
         if "provider" not in self.options or not found.fields:
@@ -52,7 +52,7 @@ class LsmDataSource(DataSource):
         kept = StructField(first.name, first.dataType, first.nullable, {_CREATED: given})
         return StructType([kept, *others])
 
-    @names_failures
+    @tells_in_one_line
     def reader(self, schema: StructType) -> DataSourceReader:
         table = _table(self._known(schema))
         query = table.query()
@@ -73,7 +73,7 @@ class LsmDataSource(DataSource):
 
         return FilteringReader(scan, plan)
 
-    @names_failures
+    @tells_in_one_line
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         table = _table(self._known(schema))
         stream = table.stream()
@@ -85,7 +85,7 @@ class LsmDataSource(DataSource):
 
         return LimitedStreamReader(table, stream)
 
-    @names_failures
+    @tells_in_one_line
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002
         raise ConfigError(
             "PySpark would write each partition by itself, where a table needs the rows of a file group together: "

@@ -7,7 +7,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from streaming_lsm.query.table_stream import TableStream
 from streaming_lsm.readable_table import ReadableTable
 from streaming_lsm.spark.stream_reader import COMPLETED, SNAPSHOT, LsmStreamReader, Offset, completed
-from streaming_lsm.storage.failures import names_failures
+from streaming_lsm.spark.worker_errors import tells_in_one_line
 
 
 class LimitedStreamReader(LsmStreamReader, SupportsTriggerAvailableNow):
@@ -18,7 +18,7 @@ class LimitedStreamReader(LsmStreamReader, SupportsTriggerAvailableNow):
         super().__init__(table, stream)
         self._last = "~"
 
-    @names_failures
+    @tells_in_one_line
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # type: ignore[override]
         begin = completed(start)
         most = self._most if isinstance(limit, ReadMaxFiles) and SNAPSHOT not in start else 0
@@ -29,10 +29,10 @@ class LimitedStreamReader(LsmStreamReader, SupportsTriggerAvailableNow):
         # Of Spark's kinds of limits none counts commits; this one is given back as it is.
         return ReadMaxFiles(self._most) if self._most else ReadAllAvailable()
 
-    @names_failures
+    @tells_in_one_line
     def prepareForTriggerAvailableNow(self) -> None:
         self._last = self._stream.latest()
 
-    @names_failures
+    @tells_in_one_line
     def reportLatestOffset(self) -> Offset:
         return {COMPLETED: self._stream.latest()}

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from streaming_lsm.storage.failures import named_failures
+from streaming_lsm.spark.worker_errors import told_in_one_line
 
 T = TypeVar("T")
 _PARTITION_BYTES = 128 << 20
@@ -42,7 +42,7 @@ def scan_parts(
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in np.asarray(batch.column(0)).tolist():
-                with named_failures():
+                with told_in_one_line():
                     yield from read(pickle.loads(pickled[number]))
 
     numbers = spark.range(0, len(parts), 1, max(1, min(len(parts), fewest)))

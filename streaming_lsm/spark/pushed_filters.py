@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
 from streaming_lsm.query.scan import Scan
 from streaming_lsm.spark.conditions import SAME_ORDER
 from streaming_lsm.spark.readers import ScanReader
-from streaming_lsm.storage.failures import names_failures
+from streaming_lsm.spark.worker_errors import tells_in_one_line
 
 Plan = Callable[[pc.Expression], Scan]
 _COMPARED: dict[type[Filter], Callable[[Any, Any], pc.Expression]] = {
@@ -52,7 +52,7 @@ class FilteringReader(ScanReader):
         super().__init__(scan)
         self._plan = plan
 
-    @names_failures
+    @tells_in_one_line
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         found = [expression_of(condition, self._scan.schema) for condition in filters]
         taken = [expression for expression in found if expression is not None]

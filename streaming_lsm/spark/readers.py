@@ -13,7 +13,7 @@ from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.query.change_reader import GroupChanges
 from streaming_lsm.query.changes import Changes
 from streaming_lsm.query.scan import Scan
-from streaming_lsm.storage.failures import named_failures, names_failures
+from streaming_lsm.spark.worker_errors import tells_in_one_line, told_in_one_line
 
 
 @dataclass
@@ -34,14 +34,14 @@ class ScanReader(DataSourceReader):
         # A task has the slice that it reads, not all of them.
         return {"_scan": replace(self._scan, slices=())}
 
-    @names_failures
+    @tells_in_one_line
     def partitions(self) -> Sequence[InputPartition]:
         self._scan.check()
         return [SlicePartition(file_slice) for file_slice in self._scan.slices]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, SlicePartition):  # without slices Spark passes an empty InputPartition
-            with named_failures():
+            with told_in_one_line():
                 yield from _nullable(self._scan.read_slice(partition.file_slice), self._scan.schema)
 
 
@@ -63,13 +63,13 @@ class ChangesReader(DataSourceReader):
     def __getstate__(self) -> dict[str, object]:
         return {"_reader": self._reader}
 
-    @names_failures
+    @tells_in_one_line
     def partitions(self) -> Sequence[InputPartition]:
         return [ChangesPartition(part) for part in self._query.parts()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, ChangesPartition):
-            with named_failures():
+            with told_in_one_line():
                 yield from _nullable(self._reader.read(partition.changes), self._reader.schema)
 
 

@@ -17,7 +17,7 @@ from streaming_lsm.arrow.nullable import as_nullable
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.query.table_stream import FIRST, StreamPart, TableStream
 from streaming_lsm.readable_table import ReadableTable
-from streaming_lsm.storage.failures import named_failures, names_failures
+from streaming_lsm.spark.worker_errors import tells_in_one_line, told_in_one_line
 from streaming_lsm.timeline.timeline import limit_text
 
 COMPLETED, SNAPSHOT = "completed", "snapshot"
@@ -48,7 +48,7 @@ class LsmStreamReader(DataSourceStreamReader):
     def __getstate__(self) -> dict[str, object]:
         return {"_schema": self._schema}
 
-    @names_failures
+    @tells_in_one_line
     def initialOffset(self) -> Offset:
         start = self._table.options[config.STREAM_START] or "earliest"
         if start == SNAPSHOT:
@@ -61,14 +61,14 @@ class LsmStreamReader(DataSourceStreamReader):
             self._planned = limit_text(start, self._table.config.timeline_zone)
         return {COMPLETED: self._planned}
 
-    @names_failures
+    @tells_in_one_line
     def latestOffset(self) -> Offset:  # type: ignore[override]  # PySpark 4.2 calls that of `LimitedStreamReader`
         # PySpark does not say where a batch begins: after a restart the first one has no limit.
         latest = self._stream.latest() if self._planned is None else self._stream.next(self._planned, self._most)
         self._planned = latest
         return {COMPLETED: latest}
 
-    @names_failures
+    @tells_in_one_line
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         begin, until = completed(start), completed(end)
         parts = self._stream.snapshot(until) if SNAPSHOT in start else self._stream.parts(begin, until)
@@ -76,7 +76,7 @@ class LsmStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, StreamPartition):
-            with named_failures():
+            with told_in_one_line():
                 for batch in partition.part.read():
                     yield as_nullable(batch, self._schema)
 

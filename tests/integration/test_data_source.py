@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streaming_lsm import LsmTable
 from streaming_lsm.spark.versions import HAS_PYTHON_DATA_SOURCE, SPARK
+from tests.support.lake import data_files
 from tests.support.spark_frames import arrow_of
 
 pytestmark = pytest.mark.skipif(not HAS_PYTHON_DATA_SOURCE, reason="PySpark 4.0 introduced data sources in Python")
@@ -203,5 +204,17 @@ def test_a_table_of_the_catalog_keeps_its_columns_when_others_are_added(
     ],
 )
 def test_wrong_options_are_named(spark: SparkSession, table: LsmTable, options: dict[str, str], says: str) -> None:
-    with pytest.raises(Exception, match=re.escape(says)):
+    with pytest.raises(Exception, match=re.escape(says)) as refused:
         load(spark, table, **options).collect()
+    assert "Traceback" not in str(refused.value)
+
+
+def test_an_error_of_a_task_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    made = LsmTable.create(tmp_path / "t", SCHEMA, OPTIONS)
+    made.upsert(rows_of(range(9), 1))
+    found = load(spark, made)
+    for file in data_files(str(tmp_path / "t")):
+        (tmp_path / "t" / file).write_bytes(b"PAR1 and no more")
+    with pytest.raises(Exception, match="CorruptFileError: .*not a readable Parquet file") as refused:
+        found.collect()
+    assert "Traceback" not in str(refused.value)
