@@ -215,6 +215,6 @@ def test_an_error_of_a_task_is_told_in_one_line(spark: SparkSession, tmp_path: P
     found = load(spark, made)
     for file in data_files(str(tmp_path / "t")):
         (tmp_path / "t" / file).write_bytes(b"PAR1 and no more")
-    with pytest.raises(Exception, match="CorruptFileError: .*not a readable Parquet file") as refused:
+    with pytest.raises(Exception, match=r"CorruptFileError: .*not a readable Parquet file") as refused:
         found.collect()
     assert "Traceback" not in str(refused.value)
