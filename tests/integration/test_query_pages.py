@@ -64,7 +64,7 @@ def prelude() -> str:
 
 @pytest.fixture(scope="module")
 def orders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LsmTable]:
-    """Three orders, compacted; then an update, an insert and a delete. Snippets make tables in a database of their own."""
+    """Three orders, compacted; then an update, an insert and a delete. Snippets make tables in their own database."""
     lake = tmp_path_factory.mktemp("lake")
     table = LsmTable.create(lake / "orders", SCHEMA, OPTIONS)
     table.upsert(pa.table([["o1", "o2", "o3"], ["DE", "FR", "DE"], [1, 1, 1], [3, 7, 1]], schema=SCHEMA))
