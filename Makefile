@@ -23,7 +23,7 @@ SAMPLED_CALLS := tests/integration/test_kafka_job.py tests/unit/metadata/test_cr
 	tests/unit/services/test_interleavings_on_objects.py tests/unit/services/test_metadata_table.py \
 	tests/unit/services/test_completed_rollback.py tests/unit/services/test_repair.py tests/unit/services/test_repaired_replacements.py tests/unit/services/test_restore.py tests/unit/services/test_savepoints.py tests/unit/services/test_scheduler.py tests/unit/services/ttl/test_expiry.py tests/unit/services/test_service_crashes.py \
 	tests/unit/test_named_failures.py tests/unit/test_overwrites.py tests/unit/txn/test_crash_matrix.py tests/unit/txn/test_lock_providers.py
-SAMPLED_CASES := tests/golden/test_damaged_logs.py tests/golden/test_table_copies.py tests/golden/test_version_changes.py \
+SAMPLED_CASES := tests/integration/test_histories_by_spark.py tests/golden/test_damaged_logs.py tests/golden/test_table_copies.py tests/golden/test_version_changes.py \
 	tests/property/test_avro_against_json.py tests/property/test_avro_columns.py tests/property/test_batches_against_a_model.py \
 	tests/property/test_copy_on_write_against_a_model.py tests/property/test_decoding_against_spark.py tests/property/test_evolving_tables.py \
 	tests/property/test_hash_merge_against_a_model.py tests/property/test_histories_against_a_model.py tests/property/test_incremental_cleans.py tests/property/test_many_documents_against_one_by_one.py tests/property/test_pruned_scans.py \

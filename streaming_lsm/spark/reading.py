@@ -82,20 +82,26 @@ def read_query(
     """Return what an open table's options describe as a DataFrame; see `read`."""
     query = table.query(columns, filter)
     with unwrapped_errors():
-        return (
-            _changes(spark, query)
-            if isinstance(query, Changes)
-            else _rows(spark, query, native=table.options[READ_NATIVE])
-        )
+        if isinstance(query, Changes):
+            return frame_of_changes(spark, query)
+        return frame_of_scan(spark, query, native=table.options[READ_NATIVE])
 
 
-def _changes(spark: SparkSession, query: Changes) -> DataFrame:
+def frame_of_changes(spark: SparkSession, query: Changes) -> DataFrame:
+    """Return the result of a CDC query, each file group's changes by one write read by one task."""
     parts = list(query.parts())
     schema = spark_schema(nullable_schema(query.schema))
     return scan_parts(spark, parts, query.reader.read, schema, sum(part.size for part in parts))
 
 
-def _rows(spark: SparkSession, scan: Scan, *, native: bool) -> DataFrame:
+def frame_of_scan(spark: SparkSession, scan: Scan, *, native: bool = True) -> DataFrame:
+    """Return the result of a scan.
+
+    Args:
+        spark: the session.
+        scan: without a limit.
+        native: whether Spark's own reader reads the slices that it can.
+    """
     scan.check()
     schema, storage = spark_schema(nullable_schema(scan.schema)), scan.reader.storage
     condition = None if scan.filter is None else condition_of(scan.filter, scan.reader.schema)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import ReadOvertaken
+from streaming_lsm.query.changes import Changes
 from streaming_lsm.query.scan import Scan
 from tests.support.histories_model.columns import Column, Row
 from tests.support.histories_model.filters import Filter, draw_filter, kept
@@ -19,6 +21,8 @@ from tests.support.histories_model.model import Action, Change, Model, plain_row
 META = ("_hoodie_commit_time", "_hoodie_record_key", "_hoodie_partition_path")
 """The meta columns that the model knows."""
 ALL = "000"
+T = TypeVar("T")
+Collect = Callable[[T], pa.Table]
 
 
 class Divergence(AssertionError):
@@ -79,15 +83,18 @@ class Query:
     rows: Callable[[Model], list[Version]]
     may_refuse: bool = False
 
-    def check(self, table: LsmTable, model: Model, question: Question, *, explain: bool) -> None:
+    def check(
+        self, table: LsmTable, model: Model, question: Question, *, explain: bool, collect: Collect[Scan]
+    ) -> None:
         """Compare the filtered scan, and the filtered rows of a whole one, with the model.
 
         Args:
             explain: whether to look at the explanation, too.
+            collect: runs a scan.
         """
         everything = Question((*META, *(column.name for column in model.kind.columns)), None)
         try:
-            whole, scan = self.plan(table, everything).to_arrow(), self.plan(table, question)
+            whole, scan = collect(self.plan(table, everything)), self.plan(table, question)
         except ReadOvertaken as refusal:
             if self.may_refuse:
                 return
@@ -99,7 +106,7 @@ class Query:
         wanted = kept(question.condition, known)
         unpruned = whole.filter(condition).select(list(question.columns))
         self._compare(f"{question}, not pruned", unpruned, wanted, question.columns, model)
-        self._compare(f"{question}, pruned", scan.to_arrow(), wanted, question.columns, model)
+        self._compare(f"{question}, pruned", collect(scan), wanted, question.columns, model)
         if explain and wanted and not scan.explain().slices:
             raise Divergence(self.name, f"{question}: there are rows, and no file slice is read by the explanation")
 
@@ -151,12 +158,14 @@ def incremental(begin: Action | None, end: Action | None, model: Model) -> Query
     )
 
 
-def check_changes(table: LsmTable, model: Model, begin: Action | None, end: Action | None) -> None:
+def check_changes(
+    table: LsmTable, model: Model, begin: Action | None, end: Action | None, *, collect: Collect[Changes]
+) -> None:
     """Compare the changes between the completion of two writes with the model."""
     since, until = _range(begin, end)
     first = next((action for action in model.actions if action.completed > since), None)
     try:
-        found = table.changes(since, until).to_arrow().to_pylist()
+        found = collect(table.changes(since, until)).to_pylist()
     except ReadOvertaken as refusal:
         is_first_kept = first is None or _has_state_before(first, model)
         if not is_first_kept or not (end is None or _is_kept(end, model)):

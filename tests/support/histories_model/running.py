@@ -13,6 +13,8 @@ from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, LsmError, ReadOvertaken
+from streaming_lsm.query.changes import Changes
+from streaming_lsm.query.scan import Scan
 from streaming_lsm.timeline.instant import Instant
 from tests.support.histories_model import queries
 from tests.support.histories_model.model import Action, Model, Slice
@@ -35,6 +37,7 @@ class Run:
     Attributes:
         asked: queries that were compared.
         refused: steps that the table refused, as it may.
+        collect, collect_changes: run the queries; by default in Python.
     """
 
     history: History
@@ -42,6 +45,8 @@ class Run:
     model: Model
     asked: int = 0
     refused: list[str] = field(default_factory=list)
+    collect: Callable[[Scan], pa.Table] = Scan.to_arrow
+    collect_changes: Callable[[Changes], pa.Table] = Changes.to_arrow
 
     @classmethod
     def begin(cls, history: History, folder: Path) -> Run:
@@ -193,7 +198,8 @@ class Run:
 
     def ask(self, query: queries.Query, chance: random.Random) -> None:
         """Compare a query with a random filter and projection."""
-        query.check(self.table, self.model, draw_question(chance, self.model), explain=chance.random() < 0.3)
+        question, explain = draw_question(chance, self.model), chance.random() < 0.3
+        query.check(self.table, self.model, question, explain=explain, collect=self.collect)
         self.asked += 1
 
     def ask_of_kinds(self, chance: random.Random, count: int) -> None:
@@ -224,7 +230,7 @@ class Run:
         self.ask(queries.incremental(*self._range(chance), self.model), chance)
 
     def _ask_changes(self, chance: random.Random) -> None:
-        queries.check_changes(self.table, self.model, *self._range(chance))
+        queries.check_changes(self.table, self.model, *self._range(chance), collect=self.collect_changes)
         self.asked += 1
 
     def _ask_history(self, chance: random.Random) -> None:
