@@ -52,7 +52,7 @@ def check_files(view: FileSystemView, slices: Iterable[FileSlice]) -> None:
 
     Raises:
         CorruptFileError: a committed file, or the completed instant file of a write, is missing.
-        ConfigError: a file of a past state was cleaned.
+        ReadOvertaken: a file of a past state was cleaned.
         CommitConflict: a file was deleted since the timeline was loaded; read again.
     """
     found = list(slices)

@@ -42,11 +42,12 @@ def files_of_range(
 
 
 def _single_instants(timeline: Timeline) -> frozenset[str]:
-    """Return the requested times of the delta commits that are known to be no log compactions."""
+    """Return the requested times of the delta commits that no compaction made: of logs, or of a hybrid plan."""
     states = timeline.whole.names.states
     return frozenset(
         write.requested
         for write in timeline.completed_writes
-        if all(state.action != LOG_COMPACTION for state in states.get(write.of_action, ()))
+        if write.action == "deltacommit"
         and write.of_action in states
+        and all(state.action != LOG_COMPACTION for state in states[write.of_action])
     )

@@ -6,14 +6,14 @@ A table service is compaction, cleaning or a change of the table version. A plan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
 from streaming_lsm import config
 from streaming_lsm.config import Options
-from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, UnsupportedTable
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, ReadOvertaken, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import METADATA_FOLDER, FileSystemView
 from streaming_lsm.file_group.log_facts import LogFactsReader
 from streaming_lsm.format.actions.clean import CleanPlan
@@ -220,3 +220,16 @@ def clustered_slices(storage: Storage, timeline: Timeline) -> frozenset[FileGrou
                     raise UnsupportedTable(f"{storage.uri}/{path} is pending without a plan: finish it with Hudi")
                 found |= clustered_groups(data, path)
     return found
+
+
+@contextmanager
+def past_state() -> Iterator[None]:
+    """Refuse what needs a past state that was cleaned, as it asks for what is not there.
+
+    Raises:
+        ConfigError: a clean deleted files of that state.
+    """
+    try:
+        yield
+    except ReadOvertaken as error:
+        raise ConfigError(str(error)) from None

@@ -12,7 +12,7 @@ from streaming_lsm.file_group.lost_files import checked_slices
 from streaming_lsm.format.actions.commit import file_path
 from streaming_lsm.format.actions.savepoint import SavepointMetadata
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
-from streaming_lsm.services.context import ServiceContext
+from streaming_lsm.services.context import ServiceContext, past_state
 from streaming_lsm.services.rollback import fits_lsm_tree
 from streaming_lsm.services.savepoints import savepoint_at
 from streaming_lsm.services.survey import looked
@@ -87,7 +87,8 @@ def _checked(context: ServiceContext, timeline: Timeline, requested: str) -> Res
             f"{uri} cannot be restored to {requested}: {ledger.file_name}, which has the ledger of writers of that "
             "state, is archived, so that batches might be written twice"
         )
-    slices = checked_slices(context.view(state))
+    with past_state():
+        slices = checked_slices(context.view(state))
     _check_kept(context, savepoint, timeline, slices)
     for found in slices:
         if context.config.is_lsm_tree and not fits_lsm_tree(context, found):

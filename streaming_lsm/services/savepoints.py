@@ -13,7 +13,7 @@ from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError
 from streaming_lsm.file_group.lost_files import checked_slices, newest_write
 from streaming_lsm.format.actions.clean import CleanPlan
 from streaming_lsm.format.actions.savepoint import SavepointMetadata
-from streaming_lsm.services.context import ServiceContext, read_clean_plan
+from streaming_lsm.services.context import ServiceContext, past_state, read_clean_plan
 from streaming_lsm.services.survey import looked, savepoints
 from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -165,9 +165,11 @@ def _write_at(timeline: Timeline, requested: str | None, uri: str) -> Instant:
 def _files_as_of(context: ServiceContext, timeline: Timeline, write: Instant) -> Mapping[str, tuple[str, ...]]:
     """List the files of the latest slices when a write had been completed, to which a restore returns."""
     state = timeline.up_to(write)
-    state.check_retained(write.requested, write.requested, exact=True)
     files: dict[str, dict[str, None]] = {}
-    for found in checked_slices(context.view(state)):
+    with past_state():
+        state.check_retained(write.requested, write.requested, exact=True)
+        slices = checked_slices(context.view(state))
+    for found in slices:
         names = (path.rpartition("/")[2] for path in found.paths)
         files.setdefault(found.partition_path, {}).update(dict.fromkeys(names))
     return {partition: tuple(sorted(names)) for partition, names in sorted(files.items())}

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
 from streaming_lsm.engine import LocalEngine
-from streaming_lsm.errors import ConfigError
+from streaming_lsm.errors import ReadOvertaken
 from streaming_lsm.txn.planned_actions import pending_compactions
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
@@ -165,7 +165,7 @@ def check_time_travel(table: LsmTable, path: str, time: str, state: Shown) -> No
     """As of a write both readers agree, and see what was there then, or ours refuses what was cleaned."""
     try:
         found = shown(table.scan(as_of=time).to_arrow())
-    except ConfigError:
+    except ReadOvertaken:
         assert time < table.timeline.earliest_retained
         return
     assert found == shown(read_snapshot(path, as_of=time)) == state

@@ -48,7 +48,8 @@ class TableKind:
     """How a table is laid out, and which row is where.
 
     Attributes:
-        columns: all columns.
+        columns: all columns, those of `later` at the end.
+        later: names of the columns that the table does not have at first, in the order in which they come.
         keys, partitions, ordering: names of columns; no `ordering` means COMMIT_TIME_ORDERING.
         version: the table version.
         is_merge_on_read: else copy on write.
@@ -64,6 +65,12 @@ class TableKind:
     is_merge_on_read: bool
     buckets: int
     options: Mapping[str, object] = field(default_factory=dict)
+    later: tuple[str, ...] = ()
+
+    @property
+    def first_schema(self) -> pa.Schema:
+        """The columns with which the table is created."""
+        return pa.schema([column.field for column in self.columns if column.name not in self.later])
 
     @property
     def schema(self) -> pa.Schema:
@@ -138,7 +145,7 @@ class TableKind:
         return (
             f"version {self.version}, {'merge on read' if self.is_merge_on_read else 'copy on write'}, "
             f"keys {self.keys}, partitions {self.partitions}, ordering {self.ordering}, {self.buckets} buckets, "
-            f"{options}"
+            f"later columns {self.later}, {options}"
         )
 
 
@@ -171,6 +178,7 @@ def draw_kind(chance: random.Random) -> TableKind:
         keys = keys[:1]
     ordering = chance.choice(_ORDERING)
     values = chance.sample(sorted(VALUES), chance.randint(2, 5))
+    later = values[chance.randint(1, len(values)) :] if chance.random() < 0.4 else []
     named = {**KEYS, **PARTITIONS, **ORDERINGS, **VALUES}
     chosen = {
         **options,
@@ -193,4 +201,5 @@ def draw_kind(chance: random.Random) -> TableKind:
         is_merge_on_read=chance.random() < 0.75,
         buckets=chance.choice([1, 1, 2, 3]),
         options=chosen,
+        later=tuple(later),
     )

@@ -53,6 +53,7 @@ class Action:
         bases, logs: the files that it made.
         replaced: the file groups that it replaced.
         is_compaction: whether it changed no rows.
+        columns: the later columns that the table has after it.
     """
 
     requested: str
@@ -61,6 +62,7 @@ class Action:
     logs: Mapping[Group, tuple[Version, ...]] = field(default_factory=dict)
     replaced: frozenset[Group] = frozenset()
     is_compaction: bool = False
+    columns: frozenset[str] = frozenset()
 
     @property
     def groups(self) -> list[Group]:
@@ -89,10 +91,22 @@ class Model:
     cleaned: frozenset[str] = frozenset()
     is_archived: bool = False
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """The later columns that the table has now."""
+        return self.columns_of(self.actions)
+
+    def columns_of(self, actions: Collection[Action]) -> frozenset[str]:
+        """The later columns that the table has if some actions are visible: those after the last completed one."""
+        return max(actions, key=lambda action: action.completed).columns if actions else frozenset()
+
     # --- what is done -----------------------------------------------------------------------------------------
 
-    def write(self, way: Way, events: Iterable[Event], requested: str, completed: str) -> None:
-        """Complete a batch."""
+    def write(
+        self, way: Way, events: Iterable[Event], requested: str, completed: str, columns: Collection[str] = ()
+    ) -> None:
+        """Complete a batch that has some columns; those of a delete add none."""
+        known = self.columns if way is Way.DELETE else self.columns | {n for n in self.kind.later if n in columns}
         versions: dict[tuple[str, int], list[Version]] = {}
         for event in events:
             found = version_of(event, self.kind, requested)
@@ -114,12 +128,12 @@ class Model:
                     bases[group or Group(*place, requested)] = rows
             else:
                 logs[group or Group(*place, requested)] = tuple(found)
-        self.actions.append(Action(requested, completed, bases, logs, replaced))
+        self.actions.append(Action(requested, completed, bases, logs, replaced, columns=known))
 
     def delete_partition(self, path: str, requested: str, completed: str) -> None:
         """Complete the deletion of a partition."""
         replaced = frozenset(group for group in self.slices(self.actions) if group.partition == path)
-        self.actions.append(Action(requested, completed, replaced=replaced))
+        self.actions.append(Action(requested, completed, replaced=replaced, columns=self.columns))
 
     def compact(
         self, requested: str, completed: str, chosen: Callable[[Slice], bool] = lambda found: bool(found.logs)
@@ -131,7 +145,7 @@ class Model:
             for group, found in seen.items()
             if found.logs and chosen(found)
         }
-        self.actions.append(Action(requested, completed, bases, is_compaction=True))
+        self.actions.append(Action(requested, completed, bases, is_compaction=True, columns=self.columns))
 
     def clean(self) -> None:
         """Retain the states of the last commits."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -52,13 +52,13 @@ class Question:
         return f"columns {', '.join(self.columns)} where {self.condition}"
 
 
-def draw_question(chance: random.Random, model: Model) -> Question:
-    """Draw a filter and a projection of a table's columns."""
+def draw_question(chance: random.Random, model: Model, columns: Sequence[Column]) -> Question:
+    """Draw a filter and a projection of some columns of a table."""
     kind = model.kind
     rows = plain_rows(model.snapshot(model.actions))
     meta = [Column(name, pa.string(), _value_of(name, rows)) for name in META[1:] if rows]
-    condition = draw_filter(chance, [*kind.columns, *meta], [*kind.keys, *kind.partitions])
-    names = [column.name for column in kind.columns] + [name for name in META if chance.random() < 0.3]
+    condition = draw_filter(chance, [*columns, *meta], [*kind.keys, *kind.partitions])
+    names = [column.name for column in columns] + [name for name in META if chance.random() < 0.3]
     columns = chance.sample(names, chance.randint(1, len(names))) if chance.random() < 0.5 else names
     return Question(tuple(columns), condition)
 
@@ -75,12 +75,14 @@ class Query:
         name: which, for people.
         plan: plans it for columns and a filter.
         rows: what the model says.
+        columns: those that the query may ask for.
         may_refuse: whether files that it needs may have been cleaned.
     """
 
     name: str
     plan: Callable[[LsmTable, Question], Scan]
     rows: Callable[[Model], list[Version]]
+    columns: Sequence[Column]
     may_refuse: bool = False
 
     def check(
@@ -92,7 +94,7 @@ class Query:
             explain: whether to look at the explanation, too.
             collect: runs a scan.
         """
-        everything = Question((*META, *(column.name for column in model.kind.columns)), None)
+        everything = Question((*META, *(column.name for column in self.columns)), None)
         try:
             whole, scan = collect(self.plan(table, everything)), self.plan(table, question)
         except ReadOvertaken as refusal:
@@ -118,9 +120,14 @@ class Query:
             raise Divergence(self.name, f"{what}: {difference}")
 
 
-def snapshot() -> Query:
+def snapshot(model: Model) -> Query:
     """The rows now."""
-    return Query("snapshot", lambda table, asked: _scan(table, asked), lambda model: model.snapshot(model.actions))
+    return Query(
+        "snapshot",
+        lambda table, asked: _scan(table, asked),
+        lambda model: model.snapshot(model.actions),
+        _columns(model, model.actions),
+    )
 
 
 def as_of(action: Action, model: Model) -> Query:
@@ -129,6 +136,7 @@ def as_of(action: Action, model: Model) -> Query:
         "snapshot as of a write",
         lambda table, asked: _scan(table, asked, as_of=action.requested),
         lambda model: model.snapshot(model.as_of(action)),
+        _columns(model, model.as_of(action)),
         may_refuse=not model.is_readable(action),
     )
 
@@ -141,6 +149,7 @@ def read_optimized(action: Action | None, model: Model) -> Query:
             table, asked, as_of=action.requested if action else None, query_type="read_optimized"
         ),
         lambda model: model.read_optimized(model.as_of(action) if action else model.actions),
+        _columns(model, model.as_of(action) if action else model.actions),
         may_refuse=action is not None and not model.is_readable(action),
     )
 
@@ -154,6 +163,7 @@ def incremental(begin: Action | None, end: Action | None, model: Model) -> Query
             since, until, asked.columns, asked.condition.expression() if asked.condition else None
         ),
         lambda model: model.incremental(model.completed_by(end) if end else model.actions, since),
+        _columns(model, model.actions),
         may_refuse=end is not None and not _is_kept(end, model),
     )
 
@@ -172,7 +182,7 @@ def check_changes(
             return
         raise Divergence("changes", f"refused: {refusal}") from refusal
     visible = model.completed_by(end) if end else model.actions
-    names = [*META, *(column.name for column in model.kind.columns)]
+    names = [*META, *(column.name for column in _columns(model, visible))]
     known = _change_rows(model.changes(visible, since), names, model)
     shown = [{**row, **{side: _only(row[side], names) for side in ("before", "after")}} for row in found]
     difference = differing(shown, known)
@@ -201,6 +211,12 @@ def check_history(table: LsmTable, model: Model, key: str) -> None:
             for row in newest
         ):
             raise Divergence("history", f"of {key!r} lacks the row that a snapshot shows: {version}")
+
+
+def _columns(model: Model, actions: Collection[Action]) -> list[Column]:
+    """The columns of the table as of some actions."""
+    there = model.columns_of(actions)
+    return [column for column in model.kind.columns if column.name in there or column.name not in model.kind.later]
 
 
 def as_arrow(rows: Sequence[Row], columns: Sequence[str], model: Model) -> list[Row]:

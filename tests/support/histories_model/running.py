@@ -52,7 +52,7 @@ class Run:
     def begin(cls, history: History, folder: Path) -> Run:
         """Create the table."""
         kind = history.kind
-        return cls(history, LsmTable.create(folder, kind.schema, kind.all_options), Model(kind))
+        return cls(history, LsmTable.create(folder, kind.first_schema, kind.all_options), Model(kind))
 
     def all_steps(self) -> None:
         """Do all steps, with queries between them and at the end."""
@@ -60,11 +60,11 @@ class Run:
             self.take(step)
             chance = random.Random(f"queries {self.history.seed} {number}")
             if chance.random() < 0.35:
-                self.ask(queries.snapshot(), chance)
+                self.ask(queries.snapshot(self.model), chance)
             if chance.random() < 0.15:
                 self.ask_of_kinds(chance, 1)
         chance = random.Random(f"queries {self.history.seed}")
-        self.ask(queries.snapshot(), chance)
+        self.ask(queries.snapshot(self.model), chance)
         self.ask_of_kinds(chance, 4)
 
     # --- steps ------------------------------------------------------------------------------------------------
@@ -86,8 +86,9 @@ class Run:
             written = self.table.delete(rows.select(names))
         else:
             marks = pa.array([event.is_delete for event in step.events], pa.bool_())
-            written = getattr(self.table, step.way.value)(rows.append_column("_lsm_delete", marks))
-        self.model.write(step.way, step.events, *_times(written))
+            given = [name for name in kind.schema.names if name in {*step.columns, *self.model.columns}]
+            written = getattr(self.table, step.way.value)(rows.select(given).append_column("_lsm_delete", marks))
+        self.model.write(step.way, step.events, *_times(written), step.columns)
 
     def _delete_partition(self, step: DeletePartition) -> None:
         groups = self.model.slices(self.model.actions)
@@ -130,7 +131,7 @@ class Run:
 
     def _log_compacted(self, done: Instant | None) -> None:
         if done is not None:
-            self.model.actions.append(Action(*_times(done), is_compaction=True))
+            self.model.actions.append(Action(*_times(done), is_compaction=True, columns=self.model.columns))
 
     def _compact_some(self) -> None:
         if not self.model.kind.is_merge_on_read or self.model.has_plan:
@@ -198,7 +199,7 @@ class Run:
 
     def ask(self, query: queries.Query, chance: random.Random) -> None:
         """Compare a query with a random filter and projection."""
-        question, explain = draw_question(chance, self.model), chance.random() < 0.3
+        question, explain = draw_question(chance, self.model, query.columns), chance.random() < 0.3
         query.check(self.table, self.model, question, explain=explain, collect=self.collect)
         self.asked += 1
 

@@ -40,10 +40,15 @@ class Way(Enum):
 
 @dataclass(frozen=True)
 class Write:
-    """A batch."""
+    """A batch.
+
+    Attributes:
+        columns: those that the batch has, without those of the table that come later.
+    """
 
     way: Way
     events: tuple[Event, ...]
+    columns: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"{self.way.value} of " + "; ".join(
@@ -120,9 +125,11 @@ def draw_history(seed: int) -> History:
     chance = random.Random(f"history {seed}")
     kind = draw_kind(chance)
     pool = _draw_pool(chance, kind)
-    steps: list[Step] = [_write(chance, kind, pool)]
+    steps: list[Step] = [_write(chance, kind, pool, len(kind.later))]
+    hidden = len(kind.later)
     for _ in range(chance.randint(3, 9)):
-        steps.append(_step(chance, kind, pool))
+        hidden -= hidden > 0 and chance.random() < 0.4
+        steps.append(_step(chance, kind, pool, hidden))
     return History(seed, kind, tuple(steps))
 
 
@@ -135,16 +142,17 @@ def _draw_pool(chance: random.Random, kind: TableKind) -> list[dict[str, object]
     ]
 
 
-def _step(chance: random.Random, kind: TableKind, pool: list[dict[str, object]]) -> Step:
+def _step(chance: random.Random, kind: TableKind, pool: list[dict[str, object]], hidden: int) -> Step:
     what = chance.random()
     if what < 0.5:
-        return _write(chance, kind, pool)
+        return _write(chance, kind, pool, hidden)
     if what < 0.54:
         return DeletePartition(kind.partition_of(chance.choice(pool)))
     return _weighted(chance, _SERVICES)
 
 
-def _write(chance: random.Random, kind: TableKind, pool: list[dict[str, object]]) -> Write:
+def _write(chance: random.Random, kind: TableKind, pool: list[dict[str, object]], hidden: int) -> Write:
+    """Draw a batch without the last `hidden` columns, which are null in its rows."""
     way = _weighted(chance, _WAYS)
     count = chance.choice([1, 3, 10, 40])
     share = {Way.DELETE: 1.0, Way.UPSERT: 0.3, Way.INSERT: 0.15, Way.BULK_INSERT: 0.15}.get(way, 0.0)
@@ -156,7 +164,10 @@ def _write(chance: random.Random, kind: TableKind, pool: list[dict[str, object]]
     if not kind.has_native_logs and (way.replaces or way is Way.BULK_INSERT):
         # Base files of these repeat keys, docs/format/10-rules.md, "Rule 11".
         events = list({(kind.partition_of(event.row), kind.key_of(event.row)): event for event in events}.values())
-    return Write(way, tuple(events))
+    columns = kind.columns[: len(kind.columns) - hidden]
+    nulls = dict.fromkeys(kind.later[len(kind.later) - hidden :])
+    events = [replace(event, row={**event.row, **nulls}) for event in events]
+    return Write(way, tuple(events), tuple(column.name for column in columns))
 
 
 def _event(chance: random.Random, kind: TableKind, identity: Row, share: float) -> Event:
