@@ -21,6 +21,7 @@ from streaming_lsm.spark.readers import ChangesReader, ScanReader
 from streaming_lsm.spark.stream_reader import LsmStreamReader
 from streaming_lsm.spark.versions import SPARK, spark_schema
 from streaming_lsm.spark.worker_errors import tells_in_one_line
+from streaming_lsm.storage.failures import names_failures
 
 FORMAT = "streaming_lsm"
 _PATH = "path"
@@ -73,7 +74,7 @@ class LsmDataSource(DataSource):
 
         return FilteringReader(scan, plan)
 
-    @tells_in_one_line
+    @names_failures  # with its traceback: PySpark fails once more when this fails, and the one line would be of that
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         table = _table(self._known(schema))
         stream = table.stream()

@@ -144,7 +144,12 @@ def test_a_variable_of_a_key_of_the_kafka_client_says_where_such_keys_are_read(n
 
 def test_every_known_option_of_hudi_has_a_family_or_stands_alone() -> None:
     alone = {key for key in OPTIONS if key.startswith("hoodie.") and family_of(key) is None}
-    assert alone == {"hoodie.database.name", "hoodie.datasource.query.type"}
+    assert alone == {
+        "hoodie.database.name",
+        "hoodie.datasource.query.type",
+        "hoodie.datasource.query.incremental.format",
+        "hoodie.datasource.streaming.startOffset",
+    }
 
 
 def test_an_unknown_variable_is_refused_with_the_nearest_known_one() -> None:
