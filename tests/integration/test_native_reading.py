@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from streaming_lsm import ConfigError, LsmTable, SchemaError, read
 from streaming_lsm.errors import CorruptFileError
@@ -88,17 +90,24 @@ FILTERS = [
 
 
 @pytest.mark.parametrize("columns", [None, ["qty", "id"]])
-@pytest.mark.parametrize("filter", FILTERS, ids=str)
-def test_rows_equal_those_of_a_scan(
-    spark: SparkSession, table: LsmTable, filter: pc.Expression | None, columns: list[str] | None
-) -> None:
-    expected = table.scan(columns, filter)
-    found = read(spark, table.path, columns=columns, filter=filter)
-    assert found.columns == expected.schema.names
-    assert sorted_rows(arrow_of(found)) == sorted_rows(expected.to_arrow())
-    merged = read(spark, table.path, {"lsm.read.native": "false"}, columns=columns, filter=filter)
-    assert merged.schema == found.schema
-    assert sorted_rows(arrow_of(merged)) == sorted_rows(expected.to_arrow())
+def test_rows_equal_those_of_a_scan(spark: SparkSession, table: LsmTable, columns: list[str] | None) -> None:
+    expected = [
+        pa.table([*rows.columns, pa.array([str(filter)] * len(rows), pa.string())], [*rows.schema.names, "of"])
+        for filter in FILTERS
+        for rows in [table.scan(columns, filter).to_arrow()]
+    ]
+    schemas = []
+    for options in ({}, {"lsm.read.native": "false"}):
+        found = reduce(
+            DataFrame.unionAll,
+            (
+                read(spark, table.path, options, columns=columns, filter=filter).withColumn("of", F.lit(str(filter)))
+                for filter in FILTERS
+            ),
+        )
+        assert sorted_rows(arrow_of(found)) == sorted_rows(pa.concat_tables(expected))
+        schemas.append(found.schema)
+    assert schemas[0] == schemas[1]
 
 
 def test_spark_reads_the_columns_and_row_groups_that_it_needs_of_slices_without_logs(
