@@ -121,7 +121,7 @@ class Model:
         logs: dict[Group, tuple[Version, ...]] = {}
         for place, found in versions.items():
             group = live.get(place)
-            if way.replaces or not self.kind.is_merge_on_read or (group is None and _is_bulk(way, found)):
+            if way.replaces or not self.kind.is_merge_on_read or (group is None and self._is_bulk(way, found)):
                 base = (visible[group].base if group else None) or {}
                 rows = self._base_file(merged(self.kind, base, found))
                 if rows or group:  # a bucket without files, of which nothing is kept, gets none
@@ -233,6 +233,16 @@ class Model:
                 found += _compared(action.requested, old, new)
         return found
 
+    def _is_bulk(self, way: Way, versions: Iterable[Version]) -> bool:
+        """Whether rows of a bucket without files go to a base file: those of a bulk insert that deletes nothing there.
+
+        With ordering fields a delete without a value stays a delete, whatever row of its key follows.
+        """
+        found = list(versions)
+        deletes = any(version.is_delete for version in folded({}, found).values())
+        unordered = self.kind.is_ordered and any(version.orders_by_commit_time for version in found)
+        return way is Way.BULK_INSERT and not deletes and not unordered
+
     def _rows(self, found: Slice | None) -> dict[str, Version]:
         return (
             {} if found is None else {row.key: row for row in rows_of(merged(self.kind, found.base or {}, found.logs))}
@@ -249,13 +259,6 @@ class Model:
     def _action(self, requested: str) -> Action:
         (found,) = (action for action in self.actions if action.requested == requested)
         return found
-
-
-def _is_bulk(way: Way, versions: Iterable[Version]) -> bool:
-    """Whether rows of a bucket without files go to a base file: those of a bulk insert that deletes nothing there."""
-    found = list(versions)
-    deletes = any(version.is_delete for version in folded({}, found).values())
-    return way is Way.BULK_INSERT and not deletes and not any(version.orders_by_commit_time for version in found)
 
 
 def _slice(group: Group, actions: Collection[Action]) -> Slice:
