@@ -27,6 +27,7 @@ from streaming_lsm.query.changes import Changes
 from streaming_lsm.query.history import read_history
 from streaming_lsm.query.kept_files import KeptFiles
 from streaming_lsm.query.lookup import read_lookup
+from streaming_lsm.query.prune.explanation import Explanation
 from streaming_lsm.query.queries import CDC, INCREMENTAL, READ_OPTIMIZED, SNAPSHOT, Queries, QueryOptions
 from streaming_lsm.query.scan import Scan
 from streaming_lsm.query.table_stream import TableStream
@@ -238,6 +239,11 @@ class ReadableTable:
             ConfigError: a key is null, or the key has several columns of which only one is given; or see `scan`.
         """
         return read_lookup(self._queries.lookup(self._wanted(columns, None, meta), keys, self._moment(as_of)))
+
+    @names_failures
+    def explain_lookup(self, keys: Keys, as_of: str | date | None = None) -> Explanation:
+        """Tell which slices, files and row groups a look-up reads and skips; see `lookup`, and `Scan.explain`."""
+        return self._queries.lookup(self._wanted(None, None, meta=False), keys, self._moment(as_of)).explain()
 
     @names_failures
     def get(

@@ -20,6 +20,7 @@ from streaming_lsm.cli.compact import compact_verb
 from streaming_lsm.cli.copy import copy_verb
 from streaming_lsm.cli.files import files_verb
 from streaming_lsm.cli.history import history_verb
+from streaming_lsm.cli.lookup import lookup_verb
 from streaming_lsm.cli.options_page import options_page
 from streaming_lsm.cli.partitions import delete_partitions_verb, expire_partitions_verb
 from streaming_lsm.cli.read import read_verb
@@ -75,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"lsm {__version__}")
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     read_verb(verbs.add_parser("read", help="print the rows or the changes of a table"))
+    lookup_verb(verbs.add_parser("lookup", help="print the rows of some record keys"))
     show_verb(verbs.add_parser("show", help="show the settings of a table, and which services are due and why not"))
     files_verb(verbs.add_parser("files", help="list the file groups of a table, their slices, files and sorted runs"))
     verify_verb(verbs.add_parser("verify", help="check that all files are there, readable, sorted and as committed"))

@@ -114,6 +114,18 @@ def test_a_limit_ends_the_output_in_every_format(table: LsmTable, capsys: pytest
     assert "the number of rows is negative" in run(capsys, "read", path_of(table), "--limit", "-1", code=2)
 
 
+def test_keys_are_looked_up(table: LsmTable, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [line.split() for line in run(capsys, "lookup", path_of(table), "a", "x", "c").splitlines()] == [
+        ["id", "country", "ts", "qty"],
+        ["a", "FR", "2", "20"],
+        ["c", "DE", "1", "3"],
+    ]
+    asked = ("lookup", path_of(table), "b")
+    assert run(capsys, *asked, "--columns", "qty", "--json") == '{"qty": 1}\n'
+    assert json.loads(run(capsys, *asked, "--json", "--explain"))["row_groups"]["files"] >= 1
+    assert "'qyt' is not in the table" in run(capsys, *asked, "--columns", "qyt", code=2)
+
+
 def test_read_takes_options_and_a_properties_file(
     table: LsmTable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
