@@ -588,6 +588,8 @@ class LsmTable(MaintainedTable):
     @names_failures
     def _write(self, operation: str, rows: Rows, batch_id: int | None) -> Instant | None:
         data = _arrow_of(rows)
+        if isinstance(data, pa.Table) and _is_pandas(rows):
+            data = _with_integers(data, self.schema)
         columns = columns_of(data)
         self.upgrade_if_asked(columns, operation)
         self.prepare_write()
@@ -706,8 +708,12 @@ def _check_services(options: Options) -> None:
     check_hybrid(options)
 
 
+def _is_pandas(rows: object) -> bool:
+    return type(rows).__module__.partition(".")[0] == "pandas"
+
+
 def _arrow_of(rows: object) -> pa.Table | pa.RecordBatchReader:
-    """Return rows as an Arrow table, or a reader as it is.
+    """Return rows as an Arrow table, or a reader as it is; the index of a data frame of pandas is left out.
 
     Raises:
         SchemaError: they are no rows.
@@ -718,10 +724,20 @@ def _arrow_of(rows: object) -> pa.Table | pa.RecordBatchReader:
         if isinstance(rows, list | str):  # Arrow takes lists with names only
             raise TypeError
         known: Any = rows
-        found: pa.Table = pa.table(known)
+        frame = pa.Table.from_pandas(known, preserve_index=False) if _is_pandas(rows) else pa.table(known)
     except TypeError:
         raise SchemaError(
             f"the rows are of type {type(rows).__name__}: give an Arrow table, batch or reader, a data frame of pandas "
             "or polars, a mapping of columns, or another object with an Arrow C stream"
         ) from None
-    return found
+    return frame
+
+
+def _with_integers(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Convert columns of reals that are integers in the table, as pandas has those with nulls, if all values are."""
+    for place, column in enumerate(rows.schema):
+        known = schema.field(column.name).type if column.name in schema.names else None
+        if known is not None and pa.types.is_integer(known) and pa.types.is_floating(column.type):
+            with suppress(pa.ArrowInvalid):
+                rows = rows.set_column(place, column.name, rows.column(place).cast(known))
+    return rows

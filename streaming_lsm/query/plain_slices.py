@@ -37,7 +37,9 @@ def plain_slices(scan: Scan) -> list[FileSlice]:
         LsmError: a file cannot be opened, see `SliceReader.blocks`.
     """
     schema = scan.reader.output_schema
-    if scan.reader.commits is not None or not all(_is_plain(field.type) for field in schema):
+    # Spark matches names without case.
+    is_ambiguous = len({name.lower() for name in scan.reader.schema.names}) < len(scan.reader.schema.names)
+    if is_ambiguous or scan.reader.commits is not None or not all(_is_plain(field.type) for field in schema):
         return []
     based = [found for found in scan.slices if found.base is not None and not found.without_kept().logs]
     needed = frozenset(schema.names)

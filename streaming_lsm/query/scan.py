@@ -192,7 +192,7 @@ class Scan:
         return found
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """Return the result as a DuckDB relation, which reads it batch by batch, and once.
+        """Return the result as a DuckDB relation, which reads the scan batch by batch, each time that it is used.
 
         Args:
             connection: the connection; by default DuckDB's own.
@@ -204,7 +204,7 @@ class Scan:
             known = connection or import_module("duckdb").default_connection()
         except ModuleNotFoundError as error:
             raise missing_package("Scan.to_duckdb", error) from None
-        relation: duckdb.DuckDBPyRelation = known.from_arrow(self._reader())
+        relation: duckdb.DuckDBPyRelation = known.from_arrow(self)
         return relation
 
     def to_pandas(self) -> pd.DataFrame:

@@ -5,19 +5,23 @@ A position is the completion time of the last write that was read; writes are co
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
 from streaming_lsm.arrow.nullable import nullable_schema
-from streaming_lsm.errors import SchemaError
+from streaming_lsm.errors import ReadOvertaken, SchemaError
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.query.change_reader import BEFORE, ChangeReader, GroupChanges
 from streaming_lsm.query.changes import Changes
 from streaming_lsm.query.queries import Queries, QueryOptions
 from streaming_lsm.query.scan import Scan
+from streaming_lsm.timeline.action_kind import COMPACTIONS
 from streaming_lsm.timeline.instant import FLAT
+from streaming_lsm.timeline.timeline import Timeline
 
 FIRST = "000"
 """The position before all writes."""
@@ -77,21 +81,45 @@ class TableStream:
     def latest(self) -> str:
         """Return the position of the newest write that no other can come before."""
         timeline = self.queries.timeline_at(None)
-        pending = [write.requested for write in timeline.whole.pending if write.is_write]
+        pending = [
+            found.requested for found in timeline.whole.pending if found.is_write and found.action not in COMPACTIONS
+        ]
         # In layout 1 the requested time is the completion time, and a pending write takes its place when it completes.
         bound = min(pending, default="~") if timeline.layout == FLAT else "~"
         times = (write.completed or "" for write in timeline.completed_writes or timeline.every_write)
         return max((time for time in times if time < bound), default=FIRST)
 
     def next(self, start: str, most: int) -> str:
-        """Return the position after so many writes from `start` on, or the latest one; `most` is 0 for no limit."""
+        """Return the position after so many writes from `start` on, or the latest one; `most` is 0 for no limit.
+
+        Rows are read as of a position, which therefore is one whose state was not cleaned.
+        """
         latest = self.latest()
         if not most or latest <= start:
             return max(start, latest)
         timeline = self.queries.timeline_at(None)
         writes = timeline.completed_writes if start > timeline.first else timeline.every_write
-        times = sorted(time for write in writes if start < (time := write.completed or "") <= latest)
-        return times[min(most, len(times)) - 1]
+        times = sorted(time for write in writes if start < (time := write.completed or "") <= latest)[most - 1 :]
+        if self.is_cdc:
+            return times[0] if times else latest
+        return next(iter(times[bisect_left(times, True, key=partial(_is_kept, timeline)) :]), latest)
+
+    def check_read(self, position: str) -> None:
+        """Check that the write at a position, up to which was read, is still there.
+
+        Raises:
+            ReadOvertaken: a restore or a rollback undid it, and with it rows that were read.
+        """
+        timeline = self.queries.timeline_at(None)
+        if position == FIRST or any(write.completed == position for write in timeline.completed_writes):
+            return
+        if any(write.completed == position for write in timeline.every_write):
+            return
+        raise ReadOvertaken(
+            f"the stream of {self.queries.storage.uri} has read the write that was completed at {position}, and it is "
+            "on the timeline no more: a restore or a rollback undid it, and what followed. Begin a new checkpoint, "
+            "such as with hoodie.datasource.streaming.startOffset=snapshot, and replace what was derived from the rows"
+        )
 
     def parts(self, start: str, end: str) -> list[StreamPart]:
         """Plan the rows, or the changes, by the writes completed after `start`, up to `end`.
@@ -135,3 +163,12 @@ class TableStream:
                     f"column {field.name!r} of {self.queries.storage.uri} has type {found.field(field.name).type} now, "
                     f"and the stream has {field.type}: start the query again, which reads on where it stopped"
                 )
+
+
+def _is_kept(timeline: Timeline, time: str) -> bool:
+    """Return whether the state of a completion time can be read; that of a later one can be, too."""
+    try:
+        timeline.check_retained(time, time)
+    except ReadOvertaken:
+        return False
+    return True

@@ -30,7 +30,7 @@ from streaming_lsm.query.prune.predicate import (
 )
 
 _OPERATORS = {EQUAL: eq, NOT_EQUAL: ne, LESS: lt, LESS_EQUAL: le, GREATER: gt, GREATER_EQUAL: ge}
-SAME_ORDER = (pa.types.is_signed_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_date32)
+_SAME_ORDER = (pa.types.is_signed_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_date32)
 """Types that Spark and Arrow compare alike; NaN, for one, is greater than all numbers in Spark, and in Arrow not."""
 
 
@@ -62,7 +62,7 @@ def _converted(predicate: Predicate, schema: pa.Schema) -> Column | None:
     if isinstance(predicate, StartsWith):
         return column.startswith(predicate.prefix) if pa.types.is_string(kind) else None
     value = predicate.value if isinstance(predicate, Comparison) else predicate.values
-    if not any(same(kind) and same(value.type) for same in SAME_ORDER):
+    if not any(same(kind) and same(value.type) for same in _SAME_ORDER):
         return None
     if isinstance(predicate, Comparison):
         compared: Column = _OPERATORS[predicate.operator](column, F.lit(predicate.value.as_py()))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
 from pyspark.sql.types import StructField, StructType
 
@@ -30,7 +28,6 @@ _CREATED = "streaming_lsm"
 _OF_CATALOG = ("collation", "comment", "external", "is_managed_location", "location", "owner", "provider", "table_type")
 """Properties that Spark itself adds to the options of ``CREATE TABLE``."""
 _OPTION = "option."
-_PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class LsmDataSource(DataSource):
@@ -61,18 +58,11 @@ class LsmDataSource(DataSource):
         if isinstance(query, Changes):
             return ChangesReader(query)
 
-        def plan(filter: pc.Expression | None = None) -> Scan:
-            planned = table.query(schema.names, filter)
-            assert isinstance(planned, Scan)
-            return planned
-
-        scan = query if schema.names == query.schema.names else plan()
-        if _PUSHING_WORKER not in sys.modules:
-            # Spark refuses a reader that takes filters in a session where the switch for it is off.
-            return ScanReader(scan)
-        from streaming_lsm.spark.pushed_filters import FilteringReader
-
-        return FilteringReader(scan, plan)
+        # No conditions are taken over (`pushFilters`): Spark 4.2 keeps the reader of a data frame with the conditions
+        # of its first query, and a second query without them would lack rows.
+        scan = query if schema.names == query.schema.names else table.query(schema.names)
+        assert isinstance(scan, Scan)
+        return ScanReader(scan)
 
     @names_failures  # with its traceback: PySpark fails once more when this fails, and the one line would be of that
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -19,6 +19,12 @@ _LISTED_BY_TASKS = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _NO_MORE = str(2**31 - 1)
 
 
+def is_named_for_hadoop(table_uri: str, path: str) -> bool:
+    """Return whether Hadoop finds a file by its path: in one that it reads as a pattern, a colon ends a scheme."""
+    whole = f"{_root(table_uri)}/{path}"
+    return ":" not in whole or _PATTERN.search(whole) is None
+
+
 def scan_files(spark: SparkSession, table_uri: str, slices: Sequence[FileSlice], schema: StructType) -> DataFrame:
     """Return the rows of the base files of slices, of which Spark reads only the columns and row groups that it needs.
 
@@ -28,7 +34,7 @@ def scan_files(spark: SparkSession, table_uri: str, slices: Sequence[FileSlice],
         slices: slices with a base file, at least one.
         schema: the columns to return, each nullable.
     """
-    root = url2pathname(urlsplit(table_uri).path).rstrip("/")
+    root = _root(table_uri)
     paths = [f"file://{_PATTERN.sub(_escaped, f'{root}/{found.base.path}')}" for found in slices if found.base]
     with _listed_by_driver(spark):
         return (
@@ -41,6 +47,10 @@ def scan_files(spark: SparkSession, table_uri: str, slices: Sequence[FileSlice],
             .option("int96RebaseMode", "CORRECTED")
             .parquet(*paths)
         )
+
+
+def _root(table_uri: str) -> str:
+    return url2pathname(urlsplit(table_uri).path).rstrip("/")
 
 
 def _escaped(found: re.Match[str]) -> str:

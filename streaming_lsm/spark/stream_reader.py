@@ -18,9 +18,11 @@ from streaming_lsm.errors import ConfigError
 from streaming_lsm.query.table_stream import FIRST, StreamPart, TableStream
 from streaming_lsm.readable_table import ReadableTable
 from streaming_lsm.spark.worker_errors import tells_in_one_line, told_in_one_line
+from streaming_lsm.timeline.clock import moment_text
 from streaming_lsm.timeline.timeline import limit_text
 
-COMPLETED, SNAPSHOT = "completed", "snapshot"
+COMPLETED, SNAPSHOT, GIVEN = "completed", "snapshot", "given"
+"""Fields of an offset: the completion time; whether the rows of then are to be read; whether a user gave the time."""
 Offset = dict[str, Any]
 
 
@@ -54,12 +56,11 @@ class LsmStreamReader(DataSourceStreamReader):
         if start == SNAPSHOT:
             return {COMPLETED: FIRST, SNAPSHOT: True}
         if start == "earliest":
-            self._planned = FIRST
-        elif start == "latest":
-            self._planned = self._stream.latest()
-        else:
-            self._planned = limit_text(start, self._table.config.timeline_zone)
-        return {COMPLETED: self._planned}
+            return {COMPLETED: FIRST}
+        if start == "latest":
+            # PySpark 4.0 and 4.1 ask for the latest offset first.
+            return {COMPLETED: self._planned or self._stream.latest()}
+        return {COMPLETED: moment_of(start, self._table.config.timeline_zone), GIVEN: True}
 
     @tells_in_one_line
     def latestOffset(self) -> Offset:  # type: ignore[override]  # PySpark 4.2 calls that of `LimitedStreamReader`
@@ -71,8 +72,11 @@ class LsmStreamReader(DataSourceStreamReader):
     @tells_in_one_line
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         begin, until = completed(start), completed(end)
-        parts = self._stream.snapshot(until) if SNAPSHOT in start else self._stream.parts(begin, until)
-        return [StreamPartition(part) for part in parts]
+        if SNAPSHOT in start:
+            return [StreamPartition(part) for part in self._stream.snapshot(until)]
+        if GIVEN not in start:
+            self._stream.check_read(begin)
+        return [StreamPartition(part) for part in self._stream.parts(begin, until)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, StreamPartition):
@@ -97,3 +101,14 @@ def completed(offset: Offset) -> str:
     if not isinstance(found, str) or not found.isdigit():
         raise ConfigError(f"offset {offset} in the checkpoint is not of this source: start with a new checkpoint")
     return found
+
+
+def moment_of(text: str, zone: str) -> str:
+    """Convert the time after which a user wants a stream to begin into digits.
+
+    Raises:
+        ConfigError: the text is no time, such as seconds since 1970.
+    """
+    if text.isascii() and text.isdigit() and text.strip("0"):
+        moment_text(f"{text[:4]}-{text[4:6]}-{text[6:8]}", zone)  # raises if these are no date
+    return limit_text(text, zone)

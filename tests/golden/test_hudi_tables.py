@@ -11,6 +11,7 @@ from streaming_lsm.cli.commands import main
 from streaming_lsm.errors import CorruptFileError
 from tests.support.faulty_storage import FaultyStorage
 from tests.support.hudi_tables import FOLDER, MANIFESTS, reads, unpacked
+from tests.support.printed_rows import printed_lines
 
 QUERY_TYPES = {
     "snapshot": "snapshot",
@@ -72,7 +73,7 @@ def test_no_folder_is_listed_where_the_metadata_table_is_asked(tables: Path, tab
     assert folders == []
 
 
-def printed(table: Path, kind: str, read: dict[str, str], target: Path) -> str:
+def printed(table: Path, kind: str, read: dict[str, str], target: Path) -> list[str]:
     """What the command line prints of one of the stored reads."""
     command = ["read", str(table), "--query-type", QUERY_TYPES[kind], "--format", "jsonl"]
     if kind != "cdc":
@@ -81,12 +82,12 @@ def printed(table: Path, kind: str, read: dict[str, str], target: Path) -> str:
         if name in read:
             command += [option, read[name]]
     assert main([*command, "--output", str(target)]) == 0
-    return target.read_text(encoding="utf-8")
+    return printed_lines(target)
 
 
-def expected(read: dict[str, str]) -> str:
+def expected(read: dict[str, str]) -> list[str]:
     """What Hudi read."""
-    return (FOLDER / read["file"]).read_text(encoding="utf-8")
+    return sorted((FOLDER / read["file"]).read_text(encoding="utf-8").splitlines())
 
 
 @pytest.mark.parametrize("table", MANIFESTS)

@@ -26,6 +26,7 @@ from streaming_lsm.format.log.inline_blocks import BlockType, Header, LogBlock, 
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.schema import PARTITION_PATH, delete_log_schema, with_meta
 from tests.support.hudi_tables import FOLDER, MANIFESTS, reads, unpacked
+from tests.support.printed_rows import printed_lines
 
 NAMES = [name for name, found in MANIFESTS.items() if "_mor_" in name and found["table_version"] > 6]
 QUERIES = {"snapshot": "snapshot", "time_travel": "snapshot", "incremental": "incremental"}
@@ -68,7 +69,7 @@ def _printed(path: Path, kind: str, read: dict[str, str]) -> list[str]:
     for name, option in (("begin", "--begin"), ("end", "--end"), ("as_of", "--as-of")):
         command += [option, read[name]] if name in read else []
     assert main(command) == 0
-    return sorted(printed.read_text(encoding="utf-8").splitlines())
+    return printed_lines(printed)
 
 
 def _commit_native(table: LsmTable, written: dict[str, list[Path]]) -> None:

@@ -180,6 +180,21 @@ def test_a_damaged_and_a_missing_base_file_are_errors_that_name_it(spark: SparkS
         read(spark, compacted.path)
 
 
+def test_names_that_differ_by_case_and_a_colon_in_a_pattern_are_left_to_the_merge(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = pa.schema([*SCHEMA, pa.field("QTY", pa.int64())])
+    made = LsmTable.create(tmp_path / "t", schema, OPTIONS)
+    made.upsert(rows_of(range(5), 1).append_column("QTY", pa.array(range(5))))
+    made.compact()
+    assert "MapInArrow" in plan_of(read(spark, made.path, columns=["QTY"]))
+    assert read(spark, made.path).count() == 5
+    colon = LsmTable.create(tmp_path / "x[y]", SCHEMA, OPTIONS)
+    colon.upsert(rows_of(range(5), 1).set_column(1, SCHEMA.field("day"), pa.array(["a:b"] * 5)))
+    colon.compact()
+    assert sorted_rows(arrow_of(read(spark, colon.path))) == sorted_rows(colon.scan().to_arrow())
+
+
 def test_a_table_without_rows_is_read(spark: SparkSession, tmp_path: Path) -> None:
     empty = LsmTable.create(tmp_path / "t", SCHEMA, OPTIONS)
     assert read(spark, empty.path).collect() == []

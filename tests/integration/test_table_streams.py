@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from streaming_lsm import LsmTable
+from streaming_lsm.spark.stream_reader import LsmStreamReader
 from streaming_lsm.spark.versions import HAS_PYTHON_DATA_SOURCE, SPARK
 from tests.support.spark_frames import arrow_of
 
@@ -164,6 +165,47 @@ def test_a_stream_that_a_clean_overtook_says_what_to_retain(
         read()
 
 
+@pytest.mark.parametrize("options", [{}, CDC], ids=["rows", "changes"])
+def test_a_write_that_was_read_and_undone_ends_the_stream(
+    spark: SparkSession, table: LsmTable, tmp_path: Path, options: dict[str, str]
+) -> None:
+    read = Reader(spark, table, tmp_path / "checkpoint", **options)
+    upsert(table, 1, a=1)
+    table.savepoint()
+    upsert(table, 2, a=2)
+    read()
+    table.restore(table.savepoints[-1].instant.requested)
+    upsert(table, 3, b=3)
+    with pytest.raises(Exception, match="a restore or a rollback undid it"):
+        read()
+
+
+def test_a_limit_skips_states_that_were_cleaned(spark: SparkSession, table: LsmTable, tmp_path: Path) -> None:
+    cleaned = LsmTable(table.path, OPTIONS | {"hoodie.clean.commits.retained": 1})
+    for ts in range(1, 6):
+        upsert(cleaned, ts, a=ts)
+        cleaned.compact()
+    assert cleaned.clean() is not None
+    batches = Reader(spark, table, tmp_path / "checkpoint", **{"lsm.read.stream.max.commits": "2"})()
+    assert quantities(batches[-1]) == {"a": 5}
+
+
+def test_offsets_never_go_back_in_the_order_of_calls_of_older_versions(table: LsmTable) -> None:
+    """PySpark 4.0 and 4.1 ask for the latest offset before the initial one, and do not say where a batch begins."""
+    for ts in range(1, 5):
+        upsert(table, ts, a=ts)
+    limited = LsmTable(table.path, {"lsm.read.stream.max.commits": 1})
+    reader = LsmStreamReader(limited, limited.stream())
+    first, begin = reader.latestOffset(), reader.initialOffset()
+    assert begin == {"completed": "000"}
+    assert reader.latestOffset() == first == {"completed": limited.stream().latest()}
+    upsert(table, 5, a=5)
+    upsert(table, 6, a=6)
+    second, third = reader.latestOffset(), reader.latestOffset()
+    assert first["completed"] < second["completed"] < third["completed"] == limited.stream().latest()
+    assert len(reader.partitions(second, third)) == 1
+
+
 def test_columns_added_meanwhile_are_read_from_the_next_start_on(
     spark: SparkSession, table: LsmTable, tmp_path: Path
 ) -> None:
@@ -185,6 +227,7 @@ def test_columns_added_meanwhile_are_read_from_the_next_start_on(
         ({"hoodie.datasource.read.begin.instanttime": "000"}, "hoodie.datasource.streaming.startOffset says where"),
         ({"hoodie.datasource.query.type": "read_optimized"}, "cannot be streamed"),
         ({"hoodie.datasource.streaming.startOffset": "soon"}, "soon"),
+        ({"hoodie.datasource.streaming.startOffset": "1732689600"}, "1732-68-96"),
     ],
 )
 def test_options_that_are_not_for_streams_are_refused(

@@ -81,6 +81,9 @@ def test_other_libraries_read_scans(table: LsmTable) -> None:
     assert table.scan().to_duckdb().aggregate("sum(qty), count(*)").fetchall() == [
         (pc.sum(expected["qty"]).as_py(), 60)
     ]
+    relation = table.scan(["id"]).to_duckdb()
+    assert "k002" in repr(relation)
+    assert relation.count("*").fetchall() == [(60,)], "it is read again after it was shown"
     with duckdb.connect() as connection:
         assert table.scan(["id"]).to_duckdb(connection).filter("id < 'k010'").count("*").fetchall() == [(10,)]
 
@@ -139,7 +142,12 @@ def test_texts_of_tables_and_scans_tell_what_they_are(table: LsmTable) -> None:
     assert "changes of 3 writes" in repr(table.changes("000"))
 
 
-def test_frames_with_an_index_are_written_without_it(table: LsmTable) -> None:
-    frame = rows_of(range(3), 4).to_pandas().set_index(pd.Index([7, 8, 9]))
-    table.upsert(frame)
-    assert table.scan(filter="ts = 4").count() == 3
+def test_frames_of_pandas_are_written_without_their_index_and_with_integers(table: LsmTable) -> None:
+    frame = rows_of(range(9), 4).to_pandas()
+    assert frame["qty"].dtype == "float64", "pandas has integers with nulls as reals"
+    table.upsert(frame[frame["id"] > "k004"])
+    assert table.schema.equals(SCHEMA)
+    found = table.scan(filter="ts = 4").to_arrow().sort_by("id")
+    assert found.equals(rows_of(range(5, 9), 4))
+    table.delete(frame[frame["id"] > "k006"][["id", "day"]])
+    assert table.scan(filter="ts = 4").count() == 2

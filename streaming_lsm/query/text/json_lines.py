@@ -47,9 +47,10 @@ def json_texts(batch: pa.RecordBatch, *, zone: bool = False) -> pa.LargeStringAr
         zone: whether times of a zone end in ``Z``, and so differ from those without.
     """
     parts: list[Any] = []
-    for place, name in enumerate(sorted(batch.schema.names)):
-        parts.append(_large(f"{', ' if place else '{'}{json.dumps(name, ensure_ascii=False)}: "))
-        column = batch.column(name)
+    named = sorted((name, place) for place, name in enumerate(batch.schema.names))
+    for nth, (name, place) in enumerate(named):
+        parts.append(_large(f"{', ' if nth else '{'}{json.dumps(name, ensure_ascii=False)}: "))
+        column = batch.column(place)
         parts.append(_texts(column, zone=zone and pa.types.is_timestamp(column.type) and column.type.tz is not None))
     if not parts:
         return pa.array(["{}"] * batch.num_rows, pa.large_string())
