@@ -197,7 +197,8 @@ class ReadableTable:
 
         Raises:
             SchemaError: a column is not in the table.
-            ConfigError: `as_of` is not a time, or its state was cleaned; or another query type.
+            ConfigError: `as_of` is not a time; or another query type.
+            ReadOvertaken: the state of `as_of` was cleaned.
             CommitConflict: cleans deleted files during every attempt to list them; scan again.
         """
         wanted, moment = self._wanted(columns, filter, meta), self._moment(as_of)
@@ -322,8 +323,11 @@ class ReadableTable:
     @names_failures
     def result_schema(self) -> pa.Schema:
         """The columns of the query or stream that the options describe, not all of which are checked yet."""
-        is_cdc = self.options[config.INCREMENTAL_FORMAT] == CDC
-        return (self._queries.changes("9" * 17, None) if is_cdc else self.scan(query_type=SNAPSHOT)).schema
+        queries = self._queries
+        if self.options[config.INCREMENTAL_FORMAT] == CDC:
+            timeline = queries.timeline_at(None)
+            return queries.change_reader(timeline, timeline).schema
+        return queries.columns(self._wanted(None, None, meta=False), self._moment(None))
 
     @names_failures
     def file_slices(self, as_of: str | date | None = None) -> list[FileSlice]:

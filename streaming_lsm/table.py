@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
-from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -50,6 +49,7 @@ from streaming_lsm.txn.retries import Attempt, write_with_retries
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.intake.batch_columns import columns_of, stored_columns
 from streaming_lsm.write.intake.control_columns import evolved_columns
+from streaming_lsm.write.intake.given_rows import Rows, arrow_of
 from streaming_lsm.write.intake.tombstones import has_sources, open_deletes, topics_of
 from streaming_lsm.write.large_base_files import warn_of_large_base_files
 from streaming_lsm.write.numbers import NUMBERS_KEY, BatchNumbers, added
@@ -70,17 +70,6 @@ from streaming_lsm.write.plan import (
     write_action,
 )
 from streaming_lsm.write.shuffle.routing import Router, positions_by_task
-
-
-class ArrowStream(Protocol):
-    """What has an Arrow C stream: data frames of pandas and polars, relations of DuckDB, scans."""
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the stream."""
-        ...
-
-
-Rows = pa.Table | pa.RecordBatch | pa.RecordBatchReader | ArrowStream | Mapping[str, Any]
 
 _LOG = logging.getLogger(__name__)
 
@@ -210,24 +199,12 @@ class LsmTable(MaintainedTable):
         partition = (field.name for field in table.partition_fields)
         fields = (*table.record_key_fields, *partition, *table.ordering_fields)
         names = [*dict.fromkeys(name.partition(".")[0] for name in fields)]
-        self.upgrade_if_asked(pa.schema([self.schema.field(name) for name in names]), DELETE)
-        self.prepare_write()
-        identity = BatchIdentity.of_batch(self.options, batch_id)
 
-        def write(attempt: Attempt) -> Instant | None:
-            with self.transaction(identity, alone=attempt.alone, operation=DELETE) as tx:
-                if tx.already_committed:
-                    return None
-                rows = self._queries.snapshot(QueryOptions(names, where), None).to_arrow()
-                if not rows.num_rows and identity is None:
-                    return None
-                plan = self.plan(tx, DELETE, schema=self.check_batch(rows.schema, tx.timeline, DELETE))
-                return self._write_here(tx, replace(plan.at(tx.begin(plan.action)), sole=True), rows, attempt)
+        def rows() -> pa.Table | None:
+            found = self._queries.snapshot(QueryOptions(names, where), None).to_arrow()
+            return found if found.num_rows or batch_id is not None else None
 
-        completed = write_with_retries(self.options, self.runtime, write)
-        if completed is not None:
-            self.run_services()
-        return completed
+        return self._write_batch(DELETE, pa.schema([self.schema.field(name) for name in names]), rows, batch_id)
 
     def insert_overwrite(self, rows: Rows, *, batch_id: int | None = None) -> Instant | None:
         """Replace the partitions that rows belong to by these rows; the other partitions stay. See `upsert`.
@@ -587,17 +564,34 @@ class LsmTable(MaintainedTable):
 
     @names_failures
     def _write(self, operation: str, rows: Rows, batch_id: int | None) -> Instant | None:
-        data = _arrow_of(rows)
-        if isinstance(data, pa.Table) and _is_pandas(rows):
-            data = _with_integers(data, self.schema)
-        columns = columns_of(data)
+        data = arrow_of(rows, lambda: self.schema)
+        is_reader = isinstance(data, pa.RecordBatchReader)
+        return self._write_batch(operation, columns_of(data), lambda: data, batch_id, once=is_reader)
+
+    def _write_batch(
+        self,
+        operation: str,
+        columns: pa.Schema,
+        rows: Callable[[], pa.Table | pa.RecordBatchReader | None],
+        batch_id: int | None,
+        *,
+        once: bool = False,
+    ) -> Instant | None:
+        """Write a batch, again as a whole if it conflicts with another write.
+
+        Args:
+            columns: those of the rows.
+            rows: returns the rows when the write has begun; None for no write.
+            once: whether they are given once, so that the batch cannot be written again.
+        """
         self.upgrade_if_asked(columns, operation)
         self.prepare_write()
         identity = BatchIdentity.of_batch(self.options, batch_id)
 
         def write(attempt: Attempt) -> Instant | None:
             with self.transaction(identity, alone=attempt.alone, operation=operation) as tx:
-                if tx.already_committed:
+                data = None if tx.already_committed else rows()
+                if data is None:
                     return None
                 schema = self.check_batch(columns, tx.timeline, operation)
                 plan = self.plan(tx, operation, schema=schema)
@@ -605,9 +599,7 @@ class LsmTable(MaintainedTable):
                 plan = replace(plan.at(tx.begin(plan.action)), sole=True)
                 return self._write_here(tx, plan, data, attempt)
 
-        # A reader gives its rows once.
-        is_reader = isinstance(data, pa.RecordBatchReader)
-        completed = write(Attempt()) if is_reader else write_with_retries(self.options, self.runtime, write)
+        completed = write(Attempt()) if once else write_with_retries(self.options, self.runtime, write)
         if completed is not None:
             self.run_services()
         return completed
@@ -706,38 +698,3 @@ def _check_services(options: Options) -> None:
     """Refuse limits of table services that contradict each other."""
     ActiveCommits.of(options)
     check_hybrid(options)
-
-
-def _is_pandas(rows: object) -> bool:
-    return type(rows).__module__.partition(".")[0] == "pandas"
-
-
-def _arrow_of(rows: object) -> pa.Table | pa.RecordBatchReader:
-    """Return rows as an Arrow table, or a reader as it is; the index of a data frame of pandas is left out.
-
-    Raises:
-        SchemaError: they are no rows.
-    """
-    if isinstance(rows, pa.RecordBatchReader):
-        return rows
-    try:
-        if isinstance(rows, list | str):  # Arrow takes lists with names only
-            raise TypeError
-        known: Any = rows
-        frame = pa.Table.from_pandas(known, preserve_index=False) if _is_pandas(rows) else pa.table(known)
-    except TypeError:
-        raise SchemaError(
-            f"the rows are of type {type(rows).__name__}: give an Arrow table, batch or reader, a data frame of pandas "
-            "or polars, a mapping of columns, or another object with an Arrow C stream"
-        ) from None
-    return frame
-
-
-def _with_integers(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Convert columns of reals that are integers in the table, as pandas has those with nulls, if all values are."""
-    for place, column in enumerate(rows.schema):
-        known = schema.field(column.name).type if column.name in schema.names else None
-        if known is not None and pa.types.is_integer(known) and pa.types.is_floating(column.type):
-            with suppress(pa.ArrowInvalid):
-                rows = rows.set_column(place, column.name, rows.column(place).cast(known))
-    return rows

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from streaming_lsm.query.prune.explanation import Explanation
 from streaming_lsm.scripts import key_values
 from streaming_lsm.table import LsmTable
 
@@ -30,6 +31,26 @@ def json_argument(verb: argparse.ArgumentParser, what: str) -> None:
         what: what is printed, for the help.
     """
     verb.add_argument("--json", action="store_true", help=f"print {what}")
+
+
+def columns_argument(verb: argparse.ArgumentParser) -> None:
+    """Add ``--columns``, of which `chosen_columns` returns the names."""
+    verb.add_argument("--columns", metavar="A,B", help="the columns to print, in this order")
+
+
+def chosen_columns(arguments: argparse.Namespace) -> list[str] | None:
+    """Return the names of ``--columns``; None without it."""
+    return [name.strip() for name in arguments.columns.split(",")] if arguments.columns else None
+
+
+def explain_argument(verb: argparse.ArgumentParser) -> None:
+    """Add ``--explain``, which `explanation_lines` answers."""
+    verb.add_argument("--explain", action="store_true", help="tell which files and row groups are read, and why not")
+
+
+def explanation_lines(told: Explanation, *, as_json: bool) -> list[str]:
+    """Return what a query reads and skips, as one JSON document or for people."""
+    return [json_line(told.as_dict())] if as_json else [*told.lines()]
 
 
 def json_line(document: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,14 +12,21 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from streaming_lsm.cli.arguments import opened, option_arguments, write_lines
-from streaming_lsm.cli.text_table import TextTable
+from streaming_lsm.cli.arguments import (
+    chosen_columns,
+    columns_argument,
+    explain_argument,
+    explanation_lines,
+    opened,
+    option_arguments,
+    write_lines,
+)
+from streaming_lsm.cli.text_table import row_lines
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.query.queries import CDC, INCREMENTAL, QUERY_TYPES, SNAPSHOT
 from streaming_lsm.query.scan import Scan
 from streaming_lsm.query.text.change_lines import change_lines
 from streaming_lsm.query.text.json_lines import json_text
-from streaming_lsm.schema import META_COLUMNS
 from streaming_lsm.service_job.messages import counted
 from streaming_lsm.table import LsmTable
 
@@ -36,12 +42,12 @@ def read_verb(read: argparse.ArgumentParser) -> None:
     read.add_argument("--query-type", choices=QUERY_TYPES, default=SNAPSHOT, help="default snapshot")
     read.add_argument("--begin", metavar="T", help="incremental and cdc: writes completed after T; 000 for all")
     read.add_argument("--end", metavar="T", help="incremental and cdc: writes completed at T or before; default all")
-    read.add_argument("--columns", metavar="A,B", help="the columns to print, in this order")
+    columns_argument(read)
     read.add_argument("--where", metavar="FILTER", help="SQL, for example: qty > 5 AND country IN ('DE', 'FR')")
     read.add_argument("--limit", metavar="N", type=int, help="print so many rows at most")
     read.add_argument("--meta", action="store_true", help="add the five _hoodie_ columns")
     read.add_argument("--format", choices=FORMATS, default="table", help=f"default table: the first {_SHOWN_ROWS} rows")
-    read.add_argument("--explain", action="store_true", help="tell which files and row groups are read, and why not")
+    explain_argument(read)
     read.add_argument("--output", metavar="FILE", help="write to FILE instead of standard output; required for parquet")
     option_arguments(read)
     read.set_defaults(run=_read)
@@ -53,14 +59,14 @@ def _read(arguments: argparse.Namespace) -> None:
     if arguments.query_type == CDC:
         _read_changes(table, arguments)
         return
-    if arguments.explain:
-        _explain(_scan(table, arguments), arguments)
-        return
     scan = _scan(table, arguments)
+    if arguments.explain:
+        write_lines(explanation_lines(scan.explain(), as_json=arguments.format == "jsonl"), arguments.output)
+        return
     if arguments.format == "table":
         shown = scan.limit(_SHOWN_ROWS).to_arrow()
         hidden = scan.count() - _SHOWN_ROWS if shown.num_rows == _SHOWN_ROWS else 0
-        write_lines(_table_lines(shown, hidden), arguments.output)
+        write_lines([*row_lines(shown), *_hidden_line(hidden)], arguments.output)
         return
     _write(scan.schema, scan.to_batches(), arguments)
 
@@ -81,7 +87,7 @@ def _check_read(arguments: argparse.Namespace) -> None:
 
 def _scan(table: LsmTable, arguments: argparse.Namespace) -> Scan:
     """Describe the scan of the arguments."""
-    columns = [name.strip() for name in arguments.columns.split(",")] if arguments.columns else None
+    columns = chosen_columns(arguments)
     if arguments.query_type == INCREMENTAL:
         scan = table.incremental(arguments.begin, arguments.end, columns, arguments.where, meta=arguments.meta)
     else:
@@ -91,18 +97,14 @@ def _scan(table: LsmTable, arguments: argparse.Namespace) -> Scan:
     return scan if arguments.limit is None else scan.limit(arguments.limit)
 
 
-def _explain(scan: Scan, arguments: argparse.Namespace) -> None:
-    told = scan.explain()
-    write_lines([json.dumps(told.as_dict())] if arguments.format == "jsonl" else [*told.lines()], arguments.output)
-
-
 def _read_changes(table: LsmTable, arguments: argparse.Namespace) -> None:
     changes = table.changes(arguments.begin, arguments.end)
     if arguments.format == "jsonl":
         write_lines(sorted(change_lines(changes.to_arrow())), arguments.output)
     elif arguments.format == "table":
         rows = changes.to_arrow()
-        write_lines(_table_lines(rows, rows.num_rows - _SHOWN_ROWS), arguments.output)
+        shown = row_lines(rows.slice(0, _SHOWN_ROWS))
+        write_lines([*shown, *_hidden_line(rows.num_rows - _SHOWN_ROWS)], arguments.output)
     else:
         _write(changes.schema, changes.to_batches(), arguments)
 
@@ -129,16 +131,5 @@ def _write(schema: pa.Schema, batches: Iterator[pa.RecordBatch], arguments: argp
             writer.write_batch(batch)
 
 
-def _table_lines(rows: pa.Table, hidden: int) -> list[str]:
-    shown = TextTable(rows.schema.names)
-    for row in rows.slice(0, _SHOWN_ROWS).to_pylist():
-        shown.add(*map(_cell, row.values()))
-    lines = shown.lines()
-    return [*lines, f"… and {counted(hidden, 'more row')}; --format jsonl prints all"] if hidden > 0 else lines
-
-
-def _cell(value: object) -> str:
-    """Format a value; the images of a change are shown without meta columns, as rows are."""
-    if isinstance(value, dict):
-        value = {name: each for name, each in value.items() if name not in META_COLUMNS}
-    return "" if value is None else str(value)
+def _hidden_line(hidden: int) -> list[str]:
+    return [f"… and {counted(hidden, 'more row')}; --format jsonl prints all"] if hidden > 0 else []

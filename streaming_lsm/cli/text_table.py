@@ -11,6 +11,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
+from streaming_lsm.schema import META_COLUMNS
+
 _GAP = "  "
 _PIPE_WIDTH = 1_000
 _LEAST_WIDTH = 4
@@ -82,3 +86,17 @@ class TextTable:
         with console.capture() as capture:
             console.print(shown)
         return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def row_lines(rows: pa.Table) -> list[str]:
+    """Render rows as a table; the images of a change without their meta columns, as rows are."""
+    shown = TextTable(rows.schema.names)
+    for row in rows.to_pylist():
+        shown.add(*map(_cell, row.values()))
+    return shown.lines()
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, dict):
+        value = {name: each for name, each in value.items() if name not in META_COLUMNS}
+    return "" if value is None else str(value)

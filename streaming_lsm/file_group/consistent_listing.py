@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from streaming_lsm.errors import CommitConflict, CorruptFileError
+from streaming_lsm.file_group.cleaned_files import cleaned_files
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
 from streaming_lsm.file_group.lost_files import check_files
-from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
 from streaming_lsm.format.table.file_names import BaseFileName, parse_file_name
 from streaming_lsm.storage.base import Names
 from streaming_lsm.timeline.archive import History
-from streaming_lsm.timeline.instant import FLAT, Instant, State
+from streaming_lsm.timeline.instant import FLAT, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.lost_completion import planned_rollbacks
 
@@ -110,7 +110,7 @@ def _rolled_back_since(timeline: Timeline) -> list[str]:
 def _takes_from(clean: Instant, view: FileSystemView, groups: Groups) -> bool:
     """Return whether a clean deletes files that the view's timeline makes visible and the listed slices lack."""
     try:
-        files = _deleted_files(clean, view)
+        files = cleaned_files(view.timeline.storage, clean)
     except FileNotFoundError:  # the clean was completed, archived, or rolled back since it was listed
         ended = History(view.timeline.storage).completion_of_clean(clean.requested)
         # A writer that was stopped may have created its inflight file again, when others had archived it.
@@ -120,14 +120,6 @@ def _takes_from(clean: Instant, view: FileSystemView, groups: Groups) -> bool:
         for partition, found in files.items()
         for file in found
     )
-
-
-def _deleted_files(clean: Instant, view: FileSystemView) -> Mapping[str, tuple[str, ...]]:
-    storage = view.timeline.storage
-    if clean.is_completed:
-        return CleanMetadata.decode(storage.read(clean.path), clean.path).files
-    plan = clean.at(State.REQUESTED).path
-    return CleanPlan.decode(storage.read(plan), plan).files
 
 
 def _is_missed(partition: str, file: str, view: FileSystemView, groups: Groups) -> bool:

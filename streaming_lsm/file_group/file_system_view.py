@@ -97,6 +97,11 @@ class FileSlice:
         return replace(self, logs=tuple(log for log in self.logs if not self.is_kept(log)))
 
     @property
+    def is_base_only(self) -> bool:
+        """Whether its rows are those of its base file: there are no logs but deletes that were kept with it."""
+        return self.base is not None and not self.without_kept().logs
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """Relative paths of all files, the oldest first."""
         return (*((self.base.path,) if self.base else ()), *(log.path for log in self.logs))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from streaming_lsm.errors import CorruptFileError, LsmError, ReadOvertaken
-from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
+from streaming_lsm.file_group.cleaned_files import cleaned_files
 from streaming_lsm.storage.base import Storage
-from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, Instant, State
+from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, Instant
 
 _CLEANED = (".clean", ".clean.inflight")
 _LAYOUTS = ((TIMELINE_FOLDER, 2), (FLAT_FOLDER, FLAT))
@@ -37,18 +39,8 @@ def _clean_of(storage: Storage, path: str) -> str | None:
     for place, layout in _LAYOUTS:
         for name in sorted(storage.names(place), reverse=True):
             clean = Instant.parse(name, layout) if name.endswith(_CLEANED) else None
-            if clean is not None and file in _deleted(storage, clean).get(folder, ()):
-                return clean.requested
+            with suppress(CorruptFileError, FileNotFoundError):  # it was archived meanwhile
+                deleted = () if clean is None else cleaned_files(storage, clean).get(folder, ())
+                if clean is not None and any(found.rpartition("/")[2] == file for found in deleted):
+                    return clean.requested
     return None
-
-
-def _deleted(storage: Storage, clean: Instant) -> dict[str, frozenset[str]]:
-    try:
-        if clean.is_completed:
-            found = CleanMetadata.decode(storage.read(clean.path), clean.path).files
-        else:
-            plan = clean.at(State.REQUESTED).path
-            found = CleanPlan.decode(storage.read(plan), plan).files
-    except (CorruptFileError, FileNotFoundError):  # it was archived meanwhile
-        return {}
-    return {partition: frozenset(file.rpartition("/")[2] for file in files) for partition, files in found.items()}

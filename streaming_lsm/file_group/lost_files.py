@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streaming_lsm.errors import CommitConflict, CorruptFileError, ReadOvertaken
+from streaming_lsm.file_group.cleaned_files import cleaned_files
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
-from streaming_lsm.format.actions.clean import CleanMetadata, CleanPlan
+from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, file_path
 from streaming_lsm.format.actions.file_state import FILES_KEY, FileState, RecordedFiles
 from streaming_lsm.format.table.file_names import (
@@ -24,7 +25,7 @@ from streaming_lsm.format.table.file_names import (
     parse_file_name,
 )
 from streaming_lsm.timeline.action_kind import CLEAN
-from streaming_lsm.timeline.instant import FLAT, Instant, State
+from streaming_lsm.timeline.instant import FLAT, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.lost_completion import check_instants, check_named_writes
 
@@ -381,7 +382,7 @@ def _is_cleaned(view: FileSystemView, lost: LostFile, *, known: bool) -> bool:
     partition, _, file = lost.path.rpartition("/")
     for clean in Timeline.load(view.timeline.storage, view.timeline.layout).instants:
         if clean.action == "clean" and (clean in before) == known and clean.requested > lost.write.requested:
-            deleted = _cleaned_files(view, clean).get(partition, ())
+            deleted = cleaned_files(view.timeline.storage, clean).get(partition, ())
             if any(name.rpartition("/")[2] == file for name in deleted):
                 return True
     if not known:
@@ -389,11 +390,3 @@ def _is_cleaned(view: FileSystemView, lost: LostFile, *, known: bool) -> bool:
     archived = view.timeline.history.contents({CLEAN}, lost.write.requested)
     cleans = (CleanMetadata.decode(content, f"{time}.{CLEAN}") for (time, _), content in archived.items())
     return any(name.rpartition("/")[2] == file for clean in cleans for name in clean.files.get(partition, ()))
-
-
-def _cleaned_files(view: FileSystemView, clean: Instant) -> Mapping[str, tuple[str, ...]]:
-    read = view.timeline.storage.read
-    if clean.is_completed:
-        return CleanMetadata.decode(read(clean.path), clean.path).files
-    path = clean.at(State.REQUESTED).path
-    return CleanPlan.decode(read(path), path).files

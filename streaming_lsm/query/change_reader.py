@@ -7,7 +7,7 @@ the merge is not a change.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from streaming_lsm.arrow.columns import Column, pc
 from streaming_lsm.arrow.required_fields import cast_column
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.query.change_log import read_change_log
+from streaming_lsm.query.scan import check_columns
 from streaming_lsm.query.slice_reader import SliceReader
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY
 
@@ -67,6 +68,16 @@ class ChangeReader:
         """
         image = pa.struct([field.with_nullable(True) for field in self.table_schema])
         return pa.schema([(OP, pa.string()), (TIME, pa.string()), (BEFORE, image), (AFTER, image)])
+
+    def of_columns(self, names: Sequence[str]) -> ChangeReader:
+        """Return the reader with some columns in its images, in the order given; the meta columns are among them.
+
+        Raises:
+            SchemaError: a column is not in the table.
+        """
+        check_columns(names, self.table_schema)
+        schema = pa.schema([self.table_schema.field(name) for name in names])
+        return ChangeReader(schema, replace(self.slices, columns=tuple(names)))
 
     def read(self, part: GroupChanges) -> Iterator[pa.RecordBatch]:
         """Yield the changes of one file group by one write, which are in memory at a time.

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
 
-from streaming_lsm.errors import ConfigError, SchemaError
+from streaming_lsm.errors import ConfigError
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
 from streaming_lsm.file_group.lost_files import check_files, check_group
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.query.change_log import recorded_columns
 from streaming_lsm.query.change_reader import AFTER, BEFORE, OP, TIME, ChangeReader, GroupChanges
 from streaming_lsm.query.log_kinds import check_kinds
-from streaming_lsm.query.scan import nearest_first
 from streaming_lsm.storage.base import Listing
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.timeline.instant import FLAT, Instant
@@ -57,24 +56,12 @@ class Changes:
         """Schema of the result; see `ChangeReader.schema`."""
         return self.reader.schema
 
-    def of_columns(self, names: Sequence[str]) -> Changes:
-        """Return the query with some columns in its images, in the order given; the meta columns are among them.
-
-        Raises:
-            SchemaError: a column is not in the table.
-        """
-        known, slices = self.reader.table_schema, self.reader.slices
-        for name in names:
-            if name not in known.names:
-                raise SchemaError(f"column {name!r} is not in the table, which has {nearest_first(name, known)}")
-        schema = pa.schema([known.field(name) for name in names])
-        return replace(self, reader=ChangeReader(schema, replace(slices, columns=tuple(names))))
-
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the changes write by write; the rows of one file group are in memory at a time.
 
         Raises:
-            ConfigError: a write is archived, or a clean has deleted files of the state before or after it.
+            ConfigError: a write is archived.
+            ReadOvertaken: a clean has deleted files of the state before or after a write.
             CorruptFileError: a committed file, or the completed instant file of a write, is missing.
             UnsupportedTable: a log has blocks of an unsupported kind.
         """

@@ -41,7 +41,7 @@ def plain_slices(scan: Scan) -> list[FileSlice]:
     is_ambiguous = len({name.lower() for name in scan.reader.schema.names}) < len(scan.reader.schema.names)
     if is_ambiguous or scan.reader.commits is not None or not all(_is_plain(field.type) for field in schema):
         return []
-    based = [found for found in scan.slices if found.base is not None and not found.without_kept().logs]
+    based = [found for found in scan.slices if found.is_base_only]
     needed = frozenset(schema.names)
     based = [found for found in based if not scan.default_partition.nulls(found.partition_path) & needed]
     with named_failures():

@@ -30,7 +30,7 @@ from streaming_lsm.query.prune.file_groups import FileGroupPruner, SkippedSlices
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.prune.row_groups import RowGroupPruner
 from streaming_lsm.query.range_files import files_of_range
-from streaming_lsm.query.scan import MapSlices, Scan, filter_columns, nearest_first
+from streaming_lsm.query.scan import MapSlices, Scan, check_columns, filter_columns
 from streaming_lsm.query.slice_reader import SliceReader
 from streaming_lsm.query.text.where import parse_where
 from streaming_lsm.query.wanted_keys import Keys, record_keys_of
@@ -58,6 +58,21 @@ class QueryOptions:
     columns: Sequence[str] | None = None
     filter: pc.Expression | str | None = None
     meta: bool = False
+
+    def names(self, schema: pa.Schema) -> tuple[str, ...]:
+        """List the columns of the result.
+
+        Args:
+            schema: columns of a data file, meta columns included.
+
+        Raises:
+            SchemaError: a column is not in the table.
+        """
+        names = tuple(schema.names[len(META_COLUMNS) :]) if self.columns is None else _names(self.columns)
+        if self.meta:
+            names = META_COLUMNS + tuple(name for name in names if name not in META_COLUMNS)
+        check_columns(names, schema)
+        return names
 
 
 @dataclass(frozen=True)
@@ -114,6 +129,11 @@ class Queries:
         if self.rule.partial == IGNORE_DEFAULTS:
             _check_defaults(avro, self.storage.uri)
         return from_avro(avro, f"schema of {self.storage.uri}")
+
+    def columns(self, wanted: QueryOptions, moment: str | date | None) -> pa.Schema:
+        """Return the columns of a snapshot query; no folder but the timeline's is listed."""
+        schema = with_meta(self.schema_at(self.timeline_at(moment)))
+        return pa.schema([schema.field(name) for name in wanted.names(schema)])
 
     def slices(self, moment: str | date | None) -> tuple[Timeline, list[FileSlice]]:
         """List the latest slice of every file group as of a time, together with the timeline they were listed from."""
@@ -196,16 +216,19 @@ class Queries:
         """Plan a CDC query: every change of a row by writes completed after `begin`, with the row before and after."""
         timeline = self.timeline.as_restored()
         until, commits = timeline.between(begin, end, self.config.timeline_zone)
-        schema = with_meta(self.schema_at(until))
-        reader = self._reader(timeline, schema, tuple(schema.names))
         return Changes(
             timeline=timeline,
             until=until,
             since=self._since(begin),
             commits=tuple(commits),
-            reader=ChangeReader(schema, reader),
+            reader=self.change_reader(timeline, until),
             view=self.view,
         )
+
+    def change_reader(self, timeline: Timeline, until: Timeline) -> ChangeReader:
+        """Build a reader of changes, whose images have the columns that the table has as of `until`."""
+        schema = with_meta(self.schema_at(until))
+        return ChangeReader(schema, self._reader(timeline, schema, tuple(schema.names)))
 
     def _since(self, begin: str | date) -> str:
         return limit_text(begin, self.config.timeline_zone)
@@ -223,13 +246,7 @@ class Queries:
         columns: pa.Schema | None = None,
     ) -> Scan:
         schema = with_meta(self.schema_at(timeline) if columns is None else columns)
-        names = tuple(schema.names[len(META_COLUMNS) :]) if wanted.columns is None else _names(wanted.columns)
-        if wanted.meta:
-            names = META_COLUMNS + tuple(name for name in names if name not in META_COLUMNS)
-        there = set(schema.names)
-        for name in names:
-            if name not in there:
-                raise SchemaError(f"column {name!r} is not in the table, which has {nearest_first(name, schema)}")
+        names = wanted.names(schema)
         filter = parse_where(wanted.filter, schema) if isinstance(wanted.filter, str) else wanted.filter
         needed = tuple(dict.fromkeys([*names, *filter_columns(filter, schema)]))
         if self.config.is_copy_on_write:

@@ -146,11 +146,10 @@ class Scan:
             return sum(self.run(counted._count, self.slices))
 
     def _count(self, file_slice: FileSlice) -> int:
-        if self.filter is None and self.reader.commits is None and self.reader.pruner is None:
-            base = file_slice.base
-            if base is not None and not file_slice.without_kept().logs:
-                with ExitStack() as files:
-                    return open_base(self.reader.storage, base, files).rows
+        is_whole = self.filter is None and self.reader.commits is None
+        if is_whole and file_slice.base is not None and file_slice.is_base_only:
+            with ExitStack() as files:
+                return open_base(self.reader.storage, file_slice.base, files).rows
         return sum(batch.num_rows for batch in self.read_slice(file_slice))
 
     def _begin(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
@@ -174,10 +173,8 @@ class Scan:
         Args:
             requested_schema: a capsule of the schema that the consumer asks for; None for that of the scan.
         """
-        return self._reader().__arrow_c_stream__(requested_schema)
-
-    def _reader(self) -> Any:
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+        reader: Any = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+        return reader.__arrow_c_stream__(requested_schema)
 
     def to_polars(self) -> polars.DataFrame:
         """Read the whole result as a polars data frame.
@@ -249,6 +246,18 @@ def filter_columns(expression: pc.Expression | None, schema: pa.Schema) -> tuple
             ) from None
         raise SchemaError(f"filter {expression} does not fit the columns {', '.join(schema.names)}: {error}") from None
     return tuple(name for name in schema.names if not _binds(expression, schema, name))
+
+
+def check_columns(names: Iterable[str], schema: pa.Schema) -> None:
+    """Check that columns are in `schema`.
+
+    Raises:
+        SchemaError: one is not.
+    """
+    there = set(schema.names)
+    for name in names:
+        if name not in there:
+            raise SchemaError(f"column {name!r} is not in the table, which has {nearest_first(name, schema)}")
 
 
 def nearest_first(name: str, schema: pa.Schema) -> str:

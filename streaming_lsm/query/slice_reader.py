@@ -99,10 +99,7 @@ class SliceReader:
         with ExitStack() as files:
             opened = open_slice(self.storage, file_slice, self.rule, files, commits=self.commits, footers=self.footers)
             is_merged_by_hash = file_slice.logs and not all(file.ascends() for file in opened)
-            if is_merged_by_hash:
-                return replace(self, pruner=None)._prune(opened)[1]
-            commits = self.commits
-            return self._prune(opened if commits is None else [of_commits(file, commits) for file in opened])[1]
+            return (replace(self, pruner=None, commits=None) if is_merged_by_hash else self)._prune(opened)[1]
 
     def read(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """Read the live records of one slice; raises as `blocks`."""
@@ -187,11 +184,11 @@ class SliceReader:
             yield from merge.parts(opened, copied)
 
     def _pruned(self, opened: list[DataFile]) -> list[DataFile]:
-        if self.commits is None:
-            return opened if self.pruner is None else self.pruner.prune(opened)[0]
-        return self._prune([of_commits(file, self.commits) for file in opened])[0]
+        return opened if self.commits is None and self.pruner is None else self._prune(opened)[0]
 
     def _prune(self, opened: list[DataFile]) -> tuple[list[DataFile], RowGroupCounts]:
+        if self.commits is not None:
+            opened = [of_commits(file, self.commits) for file in opened]
         return (self.pruner or RowGroupPruner(Every(()), frozenset(), self.schema)).prune(opened)
 
     def _hashed_in_order(self, file_slice: FileSlice, counts: LogCounts) -> Iterator[Block]:

@@ -16,7 +16,6 @@ from streaming_lsm.arrow.nullable import nullable_schema
 from streaming_lsm.errors import ReadOvertaken, SchemaError
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.query.change_reader import BEFORE, ChangeReader, GroupChanges
-from streaming_lsm.query.changes import Changes
 from streaming_lsm.query.queries import Queries, QueryOptions
 from streaming_lsm.query.scan import Scan
 from streaming_lsm.timeline.action_kind import COMPACTIONS
@@ -80,29 +79,21 @@ class TableStream:
 
     def latest(self) -> str:
         """Return the position of the newest write that no other can come before."""
-        timeline = self.queries.timeline_at(None)
-        pending = [
-            found.requested for found in timeline.whole.pending if found.is_write and found.action not in COMPACTIONS
-        ]
-        # In layout 1 the requested time is the completion time, and a pending write takes its place when it completes.
-        bound = min(pending, default="~") if timeline.layout == FLAT else "~"
-        times = (write.completed or "" for write in timeline.completed_writes or timeline.every_write)
-        return max((time for time in times if time < bound), default=FIRST)
+        return _latest(self.queries.timeline_at(None))
 
     def next(self, start: str, most: int) -> str:
         """Return the position after so many writes from `start` on, or the latest one; `most` is 0 for no limit.
 
         Rows are read as of a position, which therefore is one whose state was not cleaned.
         """
-        latest = self.latest()
+        timeline = self.queries.timeline_at(None)
+        latest = _latest(timeline)
         if not most or latest <= start:
             return max(start, latest)
-        timeline = self.queries.timeline_at(None)
         writes = timeline.completed_writes if start > timeline.first else timeline.every_write
         times = sorted(time for write in writes if start < (time := write.completed or "") <= latest)[most - 1 :]
-        if self.is_cdc:
-            return times[0] if times else latest
-        return next(iter(times[bisect_left(times, True, key=partial(_is_kept, timeline)) :]), latest)
+        kept = 0 if self.is_cdc else bisect_left(times, True, key=partial(_is_kept, timeline))
+        return next(iter(times[kept:]), latest)
 
     def check_read(self, position: str) -> None:
         """Check that the write at a position, up to which was read, is still there.
@@ -129,8 +120,9 @@ class TableStream:
             SchemaError: a column of the stream is not in the table any more, or has another type.
         """
         if self.is_cdc:
-            changes = self._changes(start, end)
-            return [ChangesPart(changes.reader, part) for part in changes.parts()]
+            changes = self.queries.changes(start, end)
+            reader = self._images(changes.reader)
+            return [ChangesPart(reader, part) for part in changes.parts()]
         return self._rows(self.queries.incremental(QueryOptions(self.schema.names), start, end))
 
     def snapshot(self, end: str) -> list[StreamPart]:
@@ -139,7 +131,9 @@ class TableStream:
             return self._rows(self.queries.state(QueryOptions(self.schema.names), end))
         scan = self.queries.state(QueryOptions(meta=True), end)
         scan.check()
-        reader, visible = self._changes(end, end).reader, scan.reader.visible
+        timeline = self.queries.timeline_at(None)
+        reader = self._images(self.queries.change_reader(timeline, timeline.completed_by(end)))
+        visible = scan.reader.visible
         changes = (GroupChanges(end, after=found, visible_after=visible) for found in scan.slices)
         return [ChangesPart(reader, part) for part in changes]
 
@@ -149,11 +143,11 @@ class TableStream:
         bare = replace(scan, slices=())
         return [SlicePart(bare, found) for found in scan.slices]
 
-    def _changes(self, start: str, end: str) -> Changes:
-        images = self.schema.field(BEFORE).type
-        changes = self.queries.changes(start, end).of_columns([field.name for field in images])
-        self._check(changes.schema)
-        return changes
+    def _images(self, reader: ChangeReader) -> ChangeReader:
+        """Return a reader of changes with the columns of the stream."""
+        found = reader.of_columns([field.name for field in self.schema.field(BEFORE).type])
+        self._check(found.schema)
+        return found
 
     def _check(self, schema: pa.Schema) -> None:
         found = nullable_schema(schema)
@@ -163,6 +157,16 @@ class TableStream:
                     f"column {field.name!r} of {self.queries.storage.uri} has type {found.field(field.name).type} now, "
                     f"and the stream has {field.type}: start the query again, which reads on where it stopped"
                 )
+
+
+def _latest(timeline: Timeline) -> str:
+    pending = [
+        found.requested for found in timeline.whole.pending if found.is_write and found.action not in COMPACTIONS
+    ]
+    # In layout 1 the requested time is the completion time, and a pending write takes its place when it completes.
+    bound = min(pending, default="~") if timeline.layout == FLAT else "~"
+    times = (write.completed or "" for write in timeline.completed_writes or timeline.every_write)
+    return max((time for time in times if time < bound), default=FIRST)
 
 
 def _is_kept(timeline: Timeline, time: str) -> bool:

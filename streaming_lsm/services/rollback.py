@@ -6,11 +6,11 @@ import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from streaming_lsm.errors import ConfigError, ReadOvertaken
+from streaming_lsm.errors import ConfigError
 from streaming_lsm.file_group.data_file import open_base
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.lost_files import checked_slices, newest_write
-from streaming_lsm.services.context import ServiceContext
+from streaming_lsm.services.context import ServiceContext, past_state
 from streaming_lsm.services.survey import looked
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -110,8 +110,9 @@ def _check_state_before(context: ServiceContext, timeline: Timeline, write: Inst
             "writers of the state before, is archived, so that batches might be written twice"
         )
     try:
-        slices = checked_slices(context.view(before))
-    except (ConfigError, ReadOvertaken) as error:
+        with past_state():
+            slices = checked_slices(context.view(before))
+    except ConfigError as error:
         raise ConfigError(f"{write.path} in {context.storage.uri} cannot be rolled back: {error}") from None
     if write.action != "deltacommit" and context.config.is_lsm_tree:
         groups = {(stat.partition_path, stat.file_id) for stat in timeline.read_commit(write).stats}

@@ -71,7 +71,7 @@ def _converted(predicate: Predicate, schema: pa.Schema) -> Column | None:
 
 
 def _membership(column: Column, predicate: Membership) -> Column:
-    """A test for membership is never null in Arrow; in Spark that of a null is null."""
+    """Convert a test for membership, which is never null in Arrow; in Spark that of a null is null."""
     values: list[Any] = predicate.values.to_pylist()
     found = F.coalesce(column.isin(values), F.lit(False)) if values else F.lit(False)
     return found | column.isNull() if predicate.nulls else found

@@ -13,9 +13,8 @@ from streaming_lsm.arrow.nullable import nullable_schema
 from streaming_lsm.config import with_own_case
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.query.changes import Changes
-from streaming_lsm.query.scan import Scan
 from streaming_lsm.readable_table import ReadableTable
-from streaming_lsm.spark.readers import ChangesReader, ScanReader
+from streaming_lsm.spark.readers import changes_reader, scan_reader
 from streaming_lsm.spark.stream_reader import LsmStreamReader
 from streaming_lsm.spark.versions import SPARK, spark_schema
 from streaming_lsm.spark.worker_errors import tells_in_one_line
@@ -53,16 +52,12 @@ class LsmDataSource(DataSource):
     @tells_in_one_line
     def reader(self, schema: StructType) -> DataSourceReader:
         table = _table(self._known(schema))
-        query = table.query()
-        _check(schema, spark_schema(nullable_schema(query.schema)))
-        if isinstance(query, Changes):
-            return ChangesReader(query)
-
+        columns = table.result_schema
+        _check(schema, spark_schema(nullable_schema(columns)))
         # No conditions are taken over (`pushFilters`): Spark 4.2 keeps the reader of a data frame with the conditions
         # of its first query, and a second query without them would lack rows.
-        scan = query if schema.names == query.schema.names else table.query(schema.names)
-        assert isinstance(scan, Scan)
-        return ScanReader(scan)
+        query = table.query(None if schema.names == columns.names else schema.names)
+        return changes_reader(query) if isinstance(query, Changes) else scan_reader(query)
 
     @names_failures  # with its traceback: PySpark fails once more when this fails, and the one line would be of that
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

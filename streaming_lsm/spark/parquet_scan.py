@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -19,10 +19,10 @@ _LISTED_BY_TASKS = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _NO_MORE = str(2**31 - 1)
 
 
-def is_named_for_hadoop(table_uri: str, path: str) -> bool:
-    """Return whether Hadoop finds a file by its path: in one that it reads as a pattern, a colon ends a scheme."""
-    whole = f"{_root(table_uri)}/{path}"
-    return ":" not in whole or _PATTERN.search(whole) is None
+def named_for_hadoop(table_uri: str, slices: Iterable[FileSlice]) -> list[FileSlice]:
+    """Return the slices whose base file Hadoop finds: in a path that is a pattern a colon ends a scheme."""
+    paths = ((found, f"{_root(table_uri)}/{found.base.path}") for found in slices if found.base)
+    return [found for found, path in paths if ":" not in path or _PATTERN.search(path) is None]
 
 
 def scan_files(spark: SparkSession, table_uri: str, slices: Sequence[FileSlice], schema: StructType) -> DataFrame:

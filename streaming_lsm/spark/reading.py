@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 from streaming_lsm.arrow.nullable import nullable_schema
 from streaming_lsm.config import READ_NATIVE
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.query.changes import Changes
 from streaming_lsm.query.plain_slices import plain_slices
 from streaming_lsm.query.scan import Scan
@@ -25,7 +24,7 @@ from streaming_lsm.readable_table import ReadableTable
 from streaming_lsm.spark.batch_writer import unwrapped_errors
 from streaming_lsm.spark.conditions import condition_of
 from streaming_lsm.spark.merged_scan import scan_parts
-from streaming_lsm.spark.parquet_scan import is_named_for_hadoop, scan_files
+from streaming_lsm.spark.parquet_scan import named_for_hadoop, scan_files
 from streaming_lsm.spark.versions import HAS_PYTHON_DATA_SOURCE, spark_schema
 from streaming_lsm.storage.failures import names_failures
 
@@ -95,10 +94,6 @@ def frame_of_changes(spark: SparkSession, query: Changes) -> DataFrame:
     return scan_parts(spark, parts, query.reader.read, schema, sum(part.size for part in parts))
 
 
-def _is_found(table_uri: str, file_slice: FileSlice) -> bool:
-    return all(is_named_for_hadoop(table_uri, path) for path in file_slice.paths)
-
-
 def frame_of_scan(spark: SparkSession, scan: Scan, *, native: bool = True) -> DataFrame:
     """Return the result of a scan.
 
@@ -112,7 +107,7 @@ def frame_of_scan(spark: SparkSession, scan: Scan, *, native: bool = True) -> Da
     condition = None if scan.filter is None else condition_of(scan.filter, scan.reader.schema)
     is_converted = scan.filter is None or condition is not None
     is_native = native and is_converted and storage.is_file_system and scan.columns
-    plain = [found for found in (plain_slices(scan) if is_native else []) if _is_found(storage.uri, found)]
+    plain = named_for_hadoop(storage.uri, plain_slices(scan)) if is_native else []
     known = set(plain)
     merged = [found for found in scan.slices if found not in known]
     # A task has the slices that it reads, not all of them.

@@ -6,31 +6,24 @@ An offset is a completion time, up to which writes were read, so that it stays t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from streaming_lsm import config
-from streaming_lsm.arrow.nullable import as_nullable
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.query.table_stream import FIRST, StreamPart, TableStream
+from streaming_lsm.query.table_stream import FIRST, TableStream
 from streaming_lsm.readable_table import ReadableTable
-from streaming_lsm.spark.worker_errors import tells_in_one_line, told_in_one_line
+from streaming_lsm.spark.readers import PartPartition, read_partition
+from streaming_lsm.spark.worker_errors import tells_in_one_line
 from streaming_lsm.timeline.clock import moment_text
 from streaming_lsm.timeline.timeline import limit_text
 
 COMPLETED, SNAPSHOT, GIVEN = "completed", "snapshot", "given"
 """Fields of an offset: the completion time; whether the rows of then are to be read; whether a user gave the time."""
 Offset = dict[str, Any]
-
-
-@dataclass
-class StreamPartition(InputPartition):
-    """Holds what one task reads."""
-
-    part: StreamPart
 
 
 class LsmStreamReader(DataSourceStreamReader):
@@ -73,16 +66,13 @@ class LsmStreamReader(DataSourceStreamReader):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         begin, until = completed(start), completed(end)
         if SNAPSHOT in start:
-            return [StreamPartition(part) for part in self._stream.snapshot(until)]
+            return [PartPartition(part) for part in self._stream.snapshot(until)]
         if GIVEN not in start:
             self._stream.check_read(begin)
-        return [StreamPartition(part) for part in self._stream.parts(begin, until)]
+        return [PartPartition(part) for part in self._stream.parts(begin, until)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, StreamPartition):
-            with told_in_one_line():
-                for batch in partition.part.read():
-                    yield as_nullable(batch, self._schema)
+        return read_partition(partition, methodcaller("read"), self._schema)
 
     def commit(self, end: Offset) -> None:
         """Do nothing: what was read is known to Spark's checkpoint alone."""

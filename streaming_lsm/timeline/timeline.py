@@ -238,7 +238,8 @@ class Timeline:
             zone: the table's zone, ``UTC`` or ``LOCAL``, into which dates with a zone are converted.
 
         Raises:
-            ConfigError: the value is no point in time, or a clean deleted files of that time.
+            ConfigError: the value is no point in time.
+            ReadOvertaken: a clean deleted files of that time.
         """
         requested = instant_digits(value)
         exact = requested is not None and self._is_request(requested)
@@ -265,7 +266,8 @@ class Timeline:
             zone: the table's zone.
 
         Raises:
-            ConfigError: a value is no point in time, or a clean deleted files of the time `end`.
+            ConfigError: a value is no point in time.
+            ReadOvertaken: a clean deleted files of the time `end`.
         """
         since, until = limit_text(begin, zone), "~" if end is None else limit_text(end, zone)
         if end is not None:

@@ -14,7 +14,7 @@ from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.actions.commit import decode_json
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_block, read_blocks
 from streaming_lsm.java_properties import parse_properties, print_properties
-from streaming_lsm.spark.readers import ScanReader
+from streaming_lsm.spark.readers import scan_reader
 from tests.support.hudi_tables import unpacked
 
 SHARED = ["r015_mor_compaction", "r015_mor_rollback", "v6_mor_avro", "v6_mor_rollback"]
@@ -102,7 +102,7 @@ def test_deletes_that_java_serialised_are_refused_before_any_row(name: str, head
     log = _java_deletes(path, header_bytes)
     scan = LsmTable(path, {"lsm.read.threads": 1}).scan()
     assert scan.slices[0].logs[0].path != log.relative_to(path).as_posix()
-    for begin in (lambda: next(scan.to_batches()), ScanReader(scan).partitions):
+    for begin in (lambda: next(scan.to_batches()), scan_reader(scan).partitions):
         with pytest.raises(UnsupportedTable, match=re.escape(log.name) + ".*serialised by Java"):
             begin()
 

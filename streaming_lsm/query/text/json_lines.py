@@ -21,31 +21,29 @@ _ESCAPED = r'["\\\x00-\x1f]'
 """Characters that JSON does not have as they are."""
 
 
-def json_lines(table: pa.Table) -> Iterator[str]:
+def json_lines(table: pa.Table, *, zone: bool = False) -> Iterator[str]:
     """Format one JSON object per row, keys sorted, every column present.
 
     Decimals are texts with all digits of their scale, binaries base64, dates and timestamps ISO texts (UTC, six
     decimals, no zone), NaN and infinities texts, maps objects.
+
+    Args:
+        table: the rows.
+        zone: whether times of a zone end in ``Z``, and so differ from those without.
     """
     for batch in table.to_batches():
-        yield from map(str, json_texts(batch).to_pylist())
+        yield from map(str, _json_texts(batch, zone=zone).to_pylist())
 
 
 def json_text(batch: pa.RecordBatch, *, zone: bool = False) -> memoryview:
-    """Format the rows of a batch as `json_texts` does, as lines in UTF-8."""
-    lines: Any = pc.binary_join_element_wise(json_texts(batch, zone=zone), _large("\n"), _large(""))
+    """Format the rows of a batch as `json_lines` does, as lines in UTF-8."""
+    lines: Any = pc.binary_join_element_wise(_json_texts(batch, zone=zone), _large("\n"), _large(""))
     _, offsets, values = lines.buffers()
     ends = np.frombuffer(offsets, np.int64, len(lines) + 1, 8 * lines.offset)
     return memoryview(values)[ends[0] : ends[-1]] if values else memoryview(b"")
 
 
-def json_texts(batch: pa.RecordBatch, *, zone: bool = False) -> pa.LargeStringArray:
-    """Format the rows of a batch as `json_lines` does, as an array of texts.
-
-    Args:
-        batch: the rows.
-        zone: whether times of a zone end in ``Z``, and so differ from those without.
-    """
+def _json_texts(batch: pa.RecordBatch, *, zone: bool) -> pa.LargeStringArray:
     parts: list[Any] = []
     named = sorted((name, place) for place, name in enumerate(batch.schema.names))
     for nth, (name, place) in enumerate(named):

@@ -1,0 +1,64 @@
+"""Take the rows of a batch in the forms that libraries have them, as Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from streaming_lsm.errors import SchemaError
+
+
+class ArrowStream(Protocol):
+    """Gives rows as an Arrow C stream, as data frames of pandas and polars, relations of DuckDB and scans do."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the stream."""
+        ...
+
+
+Rows = pa.Table | pa.RecordBatch | pa.RecordBatchReader | ArrowStream | Mapping[str, Any]
+
+
+def _is_pandas(rows: object) -> bool:
+    return type(rows).__module__.partition(".")[0] == "pandas"
+
+
+def arrow_of(rows: object, schema: Callable[[], pa.Schema]) -> pa.Table | pa.RecordBatchReader:
+    """Return rows as an Arrow table, or a reader as it is.
+
+    Of a data frame of pandas the index is left out; a column of reals that is one of integers in the table, as pandas
+    has those with nulls, becomes one of integers if all its values are.
+
+    Args:
+        rows: see `Rows`.
+        schema: returns the table's columns.
+
+    Raises:
+        SchemaError: they are no rows.
+    """
+    if isinstance(rows, pa.RecordBatchReader):
+        return rows
+    try:
+        if isinstance(rows, list | str):  # Arrow takes lists with names only
+            raise TypeError
+        known: Any = rows
+        if not _is_pandas(rows):
+            return pa.table(known)
+        return _with_integers(pa.Table.from_pandas(known, preserve_index=False), schema())
+    except TypeError:
+        raise SchemaError(
+            f"the rows are of type {type(rows).__name__}: give an Arrow table, batch or reader, a data frame of pandas "
+            "or polars, a mapping of columns, or another object with an Arrow C stream"
+        ) from None
+
+
+def _with_integers(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    for place, column in enumerate(rows.schema):
+        known = schema.field(column.name).type if column.name in schema.names else None
+        if known is not None and pa.types.is_integer(known) and pa.types.is_floating(column.type):
+            with suppress(pa.ArrowInvalid):
+                rows = rows.set_column(place, column.name, rows.column(place).cast(known))
+    return rows
