@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
-from streaming_lsm.errors import ConfigError, TableNotFound, UnsupportedTable
+from streaming_lsm.errors import ConfigError, TableNotFound
 from streaming_lsm.format.table.config import TableConfig
-from streaming_lsm.format.table.merge_mode import PARTIAL_KEY
 from streaming_lsm.format.table.properties import CDC_KEY
 from streaming_lsm.query.scan import MapSlices, Scan
 from streaming_lsm.readable_table import OptionValues, Path
@@ -82,14 +81,8 @@ def plan_copy(
 
     Raises:
         CorruptFileError: the source is damaged.
-        UnsupportedTable: the source has partial updates, which new tables do not support.
         ConfigError: the options contradict each other, or `path` is a table with rows or with other settings.
     """
-    if source.config.partial_mode:
-        raise UnsupportedTable(
-            f"{source.path}: {PARTIAL_KEY}={source.config.partial_mode}: tables with partial updates cannot be copied, "
-            "as later writes to the copy would merge differently"
-        )
     given = resolve(options, properties)
     copied = Options(copied_options(source.config))
     if given.is_set(config.RECORD_KEY_FIELDS) or given.is_set(config.PARTITION_FIELDS):

@@ -16,7 +16,12 @@ from streaming_lsm.errors import CommitConflict, ConfigError, SchemaError
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import MAX_BUCKETS
 from streaming_lsm.format.table.key_generation import key_generator
-from streaming_lsm.format.table.merge_mode import COMMIT_TIME_ORDERING, EVENT_TIME_ORDERING
+from streaming_lsm.format.table.merge_mode import (
+    COMMIT_TIME_ORDERING,
+    EVENT_TIME_ORDERING,
+    FILL_UNAVAILABLE,
+    UNAVAILABLE,
+)
 from streaming_lsm.format.table.properties import (
     AMBIGUOUS_KEYS_KEY,
     CURRENT_VERSION,
@@ -37,6 +42,8 @@ from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, create_table
 from streaming_lsm.timeline.table_place import check_place
 from streaming_lsm.write.intake.control_columns import CONTROL_PREFIX
 
+_PARTIAL_VERSION = 9
+"""First table version with a partial update mode; before, a payload class has its effect."""
 _TIMESTAMP_OPTIONS = (
     config.TIMESTAMP_TYPE,
     config.TIMESTAMP_UNIT,
@@ -131,8 +138,31 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
         table_type=options[config.TABLE_TYPE] or TABLE_TYPES[0],
         version=options[config.TABLE_VERSION],
         storage_layout=_storage_layout(options),
+        partial_mode=_partial_mode(options),
+        unavailable=_unavailable(options),
         cdc_mode=_cdc_mode(options),
     )
+
+
+def _partial_mode(options: Options) -> str | None:
+    mode, version = options[config.PARTIAL_MODE], options[config.TABLE_VERSION]
+    if mode is not None and version < _PARTIAL_VERSION:
+        raise ConfigError(
+            f"{config.PARTIAL_MODE.key}={mode} needs {config.TABLE_VERSION.key}={_PARTIAL_VERSION} or later, not "
+            f"{version}"
+        )
+    return mode
+
+
+def _unavailable(options: Options) -> str:
+    """Return the text that marks a value as not sent; empty unless the table is to have FILL_UNAVAILABLE."""
+    if options[config.PARTIAL_MODE] == FILL_UNAVAILABLE:
+        return options[config.PARTIAL_UNAVAILABLE] or UNAVAILABLE
+    if options.is_set(config.PARTIAL_UNAVAILABLE):
+        raise ConfigError(
+            f"{config.PARTIAL_UNAVAILABLE.key} is set without {config.PARTIAL_MODE.key}={FILL_UNAVAILABLE}"
+        )
+    return ""
 
 
 def _cdc_mode(options: Options) -> str | None:
@@ -340,6 +370,8 @@ def _fixed(table: TableConfig) -> dict[Option[object], object]:
         config.HASH_FIELDS: table.hash_fields,
         config.DELETE_FIELD: table.delete_field,
         config.DELETE_MARKER: table.delete_marker,
+        config.PARTIAL_MODE: table.partial_mode,
+        config.PARTIAL_UNAVAILABLE: table.unavailable or None,
         config.TIMELINE_ZONE: table.timeline_zone,
         config.CDC_ENABLED: table.cdc_mode is not None,
         config.CDC_MODE: table.cdc_mode,

@@ -76,11 +76,13 @@ class FoldedColumns:
 
     Attributes:
         ruling: int64 (keys,), the record whose ordering value is kept.
+        barrier: int64 (keys,), the newest delete that has ruled, before which no value counts; -1 without one.
         places: int64 (keys,) by column, the record whose value is kept.
         present: bool (keys,) by column, whether any record sent a value.
     """
 
     ruling: Positions
+    barrier: Positions
     places: Mapping[str, Positions]
     present: SentValues
 
@@ -102,8 +104,8 @@ def fold_columns(
     position = np.arange(count, dtype=np.int64)
     lengths = np.diff(np.append(starts, count))
     rules = _rules(starts, unordered_deletes, ranks)
-    barrier = np.repeat(last_marked(starts, rules & deleted), lengths)
-    first = np.repeat(_first(starts, rules & ~deleted & (position > barrier)), lengths)
+    barrier = last_marked(starts, rules & deleted)
+    first = np.repeat(_first(starts, rules & ~deleted & (position > np.repeat(barrier, lengths))), lengths)
     counts = ~deleted & (position >= first)
     ruling = last_marked(starts, rules)
     places, present = {}, {}
@@ -113,7 +115,7 @@ def fold_columns(
         found = np.where(last >= 0, last, np.where(any_sent < count, any_sent, -1))
         present[name] = found >= 0
         places[name] = np.where(found >= 0, found, ruling)
-    return FoldedColumns(ruling, places, SentValues(len(starts), present))
+    return FoldedColumns(ruling, barrier, places, SentValues(len(starts), present))
 
 
 def _rules(starts: Positions, unordered_deletes: Flags, ranks: Int64s | None) -> Flags:

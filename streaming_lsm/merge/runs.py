@@ -24,6 +24,7 @@ from streaming_lsm.arrow.columns import Flags, Int64s, flags, strings
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.keys.words import KeyWords, SortedKeys, sort_keys
 from streaming_lsm.merge.fold import fold
+from streaming_lsm.merge.partial import fold_columns, sent_values
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, kept_deletes_schema
 
@@ -301,12 +302,44 @@ def _merge_block(
     live = only_base | ~records.deleted[winner]
     returned = values if columns is None else values.select(columns)
     return Block(
-        gather_rows(returned, records.value_row[winner[live]]),
+        _live_rows(returned, ordered, records, winner, live, rule),
         inserts=int(np.count_nonzero(live & ~in_base)),
         updates=int(np.count_nonzero(live & in_base & ~records.base[winner])),
         deletes=int(np.count_nonzero(in_base & ~live)),
         kept=None if keep is None else _kept(chunks, keys, winner[~live], records, rule),
     )
+
+
+def _live_rows(
+    values: pa.Table, ordered: SortedKeys, records: Records, winner: Int64s, live: Flags, rule: MergeRule
+) -> pa.Table:
+    """Gather the winning rows; in a partial update mode, fill them from the other records of their keys."""
+    rows = records.value_row[winner[live]]
+    lengths = ends_of(ordered) - ordered.starts
+    filled = np.flatnonzero(live & (lengths > 1))
+    if rule.partial is None or not len(filled):
+        return gather_rows(values, rows)
+    begins, places = _records_of(ordered, filled)
+    found = records.value_row[places]
+    sent = sent_values(values, [(None, len(values))], rule).take(found)
+    deleted, unordered_deletes = records.deleted[places], records.unordered_deletes[places]
+    ranks = None if records.ranks is None else records.ranks[places]
+    chosen = fold_columns(begins, deleted, unordered_deletes, ranks, sent)
+    slots = (np.cumsum(live) - 1)[filled]
+    columns = []
+    for name in values.schema.names:
+        of_column = rows.copy()
+        of_column[slots] = found[chosen.places.get(name, chosen.ruling)]
+        columns.append(values.column(name).take(pa.array(of_column, pa.int64())))
+    return pa.table(columns, schema=values.schema)
+
+
+def _records_of(ordered: SortedKeys, keys: Int64s) -> tuple[Int64s, Int64s]:
+    """Select the records of some keys: the first one of each key among these, and their places in merge order."""
+    begins_there = ordered.starts[keys]
+    counts = ends_of(ordered)[keys] - begins_there
+    begins = np.cumsum(counts) - counts
+    return begins, ordered.order[np.repeat(begins_there - begins, counts) + np.arange(counts.sum())]
 
 
 def _kept(chunks: Chunks, keys: pa.StringArray, deletes: Int64s, records: Records, rule: MergeRule) -> pa.Table | None:
@@ -364,8 +397,8 @@ def winners(ordered: SortedKeys, records: Records) -> Int64s:
     It is the key's last record unless a smaller ordering value follows a larger one or there is an unordered delete;
     only such keys are folded.
     """
-    order, starts, ends = ordered.order, ordered.starts, ends_of(ordered)
-    winner = order[ends - 1]
+    order, starts = ordered.order, ordered.starts
+    winner = order[ends_of(ordered) - 1]
     if records.ranks is None or len(starts) == len(order):
         return winner
     ranks, unordered_deletes = records.ranks[order], records.unordered_deletes[order]
@@ -374,10 +407,9 @@ def winners(ordered: SortedKeys, records: Records) -> Int64s:
     unclear[starts] = unordered_deletes[starts]
     groups = np.unique(np.searchsorted(starts, np.flatnonzero(unclear), "right") - 1)
     if len(groups):
-        counts = ends[groups] - starts[groups]
-        begins = np.cumsum(counts) - counts
-        places = np.repeat(starts[groups] - begins, counts) + np.arange(counts.sum())
-        winner[groups] = order[places[fold(begins, unordered_deletes[places], ranks[places]).winner]]
+        begins, places = _records_of(ordered, groups)
+        of_groups = fold(begins, records.unordered_deletes[places], records.ranks[places])
+        winner[groups] = places[of_groups.winner]
     return winner
 
 

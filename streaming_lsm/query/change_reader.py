@@ -13,13 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Column, pc
+from streaming_lsm.arrow.columns import Column, flags, pc
+from streaming_lsm.arrow.distinct_rows import distinct_rows
 from streaming_lsm.arrow.required_fields import cast_column
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.query.change_log import read_change_log
 from streaming_lsm.query.scan import check_columns
 from streaming_lsm.query.slice_reader import SliceReader
-from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY
+from streaming_lsm.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 
 OP, TIME, BEFORE, AFTER = "op", "ts_ms", "before", "after"
 
@@ -95,7 +96,10 @@ class ChangeReader:
         before, after = self._rows(part.before, part.visible_before), self._rows(part.after, part.visible_after)
         # A base row of an older commit is inserted again if a smaller row replaces an unordered delete.
         is_new = pc.invert(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY)))
-        written = after.filter(pc.or_(is_new, pc.equal(after.column(COMMIT_TIME), write)))
+        is_changed = pc.or_(is_new, pc.equal(after.column(COMMIT_TIME), write))
+        if self.slices.rule.partial is not None:
+            is_changed = pc.or_(is_changed, self._filled(before, after))
+        written = after.filter(is_changed)
         place = pc.index_in(written.column(RECORD_KEY), value_set=before.column(RECORD_KEY))
         known = pc.is_valid(place)
         older = self._image(before.take(place), known)
@@ -103,6 +107,13 @@ class ChangeReader:
         gone = before.filter(pc.invert(pc.is_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY))))
         nothing = pa.nulls(len(gone), self.schema.field(AFTER).type)
         yield from self._batches(write, pa.repeat("d", len(gone)), self._image(gone), nothing)
+
+    def _filled(self, before: pa.Table, after: pa.Table) -> pa.BooleanArray:
+        """Mark the rows that an older row has filled, which keep their commit time."""
+        place = pc.index_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY)).combine_chunks()
+        names = [name for name in after.schema.names if name not in META_COLUMNS]
+        differs = distinct_rows(before.select(names).take(place), after.select(names))
+        return pa.array(differs & flags(pc.is_valid(place)))
 
     def _image(self, rows: pa.Table, known: Column | None = None) -> Column:
         """Convert rows to structs, null where not `known`."""

@@ -34,7 +34,7 @@ from streaming_lsm.query.scan import MapSlices, Scan, check_columns, filter_colu
 from streaming_lsm.query.slice_reader import SliceReader
 from streaming_lsm.query.text.where import parse_where
 from streaming_lsm.query.wanted_keys import Keys, record_keys_of
-from streaming_lsm.schema import META_COLUMNS, RECORD_KEY, from_avro, with_meta
+from streaming_lsm.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY, from_avro, with_meta
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import FLAT
@@ -209,8 +209,12 @@ class Queries:
         writes = [write for write in timeline.completed_writes if write.requested in found]
         archived = first_archived(timeline.whole, commits)
         check_named_writes(timeline.whole, [*archived, *writes], self._since(begin))
+        columns = self.schema_at(self.timeline)
+        if self.rule.partial is not None:
+            # The rows of a range alone lack the values that older ones fill in.
+            return self._scan(timeline, slices, wanted, columns=columns, written=found)
         slices = files_of_range(slices, timeline, self._since(begin), found)
-        return self._scan(timeline, slices, wanted, found, self.schema_at(self.timeline))
+        return self._scan(timeline, slices, wanted, found, columns)
 
     def changes(self, begin: str | date, end: str | date | None) -> Changes:
         """Plan a CDC query: every change of a row by writes completed after `begin`, with the row before and after."""
@@ -244,10 +248,22 @@ class Queries:
         wanted: QueryOptions,
         commits: frozenset[str] | None = None,
         columns: pa.Schema | None = None,
+        written: frozenset[str] | None = None,
     ) -> Scan:
+        """Plan a scan.
+
+        Args:
+            timeline, slices, wanted: of the query.
+            commits: the writes whose records take part in the merge; None for all.
+            columns: the table's columns; None for those as of `timeline`.
+            written: the writes whose rows are returned after the merge; None for all.
+        """
         schema = with_meta(self.schema_at(timeline) if columns is None else columns)
         names = wanted.names(schema)
         filter = parse_where(wanted.filter, schema) if isinstance(wanted.filter, str) else wanted.filter
+        if written is not None:
+            of_writes = pc.field(COMMIT_TIME).isin(pa.array(sorted(written), pa.string()))
+            filter = of_writes if filter is None else filter & of_writes
         needed = tuple(dict.fromkeys([*names, *filter_columns(filter, schema)]))
         if self.config.is_copy_on_write:
             slices = [found.without_kept() for found in slices]

@@ -225,6 +225,14 @@ class WritePlan:
         )
 
     @property
+    def reducing_rule(self) -> MergeRule | None:
+        """The rule by which events can be left out before all of their key are known; None if all have to stay.
+
+        In a partial update mode each event may have a value that the others lack.
+        """
+        return self.rule if self.combine and self.rule.partial is None else None
+
+    @property
     def action(self) -> str:
         """Action of the write on the timeline."""
         return write_action(self.operation, self.config)

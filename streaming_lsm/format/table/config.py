@@ -13,6 +13,9 @@ from streaming_lsm.format.table.merge_mode import (
     COMMIT_TIME_ORDERING,
     DELETE_FIELD_KEY,
     DELETE_MARKER_KEY,
+    FILL_UNAVAILABLE,
+    PARTIAL_KEY,
+    UNAVAILABLE_KEY,
     merge_keys,
     merge_settings,
 )
@@ -152,10 +155,6 @@ class TableConfig:
                 f"{source}: {CDC_KEY}=true: change logs are written to copy-on-write tables only; write to this "
                 f"{self.table_type} table with Hudi"
             )
-        if self.partial_mode:
-            raise UnsupportedTable(
-                f"{source}: rows of a table with partial updates are read and compacted, not written"
-            )
         if not self.num_buckets:
             raise UnsupportedTable(
                 f"{source}: the table does not say how many buckets it has, which tells where a key is stored: set "
@@ -210,7 +209,7 @@ class TableConfig:
             storage_layout=reader.storage_layout(version),
             timeline_layout=reader.timeline_layout(version),
             partial_mode=merging.partial,
-            unavailable=merging.unavailable if merging.partial else "",
+            unavailable=merging.unavailable if merging.partial == FILL_UNAVAILABLE else "",
             cdc_mode=reader.cdc_mode(),
             properties=dict(properties),
         )
@@ -249,6 +248,8 @@ class TableConfig:
             "hoodie.table.create.schema": self.create_schema,
             LOGICAL_TIMESTAMP_KEY: "true" if self.logical_timestamp else None,
             CDC_MODE_KEY: self.cdc_mode,
+            PARTIAL_KEY: self.partial_mode,
+            UNAVAILABLE_KEY: self.unavailable or None,
         }
         values |= {key: value for key, value in optional.items() if value is not None}
         return {key: value for key, value in values.items() if value is not None} | dict(self.timestamp_options)

@@ -25,8 +25,8 @@ PARTIAL_KEY = "hoodie.table.partial.update.mode"
 _PROPERTY = "hoodie.record.merge.property."
 DELETE_FIELD_KEY = _PROPERTY + "hoodie.payload.delete.field"
 DELETE_MARKER_KEY = _PROPERTY + "hoodie.payload.delete.marker"
-_UNAVAILABLE_KEY = _PROPERTY + "hoodie.write.partial.update.unavailable.value"
-_UNAVAILABLE = "__debezium_unavailable_value"
+UNAVAILABLE_KEY = _PROPERTY + "hoodie.write.partial.update.unavailable.value"
+UNAVAILABLE = "__debezium_unavailable_value"
 
 # Class of Hudi's package -> merge mode, partial update mode, (delete field, marker).
 _PAYLOADS: dict[str, tuple[str, str | None, tuple[str, str] | None]] = {
@@ -88,7 +88,7 @@ class MergeSettings:
 
     mode: str
     partial: str | None = None
-    unavailable: str = _UNAVAILABLE
+    unavailable: str = UNAVAILABLE
     delete_field: str | None = None
     delete_marker: str | None = None
 
@@ -136,7 +136,7 @@ def merge_settings(properties: Mapping[str, str], version: int, source: str) -> 
     if partial is not None and partial not in PARTIAL_MODES:
         raise UnsupportedTable(f"{source}: {PARTIAL_KEY}={partial:.80}: expected one of {', '.join(PARTIAL_MODES)}")
     field, marker = _delete_marking(properties, known[2] if known else None, source)
-    return MergeSettings(mode, partial, properties.get(_UNAVAILABLE_KEY, _UNAVAILABLE), field, marker)
+    return MergeSettings(mode, partial, properties.get(UNAVAILABLE_KEY, UNAVAILABLE), field, marker)
 
 
 def _known_payload(

@@ -119,7 +119,7 @@ class _Output:
                     stats += log.finish()
                     version, log = log.next_version, None
                 if log is None:
-                    log = self._begin(version, has_unordered_deletes=block.unordered_deletes.num_rows > 0)
+                    log = self._begin(version, has_earlier_deletes=block.unordered_deletes.num_rows > 0)
                     files.push(log)
                 self._append(log, block)
             stats += [] if log is None else log.finish()
@@ -137,14 +137,14 @@ class _Output:
             log.append_deletes(found.select(names), period, str(pc.max(found.column(COMMIT_TIME)).as_py()))
 
     def _without_records(self, files: ExitStack) -> Iterable[WriteStat]:
-        log = self._begin(1, has_unordered_deletes=False)
+        log = self._begin(1, has_earlier_deletes=False)
         files.push(log)
         log.append_deletes(self.target.delete_schema.empty_table())
         return log.finish()
 
-    def _begin(self, version: int, *, has_unordered_deletes: bool) -> NativeLogWriter | InlineLogWriter:
+    def _begin(self, version: int, *, has_earlier_deletes: bool) -> NativeLogWriter | InlineLogWriter:
         if self.native_logs:
-            return NativeLogWriter(self._native(), version, has_unordered_deletes=has_unordered_deletes)
+            return NativeLogWriter(self._native(), version, has_earlier_deletes=has_earlier_deletes)
         return InlineLogWriter(self._inline(), version)
 
     def _native(self) -> NativeLogTarget:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import strings
+from streaming_lsm.arrow.columns import Flags, strings
 from streaming_lsm.format.table.file_names import BucketId
 from streaming_lsm.merge.fold import fold
+from streaming_lsm.merge.partial import fold_columns, sent_values, take_columns
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.buffer.sorting import Positions, SortedEvents, gather
 from streaming_lsm.write.intake.control_columns import CONTROL_PREFIX
@@ -26,26 +28,36 @@ class FileGroupChanges:
         keys: record keys of `rows`.
         rows: rows to store, with the table's columns.
         deletes: record key and ordering fields of the deletes that are newer than `rows`.
-        unordered_deletes: the same for deletes without ordering that are older than a row or delete of the same key
-            above.
+        earlier_deletes: the same for deletes that are older than a row or delete of the same key above, and act on what
+            is older than the batch: those without an ordering value, and in a partial update mode from version 10 on
+            any that a row follows, as it must not be filled from the rows before.
     """
 
     group: BucketId
     keys: pa.StringArray
     rows: pa.Table
     deletes: pa.Table
-    unordered_deletes: pa.Table
+    earlier_deletes: pa.Table
 
     @property
     def nbytes(self) -> int:
         """Bytes of all parts."""
-        return sum(part.nbytes for part in (self.rows, self.deletes, self.unordered_deletes))
+        return sum(part.nbytes for part in (self.rows, self.deletes, self.earlier_deletes))
 
 
 @dataclass(frozen=True)
 class _Deduplicated:
-    rows: Positions
-    unordered_deletes: Positions
+    """Positions of the events that remain.
+
+    Attributes:
+        winners: rows and deletes, in key order.
+        earlier_deletes: as in `FileGroupChanges`.
+        columns: by column, the events whose values are stored in place of the winners'.
+    """
+
+    winners: Positions
+    earlier_deletes: Positions
+    columns: Mapping[str, Positions] = field(default_factory=dict)
 
 
 class Deduplicator:
@@ -69,14 +81,14 @@ class Deduplicator:
     def deduplicate(self, group: BucketId, found: SortedEvents) -> FileGroupChanges:
         """Deduplicate events of one file group. They include all events of each of their keys."""
         kept = self._keep(found)
-        is_delete = self._deleted[kept.rows]
-        rows = gather(self._values, kept.rows[~is_delete], outlives=self._outlives)
+        is_delete = self._deleted[kept.winners]
+        rows = self._rows(kept, ~is_delete)
         return FileGroupChanges(
             group,
             strings(rows.column(RECORD_KEY)),
             self._shape.table_rows(rows),
-            self._delete_rows(kept.rows[is_delete]),
-            self._delete_rows(kept.unordered_deletes),
+            self._delete_rows(kept.winners[is_delete]),
+            self._delete_rows(kept.earlier_deletes),
         )
 
     def _keep(self, found: SortedEvents) -> _Deduplicated:
@@ -85,6 +97,8 @@ class Deduplicator:
         See docs/format/05-merge.md, "Dedup before write".
         """
         order, starts = found.order, found.starts
+        if self._plan.rule.partial is not None and len(starts) != len(order):
+            return self._fold_columns(found)
         folded = fold(starts, self._unordered_deletes[order], None if self._ranks is None else self._ranks[order])
         if self._plan.combine or len(starts) == len(order):
             return _Deduplicated(order[folded.winner], order[folded.unordered_delete[folded.unordered_delete >= 0]])
@@ -95,6 +109,30 @@ class Deduplicator:
         stays = np.repeat(~mixed, np.diff(np.append(starts, len(order))))
         stays[folded.winner[mixed]] = True
         return _Deduplicated(order[stays], order[folded.unordered_delete[mixed & (folded.unordered_delete >= 0)]])
+
+    def _fold_columns(self, found: SortedEvents) -> _Deduplicated:
+        """Fold each key by columns (docs/format/05-merge.md, "Partial updates")."""
+        order, rule = found.order, self._plan.rule
+        ranks = None if self._ranks is None else self._ranks[order]
+        sent = sent_values(self._values, [(None, len(self._values))], rule).take(order)
+        unordered_deletes = self._unordered_deletes[order]
+        folded = fold_columns(found.starts, self._deleted[order], unordered_deletes, ranks, sent)
+        earlier = fold(found.starts, unordered_deletes, ranks).unordered_delete
+        if not rule.logs_first:
+            barrier = np.where(folded.barrier == folded.ruling, -1, folded.barrier)
+            earlier = np.where(earlier >= 0, earlier, barrier)
+        return _Deduplicated(
+            order[folded.ruling],
+            order[earlier[earlier >= 0]],
+            {name: order[places] for name, places in folded.places.items()},
+        )
+
+    def _rows(self, kept: _Deduplicated, stored: Flags) -> pa.Table:
+        """Gather the winners that are marked, each value from the event that has it."""
+        if not kept.columns:
+            return gather(self._values, kept.winners[stored], outlives=self._outlives)
+        columns = {name: places[stored] for name, places in kept.columns.items()}
+        return take_columns(self._values, columns, kept.winners[stored])
 
     def _delete_rows(self, positions: Positions) -> pa.Table:
         columns = self._values.select([RECORD_KEY, *self._plan.rule.ordering_fields])

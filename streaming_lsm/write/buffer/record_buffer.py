@@ -9,7 +9,6 @@ from operator import attrgetter
 import pyarrow as pa
 
 from streaming_lsm.format.table.file_names import BucketId
-from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.write.buffer.budget import Budget, Meter
 from streaming_lsm.write.buffer.dedup import Deduplicator, FileGroupChanges
 from streaming_lsm.write.buffer.pending_batches import PendingBatches
@@ -161,7 +160,7 @@ class RecordBuffer:
             first -= 1
         merging = self._runs[first:]
         batches = merged_batches(
-            merging, self._intake.shape, self._reducing_rule, self.budget.batch, self._count_loaded
+            merging, self._intake.shape, self._plan.reducing_rule, self.budget.batch, self._count_loaded
         )
         self._runs[first:] = [self._written(batches)]
         for run in merging:
@@ -177,13 +176,8 @@ class RecordBuffer:
         """Remove the pending events and return them as a sorted run, without those that can no longer count."""
         events = self._held.take()
         found = sort_events(events, self._intake.shape, runs=self._intake.sorted_runs)
-        rule = self._reducing_rule
+        rule = self._plan.reducing_rule
         return MemoryRun(events, found.order if rule is None else reduced(events, found, rule), self.budget.batch)
-
-    @property
-    def _reducing_rule(self) -> MergeRule | None:
-        """The rule by which events of one run can be left out; None when all have to stay."""
-        return self._plan.rule if self._plan.combine else None
 
     def _count_loaded(self, events: pa.Table) -> None:
         """Count the memory of merging loaded `events`: the events, their joined copy, sorting and gathering.

@@ -46,7 +46,7 @@ class FileGroupWriter:
         """Write the changes of one batch to one file group.
 
         A bulk insert into a new group makes its base file, unless the first block has deletes. Deletes that turn up
-        later are logs on top of it; unordered deletes are left out then, as there is nothing older that they could act
+        later are logs on top of it; earlier deletes are left out then, as there is nothing older that they could act
         on.
 
         Args:
@@ -58,24 +58,24 @@ class FileGroupWriter:
             log: NativeLogWriter | InlineLogWriter | None = None
             version = 1
             for block in blocks:
-                rows, deletes, unordered_deletes = (
+                rows, deletes, earlier_deletes = (
                     block_with_meta(self._plan, block, self._sequence),
                     block.deletes,
-                    block.unordered_deletes,
+                    block.earlier_deletes,
                 )
                 if base is None and log is None and self._begins_base(block):
                     base = files.enter_context(self._open_base(group))
                 if base is not None:
                     base.append(rows)
-                    rows, unordered_deletes = rows.slice(0, 0), unordered_deletes.slice(0, 0)
-                if log is not None and not log.takes(unordered_deletes):
+                    rows, earlier_deletes = rows.slice(0, 0), earlier_deletes.slice(0, 0)
+                if log is not None and not log.takes(earlier_deletes):
                     yield from log.finish()
                     version, log = log.next_version, None
                 if log is None and (rows.num_rows or deletes.num_rows):
-                    log = self._begin_log(group, version, unordered_deletes)
+                    log = self._begin_log(group, version, earlier_deletes)
                     files.push(log)
                 if log is not None:
-                    log.append(rows, deletes, unordered_deletes)
+                    log.append(rows, deletes, earlier_deletes)
                 self._count(base, log)
             if base is not None:
                 yield self._finish_base(group, base)
@@ -84,7 +84,7 @@ class FileGroupWriter:
         self._count(None, None)
 
     def _begins_base(self, block: FileGroupChanges) -> bool:
-        has_deletes = block.deletes.num_rows or block.unordered_deletes.num_rows
+        has_deletes = block.deletes.num_rows or block.earlier_deletes.num_rows
         return self._plan.operation in BASE_FILES and self._plan.starts_group(block.group) and not has_deletes
 
     def _open_base(self, group: BucketId) -> BaseFileWriter:
@@ -106,13 +106,11 @@ class FileGroupWriter:
         size, rows = base.finish(), base.rows
         return base_file_stat(group[0], base.name, total_bytes=size, num_writes=rows, num_inserts=rows)
 
-    def _begin_log(
-        self, group: BucketId, version: int, unordered_deletes: pa.Table
-    ) -> NativeLogWriter | InlineLogWriter:
+    def _begin_log(self, group: BucketId, version: int, earlier_deletes: pa.Table) -> NativeLogWriter | InlineLogWriter:
         if not self._plan.config.has_native_logs:
             return InlineLogWriter(self._inline_source(group), version)
         target = self._native_target(group)
-        return NativeLogWriter(target, version, has_unordered_deletes=unordered_deletes.num_rows > 0)
+        return NativeLogWriter(target, version, has_earlier_deletes=earlier_deletes.num_rows > 0)
 
     def _native_target(self, group: BucketId) -> NativeLogTarget:
         plan = self._plan

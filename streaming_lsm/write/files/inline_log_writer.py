@@ -111,15 +111,15 @@ class InlineLogWriter:
         """Bytes in memory beyond the block that is being written: none."""
         return 0
 
-    def takes(self, _unordered_deletes: pa.Table) -> bool:
+    def takes(self, _earlier_deletes: pa.Table) -> bool:
         """Test whether a block can be added; if not, it needs a new log file."""
         return self._open is None or self._open.size < self.source.options.limit
 
-    def append(self, rows: pa.Table, deletes: pa.Table, unordered_deletes: pa.Table) -> None:
-        """Add a block's rows (with meta columns), deletes and unordered deletes; unordered deletes act on what is older
+    def append(self, rows: pa.Table, deletes: pa.Table, earlier_deletes: pa.Table) -> None:
+        """Add a block's rows (with meta columns), deletes and earlier deletes; earlier deletes act on what is older
         than the rows."""
-        if unordered_deletes.num_rows:
-            self.append_deletes(unordered_deletes)
+        if earlier_deletes.num_rows:
+            self.append_deletes(earlier_deletes)
         if rows.num_rows:
             kind, content = self._data(rows.cast(self.source.schema))
             self._append(kind, content).rows += rows.num_rows

@@ -214,7 +214,7 @@ class MergeHandle:
     def _parts(self, block: FileGroupChanges) -> list[LogPart]:
         rows = cast_table(block_with_meta(self._plan, block, self._sequence), self._base_schema)
         time = self._plan.instant
-        older, newer = (LogPart(found, deletes=True, time=time) for found in (block.unordered_deletes, block.deletes))
+        older, newer = (LogPart(found, deletes=True, time=time) for found in (block.earlier_deletes, block.deletes))
         return [older, LogPart(rows), newer]
 
     def _runs(
@@ -253,12 +253,12 @@ class MergeHandle:
             ]
 
     def _incoming(self, blocks: Iterable[FileGroupChanges]) -> Iterator[pa.RecordBatch]:
-        """Build one run of the batch: per key the unordered delete, the row, and the delete after the row."""
+        """Build one run of the batch: per key the earlier delete, the row, and the delete after the row."""
         for block in blocks:
             rows = self._marked(block_with_meta(self._plan, block, self._sequence))
             # Up to version 9 a row after an unordered delete hides that delete from the base file
             # (docs/format/05-merge.md, "Pairwise rule").
-            older = [] if self._plan.rule.logs_first else [self._deletes(block.unordered_deletes)]
+            older = [] if self._plan.rule.logs_first else [self._deletes(block.earlier_deletes)]
             parts = [*older, rows, self._deletes(block.deletes)]
             filled = [part for part in parts if part.num_rows]
             table = pa.concat_tables(filled or parts)

@@ -1,4 +1,4 @@
-"""Write the log files of one flush: rows and deletes as one version, unordered deletes as the version before."""
+"""Write the log files of one flush: rows and deletes as one version, earlier deletes as the version before."""
 
 from __future__ import annotations
 
@@ -88,22 +88,22 @@ class NativeLogWriter:
     """Writes up to three log files in parallel until one of them is large enough.
 
     Then all are closed, and the next ones have a higher version (docs/format/01-table.md, "Native log names").
-    Unordered deletes are written as the version before the rows, which they must not delete
+    Earlier deletes are written as the version before the rows, which they must not delete
     (docs/format/10-rules.md, "Rule 2"); it is reserved when the first block is known, as versions have no gaps.
     Leaving the context unfinished deletes the files.
     """
 
-    def __init__(self, target: NativeLogTarget, version: int, *, has_unordered_deletes: bool) -> None:
+    def __init__(self, target: NativeLogTarget, version: int, *, has_earlier_deletes: bool) -> None:
         """Create a writer without open files.
 
         Args:
             target: what the files have in common.
             version: the first version to use.
-            has_unordered_deletes: whether the first block has unordered deletes.
+            has_earlier_deletes: whether the first block has earlier deletes.
         """
         self._target, self._limit = target, target.options.log_bytes
-        self._unordered_version = version if has_unordered_deletes else None
-        self._version = version + has_unordered_deletes
+        self._earlier_version = version if has_earlier_deletes else None
+        self._version = version + has_earlier_deletes
         self._logs: dict[tuple[int, LogKind], OpenNativeLog] = {}
         self._periods: dict[int, int] = {}
         self._until: dict[int, str] = {}
@@ -127,16 +127,16 @@ class NativeLogWriter:
         """Bytes of the files' open row groups."""
         return sum(log.file.buffered_bytes for log in self._logs.values())
 
-    def takes(self, unordered_deletes: pa.Table) -> bool:
-        """Test whether a block with these unordered deletes can be added; if not, it needs new log files."""
+    def takes(self, earlier_deletes: pa.Table) -> bool:
+        """Test whether a block with these earlier deletes can be added; if not, it needs new log files."""
         full = any(log.file.size >= self._limit for log in self._logs.values())
-        return not full and (self._unordered_version is not None or not unordered_deletes.num_rows)
+        return not full and (self._earlier_version is not None or not earlier_deletes.num_rows)
 
-    def append(self, rows: pa.Table, deletes: pa.Table, unordered_deletes: pa.Table) -> None:
-        """Add a block's rows (with meta columns), deletes and unordered deletes."""
-        if unordered_deletes.num_rows:
-            assert self._unordered_version is not None  # `takes` said so
-            self._append(self._unordered_version, LogKind.DELETES, unordered_deletes)
+    def append(self, rows: pa.Table, deletes: pa.Table, earlier_deletes: pa.Table) -> None:
+        """Add a block's rows (with meta columns), deletes and earlier deletes."""
+        if earlier_deletes.num_rows:
+            assert self._earlier_version is not None  # `takes` said so
+            self._append(self._earlier_version, LogKind.DELETES, earlier_deletes)
         if rows.num_rows:
             self._append(self._version, LogKind.DATA, rows)
         if deletes.num_rows:
@@ -146,7 +146,7 @@ class NativeLogWriter:
         """Add deletes; there is a file even if there are none.
 
         Those of each period are a version of their own, the first of them with the rows, as no two files of this writer
-        have a key in common but that of the unordered deletes.
+        have a key in common but that of the earlier deletes.
 
         Args:
             period: number of the period; see `Retention`.

@@ -155,7 +155,8 @@ class RunSender:
     def _order(self, events: pa.Table) -> Positions:
         """Select the rows that may still count, by file group and key."""
         found = sort_events(events, self._intake.shape)
-        return reduced(events, found, self._plan.rule) if self._plan.combine else found.order
+        rule = self._plan.reducing_rule
+        return found.order if rule is None else reduced(events, found, rule)
 
     def _by_task(self, code: Int64s, order: Positions | None) -> Iterator[Positions]:
         """Yield the rows of each task, in `order` or, without one, as they came."""

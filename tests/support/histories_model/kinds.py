@@ -25,6 +25,8 @@ _TIMESTAMP: Mapping[str, object] = {
     "hoodie.keygen.timebased.timestamp.type": "UNIX_TIMESTAMP",
     "hoodie.keygen.timebased.output.dateformat": "yyyy/MM/dd",
 }
+_PARTIAL = "hoodie.table.partial.update.mode"
+_UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
 _RETENTION = "lsm.compaction.tombstone.retention"
 _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^")
 _COMMON: Mapping[str, object] = {
@@ -39,6 +41,8 @@ _COMMON: Mapping[str, object] = {
     "hoodie.index.bloom.num_entries": 10,
     "lsm.read.threads": 1,
 }
+UNAVAILABLE = "ab"
+"""The text that marks a value as not sent."""
 RETAINED = 2
 """Commits whose states a clean keeps."""
 
@@ -91,6 +95,31 @@ class TableKind:
     def keeps_deletes(self) -> bool:
         """Whether base files have the deletes with ordering values beside them."""
         return self.has_native_logs and self.options.get(_RETENTION) != 0
+
+    @property
+    def partial(self) -> str | None:
+        """The partial update mode."""
+        found = self.options.get(_PARTIAL)
+        return None if found is None else str(found)
+
+    @property
+    def folds_in_order(self) -> bool:
+        """Whether the records of a slice are folded from left to right, the base row first.
+
+        See docs/format/05-merge.md, "Pairwise rule".
+        """
+        brackets = self.partial is not None and self.is_ordered and self.is_merge_on_read and not self.is_lsm_tree
+        return self.has_native_logs and not brackets
+
+    @property
+    def is_lsm_tree(self) -> bool:
+        return self.options["hoodie.table.storage.layout"] == "lsm_tree"
+
+    def is_sent(self, name: str, value: object) -> bool:
+        """Whether a value counts as sent."""
+        if self.partial == "FILL_UNAVAILABLE":
+            return value not in (UNAVAILABLE, UNAVAILABLE.encode())
+        return self.partial is None or value is not None
 
     @property
     def all_options(self) -> dict[str, object]:
@@ -192,6 +221,10 @@ def draw_kind(chance: random.Random) -> TableKind:
         chosen[_RETENTION] = 0
     if version < 10:
         chosen["hoodie.logfile.data.block.format"] = chance.choice(["avro", "parquet"])
+    if version >= 9 and chance.random() < 0.3:
+        chosen[_PARTIAL] = chance.choice(["IGNORE_DEFAULTS", "FILL_UNAVAILABLE"])
+        if chosen[_PARTIAL] == "FILL_UNAVAILABLE":
+            chosen[_UNAVAILABLE] = UNAVAILABLE
     return TableKind(
         columns=tuple(named[name] for name in (*keys, *partitions, *ordering, *values)),
         keys=keys,

@@ -1,9 +1,9 @@
-"""Which version of a key wins, pair by pair (docs/format/05-merge.md, "Pairwise rule")."""
+"""Which version of a key wins, pair by pair (docs/format/05-merge.md, "Pairwise rule", "Partial updates")."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -67,22 +67,68 @@ def newer(old: Version, new: Version) -> Version:
     return new if new.ordering >= old.ordering else old  # type: ignore[operator]
 
 
-def folded(older: Versions, versions: Iterable[Version]) -> dict[str, Version]:
+def merged_pair(kind: TableKind, old: Version, new: Version) -> Version:
+    """The outcome of two versions: the winner, in a partial update mode with values of the loser."""
+    winner = newer(old, new)
+    loser = old if winner is new else new
+    if kind.partial is None or winner.row is None or loser.row is None:
+        return winner
+    filling = loser.row
+    row = {name: value if kind.is_sent(name, value) else filling[name] for name, value in winner.row.items()}
+    return replace(winner, row=row)
+
+
+def combined(kind: TableKind, versions: Iterable[Version]) -> list[Version]:
+    """What a batch writes of a file group in a partial update mode, in which the versions of a key are combined.
+
+    A delete stays before the row that follows it: one without ordering values, and in native logs any.
+    """
+    winners: dict[str, Version] = {}
+    earlier: dict[str, Version] = {}
+    for version in versions:
+        old = winners.get(version.key)
+        new = version if old is None else merged_pair(kind, old, version)
+        if version.is_delete and version.orders_by_commit_time:
+            earlier.pop(version.key, None)
+        if old is not None and old.is_delete and new is not old:
+            is_unordered = old.orders_by_commit_time and kind.is_ordered
+            keeps = is_unordered or (kind.has_native_logs and not new.is_delete and kind.is_ordered)
+            before = earlier.get(version.key)
+            if keeps and not new.orders_by_commit_time and (before is None or not before.orders_by_commit_time):
+                earlier[version.key] = old
+        winners[version.key] = new
+    found = []
+    for key, winner in winners.items():
+        before = earlier.get(key)
+        if before is not None and (before.orders_by_commit_time or not winner.is_delete):
+            found.append(before)
+        found.append(winner)
+    return found
+
+
+def folded(kind: TableKind, older: Versions, versions: Iterable[Version]) -> dict[str, Version]:
     """Fold versions over the winners of before, from left to right."""
     winners = dict(older)
     for version in versions:
-        winners[version.key] = newer(winners[version.key], version) if version.key in winners else version
+        old = winners.get(version.key)
+        winners[version.key] = version if old is None else merged_pair(kind, old, version)
     return winners
 
 
 def merged(kind: TableKind, base: Versions, logs: Iterable[Version]) -> dict[str, Version]:
     """Merge the logs of a slice with its base file; deletes among the winners are kept.
 
-    Up to version 9 the logs are folded among themselves first.
+    Up to version 9 the logs are folded among themselves first, and with them partial rows of unsorted files.
     """
-    if kind.has_native_logs:
-        return folded(base, logs)
-    return folded(base, folded({}, logs).values())
+    if kind.folds_in_order:
+        return folded(kind, base, logs)
+    if not kind.has_native_logs:
+        return folded(kind, base, folded(kind, {}, logs).values())
+    deletes = [version for version in base.values() if version.is_delete]  # kept in logs of their own
+    found = [*deletes, *logs]
+    cleared = {version.key for version in found if version.orders_by_commit_time}
+    rows = {version.key: version for version in base.values() if not version.is_delete and version.key not in cleared}
+    return folded(kind, rows, folded(kind, {}, found).values())
 
 
 def rows_of(versions: Versions) -> list[Version]:

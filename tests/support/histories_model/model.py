@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tests.support.histories_model.columns import Row
 from tests.support.histories_model.kinds import RETAINED, TableKind
-from tests.support.histories_model.merging import Version, Versions, folded, merged, rows_of, version_of
+from tests.support.histories_model.merging import Version, Versions, combined, folded, merged, rows_of, version_of
 from tests.support.histories_model.steps import Event, Way
 
 Change = tuple[str, str, Version | None, Version | None]
@@ -119,8 +119,9 @@ class Model:
         live = {group.place: group for group in visible if group not in replaced}
         bases: dict[Group, Versions] = {}
         logs: dict[Group, tuple[Version, ...]] = {}
-        for place, found in versions.items():
+        for place, given in versions.items():
             group = live.get(place)
+            found = given if self.kind.partial is None else combined(self.kind, given)
             if way.replaces or not self.kind.is_merge_on_read or (group is None and self._is_bulk(way, found)):
                 base = (visible[group].base if group else None) or {}
                 rows = self._base_file(merged(self.kind, base, found))
@@ -214,6 +215,8 @@ class Model:
     def incremental(self, actions: Collection[Action], since: str) -> list[Version]:
         """The rows that actions completed after `since` have written (docs/format/10-rules.md, "Rule 1")."""
         written = {action.requested for action in actions if action.completed > since}
+        if self.kind.partial is not None:
+            return [row for row in self.snapshot(actions) if row.written in written]
         found: list[Version] = []
         for part in self.slices(actions).values():
             base = {row.key: row for row in rows_of(part.base or {}) if row.written in written}
@@ -230,7 +233,7 @@ class Model:
             before, after = (self.slices(self.actions[:end]) for end in (place, place + 1))
             for group in action.groups:
                 old, new = (self._rows(states.get(group)) for states in (before, after))
-                found += _compared(action.requested, old, new)
+                found += _compared(action.requested, old, new, fills=self.kind.partial is not None)
         return found
 
     def _is_bulk(self, way: Way, versions: Iterable[Version]) -> bool:
@@ -239,7 +242,7 @@ class Model:
         With ordering fields a delete without a value stays a delete, whatever row of its key follows.
         """
         found = list(versions)
-        deletes = any(version.is_delete for version in folded({}, found).values())
+        deletes = any(version.is_delete for version in folded(self.kind, {}, found).values())
         unordered = self.kind.is_ordered and any(version.orders_by_commit_time for version in found)
         return way is Way.BULK_INSERT and not deletes and not unordered
 
@@ -269,13 +272,13 @@ def _slice(group: Group, actions: Collection[Action]) -> Slice:
     return Slice(based[-1].bases[group] if based else None, tuple(version for log in logs for version in log))
 
 
-def _compared(written: str, old: Versions, new: Versions) -> list[Change]:
-    """The changes between the rows of a file group; a row that lost the merge is no change."""
+def _compared(written: str, old: Versions, new: Versions, *, fills: bool) -> list[Change]:
+    """The changes between the rows of a file group; a row that lost the merge is none, unless it fills values."""
     found: list[Change] = [("d", written, old[key], None) for key in old if key not in new]
     for key, row in new.items():
         if key not in old:
             found.append(("i", written, None, row))
-        elif row.written == written:
+        elif row.written == written or (fills and repr(row.row) != repr(old[key].row)):
             found.append(("u", written, old[key], row))
     return found
 

@@ -126,6 +126,9 @@ class Run:
 
     def _compact_logs(self) -> None:
         if self.model.kind.is_merge_on_read and not self.model.has_plan:
+            if self.model.kind.partial is not None:
+                self._refuses("log compaction", lambda: self.table.services.compact(LocalEngine(1), log=True))
+                return
             done, _ = self.table.services.compact(LocalEngine(1), log=True)
             self._log_compacted(done)
 
@@ -139,7 +142,8 @@ class Run:
         other = LsmTable(self.table.path, self.table.options.merged(_HYBRID))
         done, _ = other.services.compact(LocalEngine(1))
         if done is not None:
-            self.model.compact(*_times(done), chosen=_has_no_base)
+            is_full = self.model.kind.partial is not None
+            self.model.compact(*_times(done), chosen=_has_logs if is_full else _has_no_base)
 
     def _schedule(self) -> None:
         if self.model.kind.is_merge_on_read and not self.model.has_plan:
@@ -253,6 +257,10 @@ def _times(instant: Instant | None) -> tuple[str, str]:
     assert instant is not None
     assert instant.completed is not None
     return instant.requested, instant.completed
+
+
+def _has_logs(found: Slice) -> bool:
+    return bool(found.logs)
 
 
 def _has_no_base(found: Slice) -> bool:

@@ -54,14 +54,14 @@ def only(groups: list[FileGroupChanges]) -> dict[str, list[tuple[Any, ...]]]:
     return {
         "rows": list(zip(group.keys.to_pylist(), group.rows["value"].to_pylist(), strict=True)),
         "deletes": [tuple(row.values()) for row in group.deletes.to_pylist()],
-        "unordered_deletes": [tuple(row.values()) for row in group.unordered_deletes.to_pylist()],
+        "earlier_deletes": [tuple(row.values()) for row in group.earlier_deletes.to_pylist()],
     }
 
 
 def test_event_time_keeps_the_larger_value_and_the_later_of_a_tie() -> None:
     plan = make_plan(NOWHERE)
     events: list[Event] = [("b", 5, 1, False), ("a", 1, 2, False), ("b", 4, 3, False), ("a", 1, 4, False)]
-    assert only(drain(plan, batch(events))) == {"rows": [("a", 4), ("b", 1)], "deletes": [], "unordered_deletes": []}
+    assert only(drain(plan, batch(events))) == {"rows": [("a", 4), ("b", 1)], "deletes": [], "earlier_deletes": []}
 
 
 def test_commit_time_keeps_the_later_row() -> None:
@@ -89,7 +89,7 @@ def test_a_key_with_rows_and_deletes_is_reduced_to_the_winner(combine: bool) -> 
     assert only(drain(plan, batch(events))) == {
         "rows": [("kept", 1), ("plain", 5)],
         "deletes": [("gone", 1)],
-        "unordered_deletes": [],
+        "earlier_deletes": [],
     }
 
 
@@ -97,7 +97,7 @@ def test_a_key_with_rows_and_deletes_is_reduced_to_the_winner(combine: bool) -> 
 def test_a_unordered_delete_that_a_row_survives_is_handed_over_apart(combine: bool) -> None:
     plan = make_plan(NOWHERE, combine=combine)
     events: list[Event] = [("a", 9, 1, False), ("a", None, 2, True), ("a", 3, 3, False), ("a", 2, 4, False)]
-    assert only(drain(plan, batch(events))) == {"rows": [("a", 3)], "deletes": [], "unordered_deletes": [("a", None)]}
+    assert only(drain(plan, batch(events))) == {"rows": [("a", 3)], "deletes": [], "earlier_deletes": [("a", None)]}
 
 
 def test_a_unordered_delete_before_an_ordered_delete_is_handed_over_apart() -> None:
@@ -105,7 +105,7 @@ def test_a_unordered_delete_before_an_ordered_delete_is_handed_over_apart() -> N
     assert only(drain(make_plan(NOWHERE), batch(events))) == {
         "rows": [],
         "deletes": [("a", 4)],
-        "unordered_deletes": [("a", None)],
+        "earlier_deletes": [("a", None)],
     }
 
 
@@ -114,7 +114,7 @@ def test_a_unordered_delete_at_the_end_is_a_plain_delete() -> None:
     assert only(drain(make_plan(NOWHERE), batch(events))) == {
         "rows": [],
         "deletes": [("a", None)],
-        "unordered_deletes": [],
+        "earlier_deletes": [],
     }
 
 
@@ -125,7 +125,7 @@ def test_a_deletes_int_zero_unordered_deletes_and_is_stored_as_zero() -> None:
     assert only(drain(plan, batch(events, schema=schema))) == {
         "rows": [("a", 3)],
         "deletes": [],
-        "unordered_deletes": [("a", 0)],
+        "earlier_deletes": [("a", 0)],
     }
 
 
@@ -138,7 +138,7 @@ def test_a_tombstone_right_after_its_delete_is_taken_in_and_says_nothing_new() -
     events: list[Event] = [("a", 5, 1, True), ("a", None, 0, False), ("b", None, 0, False)]
     buffer = RecordBuffer(make_plan(NOWHERE))
     buffer.append(from_kafka(events, [False, True, True], [10, 11, 12]))
-    assert only(handed_over(buffer)) == {"rows": [], "deletes": [("a", 5), ("b", None)], "unordered_deletes": []}
+    assert only(handed_over(buffer)) == {"rows": [], "deletes": [("a", 5), ("b", None)], "earlier_deletes": []}
     assert (buffer.rows_in, buffer.rows_kept, buffer.rows_deleted) == (3, 0, 2)
 
 
@@ -153,13 +153,13 @@ def test_a_batch_of_nothing_but_answered_tombstones_leaves_nothing(buffer_bytes:
 def test_a_tombstone_that_does_not_say_where_it_comes_from_deletes() -> None:
     events: list[Event] = [("a", 5, 1, True), ("a", None, 0, False)]
     found = only(drain(make_plan(NOWHERE), batch(events, _lsm_tombstone=[False, True])))
-    assert found == {"rows": [], "deletes": [("a", None)], "unordered_deletes": []}
+    assert found == {"rows": [], "deletes": [("a", None)], "earlier_deletes": []}
 
 
 def test_a_tombstone_after_a_row_or_another_tombstone_deletes() -> None:
     events: list[Event] = [("a", 5, 1, False), ("a", None, 0, False), ("a", None, 0, False), ("a", 1, 2, False)]
     found = only(drain(make_plan(NOWHERE), from_kafka(events, [False, True, True, False], [1, 2, 3, 4])))
-    assert found == {"rows": [("a", 2)], "deletes": [], "unordered_deletes": [("a", None)]}
+    assert found == {"rows": [("a", 2)], "deletes": [], "earlier_deletes": [("a", None)]}
 
 
 def test_tombstones_answer_in_the_order_of_offsets_not_of_the_rows() -> None:
@@ -172,7 +172,7 @@ def test_tombstones_answer_in_the_order_of_offsets_not_of_the_rows() -> None:
 def test_control_columns_delete_and_are_not_stored() -> None:
     (group,) = drain(make_plan(NOWHERE), batch([("a", 1, 1, False), ("b", 2, 2, False)], _lsm_delete=[True, None]))
     assert group.rows.schema.equals(SCHEMA)
-    assert only([group]) == {"rows": [("b", 2)], "deletes": [("a", 1)], "unordered_deletes": []}
+    assert only([group]) == {"rows": [("b", 2)], "deletes": [("a", 1)], "earlier_deletes": []}
 
 
 def test_arrival_fields_order_the_events_of_a_key_over_batches() -> None:
@@ -292,7 +292,7 @@ def test_what_is_handed_over_acts_as_the_events_do_on_any_older_row(
     parts = [part for part in (events[:cut], events[cut:]) if part]
     (group,) = drain(make_plan(NOWHERE), *(batch(part) for part in parts))
     stored: list[Event] = [
-        (row["_hoodie_record_key"], row["ts"], -1, True) for row in group.unordered_deletes.to_pylist()
+        (row["_hoodie_record_key"], row["ts"], -1, True) for row in group.earlier_deletes.to_pylist()
     ]
     stored += [
         (key, ts, value, False)

@@ -63,7 +63,7 @@ def handed_over(plan: WritePlan, batches: Iterator[pa.RecordBatch] | list[pa.Rec
     for group, blocks in buffer.drain():
         parts = list(blocks)
         found[group] = {"keys": [key for part in parts for key in part.keys.to_pylist()]}
-        for name in ("rows", "deletes", "unordered_deletes"):
+        for name in ("rows", "deletes", "earlier_deletes"):
             found[group][name] = [row for part in parts for row in getattr(part, name).to_pylist()]
         bounds = [part.keys for part in parts if len(part.keys)]
         assert all(one[-1].as_py() < other[0].as_py() for one, other in itertools.pairwise(bounds))

@@ -51,7 +51,7 @@ def numbered(parts: list[list[Event]]) -> list[pa.RecordBatch]:
 
 
 def drained(buffer: RecordBuffer) -> Found:
-    parts = ("rows", "deletes", "unordered_deletes")
+    parts = ("rows", "deletes", "earlier_deletes")
     return {
         group: [tuple(getattr(block, part).to_pylist() for part in parts) for block in blocks]
         for group, blocks in buffer.drain()
