@@ -293,7 +293,8 @@ class DocumentRows:
         value, good = typed(parsed, column.type, unit, self._zone)
         if pa.types.is_decimal128(column.type) and semantic == CONNECT_DECIMAL:
             good = good & flags(pc.is_null(parsed))
-        suspects = self._unavailable.suspects(parsed) if self._debezium else None
+        filled = self._envelope.filled(column.name)
+        suspects = self._unavailable.suspects(parsed, filled) if self._debezium else None
         if suspects is not None:
             good = good & ~suspects
         return value, good

@@ -97,6 +97,8 @@ class Envelope:
         format: format of message values.
         schemas: where the schemas of Avro messages come from, in the order in which they are asked.
         unavailable: what Debezium sends for a large value that an update did not change (`unavailable`).
+        fills_unavailable: whether the table fills such values of text and binary columns (partial update mode
+            FILL_UNAVAILABLE); if not, and in other columns, an event with one is bad.
     """
 
     columns: pa.Schema
@@ -106,6 +108,12 @@ class Envelope:
     format: EventFormat = EventFormat.JSON
     schemas: tuple[SchemaSource, ...] = ()
     unavailable: str = PLACEHOLDER
+    fills_unavailable: bool = False
+
+    def filled(self, name: str) -> pa.DataType | None:
+        """Return the type of a column whose values the table fills where they were not sent; None for others."""
+        fixed = (*self.record_key, *self.partition, *self.ordering)
+        return self.columns.field(name).type if self.fills_unavailable and name not in fixed else None
 
     def __post_init__(self) -> None:
         """Check the columns.

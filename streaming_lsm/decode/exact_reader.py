@@ -125,7 +125,7 @@ class Judge:
         name = column.name
         # A text that is no decimal is a misfit.
         held = found.values[name] if column.by_json_type else found.raw.get(name)
-        if self._debezium and self._unavailable.is_form(held):
+        if self._debezium and self._unavailable.is_form(held, self._envelope.filled(name)):
             return f"column '{name}' was not sent (unchanged large value): set REPLICA IDENTITY FULL"
         if name not in found.misfits:
             return None

@@ -17,7 +17,9 @@ from pyspark.sql.types import StructType
 from streaming_lsm import config
 from streaming_lsm.config import OPTIONS, Option, Options, read_properties, resolve
 from streaming_lsm.decode.envelope import Envelope, EventFormat, check_sources
+from streaming_lsm.decode.values.unavailable import unavailable
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.format.table.merge_mode import FILL_UNAVAILABLE, UNAVAILABLE
 from streaming_lsm.kafka.topic_options import PREFIX, TopicOptions, of_topic, topic_options
 from streaming_lsm.schema_registry.registry import SchemaRegistry
 from streaming_lsm.schema_registry.sources import SchemaFolder
@@ -162,7 +164,24 @@ class JobSettings:
             EventFormat(self.need(config.KAFKA_FORMAT)),
             self.schemas(),
             self.need(config.UNAVAILABLE),
+            self._fills_unavailable(),
         )
+
+    def _fills_unavailable(self) -> bool:
+        """Tell whether the table fills values that Debezium has not sent.
+
+        Raises:
+            ConfigError: it would not recognise what the connector sends.
+        """
+        if self.options[config.PARTIAL_MODE] != FILL_UNAVAILABLE:
+            return False
+        sent, filled = self.need(config.UNAVAILABLE), self.options[config.PARTIAL_UNAVAILABLE] or UNAVAILABLE
+        if unavailable(sent).text != filled:
+            raise ConfigError(
+                f"{config.UNAVAILABLE.key}={sent!r}, but the table fills {config.PARTIAL_UNAVAILABLE.key}={filled!r}: "
+                "set both to what the connector sends"
+            )
+        return True
 
 
 def _arrow_columns(columns: StructType) -> pa.Schema:

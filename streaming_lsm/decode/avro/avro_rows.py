@@ -40,7 +40,8 @@ class AvroRows:
             zone: zone of dates and times that name none.
             count: takes the numbers of upserted rows by unread field that is not null.
         """
-        self._zone, self._debezium, self._count = zone, envelope.format.is_debezium, count
+        self._envelope, self._zone, self._count = envelope, zone, count
+        self._debezium = envelope.format.is_debezium
         self._unavailable = unavailable(envelope.unavailable)
         self._table = TableRows(envelope)
         self._row, self._metadata, self._flags = columns_of(envelope)
@@ -117,7 +118,7 @@ class AvroRows:
         columns, good = fit_columns(values, read, count, self._zone)
         if self._debezium:
             for name in read:
-                suspects = self._unavailable.suspects(values[name])
+                suspects = self._unavailable.suspects(values[name], self._envelope.filled(name))
                 if suspects is not None:
                     good &= ~suspects
         return columns, good

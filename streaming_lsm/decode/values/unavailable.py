@@ -34,33 +34,49 @@ class Unavailable:
     """Recognises the forms of a placeholder.
 
     Attributes:
+        text: the text.
         texts: its forms in a column that is read as text.
         nested: its forms in ARRAY and MAP columns, maps as lists of pairs.
         octets: the bytes of the text.
     """
 
+    text: str
     texts: frozenset[str]
     nested: tuple[list[Any], ...]
     octets: bytes
 
-    def is_form(self, value: Any) -> bool:
-        """Test whether a text, or a value of a nested column, is a form."""
-        return value in self.texts if isinstance(value, str) else isinstance(value, list) and value in self.nested
+    def is_form(self, value: Any, filled: pa.DataType | None = None) -> bool:
+        """Test whether a text, or a value of a nested column, is a form; see `suspects` for `filled`."""
+        if isinstance(value, str):
+            return value in self.texts and value not in self._filled(filled)
+        return isinstance(value, list) and value in self.nested
 
-    def suspects(self, values: Any) -> Flags | None:
+    def _filled(self, kind: pa.DataType | None) -> frozenset[str]:
+        """Return the forms, read as text, that a table fills in a column of a type."""
+        if kind is None or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+            return frozenset()
+        return frozenset([self.text if pa.types.is_string(kind) else base64.b64encode(self.octets).decode()])
+
+    def suspects(self, values: Any, filled: pa.DataType | None = None) -> Flags | None:
         """Flag values that may be forms: all that are, and others that begin in the same way.
 
         Args:
             values: a column of any type.
+            filled: the type of the column that these become, if the table fills values that were not sent: then the
+                text in a text column, and its bytes in a binary one, are left as they are.
 
         Returns:
             bool (rows,); None if values of that type are no forms.
         """
         kind = values.type
         if pa.types.is_string(kind):
-            return flags(pc.is_in(values, pa.array(self.texts)))
+            return flags(pc.is_in(values, pa.array(self.texts - self._filled(filled))))
         if pa.types.is_binary(kind):
-            return flags(pc.fill_null(pc.equal(values, self.octets), False))
+            return (
+                None
+                if filled is not None and pa.types.is_binary(filled)
+                else flags(pc.fill_null(pc.equal(values, self.octets), False))
+            )
         if pa.types.is_map(kind):
             return self._begin(values, values.keys)
         return self._begin(values, values.values) if pa.types.is_list(kind) else None
@@ -107,7 +123,7 @@ def unavailable(placeholder: str) -> Unavailable:
     single = [[text], [encoded], [name]]
     tokens = [*single, Members([(text, text)]), *([Number(one) for one in every] for every in _printed(numbers))]
     texts = frozenset([text, encoded, *(str(text_of(token)) for token in tokens)])
-    return Unavailable(texts, (*single, [octets], numbers, *_printed(numbers), [(text, text)]), octets)
+    return Unavailable(text, texts, (*single, [octets], numbers, *_printed(numbers), [(text, text)]), octets)
 
 
 def _printed(numbers: list[int]) -> tuple[list[str], list[str]]:

@@ -105,6 +105,25 @@ def test_placeholder_in_any_form_makes_an_update_bad(kind: str, value: Any) -> N
 
 
 @pytest.mark.parametrize(("kind", "value"), FORMS)
+def test_placeholder_that_the_table_fills_is_left_in_texts_and_binaries(kind: str, value: Any) -> None:
+    filled = {"STRING": TEXT, "BINARY": base64.b64encode(TEXT.encode()).decode()}
+    reader = envelope(kind, fills_unavailable=True)
+    wanted = None if filled.get(kind) == value else UNSENT
+    assert reasons(reader, [change(None), change(value), change(value)]) == [None, wanted, wanted]
+    if wanted is None:
+        found = Decoder(reader).decode(kafka_messages([(b"k", change(value))])).column("v").to_pylist()
+        assert found == [TEXT if kind == "STRING" else TEXT.encode()]
+
+
+def test_placeholder_of_a_key_is_never_filled() -> None:
+    columns = event_columns("id BIGINT, v STRING, w STRING")
+    reader = Envelope(columns, ("id", "v"), (), ("w",), EventFormat.DEBEZIUM, fills_unavailable=True)
+    rows = [{"id": 1, "v": TEXT, "w": "x"}, {"id": 1, "v": "x", "w": TEXT}]
+    messages = [json.dumps({"after": row, "op": "u", "source": {"lsn": 1}}).encode() for row in rows]
+    assert all("was not sent" in (reason or "") for reason in reasons(reader, messages))
+
+
+@pytest.mark.parametrize(("kind", "value"), FORMS)
 def test_placeholder_in_a_flat_row_is_data_as_before(kind: str, value: Any) -> None:
     document = json.dumps({"id": 1, "v": value}).encode()
     assert UNSENT not in reasons(envelope(kind, EventFormat.JSON), [document] * 2)
