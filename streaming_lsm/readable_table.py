@@ -22,6 +22,7 @@ from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import bucket_of
 from streaming_lsm.keys.bucket import bucket_ids
+from streaming_lsm.merge.record_merger import find_merger
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.query.changes import Changes
 from streaming_lsm.query.history import read_history
@@ -85,6 +86,8 @@ class ReadableTable:
                 f"{self.path}: {_CONSISTENT_HASHING}: tables with consistent hashing are not supported"
             )
         check_options(self.options, self.config, self.path)
+        if self.config.merge_strategy:
+            find_merger(self.config.merge_strategy, self.path)
         self._engine = LocalEngine(self.options[config.READ_THREADS])
         self._timelines = TimelineCache()
         self._kept = KeptFiles()
@@ -123,6 +126,7 @@ class ReadableTable:
             partial=table.partial_mode,
             unavailable=table.unavailable,
             logs_first=table.folds_logs_first,
+            strategy=table.merge_strategy,
         )
 
     @names_failures

@@ -18,9 +18,12 @@ from streaming_lsm.format.table.file_names import MAX_BUCKETS
 from streaming_lsm.format.table.key_generation import key_generator
 from streaming_lsm.format.table.merge_mode import (
     COMMIT_TIME_ORDERING,
+    CUSTOM,
     EVENT_TIME_ORDERING,
     FILL_UNAVAILABLE,
+    STRATEGY_KEY,
     UNAVAILABLE,
+    custom_strategy,
 )
 from streaming_lsm.format.table.properties import (
     AMBIGUOUS_KEYS_KEY,
@@ -35,6 +38,7 @@ from streaming_lsm.format.table.properties import (
 from streaming_lsm.keys.generator import AMBIGUOUS, REFUSE, WARN
 from streaming_lsm.lock.providers.choice import choose_provider
 from streaming_lsm.lock.runtime import Runtime
+from streaming_lsm.merge.record_merger import find_merger
 from streaming_lsm.merge.rule import check_delete_marks
 from streaming_lsm.schema import from_avro, to_avro
 from streaming_lsm.storage.base import Storage
@@ -138,6 +142,7 @@ def new_table_config(options: Options, schema: pa.Schema) -> TableConfig:
         table_type=options[config.TABLE_TYPE] or TABLE_TYPES[0],
         version=options[config.TABLE_VERSION],
         storage_layout=_storage_layout(options),
+        merge_strategy=_merge_strategy(options),
         partial_mode=_partial_mode(options),
         unavailable=_unavailable(options),
         cdc_mode=_cdc_mode(options),
@@ -258,7 +263,31 @@ def _merge_mode(options: Options, ordering: tuple[str, ...]) -> str:
     mode = options[config.MERGE_MODE] or (EVENT_TIME_ORDERING if ordering else COMMIT_TIME_ORDERING)
     if mode == EVENT_TIME_ORDERING and not ordering:
         raise ConfigError(f"{config.MERGE_MODE.key}={EVENT_TIME_ORDERING} needs {config.ORDERING_FIELDS.key}")
+    strategy = options[config.MERGE_STRATEGY]
+    if (mode == CUSTOM) != (strategy is not None):
+        raise ConfigError(
+            f"{config.MERGE_MODE.key}={CUSTOM} and {config.MERGE_STRATEGY.key} go together; set both or neither"
+        )
+    if mode == CUSTOM and (options[config.PARTIAL_MODE] or options[config.TABLE_VERSION] < _PARTIAL_VERSION):
+        raise ConfigError(
+            f"{config.MERGE_MODE.key}={CUSTOM} needs {config.TABLE_VERSION.key}={_PARTIAL_VERSION} or later, and no "
+            f"{config.PARTIAL_MODE.key}"
+        )
     return mode
+
+
+def _merge_strategy(options: Options) -> str:
+    """Return the id of a record merger that is installed; empty for the other merge modes.
+
+    Raises:
+        ConfigError: it is none of another package, or none that is installed.
+    """
+    strategy = (options[config.MERGE_STRATEGY] or "").strip().lower()
+    if strategy:
+        if not custom_strategy({STRATEGY_KEY: strategy}):
+            raise ConfigError(f"{config.MERGE_STRATEGY.key}={strategy}: an id of Hudi's; give that of a record merger")
+        find_merger(strategy, "new table")
+    return strategy
 
 
 def _hash_fields(options: Options, keys: tuple[str, ...]) -> tuple[str, ...]:
@@ -337,7 +366,9 @@ def check_options(options: Options, table: TableConfig, path: str) -> None:
 
 
 def _asked(option: Option[object], options: Options, table: TableConfig) -> object:
-    """Return the value of an option; partition columns get the table's default kind if none is given."""
+    """Return the value of an option as a table has it: partition columns with their kinds, ids in lower case."""
+    if option is config.MERGE_STRATEGY:
+        return (options[config.MERGE_STRATEGY] or "").strip().lower() or None
     if option is not config.PARTITION_FIELDS:
         return options[option]
     asked = [text.partition(":") for text in options[config.PARTITION_FIELDS]]
@@ -370,6 +401,7 @@ def _fixed(table: TableConfig) -> dict[Option[object], object]:
         config.HASH_FIELDS: table.hash_fields,
         config.DELETE_FIELD: table.delete_field,
         config.DELETE_MARKER: table.delete_marker,
+        config.MERGE_STRATEGY: table.merge_strategy or None,
         config.PARTIAL_MODE: table.partial_mode,
         config.PARTIAL_UNAVAILABLE: table.unavailable or None,
         config.TIMELINE_ZONE: table.timeline_zone,

@@ -17,9 +17,11 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.batches import coalesced
 from streaming_lsm.arrow.columns import Flags, Int64s, pc, strings
-from streaming_lsm.keys.words import KeyWords, sort_keys
-from streaming_lsm.merge.fold import fold
+from streaming_lsm.keys.words import KeyWords, SortedKeys, sort_keys
+from streaming_lsm.merge.fold import fold, last_marked
+from streaming_lsm.merge.pair_fold import fold_pairs, merge_pairs
 from streaming_lsm.merge.partial import SentValues, fold_columns, sent_values, take_columns
+from streaming_lsm.merge.record_merger import RecordMerger
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, kept_deletes_schema
@@ -121,6 +123,8 @@ def fold_logs(
     kept = _kept(parts, rows, winner, deleted & ~unordered_deletes, rule) if keeps_deletes else None
     if rule.partial is None and all(part.columns is None for part in parts):
         values = rows.take(pa.array(winner, pa.int64()))
+        if rule.merger is not None:
+            values = _merged_pairs(rows, values, ordered, deleted[order], rule.merger)
         return LogOutcome(_taken(keys, winner), values, deleted[winner], cleared, preceded, spreads, kept=kept)
     sent = sent_values(rows, [(part.columns, len(part.rows)) for part in parts], rule)
     chosen = fold_columns(ordered.starts, deleted[order], unordered_deletes[order], ordered_ranks, sent.take(order))
@@ -134,6 +138,22 @@ def fold_logs(
         chosen.present,
         kept,
     )
+
+
+def _merged_pairs(
+    rows: pa.Table, winners: pa.Table, ordered: SortedKeys, deleted: Flags, merger: RecordMerger
+) -> pa.Table:
+    """Merge the rows of each key that follow its last delete, in place of the winners that are rows."""
+    starts, count = ordered.starts, len(deleted)
+    lengths = np.diff(np.append(starts, count))
+    last = np.repeat(last_marked(starts, deleted), lengths)
+    lives = ~deleted[starts + lengths - 1]
+    counts = (np.arange(count) > last) & np.repeat(lives, lengths)
+    begins: Int64s = (np.cumsum(counts) - counts)[starts[lives]]
+    made = fold_pairs(rows, begins, ordered.order[counts], merger)
+    source = np.arange(len(winners), dtype=np.int64)
+    source[lives] = len(winners) + np.arange(len(made))
+    return pa.concat_tables([winners, made]).take(pa.array(source, pa.int64()))
 
 
 def _kept(
@@ -245,6 +265,13 @@ def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags, 
     gone = np.where(wins, logs.deleted[log_rows] | ~is_first, rule.deletes(of_base))
     stands[log_rows[~gone]] = True
     merged = of_logs
+    pairs = np.flatnonzero(wins & ~logs.deleted[log_rows] & ~cleared & ~rule.deletes(of_base))
+    if rule.merger is not None and len(pairs):
+        places = pa.array(pairs, pa.int64())
+        both = merge_pairs(of_base.take(places), of_logs.take(places), rule.merger)
+        source = np.arange(len(merged), dtype=np.int64)
+        source[pairs] = len(merged) + np.arange(len(pairs))
+        merged = pa.concat_tables([of_logs, both]).take(pa.array(source, pa.int64()))
     if logs.present is not None:
         sent = logs.present.take(log_rows)
         merged = _merge_columns(of_base, of_logs, wins & ~logs.deleted[log_rows], cleared, sent, rule)

@@ -12,6 +12,7 @@ from streaming_lsm.arrow.columns import Column, Flags, Float64s, Int64s, filled,
 from streaming_lsm.errors import SchemaError
 from streaming_lsm.format.table.merge_mode import EVENT_TIME_ORDERING
 from streaming_lsm.keys.java_text import to_java_text
+from streaming_lsm.merge.record_merger import RecordMerger, find_merger
 from streaming_lsm.schema import IS_DELETED, OPERATION
 
 Ranks = Int64s
@@ -29,6 +30,7 @@ class MergeRule:
         partial: the partial update mode, by which a winner's columns are filled from the loser; None when the winner
             is taken whole.
         unavailable: the text that marks a value as not sent.
+        strategy: the id of a record merger, which merges the rows of a key instead of choosing a winner; empty without.
         logs_first: whether the merge of unsorted files folds the logs before it looks at the base row, so that an
             unordered delete that is followed by a row does not remove the base row; as Hudi does up to version 9.
     """
@@ -40,6 +42,17 @@ class MergeRule:
     partial: str | None = None
     unavailable: str = ""
     logs_first: bool = False
+    strategy: str = ""
+
+    @property
+    def takes_winner(self) -> bool:
+        """Whether the outcome of a key is one of its records, rather than made of several."""
+        return self.partial is None and not self.strategy
+
+    @property
+    def merger(self) -> RecordMerger | None:
+        """The record merger of the strategy; raises as `find_merger`."""
+        return find_merger(self.strategy, "the table") if self.strategy else None
 
     @staticmethod
     def of(
@@ -51,6 +64,7 @@ class MergeRule:
         unavailable: str = "",
         *,
         logs_first: bool = False,
+        strategy: str = "",
     ) -> MergeRule:
         """Build the rule of a table; in commit-time mode, or without ordering fields, the later record wins."""
         event_time = mode == EVENT_TIME_ORDERING and bool(ordering_fields)
@@ -62,6 +76,7 @@ class MergeRule:
             partial=partial,
             unavailable=unavailable,
             logs_first=logs_first,
+            strategy=strategy,
         )
 
     def columns(self, schema: pa.Schema) -> tuple[str, ...]:

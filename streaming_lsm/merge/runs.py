@@ -23,8 +23,10 @@ import pyarrow.compute as pc
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, strings
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.keys.words import KeyWords, SortedKeys, sort_keys
-from streaming_lsm.merge.fold import fold
+from streaming_lsm.merge.fold import fold, last_marked
+from streaming_lsm.merge.pair_fold import fold_pairs
 from streaming_lsm.merge.partial import fold_columns, sent_values
+from streaming_lsm.merge.record_merger import RecordMerger
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, kept_deletes_schema
 
@@ -300,9 +302,8 @@ def _merge_block(
     in_base = records.base[ordered.order[ordered.starts]]
     only_base = records.base[ordered.order[ends_of(ordered) - 1]]
     live = only_base | ~records.deleted[winner]
-    returned = values if columns is None else values.select(columns)
     return Block(
-        _live_rows(returned, ordered, records, winner, live, rule),
+        _live_rows(values, columns or values.schema.names, ordered, records, winner[live], live, rule),
         inserts=int(np.count_nonzero(live & ~in_base)),
         updates=int(np.count_nonzero(live & in_base & ~records.base[winner])),
         deletes=int(np.count_nonzero(in_base & ~live)),
@@ -311,21 +312,45 @@ def _merge_block(
 
 
 def _live_rows(
-    values: pa.Table, ordered: SortedKeys, records: Records, winner: Int64s, live: Flags, rule: MergeRule
+    values: pa.Table,
+    columns: Sequence[str],
+    ordered: SortedKeys,
+    records: Records,
+    winner: Int64s,
+    live: Flags,
+    rule: MergeRule,
 ) -> pa.Table:
-    """Gather the winning rows; in a partial update mode, fill them from the other records of their keys."""
-    rows = records.value_row[winner[live]]
-    lengths = ends_of(ordered) - ordered.starts
-    filled = np.flatnonzero(live & (lengths > 1))
-    if rule.partial is None or not len(filled):
-        return gather_rows(values, rows)
-    begins, places = _records_of(ordered, filled)
+    """Return the rows of the `live` keys: their winners, or what is made of all their records."""
+    rows, returned = records.value_row[winner], values.select(columns)
+    several = np.flatnonzero(live & (ends_of(ordered) - ordered.starts > 1))
+    if rule.takes_winner or not len(several):
+        return gather_rows(returned, rows)
+    begins, places = _records_of(ordered, several)
+    slots = (np.cumsum(live) - 1)[several]
+    if rule.merger is not None:
+        made = _merged_pairs(values, begins, places, records, rule.merger).select(columns)
+        rows[slots] = len(values) + np.arange(len(made))
+        return pa.concat_tables([returned, made]).take(pa.array(rows, pa.int64()))
+    return _filled(returned, rows, slots, begins, places, records, rule)
+
+
+def _merged_pairs(values: pa.Table, begins: Int64s, places: Int64s, records: Records, merger: RecordMerger) -> pa.Table:
+    """Merge the rows of each key that follow its last delete; the last record of each is a row."""
+    last = np.repeat(last_marked(begins, records.deleted[places]), np.diff(np.append(begins, len(places))))
+    counts = np.arange(len(places)) > last
+    starts: Int64s = (np.cumsum(counts) - counts)[begins]
+    return fold_pairs(values, starts, records.value_row[places[counts]], merger)
+
+
+def _filled(
+    values: pa.Table, rows: Int64s, slots: Int64s, begins: Int64s, places: Int64s, records: Records, rule: MergeRule
+) -> pa.Table:
+    """Gather rows; those in the `slots` are filled from all records of their keys."""
     found = records.value_row[places]
     sent = sent_values(values, [(None, len(values))], rule).take(found)
     deleted, unordered_deletes = records.deleted[places], records.unordered_deletes[places]
     ranks = None if records.ranks is None else records.ranks[places]
     chosen = fold_columns(begins, deleted, unordered_deletes, ranks, sent)
-    slots = (np.cumsum(live) - 1)[filled]
     columns = []
     for name in values.schema.names:
         of_column = rows.copy()

@@ -97,7 +97,7 @@ class ChangeReader:
         # A base row of an older commit is inserted again if a smaller row replaces an unordered delete.
         is_new = pc.invert(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY)))
         is_changed = pc.or_(is_new, pc.equal(after.column(COMMIT_TIME), write))
-        if self.slices.rule.partial is not None:
+        if not self.slices.rule.takes_winner:
             is_changed = pc.or_(is_changed, self._filled(before, after))
         written = after.filter(is_changed)
         place = pc.index_in(written.column(RECORD_KEY), value_set=before.column(RECORD_KEY))

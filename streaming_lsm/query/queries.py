@@ -210,8 +210,8 @@ class Queries:
         archived = first_archived(timeline.whole, commits)
         check_named_writes(timeline.whole, [*archived, *writes], self._since(begin))
         columns = self.schema_at(self.timeline)
-        if self.rule.partial is not None:
-            # The rows of a range alone lack the values that older ones fill in.
+        if not self.rule.takes_winner:
+            # The rows of a range alone lack what older ones add to them.
             return self._scan(timeline, slices, wanted, columns=columns, written=found)
         slices = files_of_range(slices, timeline, self._since(begin), found)
         return self._scan(timeline, slices, wanted, found, columns)

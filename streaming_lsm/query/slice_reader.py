@@ -28,7 +28,7 @@ from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.prune.predicate import Every
 from streaming_lsm.query.prune.row_groups import RowGroupCounts, RowGroupPruner
 from streaming_lsm.query.slice_merge import SliceMerge
-from streaming_lsm.schema import COMMIT_TIME, OPERATION, RECORD_KEY
+from streaming_lsm.schema import COMMIT_TIME, META_COLUMNS, OPERATION, RECORD_KEY
 from streaming_lsm.storage.base import Storage
 
 
@@ -155,6 +155,8 @@ class SliceReader:
     @property
     def _needed(self) -> pa.Schema:
         time = () if self.commits is None else (COMMIT_TIME,)
+        if self.rule.strategy and not set(self.columns) <= set(META_COLUMNS):
+            return self.schema  # a record merger sees whole rows
         names = dict.fromkeys([RECORD_KEY, *time, *self.rule.columns(self.schema), *self.columns])
         return pa.schema([self.schema.field(name) for name in names])
 

@@ -228,9 +228,9 @@ class WritePlan:
     def reducing_rule(self) -> MergeRule | None:
         """The rule by which events can be left out before all of their key are known; None if all have to stay.
 
-        In a partial update mode each event may have a value that the others lack.
+        Where the outcome is made of several records, each event may count.
         """
-        return self.rule if self.combine and self.rule.partial is None else None
+        return self.rule if self.combine and self.rule.takes_winner else None
 
     @property
     def action(self) -> str:

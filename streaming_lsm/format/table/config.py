@@ -49,7 +49,8 @@ class TableConfig:
     Attributes:
         ordering_fields: columns whose values decide which of two records with the same key is newer; may be empty.
         num_buckets: buckets per partition; 0 if the properties have none, and the table is read-only then.
-        merge_mode: one of `merge_mode.MERGE_MODES`.
+        merge_mode: one of `merge_mode.MERGE_MODES`, or `merge_mode.CUSTOM`.
+        merge_strategy: the id of the record merger, for CUSTOM; else empty.
         partial_mode: partial update mode, by which columns of the losing record fill those of the winner; None: not at
             all.
         unavailable: text that marks a value as not sent.
@@ -90,6 +91,7 @@ class TableConfig:
     timeline_layout: int = 2
     partial_mode: str | None = None
     unavailable: str = ""
+    merge_strategy: str = ""
     cdc_mode: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -210,6 +212,7 @@ class TableConfig:
             timeline_layout=reader.timeline_layout(version),
             partial_mode=merging.partial,
             unavailable=merging.unavailable if merging.partial == FILL_UNAVAILABLE else "",
+            merge_strategy=merging.strategy,
             cdc_mode=reader.cdc_mode(),
             properties=dict(properties),
         )
@@ -238,7 +241,7 @@ class TableConfig:
             CDC_KEY: _flag(self.cdc_mode is not None),
             NUM_BUCKETS_KEY: str(self.num_buckets),
             HASH_FIELDS_KEY: ",".join(self.hash_fields),
-            **merge_keys(self.merge_mode, self.version),
+            **merge_keys(self.merge_mode, self.version, self.merge_strategy),
         }
         optional = {
             "hoodie.database.name": self.database,

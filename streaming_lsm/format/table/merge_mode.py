@@ -13,6 +13,7 @@ from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 
 EVENT_TIME_ORDERING = "EVENT_TIME_ORDERING"
 COMMIT_TIME_ORDERING = "COMMIT_TIME_ORDERING"
+CUSTOM = "CUSTOM"
 MERGE_MODES = (EVENT_TIME_ORDERING, COMMIT_TIME_ORDERING)
 IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
 FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
@@ -45,9 +46,8 @@ _STRATEGIES = {
     EVENT_TIME_ORDERING: ("eeb8d96f-b1e4-49fd-bbf8-28ac514178e5", "DefaultHoodieRecordPayload"),
     COMMIT_TIME_ORDERING: ("ce9acb64-bde0-424c-9b91-f6ebba25356d", "OverwriteWithLatestAvroPayload"),
 }
-_STRATEGY_KEY = "hoodie.record.merge.strategy.id"
+STRATEGY_KEY = "hoodie.record.merge.strategy.id"
 _OLD_STRATEGY_KEY = "hoodie.compaction.record.merger.strategy"
-_CUSTOM = "CUSTOM"
 _BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
 _PACKAGE = "org.apache.hudi.common.model."
 
@@ -57,20 +57,23 @@ def _of_hudi(payload: str) -> str:
     return payload.removeprefix(_PACKAGE) if payload.startswith(_PACKAGE) else ""
 
 
-def merge_keys(mode: str, version: int) -> dict[str, str | None]:
+def merge_keys(mode: str, version: int, strategy: str = "") -> dict[str, str | None]:
     """Return the keys that specify the merge mode in a table version; None for keys that the version does not have.
 
     See docs/format/09-hudi-1.2.md, "2. hoodie.properties".
 
     Args:
-        mode: one of `MERGE_MODES`.
+        mode: one of `MERGE_MODES`, or `CUSTOM`.
         version: 8 or later.
+        strategy: the id of the record merger, for `CUSTOM`.
     """
+    if mode == CUSTOM:
+        return {MERGE_MODE_KEY: mode, STRATEGY_KEY: strategy, PAYLOAD_KEY: None}
     strategy, payload = _STRATEGIES[mode]
     older = version < 9
     return {
         MERGE_MODE_KEY: mode,
-        _STRATEGY_KEY: strategy if older else None,
+        STRATEGY_KEY: strategy if older else None,
         PAYLOAD_KEY: _PACKAGE + payload if older else None,
     }
 
@@ -80,10 +83,11 @@ class MergeSettings:
     """Merge settings of a table.
 
     Attributes:
-        mode: one of `MERGE_MODES`.
+        mode: one of `MERGE_MODES`, or `CUSTOM`.
         partial: partial update mode, one of `PARTIAL_MODES`; None: the winning record is taken as a whole.
         unavailable: text that marks a value as not sent, for FILL_UNAVAILABLE.
         delete_field, delete_marker: column, and its value as text, that mark a row as a delete; both or neither.
+        strategy: the id of the record merger, in lower case, for `CUSTOM`; else empty.
     """
 
     mode: str
@@ -91,6 +95,7 @@ class MergeSettings:
     unavailable: str = UNAVAILABLE
     delete_field: str | None = None
     delete_marker: str | None = None
+    strategy: str = ""
 
 
 def payload_keys(payload: str, merging: MergeSettings) -> dict[str, str | None]:
@@ -98,7 +103,7 @@ def payload_keys(payload: str, merging: MergeSettings) -> dict[str, str | None]:
 
     See docs/format/05-merge.md, "Modes". Delete field and marker are left out if the class implies them.
     """
-    found: dict[str, str | None] = {MERGE_MODE_KEY: _CUSTOM, _STRATEGY_KEY: _BY_PAYLOAD, PAYLOAD_KEY: payload}
+    found: dict[str, str | None] = {MERGE_MODE_KEY: CUSTOM, STRATEGY_KEY: _BY_PAYLOAD, PAYLOAD_KEY: payload}
     known = _PAYLOADS.get(_of_hudi(payload))
     if known and known[2] == (merging.delete_field, merging.delete_marker):
         found |= {DELETE_FIELD_KEY: None, DELETE_MARKER_KEY: None}
@@ -126,17 +131,17 @@ def merge_settings(properties: Mapping[str, str], version: int, source: str) -> 
         source: the file, for messages.
 
     Raises:
-        UnsupportedTable: a custom payload class or merge mode.
+        UnsupportedTable: a custom payload class, or a merge mode that is not known.
         CorruptFileError: a required key is missing or contradicts another.
     """
-    _check_strategy(properties, source)
+    strategy = custom_strategy(properties)
     known = _known_payload(properties, version, source)
-    mode = _mode(properties, known[0] if known else None, version, source)
+    mode = CUSTOM if strategy else _mode(properties, known[0] if known else None, version, source)
     partial = properties.get(PARTIAL_KEY, "").strip().upper() or (known[1] if known else None)
     if partial is not None and partial not in PARTIAL_MODES:
         raise UnsupportedTable(f"{source}: {PARTIAL_KEY}={partial:.80}: expected one of {', '.join(PARTIAL_MODES)}")
     field, marker = _delete_marking(properties, known[2] if known else None, source)
-    return MergeSettings(mode, partial, properties.get(UNAVAILABLE_KEY, UNAVAILABLE), field, marker)
+    return MergeSettings(mode, partial, properties.get(UNAVAILABLE_KEY, UNAVAILABLE), field, marker, strategy)
 
 
 def _known_payload(
@@ -158,23 +163,19 @@ def _known_payload(
     return _PAYLOADS.get(_of_hudi(properties.get(PAYLOAD_KEY, "").strip()))
 
 
-def _check_strategy(properties: Mapping[str, str], source: str) -> None:
-    """Check that the merge strategy is one of Hudi's; any other is a custom merger, with any mode or class.
+def custom_strategy(properties: Mapping[str, str]) -> str:
+    """Return the id of a custom merger, which decides with any mode or class; "" for the strategies of Hudi's modes.
 
     See docs/format/05-merge.md, "Modes".
     """
     known = {strategy for strategy, _ in _STRATEGIES.values()} | {"", _BY_PAYLOAD}
-    for key in (_STRATEGY_KEY, _OLD_STRATEGY_KEY):
-        found = properties.get(key, "").strip().lower()
-        if found not in known:
-            raise UnsupportedTable(
-                f"{source}: {key}={found:.80}: a custom merger, which this package cannot run; read with Hudi"
-            )
+    ids = (properties.get(key, "").strip().lower() for key in (STRATEGY_KEY, _OLD_STRATEGY_KEY))
+    return next((found for found in ids if found not in known), "")
 
 
 def _mode(properties: Mapping[str, str], of_payload: str | None, version: int, source: str) -> str:
     text = properties.get(MERGE_MODE_KEY, "").strip().upper()
-    if text == _CUSTOM and of_payload is not None:  # version 8, where the class is the merger
+    if text == CUSTOM and of_payload is not None:  # version 8, where the class is the merger
         text = of_payload
     if text and text not in MERGE_MODES:
         raise UnsupportedTable(f"{source}: {MERGE_MODE_KEY}={text:.80}: expected one of {', '.join(MERGE_MODES)}")

@@ -90,7 +90,7 @@ def _merging(properties: Mapping[str, str], merging: MergeSettings, target: int)
     """Compute the merge keys of the target version: a payload class before version 9, keys from version 9 on."""
     older = properties.get(LEGACY_PAYLOAD_KEY) or properties.get(PAYLOAD_KEY) or payload_class(merging)
     legacy = older if older and not is_plain(older) else None
-    changes: PropertyChanges = merge_keys(merging.mode, target)
+    changes: PropertyChanges = merge_keys(merging.mode, target, merging.strategy)
     if merging.delete_field is not None:
         changes |= {DELETE_FIELD_KEY: merging.delete_field, DELETE_MARKER_KEY: merging.delete_marker}
     if target >= 9:

@@ -62,15 +62,16 @@ class LogCompactionTask:
 
         Raises:
             CorruptFileError: a file is missing or damaged, or its footer contradicts its name.
-            UnsupportedTable: the table has partial updates, or a log has partial rows.
+            UnsupportedTable: rows of the table are made of several records, or a log has partial rows.
             Fenced: the log compaction was completed or rolled back meanwhile; the new files are removed.
         """
         number, found = operation
-        partial = self.target.rule.partial
-        if partial is not None:
+        rule = self.target.rule
+        if not rule.takes_winner:
+            what = f"merge strategy {rule.strategy}" if rule.strategy else f"partial update mode {rule.partial}"
             raise UnsupportedTable(
-                f"{self.target.storage.uri}: hoodie.table.partial.update.mode={partial}: logs of partial updates "
-                f"cannot be merged without the base file; run a full compaction of {_group(found)}"
+                f"{self.target.storage.uri}: {what}: its logs cannot be merged without the base file; run a full "
+                f"compaction of {_group(found)}"
             )
         if found.base is not None or not found.logs:
             raise ValueError(f"{_group(found)}: a log compaction merges logs only, and at least one")

@@ -98,6 +98,8 @@ def _needs_base(context: ServiceContext, timeline: Timeline) -> str:
     """Return why the logs of a table are not merged without their base files; "" if they may be."""
     if context.rule.partial is not None:
         return f"has partial rows ({context.rule.partial})"
+    if context.rule.strategy:
+        return f"has a custom merger ({context.rule.strategy})"
     # Several writes have appended to a log.
     return "" if visible_blocks(context.config, timeline) is None else "may have logs of version 6"
 

@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Flags, strings
 from streaming_lsm.format.table.file_names import BucketId
-from streaming_lsm.merge.fold import fold
+from streaming_lsm.merge.fold import fold, last_marked
+from streaming_lsm.merge.pair_fold import fold_pairs
 from streaming_lsm.merge.partial import fold_columns, sent_values, take_columns
+from streaming_lsm.merge.record_merger import RecordMerger
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.buffer.sorting import Positions, SortedEvents, gather
 from streaming_lsm.write.intake.control_columns import CONTROL_PREFIX
@@ -53,11 +55,13 @@ class _Deduplicated:
         winners: rows and deletes, in key order.
         earlier_deletes: as in `FileGroupChanges`.
         columns: by column, the events whose values are stored in place of the winners'.
+        merged: the rows that are stored in place of those winners that are rows; None to store these.
     """
 
     winners: Positions
     earlier_deletes: Positions
     columns: Mapping[str, Positions] = field(default_factory=dict)
+    merged: pa.Table | None = None
 
 
 class Deduplicator:
@@ -99,6 +103,8 @@ class Deduplicator:
         order, starts = found.order, found.starts
         if self._plan.rule.partial is not None and len(starts) != len(order):
             return self._fold_columns(found)
+        if self._plan.rule.merger is not None and len(starts) != len(order):
+            return self._fold_pairs(found, self._plan.rule.merger)
         folded = fold(starts, self._unordered_deletes[order], None if self._ranks is None else self._ranks[order])
         if self._plan.combine or len(starts) == len(order):
             return _Deduplicated(order[folded.winner], order[folded.unordered_delete[folded.unordered_delete >= 0]])
@@ -127,8 +133,23 @@ class Deduplicator:
             {name: order[places] for name, places in folded.places.items()},
         )
 
+    def _fold_pairs(self, found: SortedEvents, merger: RecordMerger) -> _Deduplicated:
+        """Merge the rows of each key that follow its last delete."""
+        order, starts = found.order, found.starts
+        lengths = np.diff(np.append(starts, len(order)))
+        winner, deleted = starts + lengths - 1, self._deleted[order]
+        last = last_marked(starts, deleted)
+        lives = ~deleted[winner]
+        counts = np.repeat(lives, lengths) & (np.arange(len(order)) > np.repeat(last, lengths))
+        begins: Positions = (np.cumsum(counts) - counts)[starts[lives]]
+        earlier = last[lives & (last >= 0)] if not self._plan.rule.logs_first else last[:0]
+        merged = fold_pairs(self._values, begins, order[counts], merger)
+        return _Deduplicated(order[winner], order[earlier], merged=merged)
+
     def _rows(self, kept: _Deduplicated, stored: Flags) -> pa.Table:
         """Gather the winners that are marked, each value from the event that has it."""
+        if kept.merged is not None:
+            return kept.merged
         if not kept.columns:
             return gather(self._values, kept.winners[stored], outlives=self._outlives)
         columns = {name: places[stored] for name, places in kept.columns.items()}

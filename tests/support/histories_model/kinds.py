@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tests.oracle.hashing import bucket_of
 from tests.support.histories_model.columns import KEYS, ORDERINGS, PARTITIONS, VALUES, Column, Row
+from tests.support.mixing_merger import STRATEGY
 
 HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 ENCODED = "hoodie.datasource.write.partitionpath.urlencode"
@@ -25,6 +26,7 @@ _TIMESTAMP: Mapping[str, object] = {
     "hoodie.keygen.timebased.timestamp.type": "UNIX_TIMESTAMP",
     "hoodie.keygen.timebased.output.dateformat": "yyyy/MM/dd",
 }
+_MODE, _STRATEGY = "hoodie.record.merge.mode", "hoodie.record.merge.strategy.id"
 _PARTIAL = "hoodie.table.partial.update.mode"
 _UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
 _RETENTION = "lsm.compaction.tombstone.retention"
@@ -103,12 +105,23 @@ class TableKind:
         return None if found is None else str(found)
 
     @property
+    def has_merger(self) -> bool:
+        """Whether a record merger makes rows of pairs."""
+        return _STRATEGY in self.options
+
+    @property
+    def takes_winner(self) -> bool:
+        """Whether each row is one that was written."""
+        return self.partial is None and not self.has_merger
+
+    @property
     def folds_in_order(self) -> bool:
         """Whether the records of a slice are folded from left to right, the base row first.
 
         See docs/format/05-merge.md, "Pairwise rule".
         """
-        brackets = self.partial is not None and self.is_ordered and self.is_merge_on_read and not self.is_lsm_tree
+        may_bracket = self.has_merger or (self.partial is not None and self.is_ordered)
+        brackets = may_bracket and self.is_merge_on_read and not self.is_lsm_tree
         return self.has_native_logs and not brackets
 
     @property
@@ -225,6 +238,9 @@ def draw_kind(chance: random.Random) -> TableKind:
         chosen[_PARTIAL] = chance.choice(["IGNORE_DEFAULTS", "FILL_UNAVAILABLE"])
         if chosen[_PARTIAL] == "FILL_UNAVAILABLE":
             chosen[_UNAVAILABLE] = UNAVAILABLE
+    elif version >= 9 and chance.random() < 0.15:
+        ordering = ()
+        chosen |= {_MODE: "CUSTOM", _STRATEGY: STRATEGY}
     return TableKind(
         columns=tuple(named[name] for name in (*keys, *partitions, *ordering, *values)),
         keys=keys,

@@ -10,6 +10,7 @@ import pyarrow as pa
 from tests.support.histories_model.columns import Row
 from tests.support.histories_model.kinds import TableKind
 from tests.support.histories_model.steps import Event
+from tests.support.mixing_merger import mixed
 
 
 @dataclass(frozen=True)
@@ -68,18 +69,20 @@ def newer(old: Version, new: Version) -> Version:
 
 
 def merged_pair(kind: TableKind, old: Version, new: Version) -> Version:
-    """The outcome of two versions: the winner, in a partial update mode with values of the loser."""
+    """The outcome of two versions: the winner, or what is made of both."""
     winner = newer(old, new)
     loser = old if winner is new else new
-    if kind.partial is None or winner.row is None or loser.row is None:
+    if kind.takes_winner or winner.row is None or loser.row is None:
         return winner
     filling = loser.row
+    if kind.has_merger:
+        return replace(winner, row={name: mixed(name, filling[name], value) for name, value in winner.row.items()})
     row = {name: value if kind.is_sent(name, value) else filling[name] for name, value in winner.row.items()}
     return replace(winner, row=row)
 
 
 def combined(kind: TableKind, versions: Iterable[Version]) -> list[Version]:
-    """What a batch writes of a file group in a partial update mode, in which the versions of a key are combined.
+    """What a batch writes of a file group where rows are made of several versions: those of a key are combined.
 
     A delete stays before the row that follows it: one without ordering values, and in native logs any.
     """
@@ -92,7 +95,7 @@ def combined(kind: TableKind, versions: Iterable[Version]) -> list[Version]:
             earlier.pop(version.key, None)
         if old is not None and old.is_delete and new is not old:
             is_unordered = old.orders_by_commit_time and kind.is_ordered
-            keeps = is_unordered or (kind.has_native_logs and not new.is_delete and kind.is_ordered)
+            keeps = is_unordered or (kind.has_native_logs and not new.is_delete)
             before = earlier.get(version.key)
             if keeps and not new.orders_by_commit_time and (before is None or not before.orders_by_commit_time):
                 earlier[version.key] = old

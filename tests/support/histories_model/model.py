@@ -121,7 +121,7 @@ class Model:
         logs: dict[Group, tuple[Version, ...]] = {}
         for place, given in versions.items():
             group = live.get(place)
-            found = given if self.kind.partial is None else combined(self.kind, given)
+            found = given if self.kind.takes_winner else combined(self.kind, given)
             if way.replaces or not self.kind.is_merge_on_read or (group is None and self._is_bulk(way, found)):
                 base = (visible[group].base if group else None) or {}
                 rows = self._base_file(merged(self.kind, base, found))
@@ -215,7 +215,7 @@ class Model:
     def incremental(self, actions: Collection[Action], since: str) -> list[Version]:
         """The rows that actions completed after `since` have written (docs/format/10-rules.md, "Rule 1")."""
         written = {action.requested for action in actions if action.completed > since}
-        if self.kind.partial is not None:
+        if not self.kind.takes_winner:
             return [row for row in self.snapshot(actions) if row.written in written]
         found: list[Version] = []
         for part in self.slices(actions).values():
@@ -233,7 +233,7 @@ class Model:
             before, after = (self.slices(self.actions[:end]) for end in (place, place + 1))
             for group in action.groups:
                 old, new = (self._rows(states.get(group)) for states in (before, after))
-                found += _compared(action.requested, old, new, fills=self.kind.partial is not None)
+                found += _compared(action.requested, old, new, fills=not self.kind.takes_winner)
         return found
 
     def _is_bulk(self, way: Way, versions: Iterable[Version]) -> bool:
@@ -242,6 +242,8 @@ class Model:
         With ordering fields a delete without a value stays a delete, whatever row of its key follows.
         """
         found = list(versions)
+        if not self.kind.takes_winner:
+            return way is Way.BULK_INSERT and not any(version.is_delete for version in found)
         deletes = any(version.is_delete for version in folded(self.kind, {}, found).values())
         unordered = self.kind.is_ordered and any(version.orders_by_commit_time for version in found)
         return way is Way.BULK_INSERT and not deletes and not unordered

@@ -126,7 +126,7 @@ class Run:
 
     def _compact_logs(self) -> None:
         if self.model.kind.is_merge_on_read and not self.model.has_plan:
-            if self.model.kind.partial is not None:
+            if not self.model.kind.takes_winner:
                 self._refuses("log compaction", lambda: self.table.services.compact(LocalEngine(1), log=True))
                 return
             done, _ = self.table.services.compact(LocalEngine(1), log=True)
@@ -142,7 +142,7 @@ class Run:
         other = LsmTable(self.table.path, self.table.options.merged(_HYBRID))
         done, _ = other.services.compact(LocalEngine(1))
         if done is not None:
-            is_full = self.model.kind.partial is not None
+            is_full = not self.model.kind.takes_winner
             self.model.compact(*_times(done), chosen=_has_logs if is_full else _has_no_base)
 
     def _schedule(self) -> None:

@@ -203,7 +203,7 @@ def test_partial_updates_are_refused_by_name(table: LsmTable) -> None:
     (window,) = windows(table)
     task = log_task(table, "20990101000000000")
     partial = replace(task, target=replace(task.target, rule=replace(task.target.rule, partial="IGNORE_DEFAULTS")))
-    with pytest.raises(UnsupportedTable, match=r"partial.update.mode=IGNORE_DEFAULTS.*full compaction"):
+    with pytest.raises(UnsupportedTable, match=r"partial update mode IGNORE_DEFAULTS.*full compaction"):
         partial((0, window))
     root = Path(table.path.removeprefix("file://"))
     say_partial(root / window.logs[0].path)

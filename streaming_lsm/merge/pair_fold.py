@@ -1,0 +1,52 @@
+"""Fold the rows of each key pair by pair with a record merger, for all keys at once.
+
+In each round the outcome so far of every key that has rows left is merged with its next row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import Int64s
+from streaming_lsm.merge.record_merger import RecordMerger, merged_rows
+from streaming_lsm.schema import META_COLUMNS, OPERATION
+
+
+def fold_pairs(values: pa.Table, starts: Int64s, places: Int64s, merger: RecordMerger) -> pa.Table:
+    """Fold the rows of each key from left to right.
+
+    Args:
+        values: rows.
+        starts: int64 (keys,), where the rows of each key begin in `places`; each key has one at least.
+        places: int64, places in `values`, by key and then in merge order.
+        merger: merges pairs.
+
+    Returns:
+        One row for each key. The meta columns are those of its newest row.
+    """
+    counts = np.diff(np.append(starts, len(places)))
+    by_count = np.argsort(-counts, kind="stable")
+    counts, begins = counts[by_count], starts[by_count]
+    rows = _take(values, places[begins])
+    ended = []
+    for number in range(1, int(counts.max(initial=0))):
+        left = int(np.searchsorted(-counts, -number))
+        ended.append(rows.slice(left))
+        rows = merge_pairs(rows.slice(0, left), _take(values, places[begins[:left] + number]), merger)
+    found = pa.concat_tables([rows, *reversed(ended)])
+    return _take(found, np.argsort(by_count, kind="stable"))
+
+
+def merge_pairs(older: pa.Table, newer: pa.Table, merger: RecordMerger) -> pa.Table:
+    """Merge each row with the newer one in the same place; the meta columns are those of the newer one."""
+    columns = [name for name in newer.schema.names if name not in META_COLUMNS and name != OPERATION]
+    if not columns:  # only meta columns are read
+        return newer
+    found = merged_rows(merger, older.select(columns), newer.select(columns))
+    taken = [found.column(name) if name in columns else newer.column(name) for name in newer.schema.names]
+    return pa.table(taken, schema=newer.schema)
+
+
+def _take(rows: pa.Table, places: Int64s) -> pa.Table:
+    return rows.take(pa.array(places, pa.int64()))
