@@ -44,6 +44,7 @@ from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedg
 from streaming_lsm.txn.completed_rollback import objection, roll_back_completed
 from streaming_lsm.txn.conflict import Replacing, check_conflicts
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
+from streaming_lsm.txn.dropped_columns import dropped_columns, dropped_entry
 from streaming_lsm.txn.locked_table import Beside, LockedTable
 from streaming_lsm.txn.metadata_hook import OpenMetadata
 from streaming_lsm.txn.outcome import Outcome
@@ -430,7 +431,12 @@ class Transaction:
                 non_blocking=self._non_blocking,
                 replacing=Replacing(outcome.replaced or {}, outcome.replaces_all),
             )
-        entries = {**(extra(self.timeline) if extra else {}), LEDGER_KEY: self._next_ledger(outcome).encode()}
+        dropped = dropped_entry(dropped_columns(self.timeline))
+        entries = {
+            **dropped,
+            **(extra(self.timeline) if extra else {}),
+            LEDGER_KEY: self._next_ledger(outcome).encode(),
+        }
         metadata = outcome.metadata(entries, compacted=running.instant.action in COMPACTIONS)
         data = metadata.encode()
         completed = self._finish(running, data)

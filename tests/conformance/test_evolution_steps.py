@@ -263,7 +263,7 @@ class HudiWriter:
 
     def __init__(self, hudi: Hudi, path: Path, kind: str) -> None:
         self._hudi, self._path, self._first = hudi, path, OurWriter(path, kind)
-        self._options = {
+        self.options = {
             "hoodie.table.name": "evolved",
             "hoodie.datasource.write.recordkey.field": "id",
             "hoodie.datasource.write.precombine.field": "ts",
@@ -280,9 +280,9 @@ class HudiWriter:
         if not all(column.nullable for column in rows.schema):
             self._first.upsert(rows)
         elif self._path.exists():
-            self._hudi.write(self._path, "upsert", rows, self._options)
+            self._hudi.write(self._path, "upsert", rows, self.options)
         else:
-            self._hudi.write(self._path, "bulk_insert", rows, self._options, mode="overwrite")
+            self._hudi.write(self._path, "bulk_insert", rows, self.options, mode="overwrite")
 
     def compact(self) -> None:
         assert self._hudi.compact(self._path, {"hoodie.metadata.enable": "false"})
