@@ -335,6 +335,10 @@ def check_rows(hudi: Hudi, path: Path, model: Model) -> None:
     assert LsmTable(path).schema.equals(model.schema)
     assert sorted(to_lines(found)) == model.lines
     assert plain(hudi.read(path)) == model.lines
+    written = LsmTable(path).incremental("000").to_arrow()
+    assert written.schema.names == model.schema.names
+    assert sorted(to_lines(written)) == model.lines
+    assert plain(hudi.read(path, "incremental", begin="000")) == model.lines
     shown = hudi.sql("SELECT * FROM {table} LIMIT 1", path)[0]
     assert [name for name in shown if name[:8] != "_hoodie_"] == model.schema.names
 
