@@ -25,7 +25,7 @@ LATEST_SCHEMA_KEY = "latest_schema"
 SCHEMA_FOLDER = ".hoodie/.schema"
 """Folder of the versions of the internal schema: each file has all versions until its own."""
 
-_HISTORY = re.compile(r"(?P<version>[0-9]{1,18})(_[0-9]{1,18})?\.schemacommit")
+_HISTORY = re.compile(r"(?P<instant>[0-9]{1,18})(_[0-9]{1,18})?\.schemacommit")
 _DECIMAL = re.compile(r"decimal\((?P<precision>[0-9]{1,2}), *(?P<scale>[0-9]{1,2})\)")
 _TYPES: Mapping[str, pa.DataType] = {
     "int": pa.int32(),
@@ -84,9 +84,13 @@ def decode_history(text: str, source: str) -> list[InternalSchema]:
 
 
 def history_name(names: Iterable[str], version: int) -> str | None:
-    """Choose the file that has all versions until `version`, by the names of the files; None if there is none."""
-    found = ((int(match["version"]), name) for name in names if (match := _HISTORY.fullmatch(name)))
-    return max((pair for pair in found if pair[0] <= version), default=(0, None))[1]
+    """Choose the newest file, which has all versions until `version`; None if there is none, or an older one.
+
+    Writes make such files, too, and Hudi deletes those of archived instants.
+    """
+    found = ((int(match["instant"]), name) for name in names if (match := _HISTORY.fullmatch(name)))
+    newest, name = max(found, default=(0, None))
+    return name if newest >= version else None
 
 
 def _decoded(text: str, source: str, decode: Callable[[Any], T]) -> T:

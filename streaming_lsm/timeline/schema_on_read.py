@@ -68,7 +68,7 @@ def _check_names(storage: Storage, latest: InternalSchema) -> None:
     if name is None:
         if latest.version:
             raise CorruptFileError(
-                f"{storage.uri}/{SCHEMA_FOLDER}: no file has the columns until {latest.version}, so that it is not "
+                f"{storage.uri}/{SCHEMA_FOLDER}: no file has the columns as of {latest.version}, so that it is not "
                 "known under which names older files have them; restore the folder"
             )
         return

@@ -132,11 +132,24 @@ def test_a_time_before_the_change_is_read(tmp_path: Path) -> None:
     assert shown(table, as_of=first.requested) == ROWS
 
 
+def test_versions_are_found_in_the_file_of_a_later_write(tmp_path: Path) -> None:
+    table = altered(tmp_path, renamed(FIRST, "qty", "count"))
+    (file,) = (tmp_path / ".hoodie" / ".schema").iterdir()
+    content = json.loads(file.read_text())
+    later = version(10**17 - 1, renamed(FIRST, "qty", "other"))
+    file.with_name(f"{10**17 - 1}.schemacommit").write_text(json.dumps({"schemas": [later, *content["schemas"]]}))
+    file.unlink()
+    with pytest.raises(
+        UnsupportedTable, match=r"/99999999999999999\.schemacommit: column 'count' was renamed from 'qty'"
+    ):
+        table.scan()
+
+
 def test_versions_that_are_lost_are_an_error(tmp_path: Path) -> None:
     table = altered(tmp_path, FIRST)
     for file in (tmp_path / ".hoodie" / ".schema").iterdir():
         file.unlink()
-    with pytest.raises(CorruptFileError, match="no file has the columns until"):
+    with pytest.raises(CorruptFileError, match="no file has the columns as of"):
         table.scan()
 
 
