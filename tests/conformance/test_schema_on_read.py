@@ -83,8 +83,19 @@ def test_what_names_suffice_for_is_read_after_each_step(hudi: Hudi, record: Reco
         assert to_lines(found.scan(as_of=before).to_arrow()) == to_lines(
             pa.concat_tables([batch("abc", 1).slice(0, 2), batch("c", 2)])
         )
-    with pytest.raises(UnsupportedTable, match="latest_schema"):
-        LsmTable(path, {"hoodie.bucket.index.num.buckets": 1}).upsert(LsmTable(path).scan().to_arrow())
+    rows = LsmTable(path).scan(filter="id = 'a'").to_arrow()
+    rows = rows.set_column(rows.schema.get_field_index("ts"), "ts", pa.array([9], pa.int64()))
+    for name, options in (("with", BY_ID), ("without", {"hoodie.schema.on.read.enable": "false"})):
+        if name == "without":
+            with pytest.raises(UnsupportedTable, match="latest_schema"):
+                LsmTable(path, {"hoodie.bucket.index.num.buckets": 1}).upsert(rows)
+        record(f"v9 {kind} altered", "we read hudi's", f"upsert {name} schema-on-read")
+        hudi.write(path, "upsert", rows, {**HUDI, "hoodie.datasource.write.table.type": kind, **options})
+        assert to_lines(LsmTable(path).scan(meta=True).to_arrow()) == hudi.read(path, options=BY_ID)
+    record(f"v9 {kind} altered", "we write hudi's", "without latest_schema in the newest write")
+    ours = LsmTable(path, {"hoodie.bucket.index.num.buckets": 1})
+    ours.upsert(rows.set_column(rows.schema.get_field_index("ts"), "ts", pa.array([10], pa.int64())))
+    assert to_lines(ours.scan(meta=True).to_arrow()) == hudi.read(path, options=BY_ID) == hudi.read(path)
 
 
 @KINDS
