@@ -6,7 +6,7 @@ and the elements of lists and maps follow the same rules. See docs/format/01-tab
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,7 @@ class SchemaRules:
         keys: columns of the record key.
         partitions: columns of the partition path.
         ordering: columns by which records of one key are ordered.
+        dropped: full names of columns that were dropped: files still have values under these names.
     """
 
     mode: str = FAIL
@@ -71,6 +72,7 @@ class SchemaRules:
     keys: frozenset[str] = frozenset()
     partitions: frozenset[str] = frozenset()
     ordering: frozenset[str] = frozenset()
+    dropped: frozenset[str] = frozenset()
 
     def evolved(self, table: pa.Schema, batch: pa.Schema) -> pa.Schema:
         """Return the table's columns after a batch: those of `table` in their order, then the new ones.
@@ -124,6 +126,11 @@ class SchemaRules:
         # A column that has only nulls has no type yet.
         if self.mode == IGNORE or pa.types.is_null(field.type):
             return False
+        if where in self.dropped:
+            raise SchemaError(
+                f"column {where!r} was dropped, and older files still have values under its name, which would come "
+                "back: leave it out, or give it another name"
+            )
         same = [known.name for known in table if known.name.lower() == field.name.lower()]
         if same:
             raise SchemaError(f"column {where!r} differs from the table's {same[0]!r} by case only; rename it")
@@ -190,6 +197,62 @@ class SchemaRules:
                     f"column {where!r} has type {new}, the table has {old}: as a column of the {role} it cannot be "
                     "widened so, since rows that are stored would be others, or ordered otherwise; cast it first"
                 )
+
+
+def without_columns(
+    table: pa.Schema, dropped: Collection[str], needed: Collection[str] = (), *, lenient: bool = False
+) -> pa.Schema:
+    """Return the columns of a table without some of them.
+
+    Args:
+        dropped: full names, such as ``items.element.price``: ``element`` stands for the elements of a list, ``value``
+            for the values of a map.
+        needed: columns that must stay.
+        lenient: whether names that the table does not have are ignored.
+
+    Raises:
+        SchemaError: a column is not there, must stay, or is the last field of a struct.
+    """
+    for name in dropped:
+        for kept in needed:
+            if kept == name or kept.startswith(f"{name}."):
+                raise SchemaError(
+                    f"column {name!r} cannot be dropped: the record key, partition path, order or deletes of the table "
+                    f"are made from {kept!r}"
+                )
+    found: set[str] = set()
+    left = pa.schema(list(_without(list(table), set(dropped), "", found)))
+    missing = sorted(set(dropped) - found)
+    if missing and not lenient:
+        raise SchemaError(f"column {missing[0]!r} is not in the table, which has {', '.join(table.names)}")
+    return left
+
+
+def _without(
+    fields: list[pa.Field[Any]], dropped: Collection[str], inside: str, found: set[str]
+) -> Iterator[pa.Field[Any]]:
+    """Yield the fields of a table, or of the struct `inside` of it, that stay; `found` receives the names of others."""
+    for field in fields:
+        where = f"{inside}{field.name}"
+        if where in dropped:
+            found.add(where)
+        else:
+            yield field.with_type(_type_without(field.type, dropped, where, found))
+
+
+def _type_without(kind: Any, dropped: Collection[str], where: str, found: set[str]) -> pa.DataType:
+    if isinstance(kind, pa.StructType):
+        left = list(_without(list(kind), dropped, f"{where}.", found))
+        if not left:
+            raise SchemaError(f"all fields of {where!r} would be dropped: drop the column itself")
+        return pa.struct(left)
+    if pa.types.is_list(kind):
+        inner = kind.value_field
+        return pa.list_(inner.with_type(_type_without(inner.type, dropped, f"{where}.element", found)))
+    if pa.types.is_map(kind):
+        item = kind.item_field
+        return map_type(kind.key_type, _type_without(item.type, dropped, f"{where}.value", found), item.nullable)
+    return kind  # type: ignore[no-any-return]
 
 
 def _is_list(kind: Any) -> bool:

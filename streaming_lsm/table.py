@@ -30,8 +30,8 @@ from streaming_lsm.maintained_table import MaintainedTable
 from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.query.queries import QueryOptions
 from streaming_lsm.readable_table import Filter, OptionValues, Path
-from streaming_lsm.schema import table_schema, to_avro
-from streaming_lsm.schema_evolution import ADD, SchemaRules
+from streaming_lsm.schema import IS_DELETED, table_schema, to_avro
+from streaming_lsm.schema_evolution import ADD, SchemaRules, without_columns
 from streaming_lsm.services.archiving.planner import ActiveCommits
 from streaming_lsm.services.compaction.operation_choice import check_hybrid
 from streaming_lsm.services.context import Engine
@@ -43,6 +43,7 @@ from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import BatchIdentity, WriterLedger
+from streaming_lsm.txn.dropped_columns import dropped_columns, dropped_entry
 from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.retries import Attempt, write_with_retries
@@ -55,6 +56,7 @@ from streaming_lsm.write.large_base_files import warn_of_large_base_files
 from streaming_lsm.write.numbers import NUMBERS_KEY, BatchNumbers, added
 from streaming_lsm.write.partition_writer import CollectedRows, WriteResult, collect, discard_late, write_collected
 from streaming_lsm.write.plan import (
+    ALTER_SCHEMA,
     BULK_INSERT,
     DELETE,
     DELETE_PARTITION,
@@ -81,6 +83,7 @@ _COMBINE = {
     INSERT_OVERWRITE_TABLE: config.COMBINE_INSERT,
     DELETE_PARTITION: config.COMBINE_DELETE,
     DELETE: config.COMBINE_DELETE,
+    ALTER_SCHEMA: config.COMBINE_UPSERT,
 }
 
 
@@ -240,6 +243,45 @@ class LsmTable(MaintainedTable):
         if completed is not None:
             self.run_services()
         return completed
+
+    @names_failures
+    def drop_columns(self, columns: Sequence[str]) -> Instant:
+        """Drop columns, or fields inside columns, in one commit, which writes no data file.
+
+        Queries do not show them from then on, except as of a time before. Files keep their values until a compaction,
+        or a write to a copy-on-write table, writes the rows anew. Columns of these names cannot be added again.
+
+        Args:
+            columns: full names: ``note``, ``address.street``, ``items.element.price``, ``prices.value.currency``.
+
+        Raises:
+            SchemaError: a column is not there, or the table needs it; nothing was dropped.
+        """
+        self.prepare_write()
+        chosen = _names_to_drop(columns)
+
+        def write(attempt: Attempt) -> Instant:
+            with self.transaction(alone=attempt.alone, operation=ALTER_SCHEMA) as tx:
+                left = self._schema_without(tx.timeline, chosen)
+                plan = self.plan(tx, ALTER_SCHEMA, schema=left)
+                plan = replace(plan.at(tx.begin(plan.action)), sole=True)
+                return self.commit(tx, plan, WriteResult(()), attempt.number, dropped=chosen)
+
+        completed = write_with_retries(self.options, self.runtime, write)
+        self.run_services()
+        return completed
+
+    @names_failures
+    def plan_drop_columns(self, columns: Sequence[str]) -> pa.Schema:
+        """Return the columns that `drop_columns` would leave; raises as it does, and changes nothing."""
+        return self._schema_without(self.timeline, _names_to_drop(columns))
+
+    def _schema_without(self, timeline: Timeline, columns: Sequence[str]) -> pa.Schema:
+        table = self.config
+        marks = {IS_DELETED, self.rule.delete_field or IS_DELETED}
+        partition = (part.name for part in table.partition_fields)
+        needed = {*table.record_key_fields, *partition, *table.ordering_fields, *marks}
+        return without_columns(self._queries.schema_at(timeline), columns, needed)
 
     @names_failures
     def expire_partitions(self) -> Instant | None:
@@ -453,17 +495,17 @@ class LsmTable(MaintainedTable):
             SchemaError: a column is missing, unknown or of a type that does not fit.
         """
         schema, arrivals = self._queries.schema_at(timeline), self.options[config.ARRIVAL_FIELDS]
-        rules = replace(self._schema_rules, relaxes=relaxes)
+        rules = replace(self._schema_rules(timeline), relaxes=relaxes)
         return evolved_columns(batch, schema, arrivals, rules, keys_only=operation == DELETE)
 
-    @property
-    def _schema_rules(self) -> SchemaRules:
+    def _schema_rules(self, timeline: Timeline) -> SchemaRules:
         return SchemaRules(
             mode=self.options[config.SCHEMA_EVOLUTION] or ADD,
             fills_missing=self.options[config.NULL_FOR_MISSING],
             keys=frozenset(self.config.record_key_fields),
             partitions=frozenset(part.name for part in self.config.partition_fields),
             ordering=frozenset(self.rule.ordering_fields),
+            dropped=dropped_columns(timeline),
         )
 
     def commit(
@@ -475,6 +517,7 @@ class LsmTable(MaintainedTable):
         check: Callable[[WriterLedger], object] | None = None,
         *,
         deleted: Mapping[str, tuple[str, ...]] | None = None,
+        dropped: Sequence[str] = (),
     ) -> Instant:
         """Remove the files of failed attempts and complete the write, which makes the batch visible to readers.
 
@@ -482,6 +525,7 @@ class LsmTable(MaintainedTable):
             conflicts: attempts at the batch before this one, for its numbers.
             check: refuses the batch, by the ledger just before the commit, by raising an error.
             deleted: file ids of the partitions that a DELETE_PARTITION deletes.
+            dropped: names of the columns that an ALTER_SCHEMA drops.
 
         Raises:
             LsmError: see `Transaction.complete`.
@@ -502,7 +546,7 @@ class LsmTable(MaintainedTable):
         def extra(timeline: Timeline) -> Mapping[str, str]:
             if check is not None:
                 check(tx.ledger)
-            return {**self._files_after(timeline, outcome), **self._schema_after(timeline, plan)}
+            return {**self._files_after(timeline, outcome), **self._schema_after(timeline, plan, dropped)}
 
         completed = tx.complete(outcome, extra)
         self._committed, self._is_uncommitted = tx.timeline.with_latest(completed), False
@@ -517,22 +561,27 @@ class LsmTable(MaintainedTable):
         warn_of_large_base_files(written.stats, self.config, self.options, self.path)
         return completed
 
-    def _schema_after(self, timeline: Timeline, plan: WritePlan) -> Mapping[str, str]:
+    def _schema_after(self, timeline: Timeline, plan: WritePlan, dropped: Sequence[str]) -> Mapping[str, str]:
         """Add the changes that other commits made to the table's columns since the write was planned.
+
+        Args:
+            dropped: columns that the write drops.
 
         Raises:
             WriteConflict: they contradict those of this write.
         """
-        newest = self._queries.schema_at(timeline)
+        newest = without_columns(self._queries.schema_at(timeline), dropped, lenient=True)
+        rules = replace(self._schema_rules(timeline), mode=ADD, fills_missing=True)
+        names = dropped_entry({*rules.dropped, *dropped}) if dropped else {}
         if newest.equals(plan.schema):
-            return {}
+            return names
         try:
-            merged = replace(self._schema_rules, mode=ADD, fills_missing=True).evolved(newest, plan.schema)
+            merged = rules.evolved(newest, plan.schema)
         except SchemaError as error:
             raise WriteConflict(
                 f"another write has changed the columns of {self.path} since this one began: {error}"
             ) from error
-        return {"schema": to_avro(merged, self.config.name)}
+        return {**names, "schema": to_avro(merged, self.config.name)}
 
     def _replaced(self, plan: WritePlan, written: WriteResult) -> Mapping[str, tuple[str, ...]] | None:
         """Return the file groups that a write replaces, as they were when it began; None for other operations."""
@@ -698,3 +747,10 @@ def _check_services(options: Options) -> None:
     """Refuse limits of table services that contradict each other."""
     ActiveCommits.of(options)
     check_hybrid(options)
+
+
+def _names_to_drop(columns: Sequence[str]) -> tuple[str, ...]:
+    chosen = (columns,) if isinstance(columns, str) else tuple(dict.fromkeys(columns))
+    if not chosen:
+        raise ConfigError("drop_columns takes the names of columns: give one at least")
+    return chosen

@@ -13,7 +13,6 @@ from datetime import date
 from functools import cached_property
 from itertools import chain
 
-from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.errors import CorruptFileError, ReadOvertaken
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata, decode_json
@@ -25,6 +24,7 @@ from streaming_lsm.timeline.clock import instant_digits, moment_text
 from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, WRITING_ACTIONS, Instant, State
 from streaming_lsm.timeline.instant_facts import InstantFacts, ReplacedGroups, cached
 from streaming_lsm.timeline.names import BY_TIME, TimelineNames, replace_action
+from streaming_lsm.timeline.schema_on_read import schema_by_name
 
 
 @dataclass(frozen=True)
@@ -472,11 +472,15 @@ class Timeline:
         return {}
 
     def table_schema(self) -> str | None:
-        """Return the table's schema as Avro JSON without meta columns, from the newest completed write that has one."""
+        """Return the table's schema as Avro JSON without meta columns, from the newest completed write that has one.
+
+        Raises:
+            UnsupportedTable, CorruptFileError: see `schema_by_name`.
+        """
         for write in chain(self.newest_first(), self._archived_newest_first()):
-            schema = self.read_commit(write).extra.get("schema")
-            if schema:
-                return _checked_json(schema, write.path)
+            extra = self.read_commit(write).extra
+            if extra.get("schema"):
+                return schema_by_name(self.storage, extra, write.path)
         return None
 
     def _archived_newest_first(self) -> Iterator[Instant]:
@@ -564,14 +568,3 @@ def limit_text(value: str | date, zone: str) -> str:
 
 def _time(write: Instant, *, by_request: bool) -> str:
     return write.requested if by_request else _completed(write)
-
-
-def _checked_json(schema: str, source: str) -> str:
-    try:
-        if not isinstance(parse_json(schema), dict):
-            raise ValueError(f"{schema:.80}")
-    except (ValueError, RecursionError) as error:
-        raise CorruptFileError(
-            f"{source}: the schema in its extra metadata is not the JSON of a record ({error}); restore the file"
-        ) from None
-    return schema

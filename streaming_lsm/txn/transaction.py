@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
 from types import TracebackType
 
 from streaming_lsm.config import (
@@ -37,11 +38,13 @@ from streaming_lsm.timeline.action_kind import COMPACTIONS, planned_kind
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.properties_file import update_properties
+from streaming_lsm.timeline.schema_on_read import check_writable_columns
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedger
 from streaming_lsm.txn.completed_rollback import objection, roll_back_completed
 from streaming_lsm.txn.conflict import Replacing, check_conflicts
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
+from streaming_lsm.txn.dropped_columns import dropped_columns, dropped_entry
 from streaming_lsm.txn.locked_table import Beside, LockedTable
 from streaming_lsm.txn.metadata_hook import OpenMetadata
 from streaming_lsm.txn.outcome import Outcome
@@ -244,6 +247,7 @@ class Transaction:
             raise RuntimeError("a transaction makes one instant: begin was called before")
         if action not in WRITE_ACTIONS:
             raise ValueError(f"{action!r} is no write: expected one of {', '.join(sorted(WRITE_ACTIONS))}")
+        self._check_column_ids()
         self._before = self.timeline
         if self._action is None:
             self._create(action)
@@ -302,6 +306,8 @@ class Transaction:
                 is run by a later transaction, whose check of the plan refuses one that does not fit the table.
         """
         instant = Instant(requested, planned_kind(action).action, State.REQUESTED)
+        if instant.action in COMPACTIONS:
+            self._check_column_ids()
         schedule(self._storage, self._lock, instant, plan)
         return instant
 
@@ -363,6 +369,8 @@ class Transaction:
         planned_kind(planned.action)  # refuses others
         if self.is_run_elsewhere(planned):
             raise CommitConflict(f"{planned.path} in {self._storage.uri} is being run by another writer")
+        if planned.action in COMPACTIONS:
+            self._check_column_ids()
         self._lock.verify()
         refuse_reused_time(self._storage, self.timeline, planned)
         PendingAction.prepare_run(self._storage, self._lock, planned)
@@ -423,7 +431,12 @@ class Transaction:
                 non_blocking=self._non_blocking,
                 replacing=Replacing(outcome.replaced or {}, outcome.replaces_all),
             )
-        entries = {**(extra(self.timeline) if extra else {}), LEDGER_KEY: self._next_ledger(outcome).encode()}
+        dropped = dropped_entry(dropped_columns(self.timeline))
+        entries = {
+            **dropped,
+            **(extra(self.timeline) if extra else {}),
+            LEDGER_KEY: self._next_ledger(outcome).encode(),
+        }
         metadata = outcome.metadata(entries, compacted=running.instant.action in COMPACTIONS)
         data = metadata.encode()
         completed = self._finish(running, data)
@@ -504,6 +517,10 @@ class Transaction:
                 *(writer, self._storage.uri, last.batch_id),
             )
         return ledger
+
+    def _check_column_ids(self) -> None:
+        for newest in islice(self.timeline.newest_first(), 1):
+            check_writable_columns(self.timeline.read_commit(newest).extra, f"{self._storage.uri}/{newest.path}")
 
     def _running(self) -> PendingAction:
         if self._action is None or self._action.is_published:

@@ -27,6 +27,8 @@ OpenDeletes = Mapping[str, str]
 UPSERT, INSERT, BULK_INSERT, DELETE = "upsert", "insert", "bulk_insert", "delete"
 INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE = "insert_overwrite", "insert_overwrite_table"
 DELETE_PARTITION = "delete_partition"
+ALTER_SCHEMA = "alter_schema"
+"""Hudi's name of a change of the columns that writes no rows."""
 REPLACING = (INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE, DELETE_PARTITION)
 """Operations that replace file groups, as replacecommits."""
 BASE_FILES = (BULK_INSERT, INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE)

@@ -219,6 +219,9 @@ class PropertiesReader:
     def partition_fields(self, key_generator: str) -> tuple[PartitionField, ...]:
         key = "hoodie.table.partition.fields"
         if key not in self._properties:
+            # CREATE TABLE of Spark SQL leaves it out.
+            if key_generator == "NON_PARTITION":
+                return ()
             raise CorruptFileError(f"{self._source}: {key} is missing; restore the file from its backup")
         fields = listed(self._properties[key])
         if key_generator != "CUSTOM":

@@ -181,6 +181,12 @@ def test_missing_and_malformed_keys_are_reported_by_file_and_key(key: str, value
     assert key.rpartition(".")[0] in str(raised.value)
 
 
+def test_an_unpartitioned_table_of_spark_sql_states_no_partition_fields() -> None:
+    properties = dict(PLAIN.to_properties())
+    del properties["hoodie.table.partition.fields"]
+    assert TableConfig.from_properties(properties, SOURCE).partition_fields == ()
+
+
 @pytest.mark.parametrize(
     ("database", "name", "checksum"), [(None, "v9_mor_avro", "2081746915"), ("", "v9_mor_avro", "2081746915")]
 )
