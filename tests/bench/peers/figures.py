@@ -108,6 +108,15 @@ def read_figures(pair: Pair) -> ReadFigures:
     )
 
 
+def query_figures(pair: Pair) -> dict[str, tuple[Figure, int]]:
+    """Seconds, and number of rows, of each query of a finished pair of Q."""
+    found = {}
+    for name, first in pair.runs[0]["queries"].items():
+        seconds = Figure.of(median(run["queries"][name]["seconds"]) for run in pair.runs)
+        found[name] = seconds, first["rows"]
+    return found
+
+
 def _cell(found: Sequence[dict[str, Any]], name: str) -> Figure | str:
     for each in found:
         if "error" in each:

@@ -12,18 +12,20 @@ from tests.bench.peers.figures import (
     ReadFigures,
     WriteFigures,
     arrow_failures,
+    query_figures,
     read_figures,
     write_figures,
 )
 from tests.bench.peers.plot import plot
 from tests.bench.peers.results import Pair, Results
-from tests.bench.peers.sizes import BUCKETS, CORES, HEAP, LOGS, PARTITIONS, Sizes
-from tests.bench.peers.systems import CHANGES, KAFKA, READS, ROWS, SYSTEMS, TRICKLE, WORKLOADS, System
-from tests.bench.peers.targets import TARGETS
+from tests.bench.peers.sizes import BUCKETS, CORES, HEAP, LAST, LOGS, PARTITIONS, Sizes
+from tests.bench.peers.systems import CHANGES, KAFKA, QUERIES, READS, ROWS, SYSTEMS, TRICKLE, WORKLOADS, System
+from tests.bench.peers.targets import QUERY_TARGETS, TARGETS
 
 _TITLES = {system.name: system.title for system in SYSTEMS}
 _STATES = [*map(str, LOGS), "compacted"]
 
+QueryFigures = Mapping[str, tuple[Figure, int]]
 Pairs = Mapping[tuple[str, str], Pair]
 
 
@@ -48,8 +50,11 @@ def render(pairs: Pairs, sizes: Sizes, form: str, plot_name: str) -> str:
         form: name of the sizes.
         plot_name: file name of the plot.
     """
-    writes = {key: write_figures(pair) for key, pair in pairs.items() if pair.finished and key[0] != READS}
+    writes = {
+        key: write_figures(pair) for key, pair in pairs.items() if pair.finished and key[0] not in (READS, QUERIES)
+    }
     reads = {key[1]: read_figures(pair) for key, pair in pairs.items() if pair.finished and key[0] == READS}
+    queries = {key[1]: query_figures(pair) for key, pair in pairs.items() if pair.finished and key[0] == QUERIES}
     parts = [
         prose.INTRODUCTION,
         *_machine(pairs, sizes, form),
@@ -69,9 +74,10 @@ def render(pairs: Pairs, sizes: Sizes, form: str, plot_name: str) -> str:
         ),
         *_trickle(pairs, writes, sizes),
         *_reads(pairs, reads, sizes),
+        *_queries(pairs, queries, sizes),
         "## Where a peer is better",
         "\n".join(where_peers_are_better(writes, reads)) or "In none of the figures above.",
-        *_targets(writes),
+        *_targets(writes, queries),
         *_settings(pairs),
     ]
     return "\n\n".join(parts) + "\n"
@@ -179,6 +185,22 @@ def _reads(pairs: Pairs, reads: Mapping[str, ReadFigures], sizes: Sizes) -> Iter
         yield "\n".join(f"- {note}" for note in dict.fromkeys(notes))
 
 
+def _queries(pairs: Pairs, queries: Mapping[str, QueryFigures], sizes: Sizes) -> Iterator[str]:
+    yield f"## {QUERIES}: {WORKLOADS[QUERIES]}"
+    yield prose.QUERIES.format(base=f"{sizes.base:,}", reads=sizes.reads, last=LAST)
+    systems = _systems(QUERIES)
+    names = list(dict.fromkeys(name for found in queries.values() for name in found))
+    rows = []
+    for name in names:
+        cells = []
+        for system in systems:
+            figure = queries.get(system.name, {}).get(name)
+            cells.append(f"{_spread(figure[0], 1, 2)}" if figure else _missing(pairs[QUERIES, system.name]))
+        counts = {figure[1] for found in queries.values() for figure in [found.get(name)] if figure}
+        rows.append([name, " or ".join(f"{count:,}" for count in sorted(counts)), *cells])
+    yield _table(["query", "rows", *(system.title for system in systems)], rows)
+
+
 def _snapshots(found: ReadFigures, reader: str) -> str:
     cells = [found.snapshots.get((state, reader), "-") for state in _STATES]
     if all(isinstance(cell, str) and not cell.startswith("failed") for cell in cells):
@@ -198,7 +220,7 @@ def _texts(found: ReadFigures) -> Iterator[str]:
         yield f"compaction: {found.compaction}"
 
 
-def _targets(writes: Mapping[tuple[str, str], WriteFigures]) -> Iterator[str]:
+def _targets(writes: Mapping[tuple[str, str], WriteFigures], queries: Mapping[str, QueryFigures]) -> Iterator[str]:
     yield "## Targets"
     rows = []
     for target in TARGETS:
@@ -213,6 +235,14 @@ def _targets(writes: Mapping[tuple[str, str], WriteFigures]) -> Iterator[str]:
                 outcome,
             ]
         )
+    ours = queries.get("lsm", {})
+    for other, bound in QUERY_TARGETS.items():
+        for name, (seconds, _) in queries.get(other, {}).items():
+            ratio = seconds.median / ours[name][0].median if name in ours else None
+            outcome = "not measured" if ratio is None else "reached" if ratio >= bound else "**missed**"
+            shown = "-" if ratio is None else f"{ratio:.2f}"
+            said = f"speed, {name}: {_TITLES['lsm']} / {_TITLES[other]}"
+            rows.append([QUERIES, said, shown, f"≥ {bound:g}", outcome])
     yield _table(["workload", "ratio of medians", "ratio", "target", ""], rows)
 
 

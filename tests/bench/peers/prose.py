@@ -24,6 +24,10 @@ READS = """A base of {base} rows, compacted, and logs (commits) of {log} rows ov
 columns, after one read that is not counted: by Spark as its own rows, and into an Arrow table. Cells: with {logs}
 logs, and compacted. Old files stay, as nothing is cleaned."""
 
+QUERIES = """The table of R with 20 logs over a compacted base of {base} rows, then compacted. Median seconds of {reads}
+queries, each from its planning to the last row, which Spark has as its own; one more before them is not counted. The
+figure of the incremental query is that of all rows of the last {last} batches."""
+
 SETTINGS = """All: {cores} cores (`local[{cores}]`, as many shuffle partitions), a Java heap of {heap}, zstd
 level 1, {buckets} buckets where there are buckets (Delta has none), {partitions} topic partitions, the same Java 17.
 Where events of a key arrive out of order, the one with the highest ordering value wins in each system: by its

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from tests.bench.peers.systems import CHANGES, KAFKA, READS, ROWS, TRICKLE
+from tests.bench.peers.systems import CHANGES, KAFKA, QUERIES, READS, ROWS, TRICKLE
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,12 @@ _OF_WORKLOAD = {
     CHANGES: ("batches", "warm_up", "changes", "changed_keys"),
     TRICKLE: ("keys", "seconds", "second_rows", "second_warm_up"),
     READS: ("base", "log", "reads"),
+    QUERIES: ("base", "log", "reads"),
 }
 LOGS = (0, 5, 20)
 """Numbers of logs over the base at which workload R reads."""
+LAST = 10
+"""Batches whose rows the incremental query of Q returns."""
 PARTITIONS = 8
 """Partitions of the topics."""
 BUCKETS = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ROWS, KAFKA, CHANGES, TRICKLE, READS = "S", "K", "B", "E", "R"
+ROWS, KAFKA, CHANGES, TRICKLE, READS, QUERIES = "S", "K", "B", "E", "R", "Q"
 
 WORKLOADS = {
     ROWS: "batches of Parquet rows, 11 columns",
@@ -12,6 +12,7 @@ WORKLOADS = {
     CHANGES: "Debezium changes in JSON from Kafka: zipf 0.99, 10 % deletes, 5 % late",
     TRICKLE: "1,000 rows a second",
     READS: "snapshot with 0, 5 and 20 logs, and compaction",
+    QUERIES: "queries in Spark",
 }
 """What each workload is, by its letter."""
 
@@ -49,7 +50,7 @@ _SPARK_41 = ("pyspark==4.1.4", *_ARROW)
 _PAIMON = ("org.apache.paimon:paimon-spark-3.5:0.9.0",)
 
 SYSTEMS = (
-    System("lsm", "streaming_lsm, LsmSink, Spark 4.2", "lsm", connector="4.2"),
+    System("lsm", "streaming_lsm, LsmSink, Spark 4.2", "lsm", connector="4.2", workloads="SKBERQ"),
     System("lsm-table", "streaming_lsm, LsmTable, no JVM", "lsm_table", workloads="SER"),
     System("append", "Spark 4.2, plain zstd append", "append", connector="4.2", keeps=False),
     System(
@@ -59,8 +60,11 @@ SYSTEMS = (
         packages=(*_SPARK_35, "hudi==0.5.0"),
         jars=("org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",),
         connector="3.5",
+        workloads="SKBERQ",
     ),
-    System("paimon", "Paimon 0.9.0, write-only, Spark 3.5", "paimon", "write-only", _SPARK_35, _PAIMON, "3.5"),
+    System(
+        "paimon", "Paimon 0.9.0, write-only, Spark 3.5", "paimon", "write-only", _SPARK_35, _PAIMON, "3.5", "SKBERQ"
+    ),
     System("paimon-compacting", "Paimon 0.9.0, compacting, Spark 3.5", "paimon", "", _SPARK_35, _PAIMON, "3.5"),
     System(
         "iceberg",

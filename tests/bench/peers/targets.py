@@ -76,4 +76,7 @@ TARGETS = (
     *(Target(TRICKLE, "batch, p99", "lsm", peer, lambda f: f.batch_99, 1, least=False) for peer in _SPARK_PEERS),
     Target(ROWS, "first batch of a process", "lsm", "append", _first, 1.4, least=False),
 )
-"""All targets that this comparison can tell; others are those of `make bench`."""
+"""All targets of writes that this comparison can tell; others are those of `make bench`."""
+
+QUERY_TARGETS = {"hudi": 3.0, "paimon": 1.0}
+"""How many times as fast as a peer each query of workload Q has to be."""

@@ -6,14 +6,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.bench.peers.adapters.base import NoReader, OpenSystem, Table
 from tests.bench.peers.columns import CHANGE_COLUMNS, DOCUMENT_COLUMNS, ROW_COLUMNS, Columns
 from tests.bench.peers.digest import digest
 from tests.bench.peers.measures import STARTED, Watch, folder_size
-from tests.bench.peers.sizes import LOGS, PARTITIONS, Sizes
-from tests.bench.peers.systems import CHANGES, KAFKA, READS, ROWS, TRICKLE
+from tests.bench.peers.sizes import LAST, LOGS, PARTITIONS, Sizes
+from tests.bench.peers.systems import CHANGES, KAFKA, QUERIES, READS, ROWS, TRICKLE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 Answer = dict[str, Any]
 """What was measured, for JSON: see `page` for the names."""
@@ -57,6 +60,7 @@ class Run:
             CHANGES: lambda: self._kafka(CHANGES, CHANGE_COLUMNS, self.sizes.changes),
             TRICKLE: self._trickle,
             READS: self._reads,
+            QUERIES: self._queries,
         }
         steps[workload]()
         return self.answer
@@ -143,6 +147,36 @@ class Run:
         if self._compact(table, "compaction"):
             self._snapshots(table, "compacted")
             self._check(table, ROW_COLUMNS)
+
+    def _queries(self) -> None:
+        base, *logs = self._batches(READS)
+        table = self.system.table("measured", ROW_COLUMNS)
+        table.upsert(base, 0)
+        table.compact()
+        for number, log in enumerate(logs[: max(LOGS)], 1):
+            table.upsert(log, number)
+        few, key = ROW_COLUMNS.names[:2], f"order{self.sizes.base // 2:012d}"
+        self._query("all rows, 20 logs", table.spark_rows)
+        self._query("two columns, 20 logs", lambda: table.spark_rows(few))
+        self._query("one key, 20 logs", lambda: table.spark_rows(key=key))
+        self._query(f"last {LAST} batches", lambda: table.spark_rows_of_last(LAST))
+        table.compact()
+        self._query("all rows, compacted", table.spark_rows)
+        self._query("two columns, compacted", lambda: table.spark_rows(few))
+        self._query("one key, compacted", lambda: table.spark_rows(key=key))
+        self._check(table, ROW_COLUMNS)
+
+    def _query(self, name: str, query: Callable[[], DataFrame]) -> None:
+        """Time a query from its planning to the last row, which Spark has as its own."""
+        watch, counts = Watch(), []
+
+        def count() -> None:
+            counts.append(query()._jdf.queryExecution().toRdd().count())
+
+        for _ in range(1 + self.sizes.reads):
+            watch.time(count)
+        found = {"first_seconds": watch.seconds[0], "seconds": watch.seconds[1:], "rows": counts[-1]}
+        self.answer.setdefault("queries", {})[name] = found
 
     def _compact(self, table: Table, name: str) -> bool:
         """Time a compaction; returns whether the system has one."""

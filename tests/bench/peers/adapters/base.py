@@ -49,8 +49,11 @@ class Table(Protocol):
     def compact(self) -> None:
         """Merge all logs, or whatever the system has for them, into the base."""
 
-    def spark_rows(self) -> DataFrame:
-        """The snapshot as the system's Spark reader gives it; `NoReader` without one."""
+    def spark_rows(self, columns: Sequence[str] | None = None, key: str | None = None) -> DataFrame:
+        """The snapshot, or some columns or the row of a key, by the system's Spark reader; `NoReader` without one."""
+
+    def spark_rows_of_last(self, batches: int) -> DataFrame:
+        """The rows that the last batches wrote, by the system's incremental query; `NoReader` without one."""
 
     def arrow_rows(self) -> pa.Table:
         """The snapshot as the system's reader without Spark gives it; `NoReader` without one."""

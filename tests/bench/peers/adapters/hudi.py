@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tests.bench.peers.adapters.base import Place
-from tests.bench.peers.adapters.spark_session import JAVA_OPTIONS, SparkSystem, parsed, start_session
+from tests.bench.peers.adapters.spark_session import JAVA_OPTIONS, SparkSystem, parsed, selected, start_session
 from tests.bench.peers.columns import DELETED, Columns
 from tests.bench.peers.sizes import BUCKETS, CORES
 from tests.bench.workload import KEY
@@ -77,8 +77,16 @@ class _Table:
         if not done and any(self.folder.glob(".*.log.*")):
             raise RuntimeError("Hudi planned no compaction of its logs")
 
-    def spark_rows(self) -> DataFrame:
-        return self.spark.read.format("hudi").load(str(self.folder)).select(*self.columns.names)
+    def spark_rows(self, columns: Sequence[str] | None = None, key: str | None = None) -> DataFrame:
+        rows = self.spark.read.format("hudi").load(str(self.folder))
+        return selected(rows, columns or self.columns.names, key)
+
+    def spark_rows_of_last(self, batches: int) -> DataFrame:
+        names = [path.name.partition(".")[0] for path in (self.folder / ".hoodie" / "timeline").glob("*.deltacommit")]
+        begin = sorted(name.partition("_")[2] for name in names)[-batches - 1]
+        options = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": begin}
+        rows = self.spark.read.format("hudi").options(**options).load(str(self.folder))
+        return rows.select(*self.columns.names)
 
     def arrow_rows(self) -> pa.Table:
         from tests.bench.peers.adapters.hudi_rs import snapshot

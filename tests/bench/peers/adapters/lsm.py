@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from streaming_lsm import Envelope, EventFormat, LsmSink, LsmTable, register
+from streaming_lsm import Envelope, EventFormat, LsmSink, LsmTable, read, register
 from streaming_lsm.spark.engine import SparkEngine
 from streaming_lsm.spark.session import local_session
 from tests.bench.peers.adapters.base import Place
@@ -48,8 +49,14 @@ class _Table:
     def compact(self) -> None:
         LsmTable(self.folder, self._options).compact(SparkEngine(self._spark))
 
-    def spark_rows(self) -> DataFrame:
-        return self._spark.read.format("streaming_lsm").load(str(self.folder))
+    def spark_rows(self, columns: Sequence[str] | None = None, key: str | None = None) -> DataFrame:
+        condition = None if key is None else pc.field(KEY) == key
+        return read(self._spark, self.folder, columns=columns, filter=condition)
+
+    def spark_rows_of_last(self, batches: int) -> DataFrame:
+        begin = LsmTable(self.folder).timeline.completed_writes[-batches - 1].completed
+        options = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": begin}
+        return read(self._spark, self.folder, options)
 
     def arrow_rows(self) -> pa.Table:
         return LsmTable(self.folder, {"lsm.read.threads": CORES}).scan().to_arrow()

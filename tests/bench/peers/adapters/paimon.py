@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tests.bench.peers.adapters.base import NoReader, Place
-from tests.bench.peers.adapters.spark_session import SparkSystem, parsed, start_session
+from tests.bench.peers.adapters.spark_session import SparkSystem, parsed, selected, start_session
 from tests.bench.peers.columns import DELETED, Columns
 from tests.bench.peers.sizes import BUCKETS
 from tests.bench.workload import KEY
@@ -62,8 +62,14 @@ class _Table:
     def compact(self) -> None:
         self.spark.sql(f"CALL paimon.sys.compact(table => 'default.{self._name}')").collect()
 
-    def spark_rows(self) -> DataFrame:
-        return self.spark.read.format("paimon").load(str(self.folder)).select(*self.columns.names)
+    def spark_rows(self, columns: Sequence[str] | None = None, key: str | None = None) -> DataFrame:
+        rows = self.spark.read.format("paimon").load(str(self.folder))
+        return selected(rows, columns or self.columns.names, key)
+
+    def spark_rows_of_last(self, batches: int) -> DataFrame:
+        last = max(int(path.name.rpartition("-")[2]) for path in (self.folder / "snapshot").glob("snapshot-*"))
+        rows = self.spark.read.format("paimon").option("incremental-between", f"{last - batches},{last}")
+        return rows.load(str(self.folder)).select(*self.columns.names)
 
     def arrow_rows(self) -> pa.Table:
         raise NoReader("pypaimon is a system of its own")

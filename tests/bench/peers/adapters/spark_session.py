@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -137,3 +137,9 @@ def collect(frame: DataFrame) -> pa.Table:
         return frame.toArrow()
     batches = cast(Any, frame)._collect_as_arrow()
     return pa.Table.from_batches(batches)
+
+
+def selected(rows: DataFrame, columns: Sequence[str], key: str | None) -> DataFrame:
+    """Some columns of all rows, or of the row of a key."""
+    found = rows if key is None else rows.filter(F.col(KEY) == key)
+    return found.select(*columns)
