@@ -132,13 +132,16 @@ class TableConfig:
             )
 
     def check_compactable(self, source: str) -> None:
-        """Check that the table has no change data capture, as compactions write no change logs.
+        """Check that the table has not both change data capture and partial updates.
 
         Raises:
-            UnsupportedTable: CDC queries would miss the changes of new files.
+            UnsupportedTable: a row that was filled from an older one keeps its commit time, by which changes are found.
         """
-        if self.cdc_mode:
-            raise UnsupportedTable(f"{source}: {CDC_KEY}=true: compactions write no change logs; compact with Hudi")
+        if self.cdc_mode and self.partial_mode:
+            raise UnsupportedTable(
+                f"{source}: {CDC_KEY}=true with partial updates ({self.partial_mode}): compactions of such a table "
+                "write no change logs; compact with Hudi"
+            )
 
     def check_writable(self, source: str) -> None:
         """Check that this release can write rows to this table, besides reading and compacting it.
@@ -147,11 +150,6 @@ class TableConfig:
             UnsupportedTable: rows cannot be written; the message says why.
         """
         self.check_changeable(source)
-        if self.cdc_mode and not self.is_copy_on_write:
-            raise UnsupportedTable(
-                f"{source}: {CDC_KEY}=true: change logs are written to copy-on-write tables only; write to this "
-                f"{self.table_type} table with Hudi"
-            )
         if self.partial_mode:
             raise UnsupportedTable(
                 f"{source}: rows of a table with partial updates are read and compacted, not written"

@@ -1,6 +1,7 @@
-"""Compute the changes of a copy-on-write merge: the rows of a change log (CDC log), by its logging mode.
+"""Compute the changes from one base file to the next: the rows of a change log (CDC log), by its logging mode.
 
-A row that the merge wrote is an insert or an update, and a key of the base file that is not in the new one is a delete.
+A row whose commit time is not that of the row before is an insert or an update, and a key of the older base file that
+is not in the new one is a delete.
 See docs/format/03-native-logs.md, "CDC log schema".
 """
 
@@ -27,7 +28,7 @@ class ChangeRows:
 
     Attributes:
         mode: supplemental logging mode, one of `properties.CDC_MODES`.
-        instant: requested time of the write.
+        instant: requested time of the write or compaction.
         table: name of the table.
         columns: the table's columns, without meta columns.
     """
@@ -58,9 +59,9 @@ class ChangeRows:
 
     @cached_property
     def base_columns(self) -> pa.Schema:
-        """The columns of the base file that the changes need."""
+        """The columns of the older base file that the changes need."""
         images = [] if self.mode == OP_KEY_ONLY else self._image_fields
-        return pa.schema([pa.field(RECORD_KEY, pa.string()), *images])
+        return pa.schema([pa.field(COMMIT_TIME, pa.string()), pa.field(RECORD_KEY, pa.string()), *images])
 
     @cached_property
     def _image_fields(self) -> list[pa.Field[Any]]:
@@ -77,13 +78,16 @@ class ChangeRows:
         """Compare the rows of one key range; every key is wholly in it.
 
         Args:
-            before: `base_columns` of the base file's rows.
+            before: `base_columns` of the older base file's rows.
             after: rows of the new base file; None if there are none.
         """
         if after is None:
             return self._changes(pa.repeat("d", len(before)), before.column(RECORD_KEY), self._image(before), None)
         keys = before.column(RECORD_KEY)
-        written = after.filter(pc.equal(after.column(COMMIT_TIME), self.instant))
+        times = before.column(COMMIT_TIME).take(pc.index_in(after.column(RECORD_KEY), value_set=keys))
+        # Null where the key is new.
+        is_unchanged = pc.fill_null(pc.equal(after.column(COMMIT_TIME), times), False)
+        written = after.filter(pc.invert(is_unchanged))
         place = pc.index_in(written.column(RECORD_KEY), value_set=keys)
         known = pc.is_valid(place)
         older, newer = self._image(before.take(place), known), self._image(written)
