@@ -12,7 +12,7 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.engine import LocalEngine
-from streaming_lsm.errors import ConfigError
+from streaming_lsm.errors import ConfigError, CorruptFileError, ReadOvertaken
 from streaming_lsm.inspection.table_check import check_table
 from streaming_lsm.query.change_log import read_change_log
 from streaming_lsm.storage.local import LocalStorage
@@ -73,8 +73,10 @@ def test_a_change_log_has_the_columns_of_its_mode(tmp_path: Path, version: int, 
         assert batch.column("before").to_pylist() == rows.to_pylist()[:1]
 
 
-def test_changes_of_a_table_with_both_images_need_no_older_base_file(tmp_path: Path) -> None:
-    table = created(tmp_path, "DATA_BEFORE_AFTER")
+@pytest.mark.parametrize("version", [10, 9])
+@pytest.mark.parametrize("mode", ["DATA_BEFORE", "DATA_BEFORE_AFTER"])
+def test_changes_of_a_table_with_images_before_need_no_older_base_file(tmp_path: Path, mode: str, version: int) -> None:
+    table = created(tmp_path, mode, version, "default")
     rows = random_batch(np.random.default_rng(1), 1)
     table.upsert(rows)
     begin = table.timeline.completed_writes[-1].completed or ""
@@ -87,6 +89,46 @@ def test_changes_of_a_table_with_both_images_need_no_older_base_file(tmp_path: P
         path.write_bytes(b"damaged")
     assert table.changes(begin).to_arrow() == expected
     assert set(expected.column("op").to_pylist()) == {"u"}
+
+
+@pytest.mark.parametrize("version", [10, 9])
+@pytest.mark.parametrize("mode", MODES)
+def test_changes_are_worked_out_without_a_lost_log(
+    tmp_path: Path, mode: str, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = created(tmp_path, mode, version, "default")
+    played(table)
+    before, (lost, *_) = changes_of(table), [path for path, _ in change_logs(table)]
+    (tmp_path / lost).unlink()
+    assert changes_of(LsmTable(tmp_path)) == before
+    assert f"{lost} is missing" in caplog.text
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_changes_whose_logs_were_cleaned_are_refused(tmp_path: Path, mode: str) -> None:
+    table = created(tmp_path, mode, **{"hoodie.clean.automatic": False, "hoodie.clean.commits.retained": 2})
+    rng = np.random.default_rng(2)
+    for step in range(5):
+        table.upsert(random_batch(rng, step))
+    table.clean()
+    with pytest.raises(ReadOvertaken, match="were cleaned"):
+        table.changes("000").to_arrow()
+    last = table.timeline.completed_writes[-2].completed or ""
+    assert table.changes(last).to_arrow().num_rows > 0
+
+
+@pytest.mark.parametrize("mode", ["OP_KEY_ONLY", "DATA_BEFORE"])
+def test_a_log_of_a_key_that_its_file_group_does_not_have_is_reported(tmp_path: Path, mode: str) -> None:
+    table = created(tmp_path, mode)
+    rows = random_batch(np.random.default_rng(1), 1)
+    table.upsert(rows)
+    table.upsert(rows)
+    path, _ = next(change_logs(table))
+    (batch,) = read_change_log(LocalStorage(tmp_path), path)
+    keys = pa.array(["strange", *batch.column("record_key").to_pylist()[1:]])
+    pq.write_table(pa.table(batch.to_pydict() | {"record_key": keys}, schema=batch.schema), tmp_path / path)
+    with pytest.raises(CorruptFileError, match=f"{path}: a change of record key 'strange'"):
+        table.changes("000").to_arrow()
 
 
 def test_a_clean_deletes_change_logs_with_the_slices_they_are_of(tmp_path: Path) -> None:
