@@ -26,6 +26,8 @@ _TIMESTAMP: Mapping[str, object] = {
     "hoodie.keygen.timebased.output.dateformat": "yyyy/MM/dd",
 }
 _RETENTION = "lsm.compaction.tombstone.retention"
+_CAPTURES = "hoodie.table.cdc.enabled"
+_MODE = "hoodie.table.cdc.supplemental.logging.mode"
 _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^")
 _COMMON: Mapping[str, object] = {
     "hoodie.table.name": "history",
@@ -91,6 +93,16 @@ class TableKind:
     def keeps_deletes(self) -> bool:
         """Whether base files have the deletes with ordering values beside them."""
         return self.has_native_logs and self.options.get(_RETENTION) != 0
+
+    @property
+    def captures_changes(self) -> bool:
+        """Whether base files have change logs beside them."""
+        return self.logging_mode is not None
+
+    @property
+    def logging_mode(self) -> object:
+        """What the change logs hold; None without them."""
+        return self.options.get(_MODE)
 
     @property
     def all_options(self) -> dict[str, object]:
@@ -190,6 +202,8 @@ def draw_kind(chance: random.Random) -> TableKind:
     }
     if chance.random() < 0.2:
         chosen[_RETENTION] = 0
+    if chance.random() < 0.3:
+        chosen |= {_CAPTURES: True, _MODE: chance.choice(["OP_KEY_ONLY", "DATA_BEFORE", "DATA_BEFORE_AFTER"])}
     if version < 10:
         chosen["hoodie.logfile.data.block.format"] = chance.choice(["avro", "parquet"])
     return TableKind(
