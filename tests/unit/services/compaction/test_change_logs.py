@@ -164,6 +164,29 @@ def _stored(root: Path) -> Iterator[str]:
     return (str(path) for path in files if ".hoodie" not in path.parts)
 
 
+@pytest.mark.parametrize("version", [10, 9])
+def test_the_stat_of_a_log_names_the_slice_that_it_is_written_to(tmp_path: Path, version: int) -> None:
+    table = created(tmp_path, "OP_KEY_ONLY", version, "default", **MERGED)
+    rows = random_batch(np.random.default_rng(1), 1)
+    first, second = (table.upsert(rows), table.upsert(rows))
+    third = (table.compact(), table.upsert(rows))[1]
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    base = table.timeline.completed_writes[-2]
+    stats = [
+        {stat.file_id: stat for stat in table.timeline.read_commit(write).stats}
+        for write in (first, second, base, third)
+    ]
+    for group, stat in stats[0].items():
+        assert (stat.base_file, stat.log_files, stat.prev_commit) == ("", (stat.file_name,), first.requested)
+        older, compacted, newer = (found[group] for found in stats[1:])
+        assert (older.base_file, older.prev_commit) == ("", first.requested)
+        assert older.log_files == (stat.file_name, older.file_name)
+        assert (newer.base_file, newer.prev_commit) == (compacted.file_name, base.requested)
+        assert newer.log_files == (newer.file_name,)
+
+
 def test_a_native_log_says_its_instant_and_schema(tmp_path: Path) -> None:
     table = created(tmp_path, "OP_KEY_ONLY", **MERGED)
     table.upsert(random_batch(np.random.default_rng(1), 1))
