@@ -99,11 +99,12 @@ def test_hudi_has_the_changes_of_our_merge_on_read_table(hudi: Hudi, tmp_path: P
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_we_have_the_changes_of_hudis_merge_on_read_table(hudi: Hudi, tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_we_have_the_changes_of_hudis_table(hudi: Hudi, tmp_path: Path, table_type: str, mode: str) -> None:
     path = tmp_path / "t"
     options = {
         "hoodie.table.name": "t",
-        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+        "hoodie.datasource.write.table.type": table_type,
         "hoodie.datasource.write.recordkey.field": "id",
         "hoodie.datasource.write.precombine.field": "ts",
         "hoodie.datasource.write.partitionpath.field": "",
@@ -114,7 +115,7 @@ def test_we_have_the_changes_of_hudis_merge_on_read_table(hudi: Hudi, tmp_path: 
         "hoodie.metadata.enable": "false",
         "hoodie.table.cdc.enabled": "true",
         "hoodie.table.cdc.supplemental.logging.mode": mode,
-        "hoodie.compact.inline": "true",
+        "hoodie.compact.inline": str(table_type == "MERGE_ON_READ").lower(),
         "hoodie.compact.inline.max.delta.commits": "2",
     }
     for rows, operation in (
@@ -125,11 +126,14 @@ def test_we_have_the_changes_of_hudis_merge_on_read_table(hudi: Hudi, tmp_path: 
     ):
         hudi.write(path, operation, rows, options)
     table = LsmTable(path, {"hoodie.bucket.index.num.buckets": 2})
-    assert any(table.timeline.read_commit(write).compacted for write in table.timeline.completed_writes)
+    commits = [table.timeline.read_commit(write) for write in table.timeline.completed_writes]
+    assert any(commit.compacted for commit in commits) == (table_type == "MERGE_ON_READ")
+    assert any(stat.cdc_files for commit in commits for stat in commit.stats)
     assert _ours(path) == _hudis(hudi, path)
     # Both go on with it.
     begin = table.timeline.completed_writes[-1].completed or ""
     table.upsert(_rows(15, 35, 5))
-    table.compact()
+    if table_type == "MERGE_ON_READ":
+        table.compact()
     hudi.write(path, "upsert", _rows(30, 40, 6), options)
     assert _ours(path, begin) == _hudis(hudi, path, begin)
