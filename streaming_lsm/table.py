@@ -535,8 +535,10 @@ class LsmTable(MaintainedTable):
         schema = to_avro(plan.schema, self.config.name)
         numbers = BatchNumbers.of(written.numbers, written.stats, self._groups.most_logs_with(written.stats))
         replaced = self._replaced(plan, written) if deleted is None else deleted
+        names_slices = self.config.cdc_mode and not self.config.is_copy_on_write
+        stats = self._groups.with_slices(written.stats) if names_slices else written.stats
         outcome = Outcome(
-            written.stats, plan.operation.upper(), schema, replaced, plan.operation == INSERT_OVERWRITE_TABLE,
+            stats, plan.operation.upper(), schema, replaced, plan.operation == INSERT_OVERWRITE_TABLE,
             extra={NUMBERS_KEY: numbers.encode()}, open_deletes=still_open, topics=topics_of(written.last_events),
             sole=plan.sole,
         )  # fmt: skip

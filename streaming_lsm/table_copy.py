@@ -87,6 +87,8 @@ def plan_copy(
     copied = Options(copied_options(source.config))
     if given.is_set(config.RECORD_KEY_FIELDS) or given.is_set(config.PARTITION_FIELDS):
         copied = copied.without(config.KEY_GENERATOR)  # it depends on the key and partition columns
+    if given.is_set(config.CDC_ENABLED) and not given[config.CDC_ENABLED]:
+        copied = copied.without(config.CDC_MODE)
     chosen = copied.merged(given)
     scan = source.scan() if read is None else replace(source.scan(), run=read)
     made = new_table_config(chosen, table_schema(scan.schema))

@@ -176,11 +176,6 @@ def _cdc_mode(options: Options) -> str | None:
         if options.is_set(config.CDC_MODE):
             raise ConfigError(f"{config.CDC_MODE.key} is set without {config.CDC_ENABLED.key}=true: set both or none")
         return None
-    if options[config.TABLE_TYPE] != "COPY_ON_WRITE":
-        raise ConfigError(
-            f"{config.CDC_ENABLED.key}=true needs {config.TABLE_TYPE.key}=COPY_ON_WRITE: compactions write no change "
-            "logs; without them a CDC query works the changes out"
-        )
     return options[config.CDC_MODE]
 
 
@@ -209,11 +204,8 @@ def with_buckets(table: TableConfig, options: Options) -> TableConfig:
 
 
 def copied_options(table: TableConfig) -> dict[str, object]:
-    """List the options that give a new table the settings of another one, except its version and layout, and the
-    change data capture of a merge-on-read table."""
+    """List the options that give a new table the settings of another one, except its version and layout."""
     left: tuple[Option[object], ...] = (config.TABLE_VERSION, config.STORAGE_LAYOUT)
-    if not table.is_copy_on_write:
-        left += (config.CDC_ENABLED, config.CDC_MODE)
     found = {option: value for option, value in _fixed(table).items() if option not in left}
     buckets = {} if table.num_buckets else {config.NUM_BUCKETS: None, config.HASH_FIELDS: None}
     return {option.key: value for option, value in {**found, **buckets}.items() if value not in (None, ())}

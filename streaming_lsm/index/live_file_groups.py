@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streaming_lsm.errors import ConfigError, UnsupportedTable
 from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, FileSystemView
@@ -46,6 +46,19 @@ class LiveFileGroup:
     def paths(self) -> tuple[str, ...]:
         """Paths of its files, relative to the table."""
         return (*((self.base.path,) if self.base else ()), *(path for _, path in self.logs))
+
+    @property
+    def log_names(self) -> tuple[str, ...]:
+        """Names of its logs, the oldest first."""
+        return tuple(path.rpartition("/")[2] for _, path in self.logs)
+
+    @property
+    def base_instant(self) -> str:
+        """Instant of its base file, or of its first log; empty without files."""
+        if self.base is not None:
+            return self.base.name.instant
+        name = parse_file_name(self.log_names[0]) if self.logs else None
+        return "" if name is None else name.instant
 
     @property
     def kept_deletes(self) -> tuple[str, ...]:
@@ -144,6 +157,25 @@ class LiveFileGroups:
         known = {group: found for group in new if (found := self._group(*group)) is not None}
         grown = [count + (len(known[bucket].logs) if bucket in known else 0) for bucket, count in new.items()]
         return max(self.most_logs, *grown, 0)
+
+    def with_slices(self, stats: Iterable[WriteStat]) -> tuple[WriteStat, ...]:
+        """Add to the stats of logs the slices that they are written to, from which Hudi's CDC query reads rows before.
+
+        See docs/format/02-timeline.md, "HoodieWriteStat".
+        """
+        logs: dict[tuple[str, str], tuple[str, ...]] = {}
+        found: list[WriteStat] = []
+        for stat in stats:
+            group = (stat.partition_path, stat.file_id)
+            known = self._group(*group)
+            if stat.log_files is not None:
+                before = logs.get(group, () if known is None else known.log_names)
+                logs[group] = (*before, *stat.log_files)
+                base = "" if known is None or known.base is None else str(known.base.name)
+                instant = stat.prev_commit if known is None else known.base_instant or stat.prev_commit
+                stat = replace(stat, prev_commit=instant, base_file=base, log_files=logs[group])
+            found.append(stat)
+        return tuple(found)
 
     def state_with(self, stats: Iterable[WriteStat], replaced: Mapping[str, Iterable[str]] | None = None) -> FileState:
         """Compute the state of all latest slices as it is once the files of `stats` are committed.

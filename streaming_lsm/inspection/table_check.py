@@ -15,6 +15,7 @@ from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, FileS
 from streaming_lsm.file_group.lost_files import lost_files
 from streaming_lsm.format.actions.commit import WriteStat, file_path
 from streaming_lsm.format.table.file_names import BucketId, bucket_of, parse_file_name
+from streaming_lsm.inspection.change_log_check import change_log_findings
 from streaming_lsm.inspection.file_check import DOUBLED, MISSING, UNCOMMITTED, CheckedFile, FileCheck, Finding
 from streaming_lsm.readable_table import ReadableTable
 from streaming_lsm.schema import with_meta
@@ -67,13 +68,17 @@ def check_table(table: ReadableTable, engine: LocalEngine, progress: Progress, *
     stats = write_stats(view.timeline, {file.path for file in files})
     checked = list(_contents(table, engine, progress, [(file, stats.get(file.path)) for file in files], quick=quick))
     found = [*doubled_buckets(table, slices), *(finding for one in checked for finding in one.findings)]
-    if found:
+    changes = list(change_log_findings(table, slices, quick=quick))
+    if found or changes:
         _, current, lost = _listed(table)
         now = {path for one in current for path in one.paths}
         found = [finding for finding in found if finding.path in now]
+        still = set(change_log_findings(table, current, quick=quick)) if changes else set()
+        changes = [finding for finding in changes if finding in still]
     listed = [
         *lost,
         *found,
+        *changes,
         *lost_services(view.timeline.whole),
         *lost_history(view.timeline.whole),
         *uncommitted(table, slices),

@@ -1,4 +1,4 @@
-"""Read change logs (CDC log files), in which a write of another program recorded each row that it changed.
+"""Read change logs (CDC log files), in which a write recorded each row that it changed.
 
 See docs/format/03-native-logs.md, "CDC log schema".
 """
@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
+from streaming_lsm.file_group.gone_files import gone_file
 from streaming_lsm.format.avro.record_reader import decode_data_block
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, read_blocks
 from streaming_lsm.format.table.file_names import LogFileName, parse_file_name
@@ -21,41 +22,43 @@ def read_change_log(storage: Storage, path: str) -> list[pa.RecordBatch]:
 
     Raises:
         CorruptFileError: the file is missing or damaged, or has blocks of another kind.
+        ReadOvertaken: a clean has deleted it since it was found.
         UnsupportedTable: its format is not Parquet.
     """
-    name = parse_file_name(path.rpartition("/")[2])
     try:
-        if not isinstance(name, LogFileName):
-            return _inline(storage, path)
-        if name.format != "parquet":
-            raise UnsupportedTable(
-                f"{path}: change logs in the format {name.format} are not supported, only Parquet is"
-            )
-        return _native(storage, path)
+        return _read(storage, path)
     except FileNotFoundError:
-        raise _missing(path) from None
+        raise gone_file(storage, path) from None
 
 
 def recorded_columns(storage: Storage, path: str) -> frozenset[str] | None:
     """Return the columns of a change log, from the footer of a native one; None if it has no changes.
 
-    Raises as `read_change_log`.
+    Raises:
+        FileNotFoundError: the file is missing.
+        CorruptFileError: it is damaged, or has blocks of another kind.
+        UnsupportedTable: its format is not Parquet.
     """
     if not isinstance(parse_file_name(path.rpartition("/")[2]), LogFileName):
-        columns = [frozenset(batch.schema.names) for batch in read_change_log(storage, path)]
+        columns = [frozenset(batch.schema.names) for batch in _read(storage, path) if batch.num_rows]
         return frozenset.intersection(*columns) if columns else None
     try:
         with storage.open_input(path) as source:
             metadata = pq.read_metadata(source)
             return frozenset(metadata.schema.to_arrow_schema().names) if metadata.num_rows else None
     except FileNotFoundError:
-        raise _missing(path) from None
+        raise
     except (pa.ArrowInvalid, OSError) as error:
         raise CorruptFileError(f"{path}: a damaged change log ({error}); restore the file") from error
 
 
-def _missing(path: str) -> CorruptFileError:
-    return CorruptFileError(f"{path}: the change log is gone though its write is completed; restore it")
+def _read(storage: Storage, path: str) -> list[pa.RecordBatch]:
+    name = parse_file_name(path.rpartition("/")[2])
+    if not isinstance(name, LogFileName):
+        return _inline(storage, path)
+    if name.format != "parquet":
+        raise UnsupportedTable(f"{path}: change logs in the format {name.format} are not supported, only Parquet is")
+    return _native(storage, path)
 
 
 def _inline(storage: Storage, path: str) -> list[pa.RecordBatch]:

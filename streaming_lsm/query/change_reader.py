@@ -1,8 +1,8 @@
 """Read the changes of one file group by one write, with the rows before and after.
 
-A change log with both images is returned as recorded (docs/format/03-native-logs.md, "CDC log schema"). Without one,
-the file group is read as of just before and just after the write, and the rows are compared; a written row that lost
-the merge is not a change.
+A change log with both images is returned as recorded (docs/format/03-native-logs.md, "CDC log schema"). Of one with
+record keys, the images that it lacks are filled from the file group as of just before and just after the write. Without
+one, the rows of both states are compared; a written row that lost the merge is not a change.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ import pyarrow as pa
 from streaming_lsm.arrow.columns import Column, flags, pc
 from streaming_lsm.arrow.distinct_rows import distinct_rows
 from streaming_lsm.arrow.required_fields import cast_column
+from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.query.change_log import read_change_log
 from streaming_lsm.query.scan import check_columns
 from streaming_lsm.query.slice_reader import SliceReader
 from streaming_lsm.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 
-OP, TIME, BEFORE, AFTER = "op", "ts_ms", "before", "after"
+OP, TIME, KEY, BEFORE, AFTER = "op", "ts_ms", "record_key", "before", "after"
+_RECORDED = {OP, TIME, BEFORE, AFTER}
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class GroupChanges:
 
     Attributes:
         instant: requested time of the write.
-        change_logs: change logs with both images; without any, the two states are compared.
-        before, after: the file group's slice in each state, None where it has none.
+        change_logs: change logs; without any, the two states are compared.
+        before, after: the file group's slice in each state, None where it has none, or where the images are recorded.
         visible_before, visible_after: see `SliceReader.visible`.
     """
 
@@ -65,7 +67,7 @@ class ChangeReader:
     def schema(self) -> pa.Schema:
         """``op`` (i, u, d), ``ts_ms`` (the write's instant as text), and the row ``before`` and ``after`` as structs.
 
-        Meta columns are null in images from change logs, which do not record them.
+        Meta columns are null in images that a change log records, as it does not have them.
         """
         image = pa.struct([field.with_nullable(True) for field in self.table_schema])
         return pa.schema([(OP, pa.string()), (TIME, pa.string()), (BEFORE, image), (AFTER, image)])
@@ -86,10 +88,51 @@ class ChangeReader:
         Raises:
             CorruptFileError: a file is missing or damaged.
         """
-        if part.change_logs:
-            yield from (self._recorded(path) for path in part.change_logs)
-        else:
+        if not part.change_logs:
             yield from self._compared(part)
+        for path in part.change_logs:
+            batches = read_change_log(self.slices.storage, path)
+            if batches:  # a native log without rows has none: nothing changed
+                yield from self._of_log(part, path, pa.Table.from_batches(batches))
+
+    def _of_log(self, part: GroupChanges, path: str, rows: pa.Table) -> list[pa.RecordBatch]:
+        """Convert the changes of a change log, and fill the images that it lacks."""
+        ops, names = rows.column(OP), set(rows.schema.names)
+        if names >= _RECORDED:
+            before, after = (self._widened(rows.column(name).combine_chunks()) for name in (BEFORE, AFTER))
+            return pa.table([ops, rows.column(TIME), before, after], schema=self.schema).to_batches()
+        keys = rows.column(KEY)
+        if BEFORE in names:
+            older: Column = self._widened(rows.column(BEFORE).combine_chunks())
+        else:
+            older = self._looked_up(part.before, part.visible_before, keys, pc.not_equal(ops, "i"), path, BEFORE)
+        newer = self._looked_up(part.after, part.visible_after, keys, pc.not_equal(ops, "d"), path, AFTER)
+        return self._batches(part.instant, ops, older, newer)
+
+    def _looked_up(
+        self,
+        found: FileSlice | None,
+        visible: Container[str] | None,
+        keys: Column,
+        wanted: Column,
+        path: str,
+        state: str,
+    ) -> Column:
+        """Look up rows by the keys of a change log; the images are null where they are not wanted.
+
+        Raises:
+            CorruptFileError: the state has no row of a wanted key.
+        """
+        rows = self._rows(found, visible, keys.filter(wanted))
+        place = pc.index_in(pc.if_else(wanted, keys, pa.scalar(None, keys.type)), value_set=rows.column(RECORD_KEY))
+        known = pc.is_valid(place)
+        lost = keys.filter(pc.and_not(wanted, known))
+        if len(lost):
+            raise CorruptFileError(
+                f"{path}: a change of record key {lost[0].as_py()!r:.80}, of which the file group has no row {state} "
+                "the write; restore the file, or delete it, so that the changes are worked out from base files and logs"
+            )
+        return self._image(rows.take(place), known)
 
     def _compared(self, part: GroupChanges) -> Iterator[pa.RecordBatch]:
         write = part.instant
@@ -125,20 +168,15 @@ class ChangeReader:
         times = pa.repeat(write, len(ops))
         return pa.table([ops, times, before, after], schema=self.schema).to_batches()
 
-    def _rows(self, file_slice: FileSlice | None, visible: Container[str] | None) -> pa.Table:
+    def _rows(
+        self, file_slice: FileSlice | None, visible: Container[str] | None, keys: Column | None = None
+    ) -> pa.Table:
+        """Read the rows of a slice, or those of some record keys."""
         reader = replace(self.slices, visible=visible)
-        return pa.Table.from_batches([] if file_slice is None else reader.read(file_slice), schema=reader.output_schema)
-
-    def _recorded(self, path: str) -> pa.RecordBatch:
-        """Read the changes of a change log with both images."""
-        batches = read_change_log(self.slices.storage, path)
-        if not batches:  # a native log without rows: nothing changed
-            return pa.RecordBatch.from_pylist([], schema=self.schema)
-        rows = pa.Table.from_batches(batches)
-        images = [self._widened(rows.column(name).combine_chunks()) for name in (BEFORE, AFTER)]
-        table = pa.table([rows.column(OP), rows.column(TIME), *images], schema=self.schema)
-        columns = [column.combine_chunks() for column in table.columns]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        batches = iter(()) if file_slice is None else reader.read(file_slice)
+        if keys is not None:
+            batches = (batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys)) for batch in batches)
+        return pa.Table.from_batches(batches, schema=reader.output_schema)
 
     def _widened(self, image: Any) -> pa.StructArray:
         """Cast an image of a change log to the table's current columns; those it lacks are null."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView,
 from streaming_lsm.file_group.lost_files import check_files, check_group
 from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.query.change_log import recorded_columns
-from streaming_lsm.query.change_reader import AFTER, BEFORE, OP, TIME, ChangeReader, GroupChanges
+from streaming_lsm.query.change_reader import AFTER, BEFORE, KEY, OP, TIME, ChangeReader, GroupChanges
 from streaming_lsm.query.log_kinds import check_kinds
 from streaming_lsm.storage.base import Listing
 from streaming_lsm.storage.failures import named_failures
@@ -21,11 +22,33 @@ from streaming_lsm.timeline.instant import FLAT, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.lost_completion import check_named_writes
 
-_Slices = dict[str, dict[str, FileSlice]]
-_States = list[tuple[Timeline, _Slices]]
-"""The timelines just before and just after a write, with the slices listed so far."""
+_FileGroup = tuple[str, str]
+"""Partition path and file id."""
+_LOG = logging.getLogger(__name__)
 _REWRITES = ("COMPACT", "LOG_COMPACT", "CLUSTER")
-"""Operations that rewrite rows without changing them."""
+"""Operations that rewrite rows without changing them.
+
+Change logs of compactions are not read: they have the changes of the delta commits before once more
+(docs/format/03-native-logs.md, "Which change logs are read").
+"""
+
+
+@dataclass
+class _State:
+    """The table just before or just after a write.
+
+    Attributes:
+        timeline: the timeline as of then.
+        slices: those listed so far, by partition and file id.
+    """
+
+    timeline: Timeline
+    slices: dict[str, dict[str, FileSlice]] = field(default_factory=dict)
+
+    @cached_property
+    def visible(self) -> Container[str]:
+        """The instants whose inline blocks are visible."""
+        return self.timeline.visible()
 
 
 @dataclass(frozen=True)
@@ -112,44 +135,60 @@ class Changes:
         return [found[time] for time in self.commits]
 
     def _of_write(self, write: Instant, commit: CommitMetadata) -> Iterator[GroupChanges]:
-        logs: dict[tuple[str, str], list[str]] = {}
+        logs: dict[_FileGroup, list[str]] = {}
         groups = dict.fromkeys((stat.partition_path, stat.file_id) for stat in commit.stats)
         for stat in commit.stats:
             logs.setdefault((stat.partition_path, stat.file_id), []).extend(path for path, _ in stat.cdc_files)
         for partition, file_ids in (commit.replaced or {}).items():
             groups.update(dict.fromkeys((partition, file_id) for file_id in file_ids))
-        states: _States = []
-        visible: list[Container[str] | None] = []
+        before, after = _State(self.timeline.before(write)), _State(self.timeline.up_to(write))
         for group in groups:
             recorded = tuple(logs.get(group, ()))
-            if recorded and all(self._has_images(path) for path in recorded):
-                yield GroupChanges(write.requested, recorded)
-                continue
-            if not states:
-                states += [(self.timeline.before(write), {}), (self.timeline.up_to(write), {})]
-                for timeline, _ in states:
-                    self.timeline.check_retained(f"changes by {write.path}", timeline.until or "")
-                visible = [None if self.reader.slices.visible is None else timeline.visible() for timeline, _ in states]
-            before, after = (self._slice(*state, group) for state in states)
-            yield GroupChanges(write.requested, (), before, after, *visible)
+            needed = self._needed(write, recorded)
+            changes = GroupChanges(write.requested, () if needed is None else recorded)
+            if needed is None or BEFORE in needed:
+                found, visible = self._slice(write, before, group)
+                changes = replace(changes, before=found, visible_before=visible)
+            if needed is None or AFTER in needed:
+                found, visible = self._slice(write, after, group)
+                changes = replace(changes, after=found, visible_after=visible)
+            yield changes
 
-    def _has_images(self, path: str) -> bool:
-        columns = recorded_columns(self.reader.slices.storage, path)
-        return columns is None or {OP, TIME, BEFORE, AFTER} <= columns
+    def _needed(self, write: Instant, logs: Sequence[str]) -> frozenset[str] | None:
+        """Return the images that the change logs of a file group lack; None if they cannot be used.
 
-    def _slice(self, timeline: Timeline, slices: _Slices, group: tuple[str, str]) -> FileSlice | None:
-        """Find the slice of one file group as of a timeline.
-
-        Args:
-            slices: cache of the timeline's slices, by partition and file id.
+        A lost log is no loss of changes: without it, they are worked out from the slices before and after.
         """
+        needed: set[str] = set()
+        for path in logs:
+            try:
+                columns = recorded_columns(self.reader.slices.storage, path)
+            except FileNotFoundError:
+                _LOG.warning("%s is missing: the changes by %s are worked out without it", path, write.path)
+                return None
+            if columns is not None:
+                if not (columns >= {OP, TIME, BEFORE, AFTER} or columns >= {OP, KEY}):
+                    return None
+                needed |= {BEFORE, AFTER} - columns
+        return frozenset(needed) if logs else None
+
+    def _slice(
+        self, write: Instant, state: _State, group: _FileGroup
+    ) -> tuple[FileSlice | None, Container[str] | None]:
+        """Find the slice of one file group just before or just after a write, and which blocks are visible there.
+
+        Raises:
+            ReadOvertaken: a clean has deleted files of that state.
+        """
+        if not state.slices:
+            self.timeline.check_retained(f"changes by {write.path}", state.timeline.until or "")
         partition, file_id = group
-        if partition not in slices:
-            found = self.view(timeline).slices_in(partition, self._listings.get(partition, []))
-            slices[partition] = {file_slice.file_id: file_slice for file_slice in found}
-        there = slices[partition].get(file_id)
-        check_group(self.view(timeline), group, there)
-        return there
+        if partition not in state.slices:
+            found = self.view(state.timeline).slices_in(partition, self._listings.get(partition, []))
+            state.slices[partition] = {file_slice.file_id: file_slice for file_slice in found}
+        there = state.slices[partition].get(file_id)
+        check_group(self.view(state.timeline), group, there)
+        return there, state.visible if self.reader.slices.visible is not None else None
 
     @cached_property
     def _listings(self) -> Mapping[str, Listing]:

@@ -14,11 +14,11 @@ from streaming_lsm.merge.runs import Block, SortedRun, interleave_runs
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.storage.spill_file import SpillFile
 
-_HELD_BYTES = 256 << 20
+HELD_BYTES = 256 << 20
 """Bytes of rows that are sorted in memory at once; larger slices are sorted through spill files on a local disk."""
 
 
-def in_key_order(blocks: Iterable[Block], spill_folder: str | None, held_bytes: int = _HELD_BYTES) -> Iterator[Block]:
+def in_key_order(blocks: Iterable[Block], spill_folder: str | None, held_bytes: int = HELD_BYTES) -> Iterator[Block]:
     """Sort the rows of a slice's blocks by record key; rows of one key keep their order.
 
     The deletes that a compaction keeps are sorted in memory, where the logs were merged; they are in the last block.

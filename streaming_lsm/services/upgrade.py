@@ -10,7 +10,7 @@ interrupted change is finished by running it again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -161,7 +161,7 @@ def _prepare(context: ServiceContext, plan: ChangePlan, engine: Engine) -> None:
         run_all(context, plan.pending, engine)
     elif plan.rewrites:
         groups = [(found.partition_path, found.file_id) for found in plan.rewrites]
-        compact_slices(context, groups, engine, keeps_deletes=not plan.leaves_native)
+        compact_slices(context, groups, engine, leaves_native=plan.leaves_native)
     else:
         cleaned = Cleaner(_keeping_one(context)).clean()
         if cleaned is None and context.storage.exists(plan.obsolete[0]):
@@ -187,7 +187,8 @@ def _plan(context: ServiceContext, change: VersionChange, timeline: Timeline) ->
     obsolete: tuple[str, ...] = ()
     leaves_native = table.has_native_logs and change.version < CURRENT_VERSION
     if leaves_native:
-        rewrites = tuple(slice for slice in slices if any(log.is_native for log in slice.logs))
+        changed = _with_native_change_logs(view, slices) if table.cdc_mode else set()
+        rewrites = tuple(found for found in slices if found in changed or any(log.is_native for log in found.logs))
         obsolete = () if rewrites else tuple(_native_files(view))
     elif change.layout == LSM_TREE and not table.is_lsm_tree:
         rewrites = tuple(slice for slice in slices if not _is_sorted(context, slice))
@@ -242,6 +243,20 @@ def _native_files(view: FileSystemView) -> Iterator[str]:
         for entry in entries:
             if isinstance(view.visible_name(entry), LogFileName):
                 yield entry.path
+
+
+def _with_native_change_logs(view: FileSystemView, slices: Iterable[FileSlice]) -> set[FileSlice]:
+    """Return the latest slices that have native change logs, which a clean leaves there."""
+    latest = {(found.partition_path, found.file_id): found for found in slices}
+    found: set[FileSlice] = set()
+    for partition, entries in view.listings().items():
+        for entry in entries:
+            name = view.visible_name(entry)
+            if isinstance(name, LogFileName) and name.is_change_log:
+                newest = latest.get((partition, name.file_id))
+                if newest is not None and view.log_time(name) >= newest.base_instant:
+                    found.add(newest)
+    return found
 
 
 def _is_sorted(context: ServiceContext, found: FileSlice) -> bool:

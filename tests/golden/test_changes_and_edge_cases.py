@@ -101,8 +101,7 @@ def test_native_change_logs_hold_the_same_changes(left_out: tuple[str, ...], tmp
     with pytest.raises(CorruptFileError, match=re.escape(made[0].name)):
         _changes(path)
     made[0].unlink()
-    with pytest.raises(CorruptFileError, match=re.escape(made[0].name) + ".*gone"):
-        _changes(path)
+    assert _changes(path) == before  # worked out without it
 
 
 def _changes(path: Path) -> list[str]:

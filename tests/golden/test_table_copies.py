@@ -103,7 +103,10 @@ def test_a_table_that_is_no_unfinished_copy_is_left_alone(tmp_path: Path, capsys
 def test_a_setting_that_cannot_be_carried_over_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = unpacked("v6_mor_avro", tmp_path), tmp_path / "copied"
     set_property(source, "hoodie.table.cdc.enabled", "true")
-    assert copy(source, target) == 0
+    assert copy(source, tmp_path / "captured") == 0
+    assert "without" not in capsys.readouterr().out
+    assert LsmTable(tmp_path / "captured").config.cdc_mode == "DATA_BEFORE_AFTER"
+    assert copy(source, target, "-o", "hoodie.table.cdc.enabled=false") == 0
     assert "without hoodie.table.cdc.enabled=true" in capsys.readouterr().out
     partial = "org.apache.hudi.common.model.PartialUpdateAvroPayload"
     set_property(source, "hoodie.compaction.payload.class", partial)

@@ -70,9 +70,8 @@ def test_sorted_files_hold_the_same_rows(name: str, tmp_path: Path) -> None:
     path = unpacked(name, tmp_path)
     before = rows(path)
     table = LsmTable(path)
-    held = [pending.action for pending in table.timeline.pending if pending.action == "clustering"]
-    if held or MANIFESTS[name]["write_options"].get("hoodie.table.cdc.enabled") == "true":
-        with pytest.raises(UnsupportedTable, match=r"clustering|hoodie\.table\.cdc\.enabled"):
+    if [pending.action for pending in table.timeline.pending if pending.action == "clustering"]:
+        with pytest.raises(UnsupportedTable, match="clustering"):
             table.change_version(layout="lsm_tree")
         assert rows(path) == before
         return
@@ -90,10 +89,6 @@ def test_sorted_files_hold_the_same_rows(name: str, tmp_path: Path) -> None:
 def test_native_logs_are_compacted_before_a_table_goes_down(name: str, tmp_path: Path) -> None:
     path, options = unpacked(name, tmp_path), buckets(name)
     LsmTable(path, options).change_version(10)
-    if MANIFESTS[name]["write_options"].get("hoodie.table.cdc.enabled") == "true":
-        with pytest.raises(UnsupportedTable, match="change logs are written to copy-on-write tables only"):
-            LsmTable(path, options).upsert(LsmTable(path, options).scan().to_arrow())
-        return
     table = LsmTable(path, options)
     some = table.scan().to_arrow().slice(3, 10)
     ordering = table.config.ordering_fields
@@ -128,8 +123,6 @@ def test_a_change_that_dies_is_gone_on_with(name: str, begin: int, target: int, 
 def test_a_downgrade_that_dies_over_native_logs_is_gone_on_with(name: str, tmp_path: Path) -> None:
     options, template = buckets(name), unpacked(name, tmp_path / "template")
     table = LsmTable(template, options).change_version(10)
-    if MANIFESTS[name]["write_options"].get("hoodie.table.cdc.enabled") == "true":
-        return  # which is not written
     table.upsert(table.scan().to_arrow().slice(0, 20))
     assert _native(template)
     _check_every_death(template, 9, tmp_path, BUCKETED.index(name))
@@ -229,8 +222,8 @@ def test_a_writer_that_asks_for_a_later_version_upgrades_when_it_may(tmp_path: P
 
 @pytest.mark.parametrize(
     ("name", "buckets", "renamed"),
-    [("v9_mor_avro", 2, "zzz"), ("v9_mor_avro", 3, "price"), ("v9_mor_cdc", 2, "price")],
-    ids=["strange column", "wrong number of buckets", "change capture"],
+    [("v9_mor_avro", 2, "zzz"), ("v9_mor_avro", 3, "price")],
+    ids=["strange column", "wrong number of buckets"],
 )
 def test_a_write_that_is_refused_upgrades_nothing(name: str, buckets: int, renamed: str, tmp_path: Path) -> None:
     path = unpacked(name, tmp_path)
@@ -242,7 +235,7 @@ def test_a_write_that_is_refused_upgrades_nothing(name: str, buckets: int, renam
     assert (path / ".hoodie/hoodie.properties").read_bytes() == before
 
 
-@pytest.mark.parametrize("name", [name for name in BUCKETED if "cdc" not in name])
+@pytest.mark.parametrize("name", BUCKETED)
 def test_a_wrong_number_of_buckets_is_found_before_anything_is_written(name: str, tmp_path: Path) -> None:
     path, count = unpacked(name, tmp_path), int(MANIFESTS[name]["write_options"][BUCKETS])
     before = rows(path)

@@ -72,6 +72,8 @@ def check_stats(table: Table, files: list[DataFile], listed: dict[str, Listed], 
     on_disk = {file.relative: file for file in files}
     replaced = replaced_groups(table)
     cdc = cdc_paths(listed)
+    captured = table.properties.get("hoodie.table.cdc.enabled") == "true"
+    names_slices = captured and table.properties.get("hoodie.table.type") == "MERGE_ON_READ"
     live: list[DataFile] = []
     for path, file in on_disk.items():
         if file.instant in writes:
@@ -86,7 +88,8 @@ def check_stats(table: Table, files: list[DataFile], listed: dict[str, Listed], 
     for path, one in listed.items():
         if path in on_disk:
             with report.guard("stats.unreadable", path):
-                _check_stat(on_disk[path], one, _unreplaced(one, listed, replaced), report)
+                names_slice = names_slices and one.operation not in ("COMPACT", "LOG_COMPACT")
+                _check_stat(on_disk[path], one, _unreplaced(one, listed, replaced), report, names_slice)
         else:
             partition, _, name = path.rpartition("/")
             gone = cleaned.covers(partition, name, one.write.instant)
@@ -139,7 +142,7 @@ def _check_markers(table: Table, file: DataFile, report: Report) -> None:
     report.check(bool(direct) or named, "pending.marker", file.relative, "a pending file without a marker")
 
 
-def _check_stat(file: DataFile, one: Listed, listed: dict[str, Listed], report: Report) -> None:
+def _check_stat(file: DataFile, one: Listed, listed: dict[str, Listed], report: Report, names_slice: bool) -> None:
     stat, where = one.stat, file.relative
     report.equal(file.instant, one.write.instant, "stats.instant", where)
     report.equal(stat["fileId"], file.file_id, "stats.file-id", where)
@@ -163,18 +166,29 @@ def _check_stat(file: DataFile, one: Listed, listed: dict[str, Listed], report: 
     if file.kind == "base":
         _check_base(file, stat, listed, report)
     else:
-        _check_log(file, stat, report)
+        _check_log(file, stat, report, names_slice)
+        if names_slice:
+            _check_slice(file, stat, listed, report)
 
 
-def _check_log(file: DataFile, stat: dict[str, Any], report: Report) -> None:
-    wanted = {
-        "prevCommit": file.instant,
-        "logVersion": file.version,
-        "logOffset": 0,
-        "baseFile": "",
-        "logFiles": [file.name],
-        "prevBaseFile": None,
+def _check_slice(file: DataFile, stat: dict[str, Any], listed: dict[str, Listed], report: Report) -> None:
+    """Check the slice that a log's stat names: files of its group, the log itself the last one."""
+    group = {
+        path.rsplit("/", 1)[-1]: other.write.instant
+        for path, other in listed.items()
+        if (other.stat["partitionPath"], other.stat["fileId"]) == file.group
     }
+    base, logs = stat["baseFile"], stat["logFiles"]
+    report.equal(logs[-1], file.name, "stats.logFiles", file.relative)
+    report.check(set(logs) <= set(group), "stats.logFiles", file.relative, logs)
+    since = group.get(base, "") if base else group.get(logs[0], "")
+    report.equal(stat["prevCommit"], since, "stats.prevCommit", file.relative)
+
+
+def _check_log(file: DataFile, stat: dict[str, Any], report: Report, names_slice: bool) -> None:
+    wanted: dict[str, object] = {"logVersion": file.version, "logOffset": 0, "prevBaseFile": None}
+    if not names_slice:
+        wanted |= {"prevCommit": file.instant, "baseFile": "", "logFiles": [file.name]}
     for name, value in wanted.items():
         report.equal(stat[name], value, f"stats.{name}", file.relative)
 

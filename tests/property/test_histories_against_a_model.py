@@ -20,11 +20,14 @@ def test_every_query_shows_the_rows_of_the_model(seed: int, tmp_path: Path) -> N
 
 def test_the_histories_have_every_step_and_every_kind_of_table() -> None:
     found: dict[tuple[int, bool, bool], set[object]] = {}
+    captured: set[tuple[bool, object]] = set()
     for seed in range(200):
         history = draw_history(seed)
         kind = history.kind
         steps = found.setdefault((kind.version, kind.is_merge_on_read, kind.is_ordered), set())
+        captured |= {(kind.is_merge_on_read, kind.logging_mode)} if kind.captures_changes else set()
         steps |= {step.way if isinstance(step, Write) else step for step in history.steps}
     assert len(found) == 12
+    assert len(captured) == 6
     assert {*Way, *Service} <= set.union(*found.values())
     assert all(Way.UPSERT in steps for steps in found.values())

@@ -34,7 +34,8 @@ class LogHeader:
 
     Attributes:
         instant: the instant in its file name.
-        schema: Avro JSON of the table with the meta columns, in data logs and in delete logs.
+        schema: Avro JSON of the table with the meta columns, in data logs and in delete logs; in change logs that of
+            their own records.
         is_partial: whether rows have only some of the columns (never written by this package).
         compacted: instants whose logs this log replaces, ascending; empty unless a log compaction wrote it.
         version: log format version.
@@ -75,10 +76,10 @@ class LogHeader:
         Raises:
             CorruptFileError: a required entry is missing, malformed or contradicts the name.
             UnsupportedTable: the log format is newer than 2.
-            ValueError: `name` is that of a change log, which has no footer entry.
+            ValueError: `name` is that of a change log, which need not have a footer entry.
         """
         if name.kind is LogKind.CDC:
-            raise ValueError(f"{source}: change logs have no footer entry")
+            raise ValueError(f"{source}: change logs need not have a footer entry")
         values = _values(metadata or {}, source)
         version = _version(values.get("VERSION"), source)
         instant = values.get("INSTANT_TIME", name.instant)

@@ -136,15 +136,6 @@ class TableConfig:
                 f"{source}: tables of version {self.version} are only read; `lsm copy` makes a new one of it"
             )
 
-    def check_compactable(self, source: str) -> None:
-        """Check that the table has no change data capture, as compactions write no change logs.
-
-        Raises:
-            UnsupportedTable: CDC queries would miss the changes of new files.
-        """
-        if self.cdc_mode:
-            raise UnsupportedTable(f"{source}: {CDC_KEY}=true: compactions write no change logs; compact with Hudi")
-
     def check_writable(self, source: str) -> None:
         """Check that this release can write rows to this table, besides reading and compacting it.
 
@@ -152,11 +143,6 @@ class TableConfig:
             UnsupportedTable: rows cannot be written; the message says why.
         """
         self.check_changeable(source)
-        if self.cdc_mode and not self.is_copy_on_write:
-            raise UnsupportedTable(
-                f"{source}: {CDC_KEY}=true: change logs are written to copy-on-write tables only; write to this "
-                f"{self.table_type} table with Hudi"
-            )
         if not self.num_buckets:
             raise UnsupportedTable(
                 f"{source}: the table does not say how many buckets it has, which tells where a key is stored: set "

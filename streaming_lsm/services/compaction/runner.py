@@ -55,6 +55,8 @@ from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.planned_actions import pending_compactions
+from streaming_lsm.write.files.change_log_target import ChangeLogTarget
+from streaming_lsm.write.files.change_rows import ChangeRows
 from streaming_lsm.write.files.kept_deletes import Retention
 from streaming_lsm.write.large_base_files import warn_of_large_base_files
 from streaming_lsm.write.plan import FileOptions
@@ -107,7 +109,6 @@ def _needs_base(context: ServiceContext, timeline: Timeline) -> str:
 def _select(
     context: ServiceContext, timeline: Timeline, slices: Sequence[FileSlice], requested: str, rules: SliceRules
 ) -> CompactionSelection:
-    context.config.check_compactable(context.storage.uri)
     return select_slices(slices, _busy(context, timeline), timeline.completion_time, requested, rules)
 
 
@@ -192,20 +193,19 @@ def schedule_plans(
 
 
 def compact_slices(
-    context: ServiceContext, groups: Collection[FileGroupId], engine: Engine, *, keeps_deletes: bool
+    context: ServiceContext, groups: Collection[FileGroupId], engine: Engine, *, leaves_native: bool
 ) -> Instant | None:
     """Rewrite the latest slices of file groups as one base file each, also those without logs; raises as `compact`.
 
     Args:
-        keeps_deletes: whether deletes are kept as by any compaction, beside the base file. A table that is changed to
-            an older version cannot keep them.
+        leaves_native: whether the table is changed to a version without native logs: no deletes are kept beside the
+            base file then, and change logs are inline ones.
 
     Returns:
         The completed commit; None if all of them are in pending plans.
     """
     survey = Survey.of(context)
     with context.transaction() as tx:
-        context.config.check_compactable(context.storage.uri)
         requested = tx.new_time()
         slices, busy = survey.at(context, tx.timeline), _busy(context, tx.timeline)
         wanted = [found for found in slices if (found.partition_path, found.file_id) in groups]
@@ -214,9 +214,9 @@ def compact_slices(
         if not selection.operations:
             return None
         planned = tx.schedule(COMPACTION, requested, selection.plan.encode())
-    if not keeps_deletes:
+    if leaves_native:
         context = replace(context, options=context.options.merged(Options({config.TOMBSTONE_RETENTION.key: 0})))
-    return run_compaction(context, planned.requested, engine)
+    return run_compaction(context, planned.requested, engine, leaves_native=leaves_native)
 
 
 def _retention(context: ServiceContext, requested: str) -> Retention | None:
@@ -224,6 +224,23 @@ def _retention(context: ServiceContext, requested: str) -> Retention | None:
     if not context.rule.event_time or not context.config.has_native_logs:
         return None
     return Retention.of(requested, context.options[config.TOMBSTONE_RETENTION], context.config.timeline_zone)
+
+
+def _change_logs(context: ServiceContext, target: CompactionTarget, *, native: bool) -> ChangeLogTarget | None:
+    """Return the change logs of a compaction; None unless the table captures changes."""
+    mode = context.config.cdc_mode
+    if mode is None:
+        return None
+    return ChangeLogTarget(
+        storage=target.storage,
+        rows=ChangeRows(
+            mode, target.instant, target.table_name, target.columns, compares=not context.rule.takes_winner
+        ),
+        native=native,
+        sorted_files=target.sorted_files,
+        codec=target.files.codec,
+        spill_folder=target.spill_folder,
+    )
 
 
 @dataclass(frozen=True)
@@ -256,9 +273,8 @@ class _Run:
     survey: Survey
 
     @classmethod
-    def of(cls, context: ServiceContext, timeline: Timeline, planned: Instant) -> _Run:
+    def of(cls, context: ServiceContext, timeline: Timeline, planned: Instant, *, leaves_native: bool) -> _Run:
         """Check the plan and find its slices; raises as `run_compaction`."""
-        context.config.check_compactable(context.storage.uri)
         plan = read_compaction_plan(context.storage, planned)
         if plan.version not in (PLAN_VERSION, HYBRID_PLAN_VERSION):
             raise UnsupportedTable(
@@ -277,7 +293,8 @@ class _Run:
             sorted_files=context.config.is_lsm_tree,
         )
         visible, retention = visible_blocks(context.config, timeline), _retention(context, planned.requested)
-        full = CompactionTask(target, visible=visible, retention=retention)
+        changes = _change_logs(context, target, native=context.config.has_native_logs and not leaves_native)
+        full = CompactionTask(target, visible=visible, retention=retention, changes=changes)
         log = LogCompactionTask(target, context.config.has_native_logs, retention)
         return cls(OperationTask(full, log), slices, Survey.of(context))
 
@@ -289,12 +306,15 @@ class _Run:
         return FilesChange(self.survey.timeline, before, removed, [stat.path for stat in stats])
 
 
-def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> Instant | None:
+def run_compaction(
+    context: ServiceContext, requested: str, engine: Engine, *, leaves_native: bool = False
+) -> Instant | None:
     """Execute a pending compaction; one that fails is rolled back to requested.
 
     Args:
         requested: requested time of the compaction.
         engine: runs the operations independently.
+        leaves_native: see `compact_slices`.
 
     Returns:
         The completed commit; None if the compaction is not pending any more, or another living writer runs it.
@@ -305,7 +325,7 @@ def run_compaction(context: ServiceContext, requested: str, engine: Engine) -> I
         CorruptFileError: a file that the plan names is missing or damaged, or the plan does not fit the table.
         UnsupportedTable: the plan has a version that this release cannot execute.
     """
-    run = _prepare(context, requested)
+    run = _prepare(context, requested, leaves_native=leaves_native)
     if run is None:
         return None
     with context.transaction() as tx:
@@ -333,12 +353,12 @@ def _entries(run: _Run, change: FilesChange, timeline: Timeline) -> Mapping[str,
     return {**change.recorded(timeline), **({} if newest is None or is_own else {"schema": newest})}
 
 
-def _prepare(context: ServiceContext, requested: str) -> _Run | None:
+def _prepare(context: ServiceContext, requested: str, *, leaves_native: bool) -> _Run | None:
     """Prepare a run before the lock is acquired; None if the compaction is not pending any more."""
 
     def look(timeline: Timeline) -> _Run | None:
         planned = _pending(timeline, requested)
-        return None if planned is None else _Run.of(context, timeline, planned)
+        return None if planned is None else _Run.of(context, timeline, planned, leaves_native=leaves_native)
 
     try:
         return looked(context, look)

@@ -1,6 +1,7 @@
 """Execute one compaction operation: merge a file slice into one base file, in this process or on an executor.
 
-The newest deletes are kept in delete logs beside it. See docs/format/06-services.md, "Kept deletes".
+The newest deletes are kept in delete logs beside it. See docs/format/06-services.md, "Kept deletes". With change data
+capture there is a change log, too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from streaming_lsm.services.compaction.attempt import attempt_token, discard
 from streaming_lsm.services.compaction.target import CompactionTarget, with_counts
 from streaming_lsm.services.compaction.timed import Timed
 from streaming_lsm.write.files.base_file_writer import BaseFileWriter
+from streaming_lsm.write.files.change_log_target import ChangeLogTarget
+from streaming_lsm.write.files.change_log_writer import ChangeLogWriter
 from streaming_lsm.write.files.copied_row_group import copy_rules
 from streaming_lsm.write.files.kept_deletes import KeptDeletesWriter, Retention
 from streaming_lsm.write.files.native_log_writer import NativeLogTarget
@@ -38,11 +41,13 @@ class CompactionTask:
         target: the table, and how its files are written; a new base file is sorted whatever the layout.
         visible: instants whose inline blocks are visible, if a log may hold blocks of several. See `LogBlocks`.
         retention: which deletes are kept beside the base file; None for none.
+        changes: the change logs of a table with change data capture; None for none.
     """
 
     target: CompactionTarget
     visible: Container[str] | None = None
     retention: Retention | None = None
+    changes: ChangeLogTarget | None = None
 
     def __call__(self, operation: tuple[int, FileSlice]) -> tuple[WriteStat, ...]:
         """Write the new base file of a slice; it has no rows if all records of the slice are deleted.
@@ -66,13 +71,15 @@ class CompactionTask:
         try:
             with ExitStack() as opened:
                 opened.enter_context(base)
-                stat, kept = self._write(base, self._kept_deletes(found, token, paths, opened), found, merged)
+                changes = self._change_log(found, token, paths, opened)
+                kept = self._kept_deletes(found, token, paths, opened)
+                stat, logs = self._write(base, kept, changes, found, merged)
             check_still_inflight(self.target.storage, self.target.instant)
         except BaseException as error:
-            discard(self.target, paths, error)
+            discard(self.target, paths, error, inline=self.changes is not None and not self.changes.native)
             raise
         records = stat.num_inserts + stat.num_updates + stat.num_deletes
-        return (with_counts(stat, found, counts, records=records, waited_ms=merged.waited_ms), *kept)
+        return (with_counts(stat, found, counts, records=records, waited_ms=merged.waited_ms), *logs)
 
     def _blocks(self, found: FileSlice, counts: LogCounts) -> Iterator[Block | StoredRowGroup]:
         target, schema = self.target, self.target.schema
@@ -88,6 +95,8 @@ class CompactionTask:
         )
         if not target.sorted_files:
             return in_key_order(reader.blocks(found, counts), target.spill_folder)
+        if self.changes is not None:  # which compares the rows of both base files, key range by key range
+            return reader.blocks(found, counts)
         return reader.parts(found, counts, copy_rules(schema, target.files))
 
     def _create(self, token: WriteToken, found: FileSlice) -> BaseFileWriter:
@@ -100,6 +109,16 @@ class CompactionTask:
             avro_schema=target.avro,
             options=target.files,
         )
+
+    def _change_log(
+        self, found: FileSlice, token: WriteToken, paths: list[str], opened: ExitStack
+    ) -> ChangeLogWriter | None:
+        """Create the change log from the slice's base file to the new one; its path is added to `paths`."""
+        if self.changes is None:
+            return None
+        group = (found.partition_path, found.file_id)
+        paths.append(self.changes.path_of(*group, token))
+        return self.changes.create(*group, token, found.base, opened)
 
     def _kept_deletes(
         self, found: FileSlice, token: WriteToken, paths: list[str], opened: ExitStack
@@ -131,6 +150,7 @@ class CompactionTask:
         self,
         base: BaseFileWriter,
         kept: KeptDeletesWriter | None,
+        changes: ChangeLogWriter | None,
         found: FileSlice,
         merged: Timed[Block | StoredRowGroup],
     ) -> tuple[WriteStat, list[WriteStat]]:
@@ -141,7 +161,10 @@ class CompactionTask:
             if isinstance(block, StoredRowGroup):
                 base.copy(block)
                 continue
-            base.append(cast_table(block.rows, schema))
+            rows = cast_table(block.rows, schema)
+            base.append(rows)
+            if changes is not None:
+                changes.append(rows)
             inserts, updates, deletes = inserts + block.inserts, updates + block.updates, deletes + block.deletes
             if kept is not None and block.kept is not None:
                 kept.append(block.kept)
@@ -158,4 +181,4 @@ class CompactionTask:
         )
         # Hudi reports the time of a file group's first base file as create time, that of a later one as upsert time.
         timed = replace(stat, upsert_ms=merged.age_ms) if found.base else replace(stat, create_ms=merged.age_ms)
-        return timed, logs
+        return timed if changes is None else replace(timed, cdc_files=((changes.path, changes.finish()),)), logs

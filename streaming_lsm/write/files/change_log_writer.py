@@ -16,6 +16,7 @@ from streaming_lsm.format.avro.record_writer import encode_data_block
 from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
 from streaming_lsm.format.checksum_file import ChecksumFile, checksum_path
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_block
+from streaming_lsm.format.log.native_footer import LogHeader
 from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.merge.runs import SortedRun
 from streaming_lsm.schema import RECORD_KEY
@@ -41,19 +42,21 @@ class _Encoding(Protocol):
 
 
 class _NativeEncoding:
-    """Row groups of a Parquet file, whose footer has no entry of a log."""
+    """Row groups of a Parquet file, whose footer has the header of a log."""
 
     def __init__(self, sink: BinaryIO, rows: ChangeRows, codec: str) -> None:
         self._writer = pq.ParquetWriter(
             sink, rows.schema, compression=PARQUET_CODECS[codec], store_schema=False, write_page_checksum=True
         )
-        self._avro = rows.avro
+        self._avro, self._header = rows.avro, LogHeader(rows.instant, rows.avro)
 
     def write(self, changes: pa.Table) -> None:
         self._writer.write_table(changes)
 
     def finish(self) -> None:
         self._writer.add_key_value_metadata({AVRO_SCHEMA_KEY: self._avro})
+        entries = self._header.to_footer().items()
+        self._writer.add_key_value_metadata({key.decode(): value.decode() for key, value in entries})
         self._writer.close()
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
-"""Compute the changes of a copy-on-write merge: the rows of a change log (CDC log), by its logging mode.
+"""Compute the changes from one base file to the next: the rows of a change log (CDC log), by its logging mode.
 
-A row that the merge wrote is an insert or an update, and a key of the base file that is not in the new one is a delete.
+A row whose commit time is not that of the row before is an insert or an update, and so is one that was filled from a
+row that lost, which keeps its commit time; a key of the older base file that is not in the new one is a delete.
 See docs/format/03-native-logs.md, "CDC log schema".
 """
 
@@ -14,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Column, pc
+from streaming_lsm.arrow.distinct_rows import distinct_rows
 from streaming_lsm.arrow.required_fields import cast_table, fill_required_fields
 from streaming_lsm.format.table.properties import DATA_BEFORE, OP_KEY_ONLY
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, to_avro
@@ -27,15 +29,17 @@ class ChangeRows:
 
     Attributes:
         mode: supplemental logging mode, one of `properties.CDC_MODES`.
-        instant: requested time of the write.
+        instant: requested time of the write or compaction.
         table: name of the table.
         columns: the table's columns, without meta columns.
+        compares: whether rows of one commit time may differ (`MergeRule.takes_winner`): then values are compared, too.
     """
 
     mode: str
     instant: str
     table: str
     columns: pa.Schema
+    compares: bool = False
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -58,9 +62,9 @@ class ChangeRows:
 
     @cached_property
     def base_columns(self) -> pa.Schema:
-        """The columns of the base file that the changes need."""
-        images = [] if self.mode == OP_KEY_ONLY else self._image_fields
-        return pa.schema([pa.field(RECORD_KEY, pa.string()), *images])
+        """The columns of the older base file that the changes need."""
+        images = [] if self.mode == OP_KEY_ONLY and not self.compares else self._image_fields
+        return pa.schema([pa.field(COMMIT_TIME, pa.string()), pa.field(RECORD_KEY, pa.string()), *images])
 
     @cached_property
     def _image_fields(self) -> list[pa.Field[Any]]:
@@ -77,13 +81,21 @@ class ChangeRows:
         """Compare the rows of one key range; every key is wholly in it.
 
         Args:
-            before: `base_columns` of the base file's rows.
+            before: `base_columns` of the older base file's rows.
             after: rows of the new base file; None if there are none.
         """
         if after is None:
             return self._changes(pa.repeat("d", len(before)), before.column(RECORD_KEY), self._image(before), None)
         keys = before.column(RECORD_KEY)
-        written = after.filter(pc.equal(after.column(COMMIT_TIME), self.instant))
+        place = pc.index_in(after.column(RECORD_KEY), value_set=keys)
+        # Null where the key is new.
+        times = before.column(COMMIT_TIME).take(place)
+        is_unchanged = pc.fill_null(pc.equal(after.column(COMMIT_TIME), times), False)
+        if self.compares:
+            names, kinds = self.columns.names, pa.schema(self._image_fields)
+            sides = (before.select(names).take(place), after.select(names))
+            is_unchanged = pc.and_(is_unchanged, pa.array(~distinct_rows(*(cast_table(one, kinds) for one in sides))))
+        written = after.filter(pc.invert(is_unchanged))
         place = pc.index_in(written.column(RECORD_KEY), value_set=keys)
         known = pc.is_valid(place)
         older, newer = self._image(before.take(place), known), self._image(written)

@@ -21,7 +21,6 @@ from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
 from streaming_lsm.format.table.file_names import (
     BaseFileName,
     BucketId,
-    InlineLogName,
     LogFileName,
     LogKind,
     WriteToken,
@@ -35,6 +34,7 @@ from streaming_lsm.schema import RECORD_KEY, delete_log_avro, delete_log_schema,
 from streaming_lsm.write.buffer.budget import Budget, Meter
 from streaming_lsm.write.buffer.dedup import FileGroupChanges
 from streaming_lsm.write.files.base_file_writer import BaseFileWriter
+from streaming_lsm.write.files.change_log_target import ChangeLogTarget
 from streaming_lsm.write.files.change_log_writer import ChangeLogWriter
 from streaming_lsm.write.files.change_rows import ChangeRows
 from streaming_lsm.write.files.kept_deletes import KeptDeletesWriter, Retention
@@ -64,8 +64,20 @@ class MergeHandle:
         self._delete_schema = delete_log_schema(self._file_schema, plan.rule.ordering_fields)
         self._retention = Retention.of(plan.instant, plan.retention_seconds, plan.config.timeline_zone)
         mode = plan.config.cdc_mode
-        self._changes = None if mode is None else ChangeRows(mode, plan.instant, plan.config.name, plan.schema)
+        self._changes = None if mode is None else self._change_logs(mode)
         self._paths: list[str] = []
+
+    def _change_logs(self, mode: str) -> ChangeLogTarget:
+        plan = self._plan
+        return ChangeLogTarget(
+            storage=plan.storage,
+            rows=ChangeRows(mode, plan.instant, plan.config.name, plan.schema, compares=not plan.rule.takes_winner),
+            native=plan.config.has_native_logs,
+            sorted_files=plan.config.is_lsm_tree,
+            codec=plan.files.codec,
+            spill_folder=plan.spill_folder,
+            held_bytes=Budget(plan.buffer_bytes).block,
+        )
 
     def write(self, group: BucketId, blocks: Iterable[FileGroupChanges]) -> Iterator[WriteStat]:
         """Write the group's next base file, and the deletes and the change log beside it.
@@ -149,26 +161,11 @@ class MergeHandle:
 
         A new file group needs none: all its rows are inserts (docs/format/03-native-logs.md, "CDC log schema").
         """
-        plan, rows = self._plan, self._changes
-        if rows is None:
+        if self._changes is None:
             return None
-        file_id, native = plan.file_id(group), plan.config.has_native_logs
-        name = (
-            LogFileName(file_id, self._token, plan.instant, 1, LogKind.CDC)
-            if native
-            else InlineLogName(file_id, plan.instant, 1, self._token, cdc=True)
-        )
-        path = prepare_data_file(plan.storage, plan.instant, group[0], str(name), starts=False)
-        self._paths.append(path)
-        # Read a second time, and only the columns that the log needs.
-        batches = open_base(plan.storage, previous, files).batches(rows.base_columns)
-        if not self._is_in_order(previous):
-            blocks = (Block(pa.Table.from_batches([batch])) for batch in batches)
-            ordered = in_key_order(blocks, plan.spill_folder, Budget(plan.buffer_bytes).block)
-            batches = (batch for block in ordered for batch in block.rows.to_batches())
-        before = SortedRun(previous.path, batches, trusted=True)
-        writer = ChangeLogWriter(plan.storage, path, rows, before, native=native, codec=plan.files.codec)
-        return files.enter_context(writer)
+        file_id = self._plan.file_id(group)
+        self._paths.append(self._changes.path_of(group[0], file_id, self._token))
+        return self._changes.create(group[0], file_id, self._token, previous, files)
 
     def _kept_deletes(self, group: BucketId, retention: Retention) -> KeptDeletesWriter:
         """Create the writer of the deletes that are kept beside the base file; without any it writes no file."""

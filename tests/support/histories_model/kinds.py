@@ -30,6 +30,8 @@ _MODE, _STRATEGY = "hoodie.record.merge.mode", "hoodie.record.merge.strategy.id"
 _PARTIAL = "hoodie.table.partial.update.mode"
 _UNAVAILABLE = "hoodie.write.partial.update.unavailable.value"
 _RETENTION = "lsm.compaction.tombstone.retention"
+_CAPTURES = "hoodie.table.cdc.enabled"
+_LOGGING = "hoodie.table.cdc.supplemental.logging.mode"
 _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^")
 _COMMON: Mapping[str, object] = {
     "hoodie.table.name": "history",
@@ -135,6 +137,16 @@ class TableKind:
         return self.partial is None or value is not None
 
     @property
+    def captures_changes(self) -> bool:
+        """Whether base files have change logs beside them."""
+        return self.logging_mode is not None
+
+    @property
+    def logging_mode(self) -> object:
+        """What the change logs hold; None without them."""
+        return self.options.get(_LOGGING)
+
+    @property
     def all_options(self) -> dict[str, object]:
         """The options with which the table is created."""
         found = {
@@ -232,6 +244,8 @@ def draw_kind(chance: random.Random) -> TableKind:
     }
     if chance.random() < 0.2:
         chosen[_RETENTION] = 0
+    if chance.random() < 0.3:
+        chosen |= {_CAPTURES: True, _LOGGING: chance.choice(["OP_KEY_ONLY", "DATA_BEFORE", "DATA_BEFORE_AFTER"])}
     if version < 10:
         chosen["hoodie.logfile.data.block.format"] = chance.choice(["avro", "parquet"])
     if version >= 9 and chance.random() < 0.3:

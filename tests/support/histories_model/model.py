@@ -236,6 +236,28 @@ class Model:
                 found += _compared(action.requested, old, new, fills=not self.kind.takes_winner)
         return found
 
+    def logged_changes(self, action: Action) -> list[Change]:
+        """What the change logs of an action hold: the changes from each base file to the next.
+
+        A first base file has no log, unless a compaction wrote it.
+        """
+        found: list[Change] = []
+        place = self.actions.index(action)
+        if not self.kind.captures_changes:
+            return found
+        for group, winners in action.bases.items():
+            before = _slice(group, self.actions[:place]).base
+            if before is None and not action.is_compaction:
+                continue
+            old, new = ({row.key: row for row in rows_of(part)} for part in (before or {}, winners))
+            found += [("d", action.requested, old[key], None) for key in old if key not in new]
+            for key, row in new.items():
+                if key not in old:
+                    found.append(("i", action.requested, None, row))
+                elif row.written != old[key].written:
+                    found.append(("u", action.requested, old[key], row))
+        return found
+
     def _is_bulk(self, way: Way, versions: Iterable[Version]) -> bool:
         """Whether rows of a bucket without files go to a base file: those of a bulk insert that deletes nothing there.
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import ReadOvertaken
+from streaming_lsm.query.change_log import read_change_log
 from streaming_lsm.query.changes import Changes
 from streaming_lsm.query.scan import Scan
 from tests.support.histories_model.columns import Column, Row
@@ -182,12 +183,37 @@ def check_changes(
             return
         raise Divergence("changes", f"refused: {refusal}") from refusal
     visible = model.completed_by(end) if end else model.actions
-    names = [*META, *(column.name for column in _columns(model, visible))]
+    # Change logs do not have the meta columns.
+    meta = () if model.kind.captures_changes else META
+    names = [*meta, *(column.name for column in _columns(model, visible))]
     known = _change_rows(model.changes(visible, since), names, model)
     shown = [{**row, **{side: _only(row[side], names) for side in ("before", "after")}} for row in found]
     difference = differing(shown, known)
     if difference:
         raise Divergence("changes", f"({since}, {until}]: {difference}")
+
+
+def check_change_logs(table: LsmTable, model: Model) -> None:
+    """Compare the operations and keys, or images, in the change logs of each action with the model."""
+    actions = {action.requested: action for action in model.actions}
+    for write in table.timeline.completed_writes:
+        paths = [path for stat in table.timeline.read_commit(write).stats for path, _ in stat.cdc_files]
+        if not all(table.storage.exists(path) for path in paths):  # cleaned
+            continue
+        action = actions[write.requested]
+        batches = [batch for path in paths for batch in read_change_log(table.storage, path)]
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        known = model.logged_changes(action)
+        if rows and "record_key" in rows[0]:
+            shown = [{"op": row["op"], "key": row["record_key"]} for row in rows]
+            wanted = [{"op": op, "key": found.key} for op, _, *sides in known if (found := sides[1] or sides[0])]
+        else:
+            # A compaction has the columns from before it was planned.
+            names = [field.name for field in batches[0].schema.field("after").type] if rows else []
+            shown, wanted = rows, _change_rows(known, names, model)
+        difference = differing(shown, wanted)
+        if difference:
+            raise Divergence("change logs", f"of {write.path}: {difference}")
 
 
 def check_history(table: LsmTable, model: Model, key: str) -> None:

@@ -236,6 +236,7 @@ class Run:
 
     def _ask_changes(self, chance: random.Random) -> None:
         queries.check_changes(self.table, self.model, *self._range(chance), collect=self.collect_changes)
+        queries.check_change_logs(self.table, self.model)
         self.asked += 1
 
     def _ask_history(self, chance: random.Random) -> None:

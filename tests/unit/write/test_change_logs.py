@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,93 +12,22 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.engine import LocalEngine
-from streaming_lsm.errors import ConfigError
+from streaming_lsm.errors import ConfigError, CorruptFileError, ReadOvertaken
 from streaming_lsm.inspection.table_check import check_table
 from streaming_lsm.query.change_log import read_change_log
 from streaming_lsm.storage.local import LocalStorage
-from tests.support.faulty_storage import Fault, FaultyStorage, Killed
-
-NESTED = pa.struct([pa.field("a", pa.int32()), pa.field("b", pa.list_(pa.string()))])
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("day", pa.string(), nullable=False),
-        ("ts", pa.int64()),
-        ("price", pa.decimal128(9, 2)),
-        ("place", NESTED),
-    ]
+from tests.support.change_tables import (
+    LAYOUTS,
+    MODES,
+    SCHEMA,
+    change_logs,
+    changes_of,
+    created,
+    opened,
+    played,
+    random_batch,
 )
-MODES = ("OP_KEY_ONLY", "DATA_BEFORE", "DATA_BEFORE_AFTER")
-LAYOUTS = ((10, "lsm_tree"), (10, "default"), (9, "default"))
-Change = tuple[str, str, Any, Any]
-
-
-def _table(path: Path, mode: str | None, version: int = 10, layout: str = "lsm_tree", **options: object) -> LsmTable:
-    captured = {"hoodie.table.cdc.enabled": True, "hoodie.table.cdc.supplemental.logging.mode": mode}
-    return LsmTable.create(
-        path,
-        SCHEMA,
-        {
-            "hoodie.table.name": "t",
-            "hoodie.write.table.version": version,
-            "hoodie.table.storage.layout": layout,
-            "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
-            "hoodie.datasource.write.recordkey.field": "id",
-            "hoodie.datasource.write.partitionpath.field": "day",
-            "hoodie.table.ordering.fields": "ts",
-            "hoodie.bucket.index.num.buckets": 2,
-            **(captured if mode else {}),
-            **options,
-        },
-    )
-
-
-def _batch(rng: np.random.Generator, step: int) -> pa.Table:
-    numbers = rng.permutation(40)[:15]
-    rows = [
-        {
-            "id": f"k{number}",
-            "day": f"d{number % 2}",
-            "ts": 10 * step + int(rng.integers(-15, 5)),
-            "price": None if number % 5 == 0 else int(rng.integers(0, 99)),
-            "place": None if number % 7 == 0 else {"a": int(number), "b": ["x", None]},
-        }
-        for number in numbers
-    ]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
-
-
-def _played(table: LsmTable, steps: int = 6) -> None:
-    """Upserts with late rows, deletes, a write that changes nothing, and an overwrite."""
-    rng = np.random.default_rng(5)
-    for step in range(steps):
-        rows = _batch(rng, step)
-        table.upsert(rows)
-        if step == 2:
-            table.delete(rows.select(["id", "day"]).slice(0, 6))
-        if step == 3:
-            late = rows.set_column(2, SCHEMA.field("ts"), pa.array([-99] * len(rows), pa.int64()))
-            table.upsert(late)  # loses to what is there
-    everything = table.scan().to_arrow()
-    table.delete(everything.filter(pa.compute.equal(everything.column("day"), "d1")).select(["id", "day"]))
-    table.insert_overwrite(_batch(rng, steps))
-
-
-def _changes(table: LsmTable) -> list[Change]:
-    rows = table.changes("000").to_arrow().to_pylist()
-    times = {write.requested: number for number, write in enumerate(table.timeline.completed_writes)}
-    return sorted((str(times[row["ts_ms"]]), row["op"], *map(_image, (row["before"], row["after"]))) for row in rows)
-
-
-def _image(row: dict[str, Any] | None) -> str:
-    kept = None if row is None else {name: row[name] for name in SCHEMA.names}
-    return json.dumps(kept, default=str)
-
-
-def _logs(table: LsmTable) -> Iterator[tuple[str, int]]:
-    for write in table.timeline.completed_writes:
-        for stat in table.timeline.read_commit(write).stats:
-            yield from stat.cdc_files
+from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -109,14 +35,14 @@ def _logs(table: LsmTable) -> Iterator[tuple[str, int]]:
 def test_changes_are_the_same_with_and_without_change_logs(
     tmp_path: Path, mode: str, version: int, layout: str
 ) -> None:
-    captured = _table(tmp_path / "with", mode, version, layout, **{"hoodie.metadata.enable": True})
-    inferred = _table(tmp_path / "without", None, version, layout)
+    captured = created(tmp_path / "with", mode, version, layout, **{"hoodie.metadata.enable": True})
+    inferred = created(tmp_path / "without", None, version, layout)
     for table in (captured, inferred):
-        _played(table)
-    assert _changes(captured) == _changes(inferred)
-    logs = list(_logs(captured))
+        played(table)
+    assert changes_of(captured) == changes_of(inferred)
+    logs = list(change_logs(captured))
     assert len(logs) > 20
-    assert not list(_logs(inferred))
+    assert not list(change_logs(inferred))
     assert all((tmp_path / "with" / path).stat().st_size == size for path, size in logs)
     assert check_table(captured, LocalEngine(1), lambda *_: None, quick=False).findings == ()
 
@@ -131,12 +57,12 @@ def test_changes_are_the_same_with_and_without_change_logs(
     ],
 )
 def test_a_change_log_has_the_columns_of_its_mode(tmp_path: Path, version: int, mode: str, columns: list[str]) -> None:
-    table = _table(tmp_path, mode, version, "default")
-    rows = _batch(np.random.default_rng(1), 1)
+    table = created(tmp_path, mode, version, "default")
+    rows = random_batch(np.random.default_rng(1), 1)
     table.upsert(rows)
-    assert not list(_logs(table))  # new file groups have inserts only
+    assert not list(change_logs(table))  # new file groups have inserts only
     table.delete(rows.select(["id", "day"]).slice(0, 1))
-    ((path, _),) = _logs(table)
+    ((path, _),) = change_logs(table)
     assert path.endswith(".cdc.parquet" if version == 10 else ".cdc")
     (batch,) = read_change_log(LocalStorage(tmp_path), path)
     assert batch.schema.names == columns
@@ -147,9 +73,11 @@ def test_a_change_log_has_the_columns_of_its_mode(tmp_path: Path, version: int, 
         assert batch.column("before").to_pylist() == rows.to_pylist()[:1]
 
 
-def test_changes_of_a_table_with_both_images_need_no_older_base_file(tmp_path: Path) -> None:
-    table = _table(tmp_path, "DATA_BEFORE_AFTER")
-    rows = _batch(np.random.default_rng(1), 1)
+@pytest.mark.parametrize("version", [10, 9])
+@pytest.mark.parametrize("mode", ["DATA_BEFORE", "DATA_BEFORE_AFTER"])
+def test_changes_of_a_table_with_images_before_need_no_older_base_file(tmp_path: Path, mode: str, version: int) -> None:
+    table = created(tmp_path, mode, version, "default")
+    rows = random_batch(np.random.default_rng(1), 1)
     table.upsert(rows)
     begin = table.timeline.completed_writes[-1].completed or ""
     old = [path for path in tmp_path.rglob("*.parquet") if not path.is_relative_to(tmp_path / ".hoodie")]
@@ -163,13 +91,53 @@ def test_changes_of_a_table_with_both_images_need_no_older_base_file(tmp_path: P
     assert set(expected.column("op").to_pylist()) == {"u"}
 
 
+@pytest.mark.parametrize("version", [10, 9])
+@pytest.mark.parametrize("mode", MODES)
+def test_changes_are_worked_out_without_a_lost_log(
+    tmp_path: Path, mode: str, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = created(tmp_path, mode, version, "default")
+    played(table)
+    before, (lost, *_) = changes_of(table), [path for path, _ in change_logs(table)]
+    (tmp_path / lost).unlink()
+    assert changes_of(LsmTable(tmp_path)) == before
+    assert f"{lost} is missing" in caplog.text
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_changes_whose_logs_were_cleaned_are_refused(tmp_path: Path, mode: str) -> None:
+    table = created(tmp_path, mode, **{"hoodie.clean.automatic": False, "hoodie.clean.commits.retained": 2})
+    rng = np.random.default_rng(2)
+    for step in range(5):
+        table.upsert(random_batch(rng, step))
+    table.clean()
+    with pytest.raises(ReadOvertaken, match="were cleaned"):
+        table.changes("000").to_arrow()
+    last = table.timeline.completed_writes[-2].completed or ""
+    assert table.changes(last).to_arrow().num_rows > 0
+
+
+@pytest.mark.parametrize("mode", ["OP_KEY_ONLY", "DATA_BEFORE"])
+def test_a_log_of_a_key_that_its_file_group_does_not_have_is_reported(tmp_path: Path, mode: str) -> None:
+    table = created(tmp_path, mode)
+    rows = random_batch(np.random.default_rng(1), 1)
+    table.upsert(rows)
+    table.upsert(rows)
+    path, _ = next(change_logs(table))
+    (batch,) = read_change_log(LocalStorage(tmp_path), path)
+    keys = pa.array(["strange", *batch.column("record_key").to_pylist()[1:]])
+    pq.write_table(pa.table(batch.to_pydict() | {"record_key": keys}, schema=batch.schema), tmp_path / path)
+    with pytest.raises(CorruptFileError, match=f"{path}: a change of record key 'strange'"):
+        table.changes("000").to_arrow()
+
+
 def test_a_clean_deletes_change_logs_with_the_slices_they_are_of(tmp_path: Path) -> None:
     retained = {"hoodie.clean.automatic": False, "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS"}
-    table = _table(tmp_path, "DATA_BEFORE_AFTER", **retained, **{"hoodie.clean.fileversions.retained": 1})
+    table = created(tmp_path, "DATA_BEFORE_AFTER", **retained, **{"hoodie.clean.fileversions.retained": 1})
     rng = np.random.default_rng(2)
     for step in range(4):
-        table.upsert(_batch(rng, step))
-    logs = [path for path, _ in _logs(table)]
+        table.upsert(random_batch(rng, step))
+    logs = [path for path, _ in change_logs(table)]
     table.clean()
     left = [path for path in logs if (tmp_path / path).exists()]
     last = table.timeline.read_commit(table.timeline.completed_writes[-1])
@@ -177,43 +145,32 @@ def test_a_clean_deletes_change_logs_with_the_slices_they_are_of(tmp_path: Path)
     assert len(table.scan().to_arrow()) > 15
 
 
-def _opened(table: LsmTable, storage: FaultyStorage) -> LsmTable:
-    opened = LsmTable(Path(table.path.removeprefix("file://")))
-    opened.storage = storage
-    return opened
-
-
 @pytest.mark.parametrize("version", [10, 9])
 def test_no_change_log_of_a_killed_write_is_left(tmp_path: Path, version: int) -> None:
     def grown(path: Path) -> tuple[LsmTable, pa.Table]:
-        table = _table(path, "DATA_BEFORE_AFTER", version, "default")
+        table = created(path, "DATA_BEFORE_AFTER", version, "default")
         rng = np.random.default_rng(3)
-        table.upsert(_batch(rng, 1))
-        return table, _batch(rng, 2)
+        table.upsert(random_batch(rng, 1))
+        return table, random_batch(rng, 2)
 
     table, batch = grown(tmp_path / "counted")
     counting = FaultyStorage(LocalStorage(tmp_path / "counted"))
-    _opened(table, counting).upsert(batch)
-    expected = _changes(LsmTable(tmp_path / "counted"))
+    opened(table, counting).upsert(batch)
+    expected = changes_of(LsmTable(tmp_path / "counted"))
     for call in range(1, len(counting.calls) + 1, 17):
         root = tmp_path / str(call)
         killed, _ = grown(root)
         with suppress(Killed):
-            _opened(killed, FaultyStorage(LocalStorage(root), {call: Fault.KILL_AFTER})).upsert(batch)
+            opened(killed, FaultyStorage(LocalStorage(root), {call: Fault.KILL_AFTER})).upsert(batch)
         after = LsmTable(root)
         after.upsert(batch)
-        named = {path for path, _ in _logs(after)}
+        named = {path for path, _ in change_logs(after)}
         files = (path.relative_to(root) for path in root.rglob("*.cdc*") if path.suffix != ".crc")
         found = {str(path) for path in files if ".hoodie" not in path.parts}
         assert found == named
-        assert {change[1:] for change in _changes(after)} >= {change[1:] for change in expected}
-
-
-def test_merge_on_read_tables_with_change_capture_cannot_be_created(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"needs hoodie\.datasource\.write\.table\.type=COPY_ON_WRITE"):
-        _table(tmp_path, "DATA_BEFORE", **{"hoodie.datasource.write.table.type": "MERGE_ON_READ"})
+        assert {change[1:] for change in changes_of(after)} >= {change[1:] for change in expected}
 
 
 def test_a_logging_mode_without_change_capture_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="set both or none"):
-        _table(tmp_path, None, **{"hoodie.table.cdc.supplemental.logging.mode": "DATA_BEFORE"})
+        created(tmp_path, None, **{"hoodie.table.cdc.supplemental.logging.mode": "DATA_BEFORE"})
