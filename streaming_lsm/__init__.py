@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from streaming_lsm.file_group.file_system_view import FileSlice
     from streaming_lsm.kafka.addresses import check_source
     from streaming_lsm.lock.providers.base import LockProvider
-    from streaming_lsm.query.changes import Changes
+    from streaming_lsm.query.cdc.changes import Changes
     from streaming_lsm.query.prune.explanation import Explanation
     from streaming_lsm.query.scan import Scan
     from streaming_lsm.schema_registry.registry import SchemaRegistry
     from streaming_lsm.schema_registry.sources import SchemaFolder
     from streaming_lsm.spark.listener import LsmListener
-    from streaming_lsm.spark.reading import read, register
+    from streaming_lsm.spark.queries.reading import read, register
     from streaming_lsm.spark.sink import LsmSink, write_frame
     from streaming_lsm.table import LsmTable
     from streaming_lsm.timeline.instant import Instant
@@ -102,8 +102,8 @@ _MODULES = {
     "LsmTable": "streaming_lsm.table",
     "LsmSink": "streaming_lsm.spark.sink",
     "LsmListener": "streaming_lsm.spark.listener",
-    "read": "streaming_lsm.spark.reading",
-    "register": "streaming_lsm.spark.reading",
+    "read": "streaming_lsm.spark.queries.reading",
+    "register": "streaming_lsm.spark.queries.reading",
     "write_frame": "streaming_lsm.spark.sink",
     "Envelope": "streaming_lsm.decode.envelope",
     "EventFormat": "streaming_lsm.decode.envelope",
@@ -112,7 +112,7 @@ _MODULES = {
     "SchemaFolder": "streaming_lsm.schema_registry.sources",
     "check_source": "streaming_lsm.kafka.addresses",
     "LockProvider": "streaming_lsm.lock.providers.base",
-    "Changes": "streaming_lsm.query.changes",
+    "Changes": "streaming_lsm.query.cdc.changes",
     "Scan": "streaming_lsm.query.scan",
     "Explanation": "streaming_lsm.query.prune.explanation",
     "Timeline": "streaming_lsm.timeline.timeline",

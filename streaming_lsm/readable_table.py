@@ -24,7 +24,7 @@ from streaming_lsm.format.table.file_names import bucket_of
 from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.merge.record_merger import find_merger
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.query.changes import Changes
+from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.query.history import read_history
 from streaming_lsm.query.kept_files import KeptFiles
 from streaming_lsm.query.lookup import read_lookup
@@ -173,7 +173,9 @@ class ReadableTable:
             MissingPackage: PySpark is not installed.
         """
         try:
-            found: DataFrame = import_module("streaming_lsm.spark.reading").read_query(spark, self, columns, filter)
+            found: DataFrame = import_module("streaming_lsm.spark.queries.reading").read_query(
+                spark, self, columns, filter
+            )
         except ModuleNotFoundError as error:
             raise missing_package("to_spark", error) from None
         return found

@@ -13,7 +13,7 @@ from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import bucket_of
 from streaming_lsm.keys.bucket import bucket_ids
-from streaming_lsm.query.slice_reader import SliceReader
+from streaming_lsm.query.slices.slice_reader import SliceReader
 
 _LOOKED_AT = 16
 """File slices that are looked at: a wrong number of buckets shows in nearly every one of them."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from streaming_lsm.errors import CorruptFileError, ReadOvertaken
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.inspection.file_check import COUNT, DAMAGED, MISSING, Finding
-from streaming_lsm.query.change_log import read_change_log
+from streaming_lsm.query.cdc.change_log import read_change_log
 from streaming_lsm.readable_table import ReadableTable
 
 _INSTEAD = "restore the file, or delete it: changes are worked out from base files and logs without it"

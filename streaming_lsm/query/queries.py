@@ -20,18 +20,18 @@ from streaming_lsm.file_group.key_index import WantedKeys
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.merge_mode import IGNORE_DEFAULTS
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.query.change_reader import ChangeReader
-from streaming_lsm.query.changes import Changes
+from streaming_lsm.query.cdc.change_reader import ChangeReader
+from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.query.default_partition import DefaultPartition
 from streaming_lsm.query.kept_files import BucketSlices, KeptFiles
-from streaming_lsm.query.log_parts import visible_blocks
 from streaming_lsm.query.prune.expression import predicate_of
 from streaming_lsm.query.prune.file_groups import FileGroupPruner, SkippedSlices
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.prune.row_groups import RowGroupPruner
 from streaming_lsm.query.range_files import files_of_range
 from streaming_lsm.query.scan import MapSlices, Scan, check_columns, filter_columns
-from streaming_lsm.query.slice_reader import SliceReader
+from streaming_lsm.query.slices.log_parts import visible_blocks
+from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.query.text.where import parse_where
 from streaming_lsm.query.wanted_keys import Keys, record_keys_of
 from streaming_lsm.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY, from_avro, with_meta

@@ -22,7 +22,7 @@ from streaming_lsm.query.default_partition import DefaultPartition, with_nulls
 from streaming_lsm.query.prune.explanation import Explanation
 from streaming_lsm.query.prune.file_groups import SkippedSlices
 from streaming_lsm.query.prune.row_groups import RowGroupCounts
-from streaming_lsm.query.slice_reader import SliceReader
+from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.storage.failures import named_failures
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from streaming_lsm.arrow.nullable import nullable_schema
 from streaming_lsm.errors import ReadOvertaken, SchemaError
 from streaming_lsm.file_group.file_system_view import FileSlice
-from streaming_lsm.query.change_reader import BEFORE, ChangeReader, GroupChanges
+from streaming_lsm.query.cdc.change_reader import BEFORE, ChangeReader, GroupChanges
 from streaming_lsm.query.queries import Queries, QueryOptions
 from streaming_lsm.query.scan import Scan
 from streaming_lsm.timeline.action_kind import COMPACTIONS

@@ -14,7 +14,7 @@ from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.actions.commit import decode_json
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_block, read_blocks
 from streaming_lsm.java_properties import parse_properties, print_properties
-from streaming_lsm.spark.readers import scan_reader
+from streaming_lsm.spark.queries.readers import scan_reader
 from tests.support.hudi_tables import unpacked
 
 SHARED = ["r015_mor_compaction", "r015_mor_rollback", "v6_mor_avro", "v6_mor_rollback"]

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from streaming_lsm.query.changes import Changes
+from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.query.scan import Scan
-from streaming_lsm.spark.reading import frame_of_changes, frame_of_scan
+from streaming_lsm.spark.queries.reading import frame_of_changes, frame_of_scan
 from tests.support.crash_points import random_cases
 from tests.support.histories_model.running import Run
 from tests.support.histories_model.steps import draw_history

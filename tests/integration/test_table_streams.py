@@ -191,7 +191,7 @@ def test_a_limit_skips_states_that_were_cleaned(spark: SparkSession, table: LsmT
 
 def test_offsets_never_go_back_in_the_order_of_calls_of_older_versions(table: LsmTable) -> None:
     """PySpark 4.0 and 4.1 ask for the latest offset before the initial one, and do not say where a batch begins."""
-    from streaming_lsm.spark.stream_reader import LsmStreamReader  # PySpark 3.5 cannot import it
+    from streaming_lsm.spark.queries.stream_reader import LsmStreamReader  # PySpark 3.5 cannot import it
 
     for ts in range(1, 5):
         upsert(table, ts, a=ts)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streaming_lsm.query.change_reader import AFTER, BEFORE
+from streaming_lsm.query.cdc.change_reader import AFTER, BEFORE
 from streaming_lsm.schema import META_COLUMNS, RECORD_KEY, decimal_bytes
 
 _EPOCH_DAY = datetime.date(1970, 1, 1)

@@ -17,8 +17,8 @@ from streaming_lsm.format.log.native_footer import Chain
 from streaming_lsm.format.table.file_names import InlineLogName, LogFileName, LogKind, WriteToken
 from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.merge.log_fold import FoldedLogs
-from streaming_lsm.query.log_reader import LogReader
-from streaming_lsm.query.slice_reader import LogCounts
+from streaming_lsm.query.slices.log_reader import LogReader
+from streaming_lsm.query.slices.slice_reader import LogCounts
 from streaming_lsm.schema import COMMIT_TIME
 from streaming_lsm.services.compaction.attempt import attempt_token, discard
 from streaming_lsm.services.compaction.target import CompactionTarget, with_counts

@@ -25,7 +25,7 @@ from streaming_lsm.format.actions.compaction_plan import (
     CompactionOperation,
 )
 from streaming_lsm.format.actions.file_state import FileState
-from streaming_lsm.query.log_parts import visible_blocks
+from streaming_lsm.query.slices.log_parts import visible_blocks
 from streaming_lsm.schema import from_avro, to_avro
 from streaming_lsm.services.compaction.log_task import LogCompactionTask
 from streaming_lsm.services.compaction.operation_choice import (

@@ -9,7 +9,7 @@ import pyarrow as pa
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.format.actions.commit import WriteStat
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.query.slice_reader import LogCounts
+from streaming_lsm.query.slices.slice_reader import LogCounts
 from streaming_lsm.schema import delete_log_avro, delete_log_schema, to_avro, with_meta
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.plan import FileOptions

@@ -17,8 +17,8 @@ from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
 from streaming_lsm.format.table.file_names import BaseFileName, LogFileName, LogKind, WriteToken
 from streaming_lsm.lock.heartbeat import check_still_inflight
 from streaming_lsm.merge.runs import Block
-from streaming_lsm.query.key_order import in_key_order
-from streaming_lsm.query.slice_reader import LogCounts, SliceReader
+from streaming_lsm.query.slices.key_order import in_key_order
+from streaming_lsm.query.slices.slice_reader import LogCounts, SliceReader
 from streaming_lsm.services.compaction.attempt import attempt_token, discard
 from streaming_lsm.services.compaction.target import CompactionTarget, with_counts
 from streaming_lsm.services.compaction.timed import Timed

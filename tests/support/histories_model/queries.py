@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import ReadOvertaken
-from streaming_lsm.query.change_log import read_change_log
-from streaming_lsm.query.changes import Changes
+from streaming_lsm.query.cdc.change_log import read_change_log
+from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.query.scan import Scan
 from tests.support.histories_model.columns import Column, Row
 from tests.support.histories_model.filters import Filter, draw_filter, kept

@@ -13,7 +13,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, LsmError, ReadOvertaken
-from streaming_lsm.query.changes import Changes
+from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.query.scan import Scan
 from streaming_lsm.timeline.instant import Instant
 from tests.support.histories_model import queries

@@ -9,7 +9,7 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.format.table.file_names import BaseFileName, LogFileName, parse_file_name
-from streaming_lsm.query import slice_reader
+from streaming_lsm.query.slices import slice_reader
 from tests.support.small_tables import create, data_files, rows, shown
 
 KEYS = [f"k{number:03}" for number in range(40)]

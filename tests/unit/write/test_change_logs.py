@@ -14,7 +14,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, CorruptFileError, ReadOvertaken
 from streaming_lsm.inspection.table_check import check_table
-from streaming_lsm.query.change_log import read_change_log
+from streaming_lsm.query.cdc.change_log import read_change_log
 from streaming_lsm.storage.local import LocalStorage
 from tests.support.change_tables import (
     LAYOUTS,

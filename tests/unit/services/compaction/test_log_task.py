@@ -22,7 +22,7 @@ from streaming_lsm.file_group.slice_files import open_logs
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, read_blocks
 from streaming_lsm.lock.heartbeat import heartbeat_path
 from streaming_lsm.merge.log_fold import FoldedLogs
-from streaming_lsm.query.slice_merge import SliceMerge
+from streaming_lsm.query.slices.slice_merge import SliceMerge
 from streaming_lsm.schema import with_meta
 from streaming_lsm.services.compaction.log_task import LogCompactionTask
 from streaming_lsm.write.files.sorted_parquet_file import SortedParquetFile

@@ -6,8 +6,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from streaming_lsm.query.table_stream import TableStream
 from streaming_lsm.readable_table import ReadableTable
-from streaming_lsm.spark.stream_reader import COMPLETED, SNAPSHOT, LsmStreamReader, Offset, completed
-from streaming_lsm.spark.worker_errors import tells_in_one_line
+from streaming_lsm.spark.queries.stream_reader import COMPLETED, SNAPSHOT, LsmStreamReader, Offset, completed
+from streaming_lsm.spark.queries.worker_errors import tells_in_one_line
 
 
 class LimitedStreamReader(LsmStreamReader, SupportsTriggerAvailableNow):

@@ -12,12 +12,12 @@ from pyspark.sql.types import StructField, StructType
 from streaming_lsm.arrow.nullable import nullable_schema
 from streaming_lsm.config import with_own_case
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.query.changes import Changes
+from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.readable_table import ReadableTable
-from streaming_lsm.spark.readers import changes_reader, scan_reader
-from streaming_lsm.spark.stream_reader import LsmStreamReader
+from streaming_lsm.spark.queries.readers import changes_reader, scan_reader
+from streaming_lsm.spark.queries.stream_reader import LsmStreamReader
+from streaming_lsm.spark.queries.worker_errors import tells_in_one_line
 from streaming_lsm.spark.versions import SPARK, spark_schema
-from streaming_lsm.spark.worker_errors import tells_in_one_line
 from streaming_lsm.storage.failures import names_failures
 
 FORMAT = "streaming_lsm"
@@ -67,7 +67,7 @@ class LsmDataSource(DataSource):
         stream = replace(stream, schema=pa.schema([stream.schema.field(name) for name in schema.names]))
         if SPARK < (4, 2):
             return LsmStreamReader(table, stream)
-        from streaming_lsm.spark.limited_stream_reader import LimitedStreamReader
+        from streaming_lsm.spark.queries.limited_stream_reader import LimitedStreamReader
 
         return LimitedStreamReader(table, stream)
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from streaming_lsm.merge.runs import Block
-from streaming_lsm.query.key_order import in_key_order
+from streaming_lsm.query.slices.key_order import in_key_order
 
 KEY = "_hoodie_record_key"
 

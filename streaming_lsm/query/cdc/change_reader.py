@@ -18,9 +18,9 @@ from streaming_lsm.arrow.distinct_rows import distinct_rows
 from streaming_lsm.arrow.required_fields import cast_column
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.file_group.file_system_view import FileSlice
-from streaming_lsm.query.change_log import read_change_log
+from streaming_lsm.query.cdc.change_log import read_change_log
 from streaming_lsm.query.scan import check_columns
-from streaming_lsm.query.slice_reader import SliceReader
+from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 
 OP, TIME, KEY, BEFORE, AFTER = "op", "ts_ms", "record_key", "before", "after"

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from streaming_lsm.spark.worker_errors import told_in_one_line
+from streaming_lsm.spark.queries.worker_errors import told_in_one_line
 
 T = TypeVar("T")
 _PARTITION_BYTES = 128 << 20

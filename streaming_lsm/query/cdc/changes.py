@@ -13,9 +13,9 @@ from streaming_lsm.errors import ConfigError
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
 from streaming_lsm.file_group.lost_files import check_files, check_group
 from streaming_lsm.format.actions.commit import CommitMetadata
-from streaming_lsm.query.change_log import recorded_columns
-from streaming_lsm.query.change_reader import AFTER, BEFORE, KEY, OP, TIME, ChangeReader, GroupChanges
-from streaming_lsm.query.log_kinds import check_kinds
+from streaming_lsm.query.cdc.change_log import recorded_columns
+from streaming_lsm.query.cdc.change_reader import AFTER, BEFORE, KEY, OP, TIME, ChangeReader, GroupChanges
+from streaming_lsm.query.slices.log_kinds import check_kinds
 from streaming_lsm.storage.base import Listing
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.timeline.instant import FLAT, Instant

@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from streaming_lsm.arrow.nullable import as_nullable, nullable_schema
-from streaming_lsm.query.changes import Changes
+from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.query.scan import Scan
-from streaming_lsm.spark.worker_errors import tells_in_one_line, told_in_one_line
+from streaming_lsm.spark.queries.worker_errors import tells_in_one_line, told_in_one_line
 
 Read = Callable[[Any], Iterator[pa.RecordBatch]]
 

@@ -16,8 +16,8 @@ from streaming_lsm import config
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.query.table_stream import FIRST, TableStream
 from streaming_lsm.readable_table import ReadableTable
-from streaming_lsm.spark.readers import PartPartition, read_partition
-from streaming_lsm.spark.worker_errors import tells_in_one_line
+from streaming_lsm.spark.queries.readers import PartPartition, read_partition
+from streaming_lsm.spark.queries.worker_errors import tells_in_one_line
 from streaming_lsm.timeline.clock import moment_text
 from streaming_lsm.timeline.timeline import limit_text
 

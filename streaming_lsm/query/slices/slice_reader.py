@@ -20,14 +20,14 @@ from streaming_lsm.file_group.stored_row_group import CopyRules, StoredRowGroup
 from streaming_lsm.merge.hash_merge import fold_logs, merge_base
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block
-from streaming_lsm.query.key_order import in_key_order
-from streaming_lsm.query.log_kinds import check_kinds
-from streaming_lsm.query.log_parts import LogBlocks
 from streaming_lsm.query.prune.commits import of_commits
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.prune.predicate import Every
 from streaming_lsm.query.prune.row_groups import RowGroupCounts, RowGroupPruner
-from streaming_lsm.query.slice_merge import SliceMerge
+from streaming_lsm.query.slices.key_order import in_key_order
+from streaming_lsm.query.slices.log_kinds import check_kinds
+from streaming_lsm.query.slices.log_parts import LogBlocks
+from streaming_lsm.query.slices.slice_merge import SliceMerge
 from streaming_lsm.schema import COMMIT_TIME, META_COLUMNS, OPERATION, RECORD_KEY
 from streaming_lsm.storage.base import Storage
 

@@ -15,9 +15,9 @@ from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.slice_files import open_logs
 from streaming_lsm.merge.log_fold import FoldedLogs, fold_unsorted_logs
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.query.log_parts import LogBlocks
-from streaming_lsm.query.slice_merge import SliceMerge
-from streaming_lsm.query.slice_reader import LogCounts
+from streaming_lsm.query.slices.log_parts import LogBlocks
+from streaming_lsm.query.slices.slice_merge import SliceMerge
+from streaming_lsm.query.slices.slice_reader import LogCounts
 from streaming_lsm.schema import OPERATION
 from streaming_lsm.storage.base import Storage
 

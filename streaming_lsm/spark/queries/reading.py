@@ -17,14 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 from streaming_lsm.arrow.nullable import nullable_schema
 from streaming_lsm.config import READ_NATIVE
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.query.changes import Changes
+from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.query.plain_slices import plain_slices
 from streaming_lsm.query.scan import Scan
 from streaming_lsm.readable_table import ReadableTable
 from streaming_lsm.spark.batch_writer import unwrapped_errors
-from streaming_lsm.spark.conditions import condition_of
-from streaming_lsm.spark.merged_scan import scan_parts
-from streaming_lsm.spark.parquet_scan import named_for_hadoop, scan_files
+from streaming_lsm.spark.queries.conditions import condition_of
+from streaming_lsm.spark.queries.merged_scan import scan_parts
+from streaming_lsm.spark.queries.parquet_scan import named_for_hadoop, scan_files
 from streaming_lsm.spark.versions import HAS_PYTHON_DATA_SOURCE, spark_schema
 from streaming_lsm.storage.failures import names_failures
 
@@ -40,7 +40,7 @@ def register(spark: SparkSession) -> None:
             f"PySpark {pyspark.__version__} has no data sources in Python, which 4.0 introduced: read with "
             "streaming_lsm.read(spark, path)"
         )
-    from streaming_lsm.spark.datasource import LsmDataSource
+    from streaming_lsm.spark.queries.datasource import LsmDataSource
 
     spark.dataSource.register(LsmDataSource)
 

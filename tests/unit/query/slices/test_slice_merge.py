@@ -20,8 +20,8 @@ from streaming_lsm.errors import CorruptFileError, LsmError, StorageError
 from streaming_lsm.file_group.data_file import MAX_OPEN_FILES, DataFile
 from streaming_lsm.file_group.slice_files import open_slice
 from streaming_lsm.merge.runs import SortedRun
-from streaming_lsm.query import slice_merge, slice_reader
-from streaming_lsm.query.slice_merge import SliceMerge
+from streaming_lsm.query.slices import slice_merge, slice_reader
+from streaming_lsm.query.slices.slice_merge import SliceMerge
 from streaming_lsm.schema import with_meta
 from streaming_lsm.storage.local import LocalStorage
 from tests.oracle.reader import read_snapshot

@@ -1,0 +1,1 @@
+"""Read and merge the files of file slices."""
