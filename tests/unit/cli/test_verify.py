@@ -159,7 +159,7 @@ def test_rows_of_a_base_file_out_of_order_are_found(tmp_path: Path, capsys: pyte
 def test_a_key_twice_in_a_file_is_no_fault(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    monkeypatch.setattr("streaming_lsm.table.reduces_keys", lambda *_, **__: False)  # as another program
+    monkeypatch.setattr("streaming_lsm.writable_table.reduces_keys", lambda *_, **__: False)  # as another program
     getattr(create(tmp_path, **OPTIONS), way)(rows(("a", "nl", 2, 1), ("a", "nl", 1, 2), ("b", "nl", 1, 1)))
     assert findings(capsys, tmp_path, code=0) == []
 

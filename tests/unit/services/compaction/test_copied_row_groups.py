@@ -151,7 +151,7 @@ def test_compactions_one_after_the_other_give_the_rows_of_the_merge(tmp_path: Pa
 def test_keys_that_repeat_in_the_base_file_are_merged(
     tmp_path: Path, copied: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streaming_lsm.table.reduces_keys", lambda *_, **__: False)  # as another program
+    monkeypatch.setattr("streaming_lsm.writable_table.reduces_keys", lambda *_, **__: False)  # as another program
     table = create(tmp_path)
     table.bulk_insert(rows(sorted([*range(300), 150, 199, 200]), 1))
     table.upsert(rows([299], 2))
