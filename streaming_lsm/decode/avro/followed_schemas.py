@@ -1,0 +1,69 @@
+"""Find the schemas of messages that change the columns of the table.
+
+*Changing schema*: one that has fields, or wider types, that the table is to have before its messages are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.decode.avro.frames import Frames
+from streaming_lsm.decode.avro.schema_columns import followed
+from streaming_lsm.decode.avro.written_types import written_type
+from streaming_lsm.decode.envelope import Envelope
+from streaming_lsm.decode.schema_fault import SchemaFault
+from streaming_lsm.errors import LsmError
+from streaming_lsm.schema_evolution import SchemaRules
+from streaming_lsm.schema_registry.kept_schemas import schema_of
+
+
+class FollowedSchemas:
+    """Compares the schemas of one task's messages with the columns of the table.
+
+    Attributes:
+        changing: ids of the changing schemas that were met.
+    """
+
+    def __init__(self, envelope: Envelope, rules: SchemaRules) -> None:
+        """Take the columns of an envelope, and the rules by which they may change."""
+        self._envelope, self._rules = envelope, rules
+        self._met: set[int] = set()
+        self.changing: set[int] = set()
+
+    def meet(self, messages: pa.BinaryArray) -> None:
+        """Compare the schemas of messages, none of which is null.
+
+        Raises:
+            SchemaFault: a schema cannot be had, or the rules refuse its columns.
+        """
+        frames = Frames.of(messages)
+        places = np.flatnonzero(frames.framed)
+        ids, first = np.unique(frames.ids[places], return_index=True)
+        for schema_id, place in zip(ids.tolist(), places[first].tolist(), strict=True):
+            if schema_id in self._met:
+                continue
+            try:
+                after = columns_after(self._envelope, self._rules, (schema_id,))
+            except LsmError as error:
+                raise SchemaFault(place, error) from error
+            self._met.add(schema_id)
+            if after is not self._envelope.columns and after != self._envelope.columns:
+                self.changing.add(schema_id)
+
+
+def columns_after(envelope: Envelope, rules: SchemaRules, ids: Iterable[int]) -> pa.Schema:
+    """Return the columns of the table after messages of some schemas, which are followed in the order of their ids.
+
+    Raises:
+        RegistryError: a schema cannot be had.
+        SchemaError: the rules refuse the columns of a schema.
+    """
+    columns = envelope.columns
+    for schema_id in sorted(ids):
+        schema = schema_of(envelope.schemas, schema_id)
+        where = f"schema {schema_id} ({schema.source})"
+        columns = followed(columns, rules, written_type(schema), where, is_debezium=envelope.format.is_debezium)
+    return columns
