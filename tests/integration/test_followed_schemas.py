@@ -7,7 +7,9 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -300,6 +302,95 @@ def test_two_topics_of_a_query_have_columns_of_their_own_that_follow_their_schem
     newest = record(("id", "long"), ("name", "string"), ("city", "string"), name="Row")
     put(broker, "shop.users", change(newest, {"id": 1, "name": "b", "city": "c"}, 12))
     said = r"^topic shop\.users, table .*: topic 'shop\.users', .*column 'city' is not in the table"
-    with watched(spark, tmp_path, broker.bootstrap_servers, **options, **fail) as watcher:
-        with pytest.raises(LsmError, match=said):
-            list(watcher.reports(60))
+    with (
+        watched(spark, tmp_path, broker.bootstrap_servers, **options, **fail) as watcher,
+        pytest.raises(LsmError, match=said),
+    ):
+        list(watcher.reports(60))
+
+
+class Versions:
+    """Random versions of a schema, with values, and the column types that a table has after them."""
+
+    WIDER = (("int", "long", "string"), ("float", "double"), ((6, 2), (9, 4)))
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.reached: dict[str, int] = {}
+
+    def version(self) -> dict[str, int]:
+        """The fields of a version, some of a family each, with the width of their types."""
+        names = self.random.sample(("a0", "b0", "a1", "b1", "a2", "b2", "s.x0", "s.y0", "s.z1"), 5)
+        return {name: self.random.randrange(len(self.WIDER[int(name[-1])])) for name in names}
+
+    def avro(self, version: dict[str, int]) -> Any:
+        def kind(name: str) -> Any:
+            one = self.WIDER[int(name[-1])][version[name]]
+            if isinstance(one, tuple):
+                one = {"type": "bytes", "logicalType": "decimal", "precision": one[0], "scale": one[1]}
+            return nullable(one)
+
+        inside = [(name[2:], kind(name)) for name in version if name.startswith("s.")]
+        plain: list[tuple[str, Any]] = [(name, kind(name)) for name in version if not name.startswith("s.")]
+        if inside:
+            plain.insert(self.random.randrange(len(plain) + 1), ("s", nullable(record(*inside, name="S"))))
+        return record(("id", "long"), *plain)
+
+    def row(self, version: dict[str, int]) -> Row:
+        number = self.random.randrange(10_000)
+        values: dict[str, tuple[Any, ...]] = {"0": (number, LARGE + number, f"t{number}"), "1": (number / 8,) * 2}
+        values["2"] = (Decimal(number) / 100, Decimal(number) / 10_000)
+        found: Row = {"id": self.random.randrange(30)}
+        for name, width in version.items():
+            self.reached[name] = max(width, self.reached.get(name, 0))
+            value = values[name[-1]][width] if self.random.random() < 0.8 else None
+            if name.startswith("s."):
+                found.setdefault("s", {})[name[2:]] = value
+            else:
+                found[name] = value
+        return found
+
+    def stored(self, row: Row) -> Row:
+        """The row as a table has it at last."""
+
+        def value(name: str, given: Any) -> Any:
+            is_text = name[-1] == "0" and self.reached[name] == 2
+            return str(given) if is_text and given is not None else given
+
+        plain = {name: value(name, row.get(name)) for name in self.reached if not name.startswith("s.")}
+        inside = [name for name in self.reached if name.startswith("s.")]
+        given = row.get("s")
+        held = None if given is None else {name[2:]: value(name, given.get(name[2:])) for name in inside}
+        return {"id": row["id"], **plain, **({"s": held} if inside else {})}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_table_has_the_values_of_all_versions_of_a_schema_in_any_order_and_mix(
+    spark: SparkSession, tmp_path: Path, registry: RegistryServer, seed: int
+) -> None:
+    versions = Versions(seed)
+    known: list[tuple[dict[str, int], Any]] = []
+    model: dict[int, Row] = {}
+    topic: Topic | None = None
+    for batch_id in range(6):
+        for _ in range(versions.random.randrange(3) if known else 1):
+            version = versions.version()
+            known.append((version, versions.avro(version)))
+            registry.register("t-value", json.dumps(known[-1][1]))
+        topic = topic or Topic(spark, tmp_path, registry)
+        batch = []
+        for _ in range(40):
+            version, avro = versions.random.choice(known)
+            row = versions.row(version)
+            model[row["id"]] = row
+            batch.append((str(row["id"]).encode(), topic.message(avro, row)))
+        # One topic partition, as the order of others is not defined.
+        messages = kafka_messages(batch, sources=[("t", 0, 100 * batch_id + place) for place in range(40)])
+        topic.sinks(spark.createDataFrame(pa.Table.from_batches([messages])).repartition(1), batch_id)
+        if versions.random.random() < 0.3:
+            topic.start()
+    assert topic is not None
+    expected = [versions.stored(row) for row in model.values()]
+    assert rows(topic.path) == sorted(expected, key=lambda row: str(row["id"]))
+    assert not topic.dead.exists()
+    assert validate(topic.path) == []

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -40,9 +40,7 @@ class FollowedSchemas:
             SchemaFault: a schema cannot be had, or the rules refuse its columns.
         """
         frames = Frames.of(messages)
-        places = np.flatnonzero(frames.framed)
-        ids, first = np.unique(frames.ids[places], return_index=True)
-        for schema_id, place in zip(ids.tolist(), places[first].tolist(), strict=True):
+        for schema_id, place in _first_places(frames):
             if schema_id in self._met:
                 continue
             try:
@@ -52,6 +50,18 @@ class FollowedSchemas:
             self._met.add(schema_id)
             if after is not self._envelope.columns and after != self._envelope.columns:
                 self.changing.add(schema_id)
+
+
+def _first_places(frames: Frames) -> Iterator[tuple[int, int]]:
+    """Yield each schema id, and the first message that has it."""
+    places = np.flatnonzero(frames.framed)
+    ids = frames.ids[places]
+    # Most batches have one schema, which is told without sorting.
+    if not len(ids) or (ids == ids[0]).all():
+        yield from zip(ids[:1].tolist(), places[:1].tolist(), strict=True)
+        return
+    every, first = np.unique(ids, return_index=True)
+    yield from zip(every.tolist(), places[first].tolist(), strict=True)
 
 
 def columns_after(envelope: Envelope, rules: SchemaRules, ids: Iterable[int]) -> pa.Schema:
