@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -50,7 +51,7 @@ class Topic:
     def __init__(self, spark: SparkSession, folder: Path, registry: RegistryServer, **options: str) -> None:
         self._spark, self._registry = spark, registry
         self.path, self.dead = folder / "t", folder / "dead"
-        self._options = {
+        self._options: dict[str, str] = {
             "kafka.bootstrap.servers": "none:1",
             "subscribe": "t",
             "lsm.table.path": str(self.path),
@@ -65,11 +66,14 @@ class Topic:
             "lsm.dead.letter.path": str(self.dead),
             **options,
         }
-        self.start()
+
+    @cached_property
+    def sinks(self) -> TopicSinks:
+        return TopicSinks(JobSettings.load(None, self._options))
 
     def start(self) -> None:
-        """Start the query, again."""
-        self.sinks = TopicSinks(JobSettings.load(None, self._options))
+        """Start the query again."""
+        self.__dict__.pop("sinks", None)
 
     def message(self, avro: Any, value: Row) -> bytes:
         return framed(self._registry.register("t-value", json.dumps(avro)), encoded(avro, value))
@@ -263,50 +267,67 @@ def test_two_topics_of_a_query_have_columns_of_their_own_that_follow_their_schem
         avro = debezium(row, ("lsn", "long"))
         source = {"version": "3", "lsn": lsn}
         value = {"before": before, "after": after, "source": source, "op": "d" if after is None else "u", "ts_ms": None}
-        return message("shop.users", avro, value)
+        return message("follow.users", avro, value)
 
     old = record(("id", "long"), ("name", "string"), name="Row")
     new = record(("id", "long"), ("name", "string"), ("age", nullable("int")), name="Row")
-    for topic in ("shop.orders", "shop.users"):
+    for topic in ("follow.orders", "follow.users"):
         create_topic(broker.bootstrap_servers, topic, 1)
-    of_users = "lsm.kafka.topic.shop.users."
+    of_users = "lsm.kafka.topic.follow.users."
     options = {
-        "subscribe": "shop.orders,shop.users",
+        "subscribe": "follow.orders,follow.users",
         "lsm.kafka.schema": "",
         "lsm.kafka.format": "avro",
         "lsm.kafka.schema.registry.url": registry.url,
         f"{of_users}kafka.format": "debezium-avro",
         f"{of_users}hoodie.table.ordering.fields": "_event_lsn",
     }
-    put(broker, "shop.orders", *(message("shop.orders", ONE, {"id": n, "v": n}) for n in range(3)))
-    put(broker, "shop.users", *(change(old, {"id": n, "name": "a"}, n) for n in range(3)))
+    put(broker, "follow.orders", *(message("follow.orders", ONE, {"id": n, "v": n}) for n in range(3)))
+    put(broker, "follow.users", *(change(old, {"id": n, "name": "a"}, n) for n in range(3)))
     with watched(spark, tmp_path, broker.bootstrap_servers, **options) as watcher:
         found = list(watcher.reports(60))
     assert [report.rows for report in found] == [3, 3]
-    assert rows(tmp_path / "shop.users")[0] == {"id": 0, "name": "a", "_event_lsn": 0}
+    assert rows(tmp_path / "follow.users")[0] == {"id": 0, "name": "a", "_event_lsn": 0}
 
-    put(broker, "shop.orders", message("shop.orders", TWO, {"id": 3, "v": LARGE, "note": "x"}))
-    put(broker, "shop.users", change(new, {"id": 1, "name": "b", "age": 7}, 10))
-    put(broker, "shop.users", change(new, None, 11, {"id": 2, "name": "a", "age": None}))
+    put(broker, "follow.orders", message("follow.orders", TWO, {"id": 3, "v": LARGE, "note": "x"}))
+    put(broker, "follow.users", change(new, {"id": 1, "name": "b", "age": 7}, 10))
+    put(broker, "follow.users", change(new, None, 11, {"id": 2, "name": "a", "age": None}))
     with watched(spark, tmp_path, broker.bootstrap_servers, **options) as watcher:
         assert [(report.rows, report.deletes) for report in watcher.reports(60)] == [(1, 0), (1, 1)]
-    assert rows(tmp_path / "shop.orders") == [
+    assert rows(tmp_path / "follow.orders") == [
         *({"id": n, "v": n, "note": None} for n in range(3)),
         {"id": 3, "v": LARGE, "note": "x"},
     ]
-    assert rows(tmp_path / "shop.users") == [
+    assert rows(tmp_path / "follow.users") == [
         {"id": 0, "name": "a", "_event_lsn": 0, "age": None},
         {"id": 1, "name": "b", "_event_lsn": 10, "age": 7},
     ]
     fail = {f"{of_users}schema.evolution": "fail"}
     newest = record(("id", "long"), ("name", "string"), ("city", "string"), name="Row")
-    put(broker, "shop.users", change(newest, {"id": 1, "name": "b", "city": "c"}, 12))
-    said = r"^topic shop\.users, table .*: topic 'shop\.users', .*column 'city' is not in the table"
+    put(broker, "follow.users", change(newest, {"id": 1, "name": "b", "city": "c"}, 12))
+    said = r"^topic follow\.users, table .*: topic 'follow\.users', .*column 'city' is not in the table"
     with (
         watched(spark, tmp_path, broker.bootstrap_servers, **options, **fail) as watcher,
         pytest.raises(LsmError, match=said),
     ):
         list(watcher.reports(60))
+
+
+def test_topics_that_share_a_table_have_the_columns_of_all_their_schemas(
+    spark: SparkSession, tmp_path: Path, registry: RegistryServer
+) -> None:
+    of_south = record(("id", "long"), ("note", "string"))
+    topic = Topic(
+        spark, tmp_path, registry, **{"subscribe": "north,south", "lsm.kafka.topics.share.table": "true"}
+    )  # fmt: skip
+    ids = [registry.register(f"{name}-value", json.dumps(avro)) for name, avro in (("north", ONE), ("south", of_south))]
+    values = (encoded(ONE, {"id": 1, "v": 1}), encoded(of_south, {"id": 2, "note": "x"}))
+    batch = kafka_messages(
+        [(None, framed(one, value)) for one, value in zip(ids, values, strict=True)],
+        sources=[("north", 0, 5), ("south", 0, 5)],
+    )
+    topic.sinks(spark.createDataFrame(pa.Table.from_batches([batch])), 0)
+    assert rows(topic.path) == [{"id": 1, "v": 1, "note": None}, {"id": 2, "v": None, "note": "x"}]
 
 
 class Versions:
