@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -32,6 +35,9 @@ from tests.support.event_columns import Message, kafka_messages
 from tests.support.watched_stream import commits, put, rows, watched
 
 Row = dict[str, Any]
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 ONE = record(("id", "long"), ("v", "int"))
 TWO = record(("id", "long"), ("v", "long"), ("note", nullable("string")))
@@ -328,6 +334,40 @@ def test_topics_that_share_a_table_have_the_columns_of_all_their_schemas(
     )
     topic.sinks(spark.createDataFrame(pa.Table.from_batches([batch])), 0)
     assert rows(topic.path) == [{"id": 1, "v": 1, "note": None}, {"id": 2, "v": None, "note": "x"}]
+
+
+def test_the_job_tells_a_missing_schema_before_spark_starts_and_needs_no_columns_with_one(
+    broker: KafkaBroker, tmp_path: Path, registry: RegistryServer
+) -> None:
+    create_topic(broker.bootstrap_servers, "by-schema", 1)
+    command = [
+        sys.executable, "jobs/kafka_to_lsm.py", "--timeout", "150", "--bootstrap-servers", broker.bootstrap_servers,
+        "subscribe=by-schema", f"lsm.table.path={tmp_path / 'table'}", f"checkpointLocation={tmp_path / 'checkpoint'}",
+        "lsm.kafka.format=avro", f"lsm.kafka.schema.registry.url={registry.url}", "hoodie.table.name=t",
+        "hoodie.datasource.write.recordkey.field=id", "hoodie.bucket.index.num.buckets=1",
+    ]  # fmt: skip
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+
+    refused = run()
+    assert refused.returncode == 2
+    assert (
+        "the columns of topic 'by-schema' cannot be had from its schema: subject 'by-schema-value' is" in refused.stderr
+    )
+    one = registry.register("by-schema-value", json.dumps(ONE))
+    put(broker, "by-schema", framed(one, encoded(ONE, {"id": 1, "v": 1})))
+    two = registry.register("by-schema-value", json.dumps(TWO))
+    put(broker, "by-schema", framed(two, encoded(TWO, {"id": 2, "v": LARGE, "note": "x"})))
+    three = registry.register("other", json.dumps(THREE))
+    put(broker, "by-schema", framed(three, encoded(THREE, {"id": 3, "v": 3, "place": {"lat": 0.5}})))
+    done = run()
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    assert rows(tmp_path / "table") == [
+        {"id": 1, "v": 1, "note": None, "place": None},
+        {"id": 2, "v": LARGE, "note": "x", "place": None},
+        {"id": 3, "v": 3, "note": None, "place": {"lat": 0.5}},
+    ]
 
 
 class Versions:
