@@ -36,6 +36,7 @@ with importing("kafka_to_lsm"):
     from streaming_lsm.kafka.settings import JobSettings
     from streaming_lsm.kafka.source_watch import SourceWatch
     from streaming_lsm.kafka.stream import StreamWatcher, Totals, start_stream
+    from streaming_lsm.kafka.topic_columns import check_columns
     from streaming_lsm.kafka.topic_tables import check_tables
     from streaming_lsm.spark.session import (
         QUERY_LOGGER,
@@ -95,6 +96,7 @@ def _run(settings: JobSettings, cores: int | None, timeout_seconds: float | None
     check_source(settings.source())
     for table in tables:
         table.settings.check_schemas()
+    check_columns(tables)
     spark = _session(cores)
     try:
         stopping = threading.Event()

@@ -270,10 +270,15 @@ class WritableTable(MaintainedTable):
             SchemaError: a column is missing, unknown or of a type that does not fit.
         """
         schema, arrivals = self._queries.schema_at(timeline), self.options[config.ARRIVAL_FIELDS]
-        rules = replace(self._schema_rules(timeline), relaxes=relaxes)
+        rules = replace(self.schema_rules(timeline), relaxes=relaxes)
         return evolved_columns(batch, schema, arrivals, rules, keys_only=operation == DELETE)
 
-    def _schema_rules(self, timeline: Timeline) -> SchemaRules:
+    def columns_at(self, timeline: Timeline) -> pa.Schema:
+        """Return the table's columns as of a timeline, without meta columns."""
+        return self._queries.schema_at(timeline)
+
+    def schema_rules(self, timeline: Timeline) -> SchemaRules:
+        """Return the rules by which the table's columns follow those of a batch."""
         return SchemaRules(
             mode=self.options[config.SCHEMA_EVOLUTION] or ADD,
             fills_missing=self.options[config.NULL_FOR_MISSING],
@@ -348,7 +353,7 @@ class WritableTable(MaintainedTable):
             WriteConflict: they contradict those of this write.
         """
         newest = without_columns(self._queries.schema_at(timeline), dropped, lenient=True)
-        rules = replace(self._schema_rules(timeline), mode=ADD, fills_missing=True)
+        rules = replace(self.schema_rules(timeline), mode=ADD, fills_missing=True)
         names = dropped_entry({*rules.dropped, *dropped}) if dropped else {}
         if newest.equals(plan.schema):
             return names

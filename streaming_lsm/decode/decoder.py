@@ -6,9 +6,9 @@ Documents are read many at a time (`document_rows`); what is not plain in them i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +23,12 @@ from streaming_lsm.decode.schema_fault import SchemaFault, placed_at
 from streaming_lsm.decode.table_rows import Rows
 from streaming_lsm.decode.unknown_fields import UnknownFields
 from streaming_lsm.decode.values.zones import session_zone
+from streaming_lsm.schema_evolution import SchemaRules
 from streaming_lsm.write.intake import control_columns
 from streaming_lsm.write.numbers import Counts
+
+if TYPE_CHECKING:
+    from streaming_lsm.decode.avro.followed_schemas import FollowedSchemas
 
 _Part = tuple[Int64s, pa.RecordBatch]
 """Places among the messages, and their rows."""
@@ -61,14 +65,33 @@ class Messages:
     Attributes:
         envelope: the format of messages.
         zone: zone of timestamps that name none.
+        rules: how the table's columns may follow the schemas of messages; None if they are fixed.
     """
 
     envelope: Envelope
     zone: str
+    rules: SchemaRules | None = None
 
     def decoder(self) -> Decoder:
         """Create the decoder of one task."""
-        return Decoder(self.envelope, self.zone)
+        return Decoder(self.envelope, self.zone, self.rules)
+
+    def after(self, changing: Iterable[int]) -> Messages:
+        """Return the same for the columns that the table has after messages of changing schemas.
+
+        Args:
+            changing: ids of the schemas.
+
+        Raises:
+            RegistryError: a schema cannot be had.
+            SchemaError: the rules refuse the columns of a schema.
+        """
+        from streaming_lsm.decode.avro.followed_schemas import columns_after
+
+        if self.rules is None:
+            return self
+        columns = columns_after(self.envelope, self.rules, changing)
+        return replace(self, envelope=replace(self.envelope, columns=columns))
 
 
 class Decoder:
@@ -80,18 +103,21 @@ class Decoder:
             (the first `PAYLOAD_BYTES` of a bad event's value).
     """
 
-    def __init__(self, envelope: Envelope, zone: str = "UTC") -> None:
+    def __init__(self, envelope: Envelope, zone: str = "UTC", rules: SchemaRules | None = None) -> None:
         """Prepare for the messages of `envelope`.
 
         Args:
             envelope: the format of messages.
             zone: zone of timestamps that name none; any that Spark accepts as the session's.
+            rules: how the table's columns may follow the schemas of Avro messages. From the first message on whose
+                schema changes them, nothing is decoded: `changing_schemas` are collected.
 
         Raises:
             ConfigError: the zone is not known.
         """
         self._envelope = envelope
         self._unknown = UnknownFields()
+        self._schemas = None if rules is None else _followed_schemas(envelope, rules)
         readers = _avro_readers if envelope.format.is_avro else _json_readers
         self._documents, self._keys, self._exact = readers(envelope, session_zone(zone), self._unknown)
         outside = set(envelope.partition) - set(envelope.record_key)
@@ -105,6 +131,11 @@ class Decoder:
     def unknown_fields(self) -> Counts:
         """Number of upserts so far by field that the table does not have and that was not null (`unknown_fields`)."""
         return self._unknown.counts
+
+    @property
+    def changing_schemas(self) -> Set[int]:
+        """Ids of the schemas so far that change the table's columns. If there is one, messages were left out."""
+        return frozenset() if self._schemas is None else self._schemas.changing
 
     def decoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decode the batches of one task; small ones are joined."""
@@ -125,17 +156,28 @@ class Decoder:
 
         Raises:
             RegistryError: the schema of a message cannot be had.
-            SchemaError: the schema of a message never fits the table's columns, or is not Avro.
+            SchemaError: the schema of a message never fits the table's columns, or is not Avro, or has columns that
+                the rules refuse.
         """
-        if not len(messages):
-            return pa.RecordBatch.from_pylist([], self.schema)
         try:
+            if not len(messages) or self._changes_columns(messages):
+                return pa.RecordBatch.from_pylist([], self.schema)
             return self._decoded(messages)
         except SchemaFault as fault:
             topic, partition, offset = (messages.column(name)[fault.place] for name in MESSAGE_COLUMNS[2:])
             raise type(fault.error)(
                 f"topic {str(topic)!r}, partition {partition}, offset {offset}: {fault.error}"
             ) from fault.error
+
+    def _changes_columns(self, messages: pa.RecordBatch) -> bool:
+        """Tell whether a schema so far, those of `messages` included, changes the table's columns."""
+        if self._schemas is None:
+            return False
+        values = _binary(messages.column("value"))
+        valued = np.flatnonzero(flags(pc.is_valid(values)))
+        with placed_at(valued):
+            self._schemas.meet(_selected(values, valued))
+        return bool(self._schemas.changing)
 
     def _decoded(self, messages: pa.RecordBatch) -> pa.RecordBatch:
         values, keys = (_binary(messages.column(name)) for name in ("value", "key"))
@@ -298,6 +340,12 @@ def _avro_readers(envelope: Envelope, zone: str, unknown: UnknownFields) -> _Rea
     from streaming_lsm.decode.avro.exact_events import ExactAvroReader
 
     return AvroRows(envelope, zone, unknown.add), AvroKeys(envelope, zone), ExactAvroReader(envelope, zone)
+
+
+def _followed_schemas(envelope: Envelope, rules: SchemaRules) -> FollowedSchemas:
+    from streaming_lsm.decode.avro.followed_schemas import FollowedSchemas
+
+    return FollowedSchemas(envelope, rules)
 
 
 def _binary(column: Any) -> pa.BinaryArray:

@@ -99,6 +99,8 @@ class Envelope:
         unavailable: what Debezium sends for a large value that an update did not change (`unavailable`).
         fills_unavailable: whether the table fills such values of text and binary columns (partial update mode
             FILL_UNAVAILABLE); if not, and in other columns, an event with one is bad.
+        follows_schemas: whether the table's columns follow the schemas of Avro messages, by ``lsm.schema.evolution``;
+            `columns` are then those of a new table. If not, fields that are none of `columns` are counted.
     """
 
     columns: pa.Schema
@@ -109,6 +111,7 @@ class Envelope:
     schemas: tuple[SchemaSource, ...] = ()
     unavailable: str = PLACEHOLDER
     fills_unavailable: bool = False
+    follows_schemas: bool = False
 
     def filled(self, name: str) -> pa.DataType | None:
         """Return the type of a column whose values the table fills where they were not sent; None for others."""
@@ -120,9 +123,12 @@ class Envelope:
 
         Raises:
             ConfigError: no columns, a duplicate or reserved name, a type that is not read, a key, partition or
-                ordering column that is not declared, a malformed placeholder, or Avro without a source of schemas.
+                ordering column that is not declared, a malformed placeholder, Avro without a source of schemas, or
+                columns that follow the schemas of another format.
         """
         check_sources(self.format, self.schemas)
+        if self.follows_schemas and not self.format.is_avro:
+            raise ConfigError(f"lsm.kafka.format={self.format}: only Avro messages have schemas that columns follow")
         unavailable(self.unavailable)
         names = self.columns.names
         if not names or not self.record_key:
@@ -141,8 +147,9 @@ class Envelope:
         names = self.columns.names
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
+            columns = "the newest schema or the table" if self.follows_schemas else "lsm.kafka.schema"
             raise ConfigError(
-                f"lsm.kafka.schema has no column {name!r}, which is a key, partition or ordering column"
+                f"{columns} has no column {name!r}, which is a key, partition or ordering column"
                 + (f"; did you mean {near[0]!r}?" if near else "")
             )
         if is_nested(self.columns.field(name).type):

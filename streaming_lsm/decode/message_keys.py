@@ -30,7 +30,9 @@ class MessageKeys:
         """Prepare for the keys of `envelope`'s messages; `zone` is that of timestamps that name none."""
         in_key = {*envelope.record_key, *envelope.partition}
         columns = pa.schema([one.with_nullable(True) for one in envelope.columns if one.name in in_key])
-        form = replace(envelope, columns=columns, partition=(), ordering=(), format=EventFormat.JSON)
+        form = replace(
+            envelope, columns=columns, partition=(), ordering=(), format=EventFormat.JSON, follows_schemas=False
+        )
         self._objects = DocumentRows(form, zone, semantics=False)
         self._plain = columns.field(0) if len(columns) == 1 else None
         self._zone = zone

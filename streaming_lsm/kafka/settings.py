@@ -129,7 +129,7 @@ class JobSettings:
         Raises:
             ConfigError: they do not, the registry refuses the user, or there is no source of schemas.
         """
-        kind = EventFormat(self.need(config.KAFKA_FORMAT))
+        kind = self.format
         if not kind.is_avro:
             return
         sources = self.schemas()
@@ -140,13 +140,61 @@ class JobSettings:
             else:
                 source.check()
 
-    def envelope(self) -> Envelope:
-        """Build the envelope of the topic's messages. Spark parses the columns, so a session must be running.
+    @property
+    def format(self) -> EventFormat:
+        """Format of message values."""
+        return EventFormat(self.need(config.KAFKA_FORMAT))
+
+    @property
+    def follows_schemas(self) -> bool:
+        """Whether the columns follow the schemas of messages: they are Avro, and no columns are declared."""
+        return not self.options[config.KAFKA_SCHEMA] and self.format.is_avro
+
+    @property
+    def needed_columns(self) -> tuple[str, ...]:
+        """Columns that keys, partitions and the order are made of."""
+        return (*self.options[config.RECORD_KEY_FIELDS], *self._partition, *self._ordering)
+
+    @property
+    def _partition(self) -> tuple[str, ...]:
+        # The CUSTOM key generator takes partition fields as column:SIMPLE or column:TIMESTAMP.
+        return tuple(name.partition(":")[0] for name in self.options[config.PARTITION_FIELDS])
+
+    @property
+    def _ordering(self) -> tuple[str, ...]:
+        by_commit = self.options[config.MERGE_MODE] == "COMMIT_TIME_ORDERING"
+        return () if by_commit else self.options[config.ORDERING_FIELDS]
+
+    def envelope(self, columns: pa.Schema | None = None) -> Envelope:
+        """Build the envelope of the topic's messages.
+
+        Args:
+            columns: those of the table, if they follow the schemas of messages (`topic_columns`); None for the declared
+                ones. Spark parses these, so a session must be running.
 
         Raises:
             ConfigError: columns, key, partition or ordering contradict each other.
         """
-        ddl = self.need(config.KAFKA_SCHEMA)
+        return Envelope(
+            self._declared() if columns is None else columns,
+            self.options[config.RECORD_KEY_FIELDS],
+            self._partition,
+            self._ordering,
+            self.format,
+            self.schemas(),
+            self.need(config.UNAVAILABLE),
+            self._fills_unavailable(),
+            follows_schemas=columns is not None,
+        )
+
+    def _declared(self) -> pa.Schema:
+        """Return the columns that are declared."""
+        ddl = self.options[config.KAFKA_SCHEMA]
+        if not ddl:
+            raise ConfigError(
+                f"{config.KAFKA_SCHEMA.key} is not set: declare the columns, as in `id BIGINT, name STRING`. "
+                f"Only with {config.KAFKA_FORMAT.key}=avro and debezium-avro the schemas of the messages give them"
+            )
         try:
             columns = parse_ddl(ddl)
         except PySparkException as error:
@@ -154,18 +202,7 @@ class JobSettings:
             raise ConfigError(f"{config.KAFKA_SCHEMA.key}={ddl!r} is not Spark DDL: {reason}") from None
         if not isinstance(columns, StructType):
             raise ConfigError(f"{config.KAFKA_SCHEMA.key}={ddl!r} names no columns: write `name TYPE, name TYPE`")
-        commit_time = self.options[config.MERGE_MODE] == "COMMIT_TIME_ORDERING"
-        return Envelope(
-            _arrow_columns(columns),
-            self.options[config.RECORD_KEY_FIELDS],
-            # The CUSTOM key generator takes partition fields as column:SIMPLE or column:TIMESTAMP.
-            tuple(name.partition(":")[0] for name in self.options[config.PARTITION_FIELDS]),
-            () if commit_time else self.options[config.ORDERING_FIELDS],
-            EventFormat(self.need(config.KAFKA_FORMAT)),
-            self.schemas(),
-            self.need(config.UNAVAILABLE),
-            self._fills_unavailable(),
-        )
+        return _arrow_columns(columns)
 
     def _fills_unavailable(self) -> bool:
         """Tell whether the table fills values that Debezium has not sent.

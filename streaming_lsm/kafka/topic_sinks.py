@@ -18,6 +18,7 @@ from pyspark.storagelevel import StorageLevel
 from streaming_lsm.decode.decoder import MESSAGE_COLUMNS
 from streaming_lsm.errors import LsmError
 from streaming_lsm.kafka.settings import JobSettings
+from streaming_lsm.kafka.topic_columns import envelope_of
 from streaming_lsm.kafka.topic_tables import TopicTable, topic_tables
 from streaming_lsm.spark.sink import LsmSink
 
@@ -103,8 +104,8 @@ class TopicSinks:
 
     def _sink(self, table: TopicTable) -> LsmSink:
         if table.place not in self._sinks:
-            settings = table.settings
-            self._sinks[table.place] = LsmSink(table.path, dict(settings.options), envelope=settings.envelope())
+            options = dict(table.settings.options)
+            self._sinks[table.place] = LsmSink(table.path, options, envelope=envelope_of(table))
             self._paths[table.place] = table.path
         return self._sinks[table.place]
 

@@ -108,7 +108,7 @@ def _joined(first: TopicTable, second: TopicTable, settings: JobSettings) -> Top
         )
     ours, others = dict(first.settings.options), dict(second.settings.options)
     different = [key for key in sorted({*ours, *others}) if ours.get(key) != others.get(key)]
-    different = [key for key in different if key != config.TABLE_PATH.key]
+    different = [key for key in different if key not in (config.TABLE_PATH.key, config.SCHEMA_SUBJECT.key)]
     if different:
         raise ConfigError(
             f"topics {first.topics[0]!r} and {second.topics[0]!r} share the table {second.path!r}, and {different[0]} "

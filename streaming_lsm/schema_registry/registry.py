@@ -95,11 +95,25 @@ class SchemaRegistry:
                 else than a registry does.
             SchemaError: the schema is not Avro.
         """
+        return self._fetched(f"/schemas/ids/{schema_id}", schema_id)
+
+    def newest(self, subject: str) -> WriterSchema | None:
+        """Fetch the newest schema of a subject and the schemas that it refers to; None if the registry has none.
+
+        Raises:
+            RegistryError, SchemaError: see `find`.
+        """
+        return self._fetched(f"/subjects/{quote(subject, safe='')}/versions/latest", None)
+
+    def _fetched(self, path: str, schema_id: int | None) -> WriterSchema | None:
+        """Fetch a schema; its id is in the answer if it is not given."""
         requests = _Requests(self, self.timeout_seconds)
-        found = requests.schema(f"/schemas/ids/{schema_id}")
+        found = requests.schema(path)
         if found is None:
             return None
         content, where = found
+        if schema_id is None:
+            schema_id = content["id"] if isinstance(content.get("id"), int) else 0
         text = _avro_of(content, where)
         references: dict[tuple[str, int], str] = {}
         for subject, version in _references(content, where):

@@ -90,7 +90,18 @@ class SchemaFolder:
         Raises:
             RegistryError: the file cannot be read, or there is no folder.
         """
-        storage, name = open_storage(self.name), f"{schema_id}.avsc"
+        return self._read(f"{schema_id}.avsc", schema_id)
+
+    def newest(self, subject: str) -> WriterSchema | None:
+        """Read the file ``<subject>.avsc``, which gives a new table its columns; None if there is none.
+
+        Raises:
+            RegistryError: the file cannot be read, or there is no folder.
+        """
+        return self._read(f"{subject}.avsc", 0)
+
+    def _read(self, name: str, schema_id: int) -> WriterSchema | None:
+        storage = open_storage(self.name)
         where = f"{storage.uri}/{name}"
         try:
             text = storage.read(name).decode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -45,3 +45,7 @@ class BatchRows:
             # Only a tombstone is read by its key: the others need not travel.
             columns[0] = F.when(F.col("value").isNull(), F.col("key")).alias("key")
         return BatchRows(batch.select(*columns), Decoder(envelope, zone).schema, Messages(envelope, zone))
+
+    def decoded_by(self, messages: Messages) -> BatchRows:
+        """Return the same batch, decoded in another way."""
+        return replace(self, schema=messages.decoder().schema, messages=messages)

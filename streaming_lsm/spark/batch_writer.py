@@ -93,6 +93,11 @@ class BatchResult:
         return BatchResult(written, sent, size)
 
     @property
+    def changing_schemas(self) -> frozenset[int]:
+        """Schemas of messages that change the table's columns; if there is one, rows are missing (`TaskNumbers`)."""
+        return self.written.numbers.changing_schemas | self.sent.changing_schemas
+
+    @property
     def numbers(self) -> TaskNumbers:
         """Add up the numbers of sender and writer tasks; `sort_ms` and `write_ms` are those of the writer tasks."""
         numbers, sent = self.written.numbers, self.sent
@@ -104,6 +109,7 @@ class BatchResult:
             peak_bytes=max(numbers.peak_bytes, sent.peak_bytes),
             dead_letters=numbers.dead_letters + sent.dead_letters,
             unknown_fields=added([numbers.unknown_fields, sent.unknown_fields]),
+            changing_schemas=numbers.changing_schemas | sent.changing_schemas,
         )
 
 
@@ -126,7 +132,8 @@ def write_batch(
     known, begun = history or BatchSizeHistory(), perf_counter()
     with known.trusted(), unwrapped_errors():
         done = _write(batch, plan, known, table)
-    known.note(done.size)
+    if not done.changing_schemas:
+        known.note(done.size)
     spent = round(1000 * (perf_counter() - begun))
     return replace(done, written=replace(done.written, numbers=done.numbers.within(spent)))
 
@@ -143,6 +150,8 @@ def _write(batch: BatchRows, plan: WritePlan, known: BatchSizeHistory, table: Ls
     if known.needs_exchange or exchanges(asked, plan, tasks, size, worth):
         return BatchResult.joined(_two_stages(batch, plan, known, tasks))
     parts = _one_stage(batch, plan, known, tasks, most_groups(asked, tasks))
+    if BatchResult.joined(parts).changing_schemas:
+        return BatchResult.joined(parts)
     too_many = any(written.left_out for written, _, _ in parts)
     if not too_many and not needs_one_writer(asked, plan, [written for written, _, _ in parts]):
         return BatchResult.joined(parts)
@@ -197,7 +206,11 @@ def _one_stage(
         with named_failures():
             rows = _IncomingBatches(batches, plan, token.task, messages)
             written = write_partition(plan, rows, token, most_groups)
-            numbers = replace(written.numbers, unknown_fields=added([rows.counts.unknown_fields]))
+            numbers = replace(
+                written.numbers,
+                unknown_fields=added([rows.counts.unknown_fields]),
+                changing_schemas=frozenset(rows.counts.changing_schemas),
+            )
             yield _report((replace(written, numbers=numbers), [], rows.counts.bytes))
 
     limits = known.transfer(plan.buffer_bytes, limits_bytes(batch.frame.sparkSession))
@@ -243,7 +256,9 @@ class _IncomingBatches:
     ) -> None:
         self._batches, self._plan = batches, plan
         self._decoder = None if messages is None else messages.decoder()
-        self.counts = InputCounts(unknown_fields={} if self._decoder is None else self._decoder.unknown_fields)
+        self.counts = InputCounts()
+        if self._decoder is not None:
+            self.counts = InputCounts(0, self._decoder.unknown_fields, self._decoder.changing_schemas)
         self._next = partition << _PARTITION_BIT
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streaming_lsm import config
 from streaming_lsm.config import Options, resolve
+from streaming_lsm.decode.column_types import sql_name
 from streaming_lsm.decode.envelope import Envelope
 from streaming_lsm.decode.unknown_fields import UnknownFieldWarnings
-from streaming_lsm.errors import ConfigError, StorageError, TableNotFound
+from streaming_lsm.errors import ConfigError, SchemaError, StorageError, TableNotFound
 from streaming_lsm.services.compaction.operation_choice import check_hybrid
 from streaming_lsm.spark.batch_rows import BatchRows
 from streaming_lsm.spark.batch_size_history import BatchSizeHistory
@@ -30,6 +32,7 @@ from streaming_lsm.spark.versions import arrow_schema
 from streaming_lsm.storage.failures import names_failures
 from streaming_lsm.storage.uris import open_storage
 from streaming_lsm.table import LsmTable
+from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import BatchIdentity, WriterLedger
 from streaming_lsm.txn.retries import Attempt, write_with_retries
 from streaming_lsm.write.intake.control_columns import CONTROL_COLUMNS, OFFSET, ROW, TOPIC_PARTITION
@@ -106,7 +109,7 @@ class LsmSink:
         # 1. Open the table, load its timeline; complete or roll back the writes of dead writers, as was decided.
         rows = self._rows(batch)
         table = self._open(rows.schema)
-        table.upgrade_if_asked(rows.schema, self._operation)
+        table.upgrade_if_asked(table.schema if self._follows_schemas else rows.schema, self._operation)
         table.prepare_write()
         # A batch that conflicts with another write is written again as a whole.
         write_with_retries(self._options, table.runtime, lambda attempt: self._write(table, rows, identity, attempt))
@@ -121,16 +124,20 @@ class LsmSink:
                     _report_replay(tx.ledger, identity)
                     return
                 _report_new_writer(tx.ledger, identity)
-            # A message without a value is a bad event where the table needs one.
-            relaxes = rows.messages is None
-            schema = table.check_batch(rows.schema, tx.timeline, self._operation, relaxes=relaxes)
+            before = tx.timeline
+            rows = self._with_columns_of(table, rows, before)
+            schema = self._columns_after(table, rows, before)
             # 3. Begin the deltacommit.
             letters = self._dead_letters_of(identity)
             plan = table.plan(tx, self._operation, schema=schema, arrival_fields=(ROW,), dead_letters=letters)
             check_exchange(self._options[config.EXCHANGE] or "auto", plan)
             plan = plan.at(tx.begin(plan.action))
-            # 4. Decode, bucket, repartition, sort, dedup and write, in one Spark action.
-            done = write_batch(rows, table, plan, self._size_history)
+            # 4. Decode, bucket, repartition, sort, dedup and write, in one Spark action; once more if the schema of a
+            # message changes the columns. The files of the first time are no part of the commit, which deletes them.
+            while (done := write_batch(rows, table, plan, self._size_history)).changing_schemas:
+                rows = _with_new_columns(rows, done.changing_schemas)
+                plan = replace(plan, schema=self._columns_after(table, rows, before))
+                self._dead_letters_of(identity)
             _check_letters(letters, done.written.numbers.dead_letters)
             topics = topics_of(done.written.last_events)
             self._warnings.warn_of(done.written.numbers.unknown_fields)
@@ -139,6 +146,23 @@ class LsmSink:
             table.commit(tx, plan, done.written, attempt.number, lambda ledger: self._check_topics(ledger, topics))
             if identity is not None:
                 self._remember(identity.batch_id, table)
+
+    @property
+    def _follows_schemas(self) -> bool:
+        return self._envelope is not None and self._envelope.follows_schemas
+
+    def _with_columns_of(self, table: LsmTable, rows: BatchRows, timeline: Timeline) -> BatchRows:
+        """Decode messages to the table's columns, if these follow the schemas of messages."""
+        if rows.messages is None or not self._follows_schemas:
+            return rows
+        # A message without a value is a bad event where the table needs one.
+        rules = replace(table.schema_rules(timeline), relaxes=False)
+        envelope = replace(rows.messages.envelope, columns=table.columns_at(timeline))
+        return rows.decoded_by(replace(rows.messages, envelope=envelope, rules=rules))
+
+    def _columns_after(self, table: LsmTable, rows: BatchRows, timeline: Timeline) -> pa.Schema:
+        relaxes = rows.messages is None
+        return table.check_batch(rows.schema, timeline, self._operation, relaxes=relaxes)
 
     def numbers(self, batch_id: int) -> BatchNumbers | None:
         """Return the counts and times of one of the last 100 batches; None when it was not written by this sink."""
@@ -255,6 +279,23 @@ def write_frame(
     """
     sink = LsmSink(path, options)
     sink._write_batch(rows, BatchIdentity.of_batch(sink._options, batch_id))
+
+
+def _with_new_columns(rows: BatchRows, changing: frozenset[int]) -> BatchRows:
+    """Decode messages to the columns that the table has after the schemas of `changing`.
+
+    Raises:
+        SchemaError: these schemas change nothing, so that the batch would be read for ever.
+    """
+    assert rows.messages is not None
+    found = rows.decoded_by(rows.messages.after(changing))
+    new = [field for field in found.schema if field not in list(rows.schema)]
+    if not new:
+        named = ", ".join(map(str, sorted(changing)))
+        raise SchemaError(f"schemas {named} are said to change the table's columns, and do not: set lsm.kafka.schema")
+    named = ", ".join(f"{field.name} {sql_name(field.type)}" for field in new)
+    _LOG.warning("the table gets columns by schemas of messages (%s): %s", ", ".join(map(str, sorted(changing))), named)
+    return found
 
 
 def _check_letters(letters: DeadLetters | None, written: int) -> None:

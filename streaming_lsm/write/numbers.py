@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
 from typing import Generic, TypeVar
@@ -27,10 +27,12 @@ class InputCounts:
     Attributes:
         bytes: size of the batches as Spark handed them over, messages or rows.
         unknown_fields: upserts by field of theirs that the table does not have.
+        changing_schemas: see `TaskNumbers`.
     """
 
     bytes: int = 0
     unknown_fields: Counts = field(default_factory=dict)
+    changing_schemas: Set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class TaskNumbers:
         peak_bytes: the most memory that one task has counted at a time.
         dead_letters: events set aside.
         unknown_fields: upserts by field of theirs that the table does not have (`decode/unknown_fields.py`).
+        changing_schemas: ids of schemas of messages that change the table's columns. If there is one, the task has
+            left out rows, and the batch has to be written again with these columns.
         receive_ms, sort_ms, write_ms: time spent waiting for input; checking, sorting, spilling and merging; writing
             files. Of several tasks the longest, as tasks run side by side.
     """
@@ -57,6 +61,7 @@ class TaskNumbers:
     peak_bytes: int = 0
     dead_letters: int = 0
     unknown_fields: Counts = field(default_factory=dict)
+    changing_schemas: frozenset[int] = frozenset()
     receive_ms: int = 0
     sort_ms: int = 0
     write_ms: int = 0
@@ -74,6 +79,7 @@ class TaskNumbers:
             peak_bytes=max((part.peak_bytes for part in found), default=0),
             dead_letters=sum(part.dead_letters for part in found),
             unknown_fields=added(part.unknown_fields for part in found),
+            changing_schemas=frozenset[int]().union(*(part.changing_schemas for part in found)),
             receive_ms=max((part.receive_ms for part in found), default=0),
             sort_ms=max((part.sort_ms for part in found), default=0),
             write_ms=max((part.write_ms for part in found), default=0),

@@ -52,7 +52,7 @@ class AvroKeys:
     def __init__(self, envelope: Envelope, zone: str = "UTC") -> None:
         """Prepare for the keys of `envelope`'s messages; `zone` is that of timestamps that name none."""
         self._texts, self._zone = MessageKeys(envelope, zone), zone
-        form = replace(envelope, partition=(), ordering=(), format=EventFormat.JSON)
+        form = replace(envelope, partition=(), ordering=(), format=EventFormat.JSON, follows_schemas=False)
         self._table = TableRows(replace(form, columns=_nullable(envelope.columns)))
         self._groups = Groups(envelope.schemas, KeyPlans(envelope).plan)
 

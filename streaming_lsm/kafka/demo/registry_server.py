@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _FIRST_ID = 1
 _BY_ID = re.compile(r"/schemas/ids/(\d+)\Z")
-_BY_VERSION = re.compile(r"/subjects/([^/]+)/versions/(\d+)\Z")
+_BY_VERSION = re.compile(r"/subjects/([^/]+)/versions/(\d+|latest)\Z")
 _VERSIONS = re.compile(r"/subjects/([^/]+)/versions\Z")
 
 
@@ -96,7 +96,8 @@ class RegistryServer:
                 return next((one.schema for one in every if one.id == int(by_id[1])), None)
             by_version = _BY_VERSION.match(path)
             if by_version:
-                versions, number = self._subjects.get(unquote(by_version[1]), []), int(by_version[2])
+                versions = self._subjects.get(unquote(by_version[1]), [])
+                number = len(versions) if by_version[2] == "latest" else int(by_version[2])
                 if 0 < number <= len(versions):
                     found = versions[number - 1]
                     return {**found.schema, "id": found.id, "subject": unquote(by_version[1]), "version": number}

@@ -117,6 +117,7 @@ class RunSender:
             peak_bytes=self._meter.peak,
             dead_letters=self._letters.count,
             unknown_fields=added([self._counts.unknown_fields]),
+            changing_schemas=frozenset(self._counts.changing_schemas),
         )
         last = pickle.dumps(SenderReport(numbers, self._intake.last_events, self._counts.bytes))
         yield self._cells(self._source % self._tasks, pa.py_buffer(last), run=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -104,6 +105,28 @@ def test_placeholder_of_an_unchanged_value_is_that_of_the_connector(spark: Spark
     assert JobSettings.load(None, {**NEEDED, **options, key: "hex:676f6e65"}).envelope().unavailable == "hex:676f6e65"
     with pytest.raises(ConfigError, match=r"lsm\.kafka\.debezium\.unavailable\.value='hex:5'"):
         JobSettings.load(None, {**NEEDED, **options, key: "hex:5"}).envelope()
+
+
+def test_columns_follow_schemas_where_none_are_declared_and_messages_are_avro() -> None:
+    options = {
+        **NEEDED, REGISTRY: "http://h:8081", "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "day:SIMPLE", "hoodie.table.ordering.fields": "at",
+    }  # fmt: skip
+    columns = pa.schema({"id": pa.int64(), "day": pa.string(), "at": pa.int64()})
+    for kind, declared, follows in (
+        ("avro", {}, True),
+        ("debezium-avro", {"lsm.kafka.schema": ""}, True),
+        ("avro", {"lsm.kafka.schema": "id INT"}, False),
+        ("debezium-json", {}, False),
+    ):
+        settings = JobSettings.load(None, {**options, "lsm.kafka.format": kind, **declared})
+        assert settings.follows_schemas is follows
+        assert settings.needed_columns == ("id", "day", "at")
+        if follows:
+            assert settings.envelope(columns).follows_schemas
+        elif not declared:
+            with pytest.raises(ConfigError, match=r"lsm\.kafka\.schema is not set: declare the columns, .* Only with"):
+                settings.envelope()
 
 
 @pytest.mark.parametrize("ddl", ["id NUMBER(1)", "id INT name STRING", "map<string,int>"])

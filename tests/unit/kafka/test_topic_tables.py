@@ -54,6 +54,9 @@ def test_several_topics_of_one_table_are_refused_unless_that_is_said() -> None:
         check_tables(settings(TWO, path, {f"{OF}shop.users.table.path": "file:///lake/y/../x"}))
     (shared,) = check_tables(settings(TWO, path, {"lsm.kafka.topics.share.table": "true"}))
     assert (shared.topics, shared.path) == (("shop.orders", "shop.users"), "/lake/x")
+    subjects = {"lsm.kafka.topics.share.table": "true", "lsm.kafka.schema.subject": "{topic}-row"}
+    (shared,) = check_tables(settings(TWO, path, subjects))
+    assert shared.settings.options[config.SCHEMA_SUBJECT] == "shop.orders-row"
     with pytest.raises(
         ConfigError, match=r"share the table '/lake/x', and lsm\.kafka\.format is not the same for both"
     ):

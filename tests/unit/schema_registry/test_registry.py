@@ -89,6 +89,21 @@ def test_schema_is_fetched_by_id(server: RegistryServer) -> None:
     assert found.source == f"{server.url}/schemas/ids/{schema_id}"
 
 
+def test_the_newest_schema_of_a_subject_is_fetched_with_its_references(server: RegistryServer) -> None:
+    registry = SchemaRegistry(server.url)
+    assert registry.newest("a/b-value") is None
+    server.register("newest-part", json.dumps(record(("x", "int"), name="Part")))
+    for text in (LONG, json.dumps(record(("p", "Part")))):
+        newest = server.register("a/b-value", text, [("Part", "newest-part", 1)])
+    found = registry.newest("a/b-value")
+    assert found is not None
+    assert (found.id, found.source) == (newest, f"{server.url}/subjects/a%2Fb-value/versions/latest")
+    assert written_type(found).fields["p"].fields["x"].kind == "int"
+    server.register("proto-value", "x", kind="PROTOBUF")
+    with pytest.raises(SchemaError, match="a schema of type PROTOBUF: only those of type AVRO are read"):
+        registry.newest("proto-value")
+
+
 def test_schemas_are_registered_once(server: RegistryServer) -> None:
     registry = SchemaRegistry(server.url)
     first, again, other = (registry.register("a/b-value", text) for text in (LONG, LONG, json.dumps("bytes")))
@@ -315,6 +330,11 @@ def test_schemas_may_be_files_in_a_folder(tmp_path: Path) -> None:
         assert found is not None
         assert (found.text, found.source) == (LONG, f"{tmp_path.as_uri()}/7.avsc")
     assert SchemaFolder(str(tmp_path)).find(8) is None
+    assert SchemaFolder(str(tmp_path)).newest("t-value") is None
+    (tmp_path / "t-value.avsc").write_text(LONG)
+    newest = SchemaFolder(str(tmp_path)).newest("t-value")
+    assert newest is not None
+    assert (newest.text, newest.source) == (LONG, f"{tmp_path.as_uri()}/t-value.avsc")
     with pytest.raises(RegistryError, match=f"schema 8 is not known to {tmp_path}"):
         schema_of([SchemaFolder(str(tmp_path))], 8)
 
