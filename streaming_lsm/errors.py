@@ -12,6 +12,10 @@ class ConfigError(LsmError):
     """An option is unknown, malformed, or contradicts the table: change the option."""
 
 
+class MergerError(LsmError):
+    """A record merger of another package failed, or returned rows that do not fit: mend it."""
+
+
 class ReadOvertaken(LsmError):
     """A clean deleted files of the state that is read: read a later one, and retain more from now on."""
 

@@ -118,6 +118,7 @@ class ReadableTable:
     def rule(self) -> MergeRule:
         """How records of one key merge."""
         table = self.config
+        names = (*table.record_key_fields, *(part.name for part in table.partition_fields))
         return MergeRule.of(
             mode=table.merge_mode,
             ordering_fields=table.ordering_fields,
@@ -127,6 +128,7 @@ class ReadableTable:
             unavailable=table.unavailable,
             logs_first=table.folds_logs_first,
             strategy=table.merge_strategy,
+            identity=(name.partition(".")[0] for name in names),
         )
 
     @names_failures

@@ -126,7 +126,7 @@ class SchemaRules:
         # A column that has only nulls has no type yet.
         if self.mode == IGNORE or pa.types.is_null(field.type):
             return False
-        if where in self.dropped:
+        if where.lower() in {name.lower() for name in self.dropped}:
             raise SchemaError(
                 f"column {where!r} was dropped, and older files still have values under its name, which would come "
                 "back: leave it out, or give it another name"
@@ -222,7 +222,8 @@ def without_columns(
                 )
     found: set[str] = set()
     left = pa.schema(list(_without(list(table), set(dropped), "", found)))
-    missing = sorted(set(dropped) - found)
+    # A field of a dropped column goes with it.
+    missing = sorted(name for name in set(dropped) - found if not any(name.startswith(f"{whole}.") for whole in found))
     if missing and not lenient:
         raise SchemaError(f"column {missing[0]!r} is not in the table, which has {', '.join(table.names)}")
     return left

@@ -5,6 +5,7 @@ The settings in a table's config, stored in `hoodie.properties`, are fixed when 
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -46,6 +47,7 @@ from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, create_table
 from streaming_lsm.timeline.table_place import check_place
 from streaming_lsm.write.intake.control_columns import CONTROL_PREFIX
 
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PARTIAL_VERSION = 9
 """First table version with a partial update mode; before, a payload class has its effect."""
 _TIMESTAMP_OPTIONS = (
@@ -272,10 +274,13 @@ def _merge_strategy(options: Options) -> str:
     """Return the id of a record merger that is installed; empty for the other merge modes.
 
     Raises:
-        ConfigError: it is none of another package, or none that is installed.
+        ConfigError: it is no UUID, or one of Hudi's.
+        UnsupportedTable: no installed package offers it.
     """
     strategy = (options[config.MERGE_STRATEGY] or "").strip().lower()
     if strategy:
+        if not _UUID.fullmatch(strategy):
+            raise ConfigError(f"{config.MERGE_STRATEGY.key}={strategy!r}: expected a UUID, the id of a record merger")
         if not custom_strategy({STRATEGY_KEY: strategy}):
             raise ConfigError(f"{config.MERGE_STRATEGY.key}={strategy}: an id of Hudi's; give that of a record merger")
         find_merger(strategy, "new table")

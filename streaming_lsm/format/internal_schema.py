@@ -132,7 +132,7 @@ def _fault(column: Column, before: Column | None, known: set[str]) -> str | None
 
 def _promotes(old: str, new: str) -> bool:
     one, other = _arrow_type(old), _arrow_type(new)
-    return one is not None and other is not None and promotes(one, other)
+    return one is not None and other is not None and (one == other or promotes(one, other))
 
 
 def _arrow_type(kind: str) -> pa.DataType | None:

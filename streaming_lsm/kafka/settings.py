@@ -162,7 +162,7 @@ class JobSettings:
 
     @property
     def _ordering(self) -> tuple[str, ...]:
-        by_commit = self.options[config.MERGE_MODE] == "COMMIT_TIME_ORDERING"
+        by_commit = self.options[config.MERGE_MODE] in ("COMMIT_TIME_ORDERING", "CUSTOM")
         return () if by_commit else self.options[config.ORDERING_FIELDS]
 
     def envelope(self, columns: pa.Schema | None = None) -> Envelope:

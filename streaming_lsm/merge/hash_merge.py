@@ -21,7 +21,6 @@ from streaming_lsm.keys.words import KeyWords, SortedKeys, sort_keys
 from streaming_lsm.merge.fold import fold, last_marked
 from streaming_lsm.merge.pair_fold import fold_pairs, merge_pairs
 from streaming_lsm.merge.partial import SentValues, fold_columns, sent_values, take_columns
-from streaming_lsm.merge.record_merger import RecordMerger
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, kept_deletes_schema
@@ -123,8 +122,8 @@ def fold_logs(
     kept = _kept(parts, rows, winner, deleted & ~unordered_deletes, rule) if keeps_deletes else None
     if rule.partial is None and all(part.columns is None for part in parts):
         values = rows.take(pa.array(winner, pa.int64()))
-        if rule.merger is not None:
-            values = _merged_pairs(rows, values, ordered, deleted[order], rule.merger)
+        if rule.strategy:
+            values = _merged_pairs(rows, values, ordered, deleted[order], rule)
         return LogOutcome(_taken(keys, winner), values, deleted[winner], cleared, preceded, spreads, kept=kept)
     sent = sent_values(rows, [(part.columns, len(part.rows)) for part in parts], rule)
     chosen = fold_columns(ordered.starts, deleted[order], unordered_deletes[order], ordered_ranks, sent.take(order))
@@ -140,9 +139,7 @@ def fold_logs(
     )
 
 
-def _merged_pairs(
-    rows: pa.Table, winners: pa.Table, ordered: SortedKeys, deleted: Flags, merger: RecordMerger
-) -> pa.Table:
+def _merged_pairs(rows: pa.Table, winners: pa.Table, ordered: SortedKeys, deleted: Flags, rule: MergeRule) -> pa.Table:
     """Merge the rows of each key that follow its last delete, in place of the winners that are rows."""
     starts, count = ordered.starts, len(deleted)
     lengths = np.diff(np.append(starts, count))
@@ -150,7 +147,7 @@ def _merged_pairs(
     lives = ~deleted[starts + lengths - 1]
     counts = (np.arange(count) > last) & np.repeat(lives, lengths)
     begins: Int64s = (np.cumsum(counts) - counts)[starts[lives]]
-    made = fold_pairs(rows, begins, ordered.order[counts], merger)
+    made = fold_pairs(rows, begins, ordered.order[counts], rule)
     source = np.arange(len(winners), dtype=np.int64)
     source[lives] = len(winners) + np.arange(len(made))
     return pa.concat_tables([winners, made]).take(pa.array(source, pa.int64()))
@@ -266,9 +263,9 @@ def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags, 
     stands[log_rows[~gone]] = True
     merged = of_logs
     pairs = np.flatnonzero(wins & ~logs.deleted[log_rows] & ~cleared & ~rule.deletes(of_base))
-    if rule.merger is not None and len(pairs):
+    if rule.strategy and len(pairs):
         places = pa.array(pairs, pa.int64())
-        both = merge_pairs(of_base.take(places), of_logs.take(places), rule.merger)
+        both = merge_pairs(of_base.take(places), of_logs.take(places), rule)
         source = np.arange(len(merged), dtype=np.int64)
         source[pairs] = len(merged) + np.arange(len(pairs))
         merged = pa.concat_tables([of_logs, both]).take(pa.array(source, pa.int64()))

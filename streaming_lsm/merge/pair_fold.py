@@ -9,18 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Int64s
-from streaming_lsm.merge.record_merger import RecordMerger, merged_rows
+from streaming_lsm.merge.record_merger import merged_rows
+from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import META_COLUMNS, OPERATION
 
 
-def fold_pairs(values: pa.Table, starts: Int64s, places: Int64s, merger: RecordMerger) -> pa.Table:
+def fold_pairs(values: pa.Table, starts: Int64s, places: Int64s, rule: MergeRule) -> pa.Table:
     """Fold the rows of each key from left to right.
 
     Args:
         values: rows.
         starts: int64 (keys,), where the rows of each key begin in `places`; each key has one at least.
         places: int64, places in `values`, by key and then in merge order.
-        merger: merges pairs.
+        rule: has the record merger.
 
     Returns:
         One row for each key. The meta columns are those of its newest row.
@@ -32,19 +33,25 @@ def fold_pairs(values: pa.Table, starts: Int64s, places: Int64s, merger: RecordM
     ended = []
     for number in range(1, int(counts.max(initial=0))):
         left = int(np.searchsorted(-counts, -number))
-        ended.append(rows.slice(left))
-        rows = merge_pairs(rows.slice(0, left), _take(values, places[begins[:left] + number]), merger)
+        if left < len(rows):
+            ended.append(rows.slice(left))
+        rows = merge_pairs(rows.slice(0, left), _take(values, places[begins[:left] + number]), rule)
     found = pa.concat_tables([rows, *reversed(ended)])
     return _take(found, np.argsort(by_count, kind="stable"))
 
 
-def merge_pairs(older: pa.Table, newer: pa.Table, merger: RecordMerger) -> pa.Table:
-    """Merge each row with the newer one in the same place; the meta columns are those of the newer one."""
+def merge_pairs(older: pa.Table, newer: pa.Table, rule: MergeRule) -> pa.Table:
+    """Merge each row with the newer one in the same place.
+
+    Meta columns, and those that the merger may not change (`MergeRule.fixed`), are those of the newer row.
+    """
+    assert rule.merger is not None
     columns = [name for name in newer.schema.names if name not in META_COLUMNS and name != OPERATION]
-    if not columns:  # only meta columns are read
+    made = {*columns} - rule.fixed
+    if not made:  # a query of meta columns reads no others
         return newer
-    found = merged_rows(merger, older.select(columns), newer.select(columns))
-    taken = [found.column(name) if name in columns else newer.column(name) for name in newer.schema.names]
+    found = merged_rows(rule.merger, older.select(columns), newer.select(columns))
+    taken = [found.column(name) if name in made else newer.column(name) for name in newer.schema.names]
     return pa.table(taken, schema=newer.schema)
 
 

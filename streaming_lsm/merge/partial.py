@@ -1,7 +1,7 @@
 """Merge partial updates: columns that were not sent with the winner are filled from the loser.
 
 A value counts as sent if the row's block has the column and the value is not the marker of the table's partial update
-mode (null, or the text of an unavailable value).
+mode (null, or the text of an unavailable value). An ordering value always does: a row keeps the one by which it won.
 
 See docs/format/05-merge.md, "Partial updates".
 """
@@ -54,7 +54,9 @@ def sent_values(rows: pa.Table, parts: Sequence[tuple[frozenset[str] | None, int
     found: dict[str, Flags] = {}
     for name in rows.schema.names:
         has = np.array([columns is None or name in columns for columns, _ in parts], np.bool_)
-        sent = np.repeat(has, lengths) & _meant(rows.column(name), rule)
+        sent = np.repeat(has, lengths)
+        if name not in rule.ordering_fields:
+            sent &= _meant(rows.column(name), rule)
         if not sent.all():
             found[name] = sent
     return SentValues(len(rows), found)

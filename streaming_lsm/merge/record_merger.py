@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from streaming_lsm.errors import SchemaError, UnsupportedTable
+from streaming_lsm.errors import MergerError, UnsupportedTable
 
 GROUP = "streaming_lsm.record_mergers"
 
@@ -80,16 +80,19 @@ def merged_rows(merger: RecordMerger, older: pa.Table, newer: pa.Table) -> pa.Ta
     """Merge pairs of rows, and check the result.
 
     Raises:
-        SchemaError: the merger returns another number of rows, or other columns.
+        MergerError: the merger fails, or returns another number of rows or other columns.
     """
     name = f"the record merger {type(merger).__module__}.{type(merger).__qualname__}"
-    found = merger.merge(older, newer)
+    try:
+        found = merger.merge(older, newer)
+    except Exception as error:
+        raise MergerError(f"{name} failed ({type(error).__name__}: {error})") from error
     if not isinstance(found, pa.Table) or len(found) != len(newer):
         shown = f"{len(found)} rows" if isinstance(found, pa.Table) else type(found).__name__
-        raise SchemaError(f"{name} returned {shown} for {len(newer)} pairs of rows: return one row for each")
+        raise MergerError(f"{name} returned {shown} for {len(newer)} pairs of rows: return one row for each")
     if found.schema.names != newer.schema.names:
-        raise SchemaError(f"{name} returned the columns {', '.join(found.schema.names)}: return those of its arguments")
+        raise MergerError(f"{name} returned the columns {', '.join(found.schema.names)}: return those of its arguments")
     try:
         return found.cast(newer.schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SchemaError(f"{name} returned other types than those of its arguments: {error}") from None
+        raise MergerError(f"{name} returned other types than those of its arguments: {error}") from None

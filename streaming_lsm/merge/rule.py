@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,7 @@ class MergeRule:
             is taken whole.
         unavailable: the text that marks a value as not sent.
         strategy: the id of a record merger, which merges the rows of a key instead of choosing a winner; empty without.
+        fixed: columns that it may not change: those of record key and partition path, and the marks of deletes.
         logs_first: whether the merge of unsorted files folds the logs before it looks at the base row, so that an
             unordered delete that is followed by a row does not remove the base row; as Hudi does up to version 9.
     """
@@ -43,6 +45,7 @@ class MergeRule:
     unavailable: str = ""
     logs_first: bool = False
     strategy: str = ""
+    fixed: frozenset[str] = frozenset()
 
     @property
     def takes_winner(self) -> bool:
@@ -65,8 +68,12 @@ class MergeRule:
         *,
         logs_first: bool = False,
         strategy: str = "",
+        identity: Iterable[str] = (),
     ) -> MergeRule:
-        """Build the rule of a table; in commit-time mode, or without ordering fields, the later record wins."""
+        """Build the rule of a table; in commit-time mode, or without ordering fields, the later record wins.
+
+        `identity` are the columns of record key and partition path, those inside structs by the column around them.
+        """
         event_time = mode == EVENT_TIME_ORDERING and bool(ordering_fields)
         return MergeRule(
             event_time=event_time,
@@ -77,6 +84,7 @@ class MergeRule:
             unavailable=unavailable,
             logs_first=logs_first,
             strategy=strategy,
+            fixed=frozenset([*identity, IS_DELETED, *([field] if field else [])]),
         )
 
     def columns(self, schema: pa.Schema) -> tuple[str, ...]:

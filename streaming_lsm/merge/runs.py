@@ -26,7 +26,6 @@ from streaming_lsm.keys.words import KeyWords, SortedKeys, sort_keys
 from streaming_lsm.merge.fold import fold, last_marked
 from streaming_lsm.merge.pair_fold import fold_pairs
 from streaming_lsm.merge.partial import fold_columns, sent_values
-from streaming_lsm.merge.record_merger import RecordMerger
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, kept_deletes_schema
 
@@ -327,19 +326,19 @@ def _live_rows(
         return gather_rows(returned, rows)
     begins, places = _records_of(ordered, several)
     slots = (np.cumsum(live) - 1)[several]
-    if rule.merger is not None:
-        made = _merged_pairs(values, begins, places, records, rule.merger).select(columns)
+    if rule.strategy:
+        made = _merged_pairs(values, begins, places, records, rule).select(columns)
         rows[slots] = len(values) + np.arange(len(made))
         return pa.concat_tables([returned, made]).take(pa.array(rows, pa.int64()))
     return _filled(returned, rows, slots, begins, places, records, rule)
 
 
-def _merged_pairs(values: pa.Table, begins: Int64s, places: Int64s, records: Records, merger: RecordMerger) -> pa.Table:
+def _merged_pairs(values: pa.Table, begins: Int64s, places: Int64s, records: Records, rule: MergeRule) -> pa.Table:
     """Merge the rows of each key that follow its last delete; the last record of each is a row."""
     last = np.repeat(last_marked(begins, records.deleted[places]), np.diff(np.append(begins, len(places))))
     counts = np.arange(len(places)) > last
     starts: Int64s = (np.cumsum(counts) - counts)[begins]
-    return fold_pairs(values, starts, records.value_row[places[counts]], merger)
+    return fold_pairs(values, starts, records.value_row[places[counts]], rule)
 
 
 def _filled(

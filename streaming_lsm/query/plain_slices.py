@@ -58,6 +58,8 @@ def _is_plain(kind: pa.DataType) -> bool:
 def _stores(scan: Scan, schema: pa.Schema) -> Callable[[FileSlice], bool]:
     types = {field.name: nullable_type(field.type) for field in schema}
 
+    folded = {name.lower() for name in types}
+
     def stores(file_slice: FileSlice) -> bool:
         assert file_slice.base is not None
         if not file_slice.base.path.endswith(".parquet"):
@@ -66,6 +68,9 @@ def _stores(scan: Scan, schema: pa.Schema) -> Callable[[FileSlice], bool]:
             opened = open_base(scan.reader.storage, file_slice.base, files).opened
             assert opened is not None
             found = opened.parquet.schema_arrow
+            # Spark would take a column of the file whose name differs by case.
+            if any(name.lower() in folded and name not in types for name in found.names):
+                return False
             if any(mark in (opened.parquet.metadata.metadata or {}) for mark in _SHIFTED):
                 return False
         # A column that the file lacks is null in both readers.

@@ -176,7 +176,7 @@ def test_an_unknown_variable_is_refused_with_the_nearest_known_one() -> None:
         ("hoodie.table.name", 5),
         ("hoodie.table.ordering.fields", 5),
         ("hoodie.table.ordering.fields", [1]),
-        ("hoodie.record.merge.mode", "CUSTOM"),
+        ("hoodie.record.merge.mode", "PAYLOAD"),
         ("hoodie.datasource.write.operation", "merge"),
         ("hoodie.datasource.write.table.type", "APPEND_ONLY"),
         ("hoodie.parquet.compression.codec", "brotli"),

@@ -93,6 +93,10 @@ def _merging(properties: Mapping[str, str], merging: MergeSettings, target: int)
     changes: PropertyChanges = merge_keys(merging.mode, target, merging.strategy)
     if merging.delete_field is not None:
         changes |= {DELETE_FIELD_KEY: merging.delete_field, DELETE_MARKER_KEY: merging.delete_marker}
+    if merging.strategy and target < 9:
+        raise UnsupportedTable(
+            f"a table with the record merger {merging.strategy} cannot be changed to version {target}, which has none"
+        )
     if target >= 9:
         return changes | {PARTIAL_KEY: merging.partial, LEGACY_PAYLOAD_KEY: legacy}
     if merging.partial is not None and legacy is None:

@@ -25,6 +25,8 @@ from streaming_lsm.txn.lost_completion import check_named_writes
 _FileGroup = tuple[str, str]
 """Partition path and file id."""
 _LOG = logging.getLogger(__name__)
+_BUCKET_DIGITS = 8
+"""Length of the bucket, with which the id of a file group begins."""
 _REWRITES = ("COMPACT", "LOG_COMPACT", "CLUSTER")
 """Operations that rewrite rows without changing them.
 
@@ -142,12 +144,13 @@ class Changes:
         for partition, file_ids in (commit.replaced or {}).items():
             groups.update(dict.fromkeys((partition, file_id) for file_id in file_ids))
         before, after = _State(self.timeline.before(write)), _State(self.timeline.up_to(write))
-        for group in groups:
+        overwritten = _overwritten(commit)
+        for group in [group for group in groups if group not in overwritten.values()]:
             recorded = tuple(logs.get(group, ()))
             needed = self._needed(write, recorded)
             changes = GroupChanges(write.requested, () if needed is None else recorded)
             if needed is None or BEFORE in needed:
-                found, visible = self._slice(write, before, group)
+                found, visible = self._slice(write, before, overwritten.get(group, group))
                 changes = replace(changes, before=found, visible_before=visible)
             if needed is None or AFTER in needed:
                 found, visible = self._slice(write, after, group)
@@ -194,3 +197,15 @@ class Changes:
     def _listings(self) -> Mapping[str, Listing]:
         """The listings of all partitions, taken once: the slices of every timeline are derived from them."""
         return self.view(self.timeline).listings()
+
+
+def _overwritten(commit: CommitMetadata) -> dict[_FileGroup, _FileGroup]:
+    """Map new file groups to those of the same bucket that the write replaced: a key in both was updated."""
+    replaced = {
+        (partition, file_id[:_BUCKET_DIGITS]): (partition, file_id)
+        for partition, file_ids in (commit.replaced or {}).items()
+        for file_id in file_ids
+    }
+    written = [(stat.partition_path, stat.file_id) for stat in commit.stats]
+    places = {group: (group[0], group[1][:_BUCKET_DIGITS]) for group in written}
+    return {group: replaced[place] for group, place in places.items() if place in replaced}

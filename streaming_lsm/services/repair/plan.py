@@ -22,6 +22,7 @@ LIMITS = (
     "a failed write that has left files and no markers cannot be told from a committed one",
     "cleans, savepoints, rollbacks, and deleted or overwritten partitions are not in data files: what they removed and "
     "was not deleted yet comes back; states before the oldest file slices are not whole",
+    "dropped columns are not in data files: their names can be added again, and a column that was dropped last is back",
 )
 """What no data file says, of any table."""
 

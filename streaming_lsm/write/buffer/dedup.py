@@ -13,7 +13,6 @@ from streaming_lsm.format.table.file_names import BucketId
 from streaming_lsm.merge.fold import fold, last_marked
 from streaming_lsm.merge.pair_fold import fold_pairs
 from streaming_lsm.merge.partial import fold_columns, sent_values, take_columns
-from streaming_lsm.merge.record_merger import RecordMerger
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.buffer.sorting import Positions, SortedEvents, gather
 from streaming_lsm.write.intake.control_columns import CONTROL_PREFIX
@@ -103,8 +102,8 @@ class Deduplicator:
         order, starts = found.order, found.starts
         if self._plan.rule.partial is not None and len(starts) != len(order):
             return self._fold_columns(found)
-        if self._plan.rule.merger is not None and len(starts) != len(order):
-            return self._fold_pairs(found, self._plan.rule.merger)
+        if self._plan.rule.strategy and len(starts) != len(order):
+            return self._fold_pairs(found)
         folded = fold(starts, self._unordered_deletes[order], None if self._ranks is None else self._ranks[order])
         if self._plan.combine or len(starts) == len(order):
             return _Deduplicated(order[folded.winner], order[folded.unordered_delete[folded.unordered_delete >= 0]])
@@ -133,7 +132,7 @@ class Deduplicator:
             {name: order[places] for name, places in folded.places.items()},
         )
 
-    def _fold_pairs(self, found: SortedEvents, merger: RecordMerger) -> _Deduplicated:
+    def _fold_pairs(self, found: SortedEvents) -> _Deduplicated:
         """Merge the rows of each key that follow its last delete."""
         order, starts = found.order, found.starts
         lengths = np.diff(np.append(starts, len(order)))
@@ -143,7 +142,7 @@ class Deduplicator:
         counts = np.repeat(lives, lengths) & (np.arange(len(order)) > np.repeat(last, lengths))
         begins: Positions = (np.cumsum(counts) - counts)[starts[lives]]
         earlier = last[lives & (last >= 0)] if not self._plan.rule.logs_first else last[:0]
-        merged = fold_pairs(self._values, begins, order[counts], merger)
+        merged = fold_pairs(self._values, begins, order[counts], self._plan.rule)
         return _Deduplicated(order[winner], order[earlier], merged=merged)
 
     def _rows(self, kept: _Deduplicated, stored: Flags) -> pa.Table:

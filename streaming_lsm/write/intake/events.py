@@ -64,7 +64,8 @@ def _key_column(plan: WritePlan) -> str | None:
         return None
     (name,) = plan.keys.record_key_fields
     # The merge rule looks for its ordering fields by their own names.
-    if name not in plan.schema.names or name in plan.rule.ordering_fields:
+    # A record merger sees whole rows.
+    if name not in plan.schema.names or name in plan.rule.ordering_fields or plan.rule.strategy:
         return None
     return name if pa.types.is_string(plan.schema.field(name).type) else None
 

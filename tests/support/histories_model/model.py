@@ -231,8 +231,16 @@ class Model:
             if action not in actions or action.completed <= since or action.is_compaction:
                 continue
             before, after = (self.slices(self.actions[:end]) for end in (place, place + 1))
-            for group in action.groups:
-                old, new = (self._rows(states.get(group)) for states in (before, after))
+            for where in dict.fromkeys(group.place for group in action.groups):
+                old, new = (
+                    {
+                        key: row
+                        for group in states
+                        if group.place == where
+                        for key, row in self._rows(states[group]).items()
+                    }
+                    for states in (before, after)
+                )
                 found += _compared(action.requested, old, new, fills=not self.kind.takes_winner)
         return found
 

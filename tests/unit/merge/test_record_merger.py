@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import ConfigError, SchemaError, UnsupportedTable
+from streaming_lsm.errors import ConfigError, MergerError, UnsupportedTable
 from streaming_lsm.merge import record_merger
 from streaming_lsm.merge.pair_fold import fold_pairs
-from streaming_lsm.merge.record_merger import GROUP, find_merger
+from streaming_lsm.merge.record_merger import GROUP, find_merger, merged_rows
+from streaming_lsm.merge.rule import MergeRule
 from tests.support.mixing_merger import STRATEGY, mixed
 
 SCHEMA = pa.schema([("id", pa.string()), ("count", pa.int64()), ("text", pa.string())])
+RULE = MergeRule(event_time=False, strategy=STRATEGY)
 OPTIONS = {
     "hoodie.table.name": "t",
     "hoodie.datasource.write.recordkey.field": "id",
@@ -37,12 +42,12 @@ def test_pairs_are_merged_from_the_oldest_to_the_newest() -> None:
         for place in places[begin + 1 : begin + length]:
             outcome = mixed("count", outcome, int(numbers[place]))
         wanted.append({"_hoodie_commit_time": f"{places[begin + length - 1]:03}", "count": outcome})
-    assert fold_pairs(rows, starts, places, find_merger(STRATEGY, "")).to_pylist() == wanted
+    assert fold_pairs(rows, starts, places, RULE).to_pylist() == wanted
 
 
 def test_no_rows_are_folded_to_none() -> None:
     rows, none = pa.table({"count": pa.array([], pa.int64())}), np.empty(0, np.int64)
-    assert len(fold_pairs(rows, none, none, find_merger(STRATEGY, ""))) == 0
+    assert len(fold_pairs(rows, none, none, RULE)) == 0
 
 
 class Short:
@@ -60,6 +65,11 @@ class Retyping:
         return pa.table({"count": ["x"] * len(newer)})
 
 
+class Failing:
+    def merge(self, older: pa.Table, newer: pa.Table) -> pa.Table:
+        raise KeyError("boom")
+
+
 class Silent:
     def merge(self, older: pa.Table, newer: pa.Table) -> None:
         return None
@@ -72,12 +82,13 @@ class Silent:
         (Renaming(), "Renaming returned the columns other"),
         (Retyping(), "Retyping returned other types"),
         (Silent(), "Silent returned NoneType for 1 pairs"),
+        (Failing(), r"Failing failed \(KeyError: 'boom'\)"),
     ],
 )
 def test_what_a_merger_returns_is_checked(merger: Short, said: str) -> None:
     rows = pa.table({"count": [1, 2]})
-    with pytest.raises(SchemaError, match=said):
-        fold_pairs(rows, np.array([0]), np.array([0, 1]), merger)
+    with pytest.raises(MergerError, match=said):
+        merged_rows(merger, rows.slice(0, 1), rows.slice(1))
 
 
 def _installed(folder: Path, entries: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +142,7 @@ def test_a_table_whose_merger_is_gone_is_not_opened(tmp_path: Path, monkeypatch:
     [
         ({"hoodie.record.merge.strategy.id": "aaaaaaaa-0000-4000-8000-000000000004"}, "no installed package"),
         ({"hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000"}, "an id of Hudi's"),
+        ({"hoodie.record.merge.strategy.id": "mine"}, "'mine': expected a UUID"),
         ({"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"}, "go together"),
         ({"hoodie.write.table.version": 8}, "needs hoodie.write.table.version=9"),
         ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "no hoodie.table.partial.update.mode"),
@@ -154,3 +166,33 @@ def test_rows_are_merged_whatever_columns_are_read(version: int, kind: str, tmp_
     assert table.scan(["text"]).to_arrow().to_pylist() == [{"text": "a"}]
     assert table.lookup(["x"]).to_pylist() == [{"id": "x", "count": wanted, "text": "a"}]
     assert LsmTable(table.path).scan(["count"]).count() == 1
+
+
+class Meddling:
+    """Changes what a merger may not change, and notes the columns that it is given."""
+
+    given: ClassVar[set[tuple[str, ...]]] = set()
+
+    def merge(self, older: pa.Table, newer: pa.Table) -> pa.Table:
+        self.given.add(tuple(newer.schema.names))
+        changed = {"id": pa.repeat("other", len(newer)), "_hoodie_is_deleted": pa.repeat(True, len(newer))}
+        return pa.table([changed.get(name, newer[name]) for name in newer.schema.names], newer.schema.names)
+
+
+@pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_a_merger_sees_whole_rows_and_cannot_change_keys_or_deletes(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = pa.schema([*SCHEMA, ("_hoodie_is_deleted", pa.bool_())])
+    strategy = "aaaaaaaa-0000-4000-8000-000000000005"
+    _installed(tmp_path / "packages", f"{strategy} = {__name__}:Meddling", monkeypatch)
+    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__, ModuleType(__name__)))
+    monkeypatch.setattr(sys.modules[__name__], "Meddling", Meddling, raising=False)
+    options = {**OPTIONS, "hoodie.record.merge.strategy.id": strategy, "hoodie.table.type": kind}
+    table = LsmTable.create(tmp_path / "t", schema, options)
+    one, two, three = ({"id": "k", "count": count, "_hoodie_is_deleted": False} for count in (1, 2, 3))
+    table.upsert(pa.Table.from_pylist([one, two], schema))
+    table.upsert(pa.Table.from_pylist([three], schema))
+    assert table.get("k") == {**three, "text": None}
+    assert table.scan().count() == 1
+    assert Meddling.given == {tuple(schema.names)}
