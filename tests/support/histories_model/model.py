@@ -253,6 +253,7 @@ class Model:
         place = self.actions.index(action)
         if not self.kind.captures_changes:
             return found
+        fills = not self.kind.takes_winner
         for group, winners in action.bases.items():
             before = _slice(group, self.actions[:place]).base
             if before is None and not action.is_compaction:
@@ -262,7 +263,7 @@ class Model:
             for key, row in new.items():
                 if key not in old:
                     found.append(("i", action.requested, None, row))
-                elif row.written != old[key].written:
+                elif row.written != old[key].written or (fills and repr(row.row) != repr(old[key].row)):
                     found.append(("u", action.requested, old[key], row))
         return found
 
