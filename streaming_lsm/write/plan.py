@@ -143,8 +143,8 @@ def write_action(operation: str, table: TableConfig) -> str:
 def reduces_keys(operation: str, table: TableConfig, *, wanted: bool) -> bool:
     """Test whether the rows of one key in a batch are reduced to the winner before they are written.
 
-    They are if that is `wanted`. In version 10 also by what writes base files: a reader of the default layout shows each
-    row of a base file, so that repeated keys would mean one row in a layout and two in the other
+    They are if that is `wanted`. In version 10 also by what writes base files: a reader of the default layout shows
+    each row of a base file, so that repeated keys would mean one row in a layout and two in the other
     (docs/format/10-rules.md, "Rule 11"). Up to version 9 also by copy on write, where the rows of a batch are folded
     before they meet the base row (docs/format/05-merge.md, "Pairwise rule").
     """

@@ -165,3 +165,19 @@ def test_columns_that_the_table_needs_or_lacks_are_refused(tmp_path: Path, colum
 def test_no_name_at_all_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="give one at least"):
         made(tmp_path).drop_columns([])
+
+
+def test_a_dropped_name_is_refused_in_any_case(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    table.drop_columns(["qty", "note.a"])
+    other = batch("c", 3).drop_columns(["qty", "note"]).append_column("note", pa.array([{"b": "x"}]))
+    for name, column in (("QTY", pa.array([1])), ("note", pa.array([{"A": 1, "b": "x"}]))):
+        rows = other if name != "note" else other.drop_columns(["note"])
+        with pytest.raises(SchemaError, match=r"was dropped, and older files still have values"):
+            table.upsert(rows.append_column(name, column))
+
+
+def test_a_column_and_its_fields_are_dropped_at_once(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    table.drop_columns(["note", "note.a"])
+    assert "note" not in table.schema.names
