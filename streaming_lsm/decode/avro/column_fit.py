@@ -36,7 +36,7 @@ from streaming_lsm.errors import SchemaError
 _DIGITS = 38
 _NUMBERS = frozenset({Sense.WHOLE, Sense.TIME, Sense.DATE, Sense.INSTANT, Sense.LOCAL})
 _UNREAD = frozenset({Sense.OTHER})
-_NATURAL: dict[str, pa.DataType] = {
+NATURAL_TYPES: dict[str, pa.DataType] = {
     "null": pa.null(),
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -48,6 +48,7 @@ _NATURAL: dict[str, pa.DataType] = {
     "bytes": pa.binary(),
     "fixed": pa.binary(),
 }
+"""The type of a column for each kind of Avro's."""
 _SCALED = {"scale": pa.int32(), "value": pa.binary()}
 
 
@@ -159,4 +160,4 @@ def natural_type(written: WrittenType, kind: Any) -> Any:
             kinds = {field.name: field.type for field in kind.fields}
         known = {name: one for name, one in written.fields.items() if name in kinds}
         return pa.struct([pa.field(name, natural_type(one, kinds[name])) for name, one in known.items()])
-    return _NATURAL[written.kind]
+    return NATURAL_TYPES[written.kind]

@@ -26,7 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streaming_lsm.decode.avro.column_fit import check_fit
+from streaming_lsm.decode.avro.column_fit import NATURAL_TYPES, check_fit
 from streaming_lsm.decode.avro.written_types import MOST_SCALE, Sense, WrittenType
 from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS
@@ -38,17 +38,7 @@ _DIGITS = 38
 _NO_COLUMNS = frozenset({*META_COLUMNS, *DELETED_FLAGS})
 _ZONED = "io.debezium.time.ZonedTimestamp"
 _INSTANT = pa.timestamp("us", "UTC")
-_BY_KIND: dict[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "enum": pa.string(),
-    "bytes": pa.binary(),
-    "fixed": pa.binary(),
-}
+_BY_KIND = {kind: found for kind, found in NATURAL_TYPES.items() if kind != "null"}
 _BY_SENSE: dict[Sense, pa.DataType] = {
     Sense.UUID: pa.string(),
     Sense.SCALED: pa.string(),
