@@ -20,8 +20,6 @@ from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import (
     Chunks,
     Records,
-    SortedRun,
-    aligned_blocks,
     data_of_runs,
     gather_rows,
     keys_of_runs,
@@ -29,6 +27,7 @@ from streaming_lsm.merge.runs import (
     times_of_run,
     winners,
 )
+from streaming_lsm.merge.sorted_runs import SortedRun, aligned_blocks
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, delete_log_schema, kept_deletes_schema
 
 

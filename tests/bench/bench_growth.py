@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from streaming_lsm import LsmTable
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.merge.runs import SortedRun, merge_runs
+from streaming_lsm.merge.runs import merge_runs
+from streaming_lsm.merge.sorted_runs import SortedRun
 from streaming_lsm.schema import RECORD_KEY, to_avro
 from tests.bench.result import Result, in_turns
 from tests.bench.workload import KEY, ORDERING, orders

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from streaming_lsm.merge.hash_merge import LogPart, fold_logs, merge_base
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.merge.runs import Block, SortedRun, merge_runs
+from streaming_lsm.merge.runs import Block, merge_runs
+from streaming_lsm.merge.sorted_runs import SortedRun
 from streaming_lsm.query.slices.key_order import in_key_order
 from streaming_lsm.schema import COMMIT_TIME
 from tests.property.test_log_fold_laws import parts_of

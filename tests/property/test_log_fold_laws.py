@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from streaming_lsm.merge.hash_merge import LogPart, fold_logs, merge_base
 from streaming_lsm.merge.log_fold import FoldedLogs, fold_sorted_logs, fold_unsorted_logs
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.merge.runs import SortedRun, interleave_runs, merge_runs
+from streaming_lsm.merge.runs import merge_runs
+from streaming_lsm.merge.sorted_runs import SortedRun, interleave_runs
 from streaming_lsm.schema import COMMIT_TIME
 from tests.property import test_merge_laws
 from tests.property.test_merge_laws import KEY, Rows, cases, each_rule, sources, unique

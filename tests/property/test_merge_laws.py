@@ -19,7 +19,8 @@ from streaming_lsm.keys.words import KeyWords, sort_keys
 from streaming_lsm.merge.fold import survivors
 from streaming_lsm.merge.hash_merge import LogPart, fold_logs, merge_base
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.merge.runs import SortedRun, interleave_runs, merge_runs
+from streaming_lsm.merge.runs import merge_runs
+from streaming_lsm.merge.sorted_runs import SortedRun, interleave_runs
 from tests.support.crash_points import random_cases
 
 KEY, GONE = "_hoodie_record_key", "_hoodie_is_deleted"

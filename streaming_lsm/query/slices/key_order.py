@@ -10,7 +10,8 @@ import pyarrow as pa
 from streaming_lsm.arrow.columns import strings
 from streaming_lsm.file_group.data_file import BATCH_ROWS
 from streaming_lsm.keys.words import KeyWords, sort_keys
-from streaming_lsm.merge.runs import Block, SortedRun, interleave_runs
+from streaming_lsm.merge.runs import Block
+from streaming_lsm.merge.sorted_runs import SortedRun, interleave_runs
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.storage.spill_file import SpillFile
 

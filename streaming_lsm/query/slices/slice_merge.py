@@ -24,7 +24,8 @@ from streaming_lsm.file_group.data_file import MAX_OPEN_FILES, DataFile
 from streaming_lsm.file_group.stored_row_group import StoredRowGroup
 from streaming_lsm.merge.log_fold import FoldedLogs, fold_sorted_logs
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.merge.runs import Block, SortedRun, interleave_runs, merge_runs
+from streaming_lsm.merge.runs import Block, merge_runs
+from streaming_lsm.merge.sorted_runs import SortedRun, interleave_runs
 from streaming_lsm.schema import COMMIT_TIME, OPERATION, delete_log_schema
 from streaming_lsm.storage.spill_file import SpillFile
 

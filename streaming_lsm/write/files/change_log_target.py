@@ -15,7 +15,8 @@ from streaming_lsm.file_group.data_file import open_base
 from streaming_lsm.file_group.file_system_view import BaseFile
 from streaming_lsm.format.actions.commit import file_path
 from streaming_lsm.format.table.file_names import InlineLogName, LogFileName, LogKind, WriteToken
-from streaming_lsm.merge.runs import Block, SortedRun
+from streaming_lsm.merge.runs import Block
+from streaming_lsm.merge.sorted_runs import SortedRun
 from streaming_lsm.query.slices.key_order import HELD_BYTES, in_key_order
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.files.change_log_writer import ChangeLogWriter

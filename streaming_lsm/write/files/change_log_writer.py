@@ -18,7 +18,7 @@ from streaming_lsm.format.checksum_file import ChecksumFile, checksum_path
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_block
 from streaming_lsm.format.log.native_footer import LogHeader
 from streaming_lsm.lock.heartbeat import check_still_inflight
-from streaming_lsm.merge.runs import SortedRun
+from streaming_lsm.merge.sorted_runs import SortedRun
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.write.files.change_rows import ChangeRows

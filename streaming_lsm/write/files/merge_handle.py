@@ -28,7 +28,8 @@ from streaming_lsm.format.table.file_names import (
 )
 from streaming_lsm.keys.words import KeyWords, sort_keys
 from streaming_lsm.merge.hash_merge import LogPart, fold_logs, merge_base
-from streaming_lsm.merge.runs import Block, SortedRun, merge_runs
+from streaming_lsm.merge.runs import Block, merge_runs
+from streaming_lsm.merge.sorted_runs import SortedRun
 from streaming_lsm.query.slices.key_order import in_key_order
 from streaming_lsm.schema import RECORD_KEY, delete_log_avro, delete_log_schema, to_avro, with_meta
 from streaming_lsm.write.buffer.budget import Budget, Meter

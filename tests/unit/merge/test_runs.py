@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import streaming_lsm.merge.runs as merge_module
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.merge.rule import MergeRule
-from streaming_lsm.merge.runs import Block, SortedRun, aligned_blocks, interleave_runs, merge_runs
+from streaming_lsm.merge.runs import Block, merge_runs
+from streaming_lsm.merge.sorted_runs import SortedRun, aligned_blocks, interleave_runs
 from tests.support.loser_tree import LoserTree, Record, merge
 
 KEY = "_hoodie_record_key"

@@ -19,7 +19,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.errors import CorruptFileError, LsmError, StorageError
 from streaming_lsm.file_group.data_file import MAX_OPEN_FILES, DataFile
 from streaming_lsm.file_group.slice_files import open_slice
-from streaming_lsm.merge.runs import SortedRun
+from streaming_lsm.merge.sorted_runs import SortedRun
 from streaming_lsm.query.slices import slice_merge, slice_reader
 from streaming_lsm.query.slices.slice_merge import SliceMerge
 from streaming_lsm.schema import with_meta
