@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import streaming_lsm.merge.runs as merge_module
+import streaming_lsm.merge.sorted_runs as merge_module
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block, merge_runs
