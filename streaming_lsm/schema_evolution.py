@@ -6,7 +6,7 @@ and the elements of lists and maps follow the same rules. See docs/format/01-tab
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,14 +131,7 @@ class SchemaRules:
                 f"column {where!r} was dropped, and older files still have values under its name, which would come "
                 "back: leave it out, or give it another name"
             )
-        same = [known.name for known in table if known.name.lower() == field.name.lower()]
-        if same:
-            raise SchemaError(f"column {where!r} differs from the table's {same[0]!r} by case only; rename it")
-        if field.name.startswith(_RESERVED) or not AVRO_NAME.fullmatch(field.name):
-            raise SchemaError(
-                f"column {where!r} cannot be added: expected letters, digits and _, no digit first, and none of the "
-                f"reserved beginnings {', '.join(_RESERVED)}; rename or drop it"
-            )
+        check_new_name(field.name, [known.name for known in table], where)
         return True
 
     def _new(self, field: pa.Field[Any], where: str) -> pa.Field[Any]:
@@ -197,6 +190,22 @@ class SchemaRules:
                     f"column {where!r} has type {new}, the table has {old}: as a column of the {role} it cannot be "
                     "widened so, since rows that are stored would be others, or ordered otherwise; cast it first"
                 )
+
+
+def check_new_name(name: str, known: Iterable[str], where: str) -> None:
+    """Check the name of a new column, or of a field inside one, beside those that are known.
+
+    Raises:
+        SchemaError: it is reserved or malformed, or differs from another one by case only.
+    """
+    same = [other for other in known if other.lower() == name.lower()]
+    if same:
+        raise SchemaError(f"column {where!r} differs from the table's {same[0]!r} by case only; rename it")
+    if name.startswith(_RESERVED) or not AVRO_NAME.fullmatch(name):
+        raise SchemaError(
+            f"column {where!r} cannot be added: expected letters, digits and _, no digit first, and none of the "
+            f"reserved beginnings {', '.join(_RESERVED)}; rename or drop it"
+        )
 
 
 def without_columns(

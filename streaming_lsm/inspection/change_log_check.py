@@ -1,4 +1,4 @@
-"""Check the change logs (CDC logs) of live base files: committed ones that are missing, and their content."""
+"""Check the change logs (CDC logs) of base files that are there: missing ones, and their content."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _INSTEAD = "restore the file, or delete it: changes are worked out from base fil
 
 
 def change_log_findings(table: ReadableTable, slices: Sequence[FileSlice], *, quick: bool) -> Iterator[Finding]:
-    """List what is wrong with the change logs of the base files of some slices; those of archived writes are left out.
+    """List what is wrong with change logs; those of archived writes are left out.
 
     Args:
+        slices: the live ones: a missing base file of another slice was cleaned, together with its log.
         quick: whether only their sizes are compared.
     """
     live = {found.base.path for found in slices if found.base is not None}
@@ -25,7 +26,8 @@ def change_log_findings(table: ReadableTable, slices: Sequence[FileSlice], *, qu
         (path, size, write.path)
         for write in timeline.completed_writes
         for stat in timeline.read_commit(write).stats
-        for path, size in (stat.cdc_files if stat.path in live else ())
+        for path, size in stat.cdc_files
+        if stat.path in live or table.storage.exists(stat.path)
     ]
     folders = {path.rpartition("/")[0] for path, _, _ in named}
     sizes = {entry.path: entry.size for folder in folders for entry in table.storage.list(folder)}

@@ -32,7 +32,7 @@ from streaming_lsm.decode.column_types import Field
 from streaming_lsm.decode.envelope import DELETED_FLAGS, ENVELOPE_COLUMNS
 from streaming_lsm.errors import SchemaError
 from streaming_lsm.schema import META_COLUMNS, map_type
-from streaming_lsm.schema_evolution import IGNORE, SchemaRules, promotes
+from streaming_lsm.schema_evolution import IGNORE, SchemaRules, check_new_name, promotes
 
 _DIGITS = 38
 _NO_COLUMNS = frozenset({*META_COLUMNS, *DELETED_FLAGS})
@@ -81,7 +81,26 @@ def new_columns(written: WrittenType, where: str, needed: Iterable[str], *, is_d
         found = _at(written, path)
         if found is not None:
             fields.append(pa.field(name, _table_type(found, ".".join(path), where)))
+    _check_names(fields, "", where)
     return pa.schema(fields)
+
+
+def _check_names(fields: Iterable[Field], inside: str, where: str) -> None:
+    """Check the names of new columns, and of fields inside them, as those of later ones are."""
+    known: list[str] = []
+    for field in fields:
+        try:
+            check_new_name(field.name, known, f"{inside}{field.name}")
+        except SchemaError as error:
+            raise SchemaError(f"{where}: {error}") from None
+        known.append(field.name)
+        kind: Any = field.type
+        path = f"{inside}{field.name}"
+        while not pa.types.is_struct(kind) and pa.types.is_nested(kind):
+            is_map = pa.types.is_map(kind)
+            kind, path = (kind.item_type, f"{path}.value") if is_map else (kind.value_type, f"{path}.element")
+        if pa.types.is_struct(kind):
+            _check_names(kind.fields, f"{path}.", where)
 
 
 def followed(
@@ -173,6 +192,15 @@ def _leaf(column: Field, written: WrittenType, path: str, where: str) -> pa.Data
     if written.sense in (Sense.OTHER, Sense.ARRAY, Sense.MAP, Sense.RECORD) or _has_open_precision(written):
         return old
     wider = _table_type(written, path, where)
+    if pa.types.is_integer(old) and pa.types.is_floating(wider):
+        if old == pa.int64():
+            raise SchemaError(
+                f"{where}: field {path!r} is {written.text}, and the table has BIGINT, whose large values would lose "
+                "digits: declare the columns in lsm.kafka.schema, or give the field another name"
+            )
+        return pa.float64()  # a FLOAT has not all numbers of an INT
+    if old == pa.int32() and written.kind == "long":
+        return pa.int64()
     is_wider = promotes(old, wider) and not pa.types.is_binary(wider)
     return wider if is_wider else old
 

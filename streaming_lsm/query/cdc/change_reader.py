@@ -137,9 +137,11 @@ class ChangeReader:
     def _compared(self, part: GroupChanges) -> Iterator[pa.RecordBatch]:
         write = part.instant
         before, after = self._rows(part.before, part.visible_before), self._rows(part.after, part.visible_after)
-        # A base row of an older commit is inserted again if a smaller row replaces an unordered delete.
-        is_new = pc.invert(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY)))
-        is_changed = pc.or_(is_new, pc.equal(after.column(COMMIT_TIME), write))
+        # A row of an older commit may be inserted again, or up to version 9 take the place of a later one: where a late
+        # row hides an unordered delete (docs/format/05-merge.md, "Pairwise rule").
+        place = pc.index_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY))
+        times = before.column(COMMIT_TIME).take(place)
+        is_changed = pc.fill_null(pc.not_equal(after.column(COMMIT_TIME), times), True)
         if not self.slices.rule.takes_winner:
             is_changed = pc.or_(is_changed, self._filled(before, after))
         written = after.filter(is_changed)

@@ -9,14 +9,15 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from streaming_lsm.errors import ConfigError
+from streaming_lsm.errors import ConfigError, CorruptFileError
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
 from streaming_lsm.file_group.lost_files import check_files, check_group
 from streaming_lsm.format.actions.commit import CommitMetadata
+from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.query.cdc.change_log import recorded_columns
 from streaming_lsm.query.cdc.change_reader import AFTER, BEFORE, KEY, OP, TIME, ChangeReader, GroupChanges
 from streaming_lsm.query.slices.log_kinds import check_kinds
-from streaming_lsm.storage.base import Listing
+from streaming_lsm.storage.base import FileEntry, Listing
 from streaming_lsm.storage.failures import named_failures
 from streaming_lsm.timeline.instant import FLAT, Instant
 from streaming_lsm.timeline.timeline import Timeline
@@ -41,11 +42,11 @@ class _State:
 
     Attributes:
         timeline: the timeline as of then.
-        slices: those listed so far, by partition and file id.
+        slices: those looked for so far.
     """
 
     timeline: Timeline
-    slices: dict[str, dict[str, FileSlice]] = field(default_factory=dict)
+    slices: dict[_FileGroup, FileSlice | None] = field(default_factory=dict)
 
     @cached_property
     def visible(self) -> Container[str]:
@@ -140,7 +141,9 @@ class Changes:
         logs: dict[_FileGroup, list[str]] = {}
         groups = dict.fromkeys((stat.partition_path, stat.file_id) for stat in commit.stats)
         for stat in commit.stats:
-            logs.setdefault((stat.partition_path, stat.file_id), []).extend(path for path, _ in stat.cdc_files)
+            for path, size in stat.cdc_files:
+                self._check_size(path, size, write)
+                logs.setdefault((stat.partition_path, stat.file_id), []).append(path)
         for partition, file_ids in (commit.replaced or {}).items():
             groups.update(dict.fromkeys((partition, file_id) for file_id in file_ids))
         before, after = _State(self.timeline.before(write)), _State(self.timeline.up_to(write))
@@ -156,6 +159,14 @@ class Changes:
                 found, visible = self._slice(write, after, group)
                 changes = replace(changes, after=found, visible_after=visible)
             yield changes
+
+    def _check_size(self, path: str, size: int, write: Instant) -> None:
+        stored = self._sizes.get(path, size)
+        if size > 0 and stored != size:
+            raise CorruptFileError(
+                f"{path} has {stored:,} bytes, and {write.path} says {size:,}: restore the file, or delete it, so that "
+                "the changes are worked out from base files and logs"
+            )
 
     def _needed(self, write: Instant, logs: Sequence[str]) -> frozenset[str] | None:
         """Return the images that the change logs of a file group lack; None if they cannot be used.
@@ -185,13 +196,27 @@ class Changes:
         """
         if not state.slices:
             self.timeline.check_retained(f"changes by {write.path}", state.timeline.until or "")
-        partition, file_id = group
-        if partition not in state.slices:
-            found = self.view(state.timeline).slices_in(partition, self._listings.get(partition, []))
-            state.slices[partition] = {file_slice.file_id: file_slice for file_slice in found}
-        there = state.slices[partition].get(file_id)
+        if group not in state.slices:
+            found = self.view(state.timeline).slices_in(group[0], self._files_of_groups.get(group, []))
+            state.slices[group] = found[0] if found else None
+        there = state.slices[group]
         check_group(self.view(state.timeline), group, there)
         return there, state.visible if self.reader.slices.visible is not None else None
+
+    @cached_property
+    def _files_of_groups(self) -> Mapping[_FileGroup, Listing]:
+        """The files of each file group."""
+        found: dict[_FileGroup, list[FileEntry]] = {}
+        for partition, entries in self._listings.items():
+            for entry in entries:
+                name = None if entry.is_dir else parse_file_name(entry.name, rfc103_names=True)
+                if name is not None:
+                    found.setdefault((partition, name.file_id), []).append(entry)
+        return found
+
+    @cached_property
+    def _sizes(self) -> Mapping[str, int]:
+        return {entry.path: entry.size for entries in self._listings.values() for entry in entries}
 
     @cached_property
     def _listings(self) -> Mapping[str, Listing]:

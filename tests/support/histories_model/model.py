@@ -311,7 +311,7 @@ def _compared(written: str, old: Versions, new: Versions, *, fills: bool) -> lis
     for key, row in new.items():
         if key not in old:
             found.append(("i", written, None, row))
-        elif row.written == written or (fills and repr(row.row) != repr(old[key].row)):
+        elif row.written != old[key].written or (fills and repr(row.row) != repr(old[key].row)):
             found.append(("u", written, old[key], row))
     return found
 

@@ -15,6 +15,7 @@ from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, CorruptFileError, ReadOvertaken
 from streaming_lsm.inspection.table_check import check_table
 from streaming_lsm.query.cdc.change_log import read_change_log
+from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.storage.local import LocalStorage
 from tests.support.change_tables import (
     LAYOUTS,
@@ -118,7 +119,9 @@ def test_changes_whose_logs_were_cleaned_are_refused(tmp_path: Path, mode: str) 
 
 
 @pytest.mark.parametrize("mode", ["OP_KEY_ONLY", "DATA_BEFORE"])
-def test_a_log_of_a_key_that_its_file_group_does_not_have_is_reported(tmp_path: Path, mode: str) -> None:
+def test_a_log_of_a_key_that_its_file_group_does_not_have_is_reported(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = created(tmp_path, mode)
     rows = random_batch(np.random.default_rng(1), 1)
     table.upsert(rows)
@@ -127,6 +130,9 @@ def test_a_log_of_a_key_that_its_file_group_does_not_have_is_reported(tmp_path: 
     (batch,) = read_change_log(LocalStorage(tmp_path), path)
     keys = pa.array(["strange", *batch.column("record_key").to_pylist()[1:]])
     pq.write_table(pa.table(batch.to_pydict() | {"record_key": keys}, schema=batch.schema), tmp_path / path)
+    with pytest.raises(CorruptFileError, match=f"{path} has .* bytes, and .*commit says"):
+        table.changes("000").to_arrow()
+    monkeypatch.setattr(Changes, "_check_size", lambda *_: None)  # a log of the size that was committed
     with pytest.raises(CorruptFileError, match=f"{path}: a change of record key 'strange'"):
         table.changes("000").to_arrow()
 
@@ -174,3 +180,22 @@ def test_no_change_log_of_a_killed_write_is_left(tmp_path: Path, version: int) -
 def test_a_logging_mode_without_change_capture_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="set both or none"):
         created(tmp_path, None, **{"hoodie.table.cdc.supplemental.logging.mode": "DATA_BEFORE"})
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_an_update_by_an_older_row_that_comes_back_is_a_change(tmp_path: Path, version: int) -> None:
+    schema = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("_hoodie_is_deleted", pa.bool_())])
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.table.ordering.fields": "ts",
+        "hoodie.write.table.version": version,
+    }
+    table = LsmTable.create(tmp_path / "t", schema, options)
+    table.upsert(pa.table([["k"], [10], [False]], schema=schema))
+    table.compact()
+    table.upsert(pa.table([["k"], [12], [False]], schema=schema))
+    table.upsert(pa.table([["k", "k"], [None, 5], [True, False]], schema=schema))
+    last = table.changes("000").to_arrow().to_pylist()[-1]
+    (row,) = table.scan().to_arrow().to_pylist()
+    assert (last["op"], last["before"]["ts"], last["after"]["ts"]) == ("u", 12, row["ts"])

@@ -215,8 +215,30 @@ def test_rules_of_the_table_hold_for_new_and_wider_fields() -> None:
         after("id BIGINT", ("new", "int"), dropped=frozenset({"new"}))
     with pytest.raises(SchemaError, match="differs from the table's 'id' by case only"):
         after("id BIGINT", ("ID", "int"))
-    with pytest.raises(SchemaError, match=r"column 'at' has type double.*of the ordering"):
-        after("id BIGINT, at BIGINT", ("at", "double"), ordering=frozenset({"at"}))
+    with pytest.raises(SchemaError, match=r"column 'at' has type string.*of the ordering"):
+        after("id BIGINT, at BIGINT", ("at", "string"), ordering=frozenset({"at"}))
+
+
+def test_numbers_keep_their_digits() -> None:
+    assert after("id BIGINT, v INT", ("v", "float")) == event_columns("id BIGINT, v DOUBLE")
+    assert after("id BIGINT, v INT", ("v", logical("long", "timestamp-millis"))) == event_columns("id BIGINT, v BIGINT")
+    for kind in ("float", "double"):
+        with pytest.raises(SchemaError, match=f"schema 7: field 'v' is {kind}, and the table has BIGINT"):
+            after("id BIGINT, v BIGINT", ("v", kind))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ([("a", "int"), ("A", "int")], "column 'A' differs from the table's 'a' by case only"),
+        ([("_hoodie_y", "int")], "column '_hoodie_y' cannot be added"),
+        ([("v", record(("x", "int"), ("X", "int"), name="R"))], r"column 'v\.X' differs from the table's 'x'"),
+        ([("v", array(record(("_lsm_x", "int"), name="R")))], r"column 'v\.element\._lsm_x' cannot be added"),
+    ],
+)
+def test_names_of_a_new_table_are_checked_with_the_schema_in_the_message(fields: list[Any], said: str) -> None:
+    with pytest.raises(SchemaError, match=f"schema 7: {said}"):
+        new_columns(written(record(("id", "long"), *fields)), "schema 7", ["id"], is_debezium=False)
 
 
 def test_messages_of_a_changing_schema_are_left_out_until_the_columns_have_its_fields() -> None:
