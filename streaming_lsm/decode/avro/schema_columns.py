@@ -94,13 +94,18 @@ def _check_names(fields: Iterable[Field], inside: str, where: str) -> None:
         except SchemaError as error:
             raise SchemaError(f"{where}: {error}") from None
         known.append(field.name)
-        kind: Any = field.type
-        path = f"{inside}{field.name}"
-        while not pa.types.is_struct(kind) and pa.types.is_nested(kind):
-            is_map = pa.types.is_map(kind)
-            kind, path = (kind.item_type, f"{path}.value") if is_map else (kind.value_type, f"{path}.element")
+        kind, path = _innermost(field.type, f"{inside}{field.name}")
         if pa.types.is_struct(kind):
             _check_names(kind.fields, f"{path}.", where)
+
+
+def _innermost(kind: Any, path: str) -> tuple[Any, str]:
+    """Return the type of what lists and maps of a column hold in the end, and its path."""
+    while pa.types.is_map(kind) or pa.types.is_list(kind):
+        kind, path = (
+            (kind.item_type, f"{path}.value") if pa.types.is_map(kind) else (kind.value_type, f"{path}.element")
+        )
+    return kind, path
 
 
 def followed(
