@@ -9,6 +9,7 @@ import re
 import uuid
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from streaming_lsm.errors import UnsupportedTable
 
@@ -152,9 +153,13 @@ class InlineLogName:
         return (self.instant, self.version, kind.rank, "" if self.token is None else str(self.token))
 
 
+_KEPT_NAMES = 1 << 16
+"""Parsed names that are kept: a change query looks at those of a file group once for each of its writes."""
+
 DataFileName = BaseFileName | LogFileName | InlineLogName
 
 
+@lru_cache(maxsize=_KEPT_NAMES)
 def parse_file_name(name: str, *, rfc103_names: bool = False) -> DataFileName | None:
     """Parse the name of a data file.
 
