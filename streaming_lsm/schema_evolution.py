@@ -118,18 +118,18 @@ class SchemaRules:
 
     def _is_added(self, field: pa.Field[Any], table: list[pa.Field[Any]], inside: str) -> bool:
         where = f"{inside}{field.name}"
-        if self.mode == FAIL:
-            raise SchemaError(
-                f"column {where!r} is not in the table, which has {', '.join(known.name for known in table)}; drop it, "
-                f"or set {SCHEMA_EVOLUTION.key}={ADD}"
-            )
         # A column that has only nulls has no type yet.
-        if self.mode == IGNORE or pa.types.is_null(field.type):
+        if self.mode == IGNORE or (pa.types.is_null(field.type) and self.mode == ADD):
             return False
         if where.lower() in {name.lower() for name in self.dropped}:
             raise SchemaError(
                 f"column {where!r} was dropped, and older files still have values under its name, which would come "
                 "back: leave it out, or give it another name"
+            )
+        if self.mode == FAIL:
+            raise SchemaError(
+                f"column {where!r} is not in the table, which has {', '.join(known.name for known in table)}; drop it, "
+                f"or set {SCHEMA_EVOLUTION.key}={ADD}"
             )
         check_new_name(field.name, [known.name for known in table], where)
         return True

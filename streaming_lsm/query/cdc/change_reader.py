@@ -8,23 +8,28 @@ one, the rows of both states are compared; a written row that lost the merge is 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Column, flags, pc
+from streaming_lsm.arrow.columns import Column, flags, pc, strings
 from streaming_lsm.arrow.distinct_rows import distinct_rows
 from streaming_lsm.arrow.required_fields import cast_column
 from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.file_group.data_file import open_log
 from streaming_lsm.file_group.file_system_view import FileSlice
+from streaming_lsm.file_group.key_index import WantedKeys
 from streaming_lsm.query.cdc.change_log import read_change_log
+from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.scan import check_columns
 from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 
 OP, TIME, KEY, BEFORE, AFTER = "op", "ts_ms", "record_key", "before", "after"
 _RECORDED = {OP, TIME, BEFORE, AFTER}
+_KEYS = pa.schema([(RECORD_KEY, pa.string())])
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,9 @@ class ChangeReader:
 
     def _compared(self, part: GroupChanges) -> Iterator[pa.RecordBatch]:
         write = part.instant
-        before, after = self._rows(part.before, part.visible_before), self._rows(part.after, part.visible_after)
+        keys = self._written_keys(part)
+        before = self._rows(part.before, part.visible_before, keys)
+        after = self._rows(part.after, part.visible_after, keys)
         # A row of an older commit may be inserted again, or up to version 9 take the place of a later one: where a late
         # row hides an unordered delete (docs/format/05-merge.md, "Pairwise rule").
         place = pc.index_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY))
@@ -152,6 +159,22 @@ class ChangeReader:
         gone = before.filter(pc.invert(pc.is_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY))))
         nothing = pa.nulls(len(gone), self.schema.field(AFTER).type)
         yield from self._batches(write, pa.repeat("d", len(gone)), self._image(gone), nothing)
+
+    def _written_keys(self, part: GroupChanges) -> Column | None:
+        """Read the record keys of the write's own logs, which alone it can have changed; None if it wrote others, too.
+
+        Inline logs are not read for it: a merge of theirs reads all of them in any case.
+        """
+        before, after = part.before, part.after
+        if before is None or after is None or before.base != after.base or not after.is_native:
+            return None
+        chunks: list[pa.Array[Any]] = [pa.array([], pa.string())]
+        for log in after.logs:
+            if log.name.instant == part.instant:
+                with ExitStack() as files:
+                    opened, _ = open_log(self.slices.storage, log, self.slices.rule, files)
+                    chunks += [batch.column(0) for batch in opened.batches(_KEYS)]
+        return pa.chunked_array(chunks)
 
     def _filled(self, before: pa.Table, after: pa.Table) -> pa.BooleanArray:
         """Mark the rows that an older row has filled, which keep their commit time."""
@@ -175,9 +198,13 @@ class ChangeReader:
     ) -> pa.Table:
         """Read the rows of a slice, or those of some record keys."""
         reader = replace(self.slices, visible=visible)
+        if keys is not None:
+            unique = keys.unique()
+            wanted = WantedKeys.of(strings(unique.take(pc.array_sort_indices(unique))))
+            reader = replace(reader, pruner=KeyPruner(wanted))
         batches = iter(()) if file_slice is None else reader.read(file_slice)
         if keys is not None:
-            batches = (batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys)) for batch in batches)
+            batches = (batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=unique)) for batch in batches)
         return pa.Table.from_batches(batches, schema=reader.output_schema)
 
     def _widened(self, image: Any) -> pa.StructArray:

@@ -30,7 +30,7 @@ def test_a_proposal_changes_nothing_and_is_what_is_written_then(
     assert lines[0].split() == ["requested", "action", "operation", "files", "rows", "deletes"]
     assert [line.split()[0] for line in lines[1:6]] == before
     assert lines[5].split()[1:3] == ["commit", "COMPACT"]
-    assert [line.split(":")[0] for line in lines[6:-1]] == ["not known"] * 4
+    assert [line.split(":")[0] for line in lines[6:-1]] == ["not known"] * 5
     assert lines[-1].startswith("5 completed instants with ")
     assert lines[-1].endswith(" would be written: run it again with --apply")
     proposed = json.loads(run(capsys, "repair", tmp_path, "--json"))
