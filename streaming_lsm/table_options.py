@@ -277,7 +277,7 @@ def _merge_strategy(options: Options) -> str:
         ConfigError: it is no UUID, or one of Hudi's.
         UnsupportedTable: no installed package offers it.
     """
-    strategy = (options[config.MERGE_STRATEGY] or "").strip().lower()
+    strategy = _strategy_id(options)
     if strategy:
         if not _UUID.fullmatch(strategy):
             raise ConfigError(f"{config.MERGE_STRATEGY.key}={strategy!r}: expected a UUID, the id of a record merger")
@@ -285,6 +285,11 @@ def _merge_strategy(options: Options) -> str:
             raise ConfigError(f"{config.MERGE_STRATEGY.key}={strategy}: an id of Hudi's; give that of a record merger")
         find_merger(strategy, "new table")
     return strategy
+
+
+def _strategy_id(options: Options) -> str:
+    """Return the id as a table has it; empty if none is given."""
+    return (options[config.MERGE_STRATEGY] or "").strip().lower()
 
 
 def _hash_fields(options: Options, keys: tuple[str, ...]) -> tuple[str, ...]:
@@ -365,7 +370,7 @@ def check_options(options: Options, table: TableConfig, path: str) -> None:
 def _asked(option: Option[object], options: Options, table: TableConfig) -> object:
     """Return the value of an option as a table has it: partition columns with their kinds, ids in lower case."""
     if option is config.MERGE_STRATEGY:
-        return (options[config.MERGE_STRATEGY] or "").strip().lower() or None
+        return _strategy_id(options) or None
     if option is not config.PARTITION_FIELDS:
         return options[option]
     asked = [text.partition(":") for text in options[config.PARTITION_FIELDS]]

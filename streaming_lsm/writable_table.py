@@ -244,7 +244,7 @@ class WritableTable(MaintainedTable):
 
     @property
     def _retention_seconds(self) -> int:
-        """How long deletes are kept: without ordering values, or without native logs, not at all."""
+        """Return how long deletes are kept: without ordering values, or without native logs, not at all."""
         keeps = self.rule.event_time and self.config.has_native_logs
         return self.options[config.TOMBSTONE_RETENTION] if keeps else 0
 

@@ -23,16 +23,16 @@ def change_log_findings(table: ReadableTable, slices: Sequence[FileSlice], *, qu
     live = {found.base.path for found in slices if found.base is not None}
     timeline = table.file_system_view().timeline
     named = [
-        (path, size, write.path)
+        (stat.path, path, size, write.path)
         for write in timeline.completed_writes
         for stat in timeline.read_commit(write).stats
         for path, size in stat.cdc_files
-        if stat.path in live or table.storage.exists(stat.path)
     ]
-    folders = {path.rpartition("/")[0] for path, _, _ in named}
+    folders = {path.rpartition("/")[0] for _, path, _, _ in named}
     sizes = {entry.path: entry.size for folder in folders for entry in table.storage.list(folder)}
-    for path, size, write_path in named:
-        yield from _of_log(table, path, sizes.get(path), size, write_path, quick=quick)
+    for base, path, size, write_path in named:
+        if base in live or base in sizes:
+            yield from _of_log(table, path, sizes.get(path), size, write_path, quick=quick)
 
 
 def _of_log(

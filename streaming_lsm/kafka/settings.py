@@ -19,7 +19,7 @@ from streaming_lsm.config import OPTIONS, Option, Options, read_properties, reso
 from streaming_lsm.decode.envelope import Envelope, EventFormat, check_sources
 from streaming_lsm.decode.values.unavailable import unavailable
 from streaming_lsm.errors import ConfigError
-from streaming_lsm.format.table.merge_mode import FILL_UNAVAILABLE, UNAVAILABLE
+from streaming_lsm.format.table.merge_mode import COMMIT_TIME_ORDERING, CUSTOM, FILL_UNAVAILABLE, UNAVAILABLE
 from streaming_lsm.kafka.topic_options import PREFIX, TopicOptions, of_topic, topic_options
 from streaming_lsm.schema_registry.registry import SchemaRegistry
 from streaming_lsm.schema_registry.sources import SchemaFolder
@@ -162,7 +162,7 @@ class JobSettings:
 
     @property
     def _ordering(self) -> tuple[str, ...]:
-        by_commit = self.options[config.MERGE_MODE] in ("COMMIT_TIME_ORDERING", "CUSTOM")
+        by_commit = self.options[config.MERGE_MODE] in (COMMIT_TIME_ORDERING, CUSTOM)
         return () if by_commit else self.options[config.ORDERING_FIELDS]
 
     def envelope(self, columns: pa.Schema | None = None) -> Envelope:

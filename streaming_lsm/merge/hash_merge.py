@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.batches import coalesced
 from streaming_lsm.arrow.columns import Flags, Int64s, pc, strings
-from streaming_lsm.keys.words import KeyWords, SortedKeys, sort_keys
-from streaming_lsm.merge.fold import fold, last_marked
-from streaming_lsm.merge.pair_fold import fold_pairs, merge_pairs
+from streaming_lsm.keys.words import KeyWords, sort_keys
+from streaming_lsm.merge.fold import fold
+from streaming_lsm.merge.pair_fold import fold_live_pairs, merge_pairs
 from streaming_lsm.merge.partial import SentValues, fold_columns, sent_values, take_columns
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block
@@ -123,7 +123,8 @@ def fold_logs(
     if rule.partial is None and all(part.columns is None for part in parts):
         values = rows.take(pa.array(winner, pa.int64()))
         if rule.strategy:
-            values = _merged_pairs(rows, values, ordered, deleted[order], rule)
+            made, lives = fold_live_pairs(rows, ordered.starts, order, deleted[order], rule)
+            values = _with_rows(values, np.flatnonzero(lives), made)
         return LogOutcome(_taken(keys, winner), values, deleted[winner], cleared, preceded, spreads, kept=kept)
     sent = sent_values(rows, [(part.columns, len(part.rows)) for part in parts], rule)
     chosen = fold_columns(ordered.starts, deleted[order], unordered_deletes[order], ordered_ranks, sent.take(order))
@@ -139,18 +140,11 @@ def fold_logs(
     )
 
 
-def _merged_pairs(rows: pa.Table, winners: pa.Table, ordered: SortedKeys, deleted: Flags, rule: MergeRule) -> pa.Table:
-    """Merge the rows of each key that follow its last delete, in place of the winners that are rows."""
-    starts, count = ordered.starts, len(deleted)
-    lengths = np.diff(np.append(starts, count))
-    last = np.repeat(last_marked(starts, deleted), lengths)
-    lives = ~deleted[starts + lengths - 1]
-    counts = (np.arange(count) > last) & np.repeat(lives, lengths)
-    begins: Int64s = (np.cumsum(counts) - counts)[starts[lives]]
-    made = fold_pairs(rows, begins, ordered.order[counts], rule)
-    source = np.arange(len(winners), dtype=np.int64)
-    source[lives] = len(winners) + np.arange(len(made))
-    return pa.concat_tables([winners, made]).take(pa.array(source, pa.int64()))
+def _with_rows(rows: pa.Table, places: Int64s, others: pa.Table) -> pa.Table:
+    """Put other rows in some places of a table."""
+    source = np.arange(len(rows), dtype=np.int64)
+    source[places] = len(rows) + np.arange(len(others))
+    return pa.concat_tables([rows, others]).take(pa.array(source, pa.int64()))
 
 
 def _kept(
@@ -262,13 +256,10 @@ def _merge_batch(rows: pa.Table, logs: LogOutcome, rule: MergeRule, met: Flags, 
     gone = np.where(wins, logs.deleted[log_rows] | ~is_first, rule.deletes(of_base))
     stands[log_rows[~gone]] = True
     merged = of_logs
-    pairs = np.flatnonzero(wins & ~logs.deleted[log_rows] & ~cleared & ~rule.deletes(of_base))
-    if rule.strategy and len(pairs):
+    if rule.strategy:
+        pairs = np.flatnonzero(wins & ~logs.deleted[log_rows] & ~cleared & ~rule.deletes(of_base))
         places = pa.array(pairs, pa.int64())
-        both = merge_pairs(of_base.take(places), of_logs.take(places), rule)
-        source = np.arange(len(merged), dtype=np.int64)
-        source[pairs] = len(merged) + np.arange(len(pairs))
-        merged = pa.concat_tables([of_logs, both]).take(pa.array(source, pa.int64()))
+        merged = _with_rows(of_logs, pairs, merge_pairs(of_base.take(places), of_logs.take(places), rule))
     if logs.present is not None:
         sent = logs.present.take(log_rows)
         merged = _merge_columns(of_base, of_logs, wins & ~logs.deleted[log_rows], cleared, sent, rule)

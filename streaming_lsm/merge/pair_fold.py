@@ -8,10 +8,34 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Int64s
+from streaming_lsm.arrow.columns import Flags, Int64s
+from streaming_lsm.merge.fold import last_marked
 from streaming_lsm.merge.record_merger import merged_rows
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import META_COLUMNS, OPERATION
+
+
+def fold_live_pairs(
+    values: pa.Table, starts: Int64s, places: Int64s, deleted: Flags, rule: MergeRule
+) -> tuple[pa.Table, Flags]:
+    """Fold the rows of each key that follow its last delete.
+
+    Args:
+        values: rows.
+        starts: int64 (keys,), the first record of each key.
+        places: int64 (records,), places in `values`, by key and then in merge order; that of a delete does not count.
+        deleted: bool (records,), whether it is a delete.
+        rule: has the record merger.
+
+    Returns:
+        One row for each key whose last record is a row, as `fold_pairs`; and bool (keys,), which these are.
+    """
+    lengths = np.diff(np.append(starts, len(places)))
+    lives: Flags = ~deleted[starts + lengths - 1]
+    follows = np.arange(len(places)) > np.repeat(last_marked(starts, deleted), lengths)
+    counts = follows & np.repeat(lives, lengths)
+    begins: Int64s = (np.cumsum(counts) - counts)[starts[lives]]
+    return fold_pairs(values, begins, places[counts], rule), lives
 
 
 def fold_pairs(values: pa.Table, starts: Int64s, places: Int64s, rule: MergeRule) -> pa.Table:

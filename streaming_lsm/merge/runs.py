@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Flags, Int64s, flags, strings
 from streaming_lsm.keys.words import KeyWords, SortedKeys, sort_keys
-from streaming_lsm.merge.fold import fold, last_marked
-from streaming_lsm.merge.pair_fold import fold_pairs
+from streaming_lsm.merge.fold import fold
+from streaming_lsm.merge.pair_fold import fold_live_pairs
 from streaming_lsm.merge.partial import fold_columns, sent_values
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.sorted_runs import SortedRun, aligned_blocks
@@ -120,18 +120,10 @@ def _live_rows(
     begins, places = _records_of(ordered, several)
     slots = (np.cumsum(live) - 1)[several]
     if rule.strategy:
-        made = _merged_pairs(values, begins, places, records, rule).select(columns)
+        made, _ = fold_live_pairs(values, begins, records.value_row[places], records.deleted[places], rule)
         rows[slots] = len(values) + np.arange(len(made))
-        return pa.concat_tables([returned, made]).take(pa.array(rows, pa.int64()))
+        return pa.concat_tables([returned, made.select(columns)]).take(pa.array(rows, pa.int64()))
     return _filled(returned, rows, slots, begins, places, records, rule)
-
-
-def _merged_pairs(values: pa.Table, begins: Int64s, places: Int64s, records: Records, rule: MergeRule) -> pa.Table:
-    """Merge the rows of each key that follow its last delete; the last record of each is a row."""
-    last = np.repeat(last_marked(begins, records.deleted[places]), np.diff(np.append(begins, len(places))))
-    counts = np.arange(len(places)) > last
-    starts: Int64s = (np.cumsum(counts) - counts)[begins]
-    return fold_pairs(values, starts, records.value_row[places[counts]], rule)
 
 
 def _filled(

@@ -44,7 +44,12 @@ def record_keys_of(keys: Keys, table: TableConfig, schema: pa.Schema) -> pa.Stri
         if values.null_count:
             raise ConfigError("keys: a key is null; record keys are never null")
         found = strings(values.cast(pa.string())) if is_text else _generated({_only(table): values}, table, schema)
-    unique = pc.unique(found)
+    return ascending_keys(found)
+
+
+def ascending_keys(keys: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.StringArray:
+    """Return record keys in ascending order, each once."""
+    unique = pc.unique(keys)
     ordered: pa.StringArray = unique.take(pc.array_sort_indices(unique))
     return ordered
 

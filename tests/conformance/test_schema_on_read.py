@@ -17,23 +17,13 @@ from streaming_lsm.errors import UnsupportedTable
 from tests.conformance.judge import Hudi
 from tests.conformance.results import Record
 from tests.conformance.row_json import to_lines
+from tests.conformance.test_evolved import HUDI as EVOLVED
 
 NOTE = pa.struct([("lines", pa.int32()), ("text", pa.string())])
 BY_ID = {"hoodie.schema.on.read.enable": "true"}
 ALTER = {**BY_ID, "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "true"}
 """Without the second one Hudi refuses to rename and to drop, as the field is missing."""
-HUDI = {
-    "hoodie.table.name": "altered",
-    "hoodie.datasource.write.recordkey.field": "id",
-    "hoodie.datasource.write.precombine.field": "ts",
-    "hoodie.datasource.write.partitionpath.field": "",
-    "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
-    "hoodie.index.type": "BUCKET",
-    "hoodie.bucket.index.num.buckets": "1",
-    "hoodie.metadata.enable": "false",
-    "hoodie.compact.inline": "false",
-    **BY_ID,
-}
+HUDI = {**EVOLVED, "hoodie.table.name": "altered", **BY_ID}
 VECTORIZED = "spark.sql.parquet.enableVectorizedReader"
 KINDS = pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
 

@@ -5,6 +5,9 @@ See docs/format/03-native-logs.md, "CDC log schema".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -42,14 +45,8 @@ def recorded_columns(storage: Storage, path: str) -> frozenset[str] | None:
     if not isinstance(parse_file_name(path.rpartition("/")[2]), LogFileName):
         columns = [frozenset(batch.schema.names) for batch in _read(storage, path) if batch.num_rows]
         return frozenset.intersection(*columns) if columns else None
-    try:
-        with storage.open_input(path) as source:
-            metadata = pq.read_metadata(source)
-            return frozenset(metadata.schema.to_arrow_schema().names) if metadata.num_rows else None
-    except FileNotFoundError:
-        raise
-    except (pa.ArrowInvalid, OSError) as error:
-        raise CorruptFileError(f"{path}: a damaged change log ({error}); restore the file") from error
+    with _opened(storage, path) as file:
+        return frozenset(file.schema_arrow.names) if file.metadata.num_rows else None
 
 
 def _read(storage: Storage, path: str) -> list[pa.RecordBatch]:
@@ -73,14 +70,21 @@ def _inline(storage: Storage, path: str) -> list[pa.RecordBatch]:
 
 def _native(storage: Storage, path: str) -> list[pa.RecordBatch]:
     """Read a native change log, whose footer has no entries to check."""
+    with _opened(storage, path) as file:
+        rows = file.read()
+        expected = file.metadata.num_rows
+    if len(rows) != expected:
+        raise CorruptFileError(f"{path}: {len(rows)} of {expected} changes can be read; restore the file")
+    return rows.to_batches()
+
+
+@contextmanager
+def _opened(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
+    """Open a native change log; raises as `recorded_columns`."""
     try:
         with storage.open_input(path) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
-            rows = file.read()
-            expected = file.metadata.num_rows
+            yield file
     except FileNotFoundError:
         raise
     except (pa.ArrowInvalid, OSError) as error:
         raise CorruptFileError(f"{path}: a damaged change log ({error}); restore the file") from error
-    if len(rows) != expected:
-        raise CorruptFileError(f"{path}: {len(rows)} of {expected} changes can be read; restore the file")
-    return rows.to_batches()

@@ -14,18 +14,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Column, flags, pc, strings
-from streaming_lsm.arrow.distinct_rows import distinct_rows
+from streaming_lsm.arrow.columns import Column, pc
 from streaming_lsm.arrow.required_fields import cast_column
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.file_group.data_file import open_log
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.key_index import WantedKeys
 from streaming_lsm.query.cdc.change_log import read_change_log
+from streaming_lsm.query.cdc.compared_rows import compare_rows
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.scan import check_columns
 from streaming_lsm.query.slices.slice_reader import SliceReader
-from streaming_lsm.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY
+from streaming_lsm.query.wanted_keys import ascending_keys
+from streaming_lsm.schema import META_COLUMNS, RECORD_KEY
 
 OP, TIME, KEY, BEFORE, AFTER = "op", "ts_ms", "record_key", "before", "after"
 _RECORDED = {OP, TIME, BEFORE, AFTER}
@@ -144,21 +145,13 @@ class ChangeReader:
         keys = self._written_keys(part)
         before = self._rows(part.before, part.visible_before, keys)
         after = self._rows(part.after, part.visible_after, keys)
-        # A row of an older commit may be inserted again, or up to version 9 take the place of a later one: where a late
-        # row hides an unordered delete (docs/format/05-merge.md, "Pairwise rule").
-        place = pc.index_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY))
-        times = before.column(COMMIT_TIME).take(place)
-        is_changed = pc.fill_null(pc.not_equal(after.column(COMMIT_TIME), times), True)
-        if not self.slices.rule.takes_winner:
-            is_changed = pc.or_(is_changed, self._filled(before, after))
-        written = after.filter(is_changed)
-        place = pc.index_in(written.column(RECORD_KEY), value_set=before.column(RECORD_KEY))
-        known = pc.is_valid(place)
-        older = self._image(before.take(place), known)
-        yield from self._batches(write, pc.if_else(known, "u", "i"), older, self._image(written))
-        gone = before.filter(pc.invert(pc.is_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY))))
-        nothing = pa.nulls(len(gone), self.schema.field(AFTER).type)
-        yield from self._batches(write, pa.repeat("d", len(gone)), self._image(gone), nothing)
+        values = () if self.slices.rule.takes_winner else [n for n in after.schema.names if n not in META_COLUMNS]
+        found = compare_rows(before, after, values)
+        known = pc.is_valid(found.places)
+        older = self._image(before.take(found.places), known)
+        yield from self._batches(write, pc.if_else(known, "u", "i"), older, self._image(found.written))
+        nothing = pa.nulls(len(found.gone), self.schema.field(AFTER).type)
+        yield from self._batches(write, pa.repeat("d", len(found.gone)), self._image(found.gone), nothing)
 
     def _written_keys(self, part: GroupChanges) -> Column | None:
         """Read the record keys of the write's own logs, which alone it can have changed; None if it wrote others, too.
@@ -176,13 +169,6 @@ class ChangeReader:
                     chunks += [batch.column(0) for batch in opened.batches(_KEYS)]
         return pa.chunked_array(chunks)
 
-    def _filled(self, before: pa.Table, after: pa.Table) -> pa.BooleanArray:
-        """Mark the rows that an older row has filled, which keep their commit time."""
-        place = pc.index_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY)).combine_chunks()
-        names = [name for name in after.schema.names if name not in META_COLUMNS]
-        differs = distinct_rows(before.select(names).take(place), after.select(names))
-        return pa.array(differs & flags(pc.is_valid(place)))
-
     def _image(self, rows: pa.Table, known: Column | None = None) -> Column:
         """Convert rows to structs, null where not `known`."""
         columns = [column.combine_chunks() for column in rows.columns]
@@ -199,12 +185,11 @@ class ChangeReader:
         """Read the rows of a slice, or those of some record keys."""
         reader = replace(self.slices, visible=visible)
         if keys is not None:
-            unique = keys.unique()
-            wanted = WantedKeys.of(strings(unique.take(pc.array_sort_indices(unique))))
-            reader = replace(reader, pruner=KeyPruner(wanted))
+            wanted = ascending_keys(keys)
+            reader = replace(reader, pruner=KeyPruner(WantedKeys.of(wanted)))
         batches = iter(()) if file_slice is None else reader.read(file_slice)
         if keys is not None:
-            batches = (batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=unique)) for batch in batches)
+            batches = (batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=wanted)) for batch in batches)
         return pa.Table.from_batches(batches, schema=reader.output_schema)
 
     def _widened(self, image: Any) -> pa.StructArray:

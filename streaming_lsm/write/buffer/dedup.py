@@ -11,7 +11,7 @@ import pyarrow as pa
 from streaming_lsm.arrow.columns import Flags, strings
 from streaming_lsm.format.table.file_names import BucketId
 from streaming_lsm.merge.fold import fold, last_marked
-from streaming_lsm.merge.pair_fold import fold_pairs
+from streaming_lsm.merge.pair_fold import fold_live_pairs
 from streaming_lsm.merge.partial import fold_columns, sent_values, take_columns
 from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.write.buffer.sorting import Positions, SortedEvents, gather
@@ -135,14 +135,10 @@ class Deduplicator:
     def _fold_pairs(self, found: SortedEvents) -> _Deduplicated:
         """Merge the rows of each key that follow its last delete."""
         order, starts = found.order, found.starts
-        lengths = np.diff(np.append(starts, len(order)))
-        winner, deleted = starts + lengths - 1, self._deleted[order]
+        winner, deleted = np.append(starts[1:], len(order)) - 1, self._deleted[order]
+        merged, lives = fold_live_pairs(self._values, starts, order, deleted, self._plan.rule)
         last = last_marked(starts, deleted)
-        lives = ~deleted[winner]
-        counts = np.repeat(lives, lengths) & (np.arange(len(order)) > np.repeat(last, lengths))
-        begins: Positions = (np.cumsum(counts) - counts)[starts[lives]]
         earlier = last[lives & (last >= 0)] if not self._plan.rule.logs_first else last[:0]
-        merged = fold_pairs(self._values, begins, order[counts], self._plan.rule)
         return _Deduplicated(order[winner], order[earlier], merged=merged)
 
     def _rows(self, kept: _Deduplicated, stored: Flags) -> pa.Table:

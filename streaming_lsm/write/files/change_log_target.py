@@ -26,7 +26,7 @@ from streaming_lsm.write.files.prepare import prepare_data_file
 
 @dataclass(frozen=True)
 class ChangeLogTarget:
-    """Where the change logs of one instant are written, and how; picklable, so that it can be sent to executors.
+    """Creates the change logs of one instant; picklable, so that it can be sent to executors.
 
     Attributes:
         storage: the table's files.

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import Column, pc
-from streaming_lsm.arrow.distinct_rows import distinct_rows
 from streaming_lsm.arrow.required_fields import cast_table, fill_required_fields
 from streaming_lsm.format.table.properties import DATA_BEFORE, OP_KEY_ONLY
+from streaming_lsm.query.cdc.compared_rows import compare_rows
 from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY, to_avro
 
 OP, TIME, KEY, BEFORE, AFTER = "op", "ts_ms", "record_key", "before", "after"
@@ -86,22 +86,11 @@ class ChangeRows:
         """
         if after is None:
             return self._changes(pa.repeat("d", len(before)), before.column(RECORD_KEY), self._image(before), None)
-        keys = before.column(RECORD_KEY)
-        place = pc.index_in(after.column(RECORD_KEY), value_set=keys)
-        # Null where the key is new.
-        times = before.column(COMMIT_TIME).take(place)
-        is_unchanged = pc.fill_null(pc.equal(after.column(COMMIT_TIME), times), False)
-        if self.compares:
-            names, kinds = self.columns.names, pa.schema(self._image_fields)
-            sides = (before.select(names).take(place), after.select(names))
-            is_unchanged = pc.and_(is_unchanged, pa.array(~distinct_rows(*(cast_table(one, kinds) for one in sides))))
-        written = after.filter(pc.invert(is_unchanged))
-        place = pc.index_in(written.column(RECORD_KEY), value_set=keys)
-        known = pc.is_valid(place)
-        older, newer = self._image(before.take(place), known), self._image(written)
-        upserts = self._changes(pc.if_else(known, "u", "i"), written.column(RECORD_KEY), older, newer)
-        gone = before.filter(pc.invert(pc.is_in(keys, value_set=after.column(RECORD_KEY))))
-        return pa.concat_tables([upserts, self.of(gone, None)])
+        found = compare_rows(before, after, self.columns.names if self.compares else ())
+        known = pc.is_valid(found.places)
+        older, newer = self._image(before.take(found.places), known), self._image(found.written)
+        upserts = self._changes(pc.if_else(known, "u", "i"), found.written.column(RECORD_KEY), older, newer)
+        return pa.concat_tables([upserts, self.of(found.gone, None)])
 
     def _image(self, rows: pa.Table, known: Column | None = None) -> pa.StructArray | None:
         """Convert rows to structs, null where not `known`; None if the mode has no images."""
