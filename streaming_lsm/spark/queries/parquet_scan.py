@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -17,6 +17,8 @@ _PATTERN = re.compile(r"[\\{}\[\]*?]")
 """Characters that Hadoop reads as a pattern of file names."""
 _LISTED_BY_TASKS = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _NO_MORE = str(2**31 - 1)
+_LISTED_BY_DRIVER = 32
+"""Files that the driver looks up by Spark's default."""
 
 
 def named_for_hadoop(table_uri: str, slices: Iterable[FileSlice]) -> list[FileSlice]:
@@ -36,7 +38,7 @@ def scan_files(spark: SparkSession, table_uri: str, slices: Sequence[FileSlice],
     """
     root = _root(table_uri)
     paths = [f"file://{_PATTERN.sub(_escaped, f'{root}/{found.base.path}')}" for found in slices if found.base]
-    with _listed_by_driver(spark):
+    with _listed_by_driver(spark) if len(paths) > _LISTED_BY_DRIVER else nullcontext():
         return (
             spark.read.schema(schema)
             .option("recursiveFileLookup", "true")  # else folders such as day=1 become columns
@@ -59,7 +61,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 @contextmanager
 def _listed_by_driver(spark: SparkSession) -> Iterator[None]:
-    """Let the driver look up the files, each of which is named: for more than 32 Spark would start a job of tasks."""
+    """Let the driver look up the files, each of which is named: Spark would start a job of tasks for many."""
     known = spark.conf.get(_LISTED_BY_TASKS, None)
     spark.conf.set(_LISTED_BY_TASKS, _NO_MORE)
     try:

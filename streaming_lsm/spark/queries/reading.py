@@ -12,11 +12,12 @@ from dataclasses import replace
 
 import pyarrow.compute as pc
 import pyspark
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from streaming_lsm.arrow.nullable import nullable_schema
 from streaming_lsm.config import READ_NATIVE
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.query.plain_slices import plain_slices
 from streaming_lsm.query.scan import Scan
@@ -110,12 +111,20 @@ def frame_of_scan(spark: SparkSession, scan: Scan, *, native: bool = True) -> Da
     plain = named_for_hadoop(storage.uri, plain_slices(scan)) if is_native else []
     known = set(plain)
     merged = [found for found in scan.slices if found not in known]
+    files = _files(spark, scan, plain, condition) if plain else None
+    if files is not None and not merged:
+        return files
     # A task has the slices that it reads, not all of them.
     rows = scan_parts(spark, merged, replace(scan, slices=()).read_slice, schema, sum(found.size for found in merged))
-    if not plain:
-        return rows
-    files = scan_files(spark, storage.uri, plain, spark_schema(nullable_schema(scan.reader.output_schema)))
+    return rows if files is None else files.unionAll(rows)
+
+
+def _files(spark: SparkSession, scan: Scan, plain: Sequence[FileSlice], condition: Column | None) -> DataFrame:
+    """Return the rows of slices that Spark's own reader reads."""
+    stored = scan.reader.output_schema
+    files = scan_files(spark, scan.reader.storage.uri, plain, spark_schema(nullable_schema(stored)))
     if condition is not None:
         files = files.where(condition)
-    files = files.select(*(f"`{name.replace('`', '``')}`" for name in scan.columns))
-    return files.unionAll(rows) if merged else files
+    if tuple(stored.names) == scan.columns:  # each call of Java's objects takes a millisecond or more
+        return files
+    return files.select(*(f"`{name.replace('`', '``')}`" for name in scan.columns))
