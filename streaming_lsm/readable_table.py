@@ -19,6 +19,7 @@ from streaming_lsm.engine import LocalEngine
 from streaming_lsm.errors import ConfigError, TableNotFound, UnsupportedTable
 from streaming_lsm.extras import missing_package
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
+from streaming_lsm.format.column_versions import FileNames
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import bucket_of
 from streaming_lsm.keys.bucket import bucket_ids
@@ -113,6 +114,12 @@ class ReadableTable:
     def schema(self) -> pa.Schema:
         """The table's columns, without meta columns, as of the latest commit."""
         return self._queries.schema_at(self.timeline)
+
+    @property
+    def file_names(self) -> FileNames | None:
+        """Under which names files have the columns; None if no column was changed by its id."""
+        versions = self._queries.versions_at(self.timeline)
+        return None if versions is None else versions.file_names
 
     @cached_property
     def rule(self) -> MergeRule:
@@ -371,7 +378,11 @@ class ReadableTable:
             raise UnsupportedTable(
                 f"{inline[0]}: the history of a key is read from native logs only; call changes for inline logs"
             )
-        return read_history(self.storage, slices, self._queries.schema_at(timeline), self.rule, key)
+        queries = self._queries
+        versions, schema = queries.versions_at(timeline), queries.schema_at(timeline)
+        return read_history(
+            self.storage, slices, schema, self.rule, key, None if versions is None else versions.file_names
+        )
 
     @property
     def _queries(self) -> Queries:

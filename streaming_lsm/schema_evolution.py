@@ -6,7 +6,8 @@ and the elements of lists and maps follow the same rules. See docs/format/01-tab
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ FAIL, ADD, IGNORE = "fail", "add", "ignore"
 """Values of ``lsm.schema.evolution``."""
 
 _RESERVED = ("_hoodie_", "_lsm_")
+NAME_RULE = f"letters, digits and _, no digit first, and none of the reserved beginnings {', '.join(_RESERVED)}"
+"""What the name of a new column is."""
 _INT, _LONG, _FLOAT, _DOUBLE = pa.int32(), pa.int64(), pa.float32(), pa.float64()
 _WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
     _INT: (_LONG, _FLOAT, _DOUBLE, pa.string()),
@@ -63,7 +66,8 @@ class SchemaRules:
         keys: columns of the record key.
         partitions: columns of the partition path.
         ordering: columns by which records of one key are ordered.
-        dropped: full names of columns that were dropped: files still have values under these names.
+        dropped: full names of columns that were dropped or renamed: files still have values under these names.
+        renamed: the full names now of renamed columns, by those that they had: a batch with these is of before.
     """
 
     mode: str = FAIL
@@ -73,6 +77,7 @@ class SchemaRules:
     partitions: frozenset[str] = frozenset()
     ordering: frozenset[str] = frozenset()
     dropped: frozenset[str] = frozenset()
+    renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def evolved(self, table: pa.Schema, batch: pa.Schema) -> pa.Schema:
         """Return the table's columns after a batch: those of `table` in their order, then the new ones.
@@ -118,13 +123,15 @@ class SchemaRules:
 
     def _is_added(self, field: pa.Field[Any], table: list[pa.Field[Any]], inside: str) -> bool:
         where = f"{inside}{field.name}"
+        if where in self.renamed:
+            raise SchemaError(f"column {where!r} was renamed to {self.renamed[where]!r}: rename it in the batch, too")
         # A column that has only nulls has no type yet.
         if self.mode == IGNORE or (pa.types.is_null(field.type) and self.mode == ADD):
             return False
         if where.lower() in {name.lower() for name in self.dropped}:
             raise SchemaError(
-                f"column {where!r} was dropped, and older files still have values under its name, which would come "
-                "back: leave it out, or give it another name"
+                f"column {where!r} was dropped or renamed, and older files still have values under its name, which "
+                "would come back: leave it out, or give it another name"
             )
         if self.mode == FAIL:
             raise SchemaError(
@@ -201,68 +208,13 @@ def check_new_name(name: str, known: Iterable[str], where: str) -> None:
     same = [other for other in known if other.lower() == name.lower()]
     if same:
         raise SchemaError(f"column {where!r} differs from the table's {same[0]!r} by case only; rename it")
-    if name.startswith(_RESERVED) or not AVRO_NAME.fullmatch(name):
-        raise SchemaError(
-            f"column {where!r} cannot be added: expected letters, digits and _, no digit first, and none of the "
-            f"reserved beginnings {', '.join(_RESERVED)}; rename or drop it"
-        )
+    if not is_free_name(name):
+        raise SchemaError(f"column {where!r} cannot be added: expected {NAME_RULE}; rename or drop it")
 
 
-def without_columns(
-    table: pa.Schema, dropped: Collection[str], needed: Collection[str] = (), *, lenient: bool = False
-) -> pa.Schema:
-    """Return the columns of a table without some of them.
-
-    Args:
-        dropped: full names, such as ``items.element.price``: ``element`` stands for the elements of a list, ``value``
-            for the values of a map.
-        needed: columns that must stay.
-        lenient: whether names that the table does not have are ignored.
-
-    Raises:
-        SchemaError: a column is not there, must stay, or is the last field of a struct.
-    """
-    for name in dropped:
-        for kept in needed:
-            if kept == name or kept.startswith(f"{name}."):
-                raise SchemaError(
-                    f"column {name!r} cannot be dropped: the record key, partition path, order or deletes of the table "
-                    f"are made from {kept!r}"
-                )
-    found: set[str] = set()
-    left = pa.schema(list(_without(list(table), set(dropped), "", found)))
-    # A field of a dropped column goes with it.
-    missing = sorted(name for name in set(dropped) - found if not any(name.startswith(f"{whole}.") for whole in found))
-    if missing and not lenient:
-        raise SchemaError(f"column {missing[0]!r} is not in the table, which has {', '.join(table.names)}")
-    return left
-
-
-def _without(
-    fields: list[pa.Field[Any]], dropped: Collection[str], inside: str, found: set[str]
-) -> Iterator[pa.Field[Any]]:
-    """Yield the fields of a table, or of the struct `inside` of it, that stay; `found` receives the names of others."""
-    for field in fields:
-        where = f"{inside}{field.name}"
-        if where in dropped:
-            found.add(where)
-        else:
-            yield field.with_type(_type_without(field.type, dropped, where, found))
-
-
-def _type_without(kind: Any, dropped: Collection[str], where: str, found: set[str]) -> pa.DataType:
-    if isinstance(kind, pa.StructType):
-        left = list(_without(list(kind), dropped, f"{where}.", found))
-        if not left:
-            raise SchemaError(f"all fields of {where!r} would be dropped: drop the column itself")
-        return pa.struct(left)
-    if pa.types.is_list(kind):
-        inner = kind.value_field
-        return pa.list_(inner.with_type(_type_without(inner.type, dropped, f"{where}.element", found)))
-    if pa.types.is_map(kind):
-        item = kind.item_field
-        return map_type(kind.key_type, _type_without(item.type, dropped, f"{where}.value", found), item.nullable)
-    return kind  # type: ignore[no-any-return]
+def is_free_name(name: str) -> bool:
+    """Test whether a column may have a name, see `NAME_RULE`."""
+    return not name.startswith(_RESERVED) and AVRO_NAME.fullmatch(name) is not None
 
 
 def _is_list(kind: Any) -> bool:

@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from streaming_lsm.casts import fit_known
+from streaming_lsm.column_change import ColumnChange, renamed_columns, without_columns
 from streaming_lsm.config import Options, resolve
-from streaming_lsm.errors import ConfigError, Fenced
+from streaming_lsm.errors import ConfigError, Fenced, SchemaError
 from streaming_lsm.format.table.file_names import WriteToken
 from streaming_lsm.query.queries import QueryOptions
 from streaming_lsm.readable_table import Filter, OptionValues, Path
-from streaming_lsm.schema import IS_DELETED, table_schema
-from streaming_lsm.schema_evolution import without_columns
+from streaming_lsm.schema import table_schema
 from streaming_lsm.services.context import Engine
 from streaming_lsm.services.ttl.planner import ExpiredPartitions
 from streaming_lsm.storage.failures import names_failures
@@ -192,31 +192,71 @@ class LsmTable(WritableTable):
         Raises:
             SchemaError: a column is not there, or the table needs it; nothing was dropped.
         """
+        return self._change_columns(ColumnChange(dropped=_names_to_drop(columns)))
+
+    @names_failures
+    def plan_drop_columns(self, columns: Sequence[str]) -> pa.Schema:
+        """Return the columns that `drop_columns` would leave; raises as it does, and changes nothing."""
+        return self._changed_columns(self.timeline, ColumnChange(dropped=_names_to_drop(columns)))
+
+    @names_failures
+    def rename_columns(self, names: Mapping[str, str]) -> Instant:
+        """Rename columns, or fields inside columns, in one commit, which writes no data file.
+
+        From then on the columns of the table have ids, as with Hudi's schema-on-read (docs/format/01-table.md,
+        "Schema-on-read"): files keep the old names, and Hudi's readers need ``hoodie.schema.on.read.enable=true``.
+        Columns with the old names cannot be added again.
+
+        Args:
+            names: the new name by the full name now: ``{"note": "remark", "items.element.price": "amount"}``.
+
+        Raises:
+            SchemaError: a column is not there, or the table needs its name; or a new name is malformed, reserved or
+                taken; nothing was renamed.
+            CommitConflict: a compaction is pending, whose files would have the old names.
+        """
+        return self._change_columns(ColumnChange(renamed=_names_to_rename(names)))
+
+    @names_failures
+    def plan_rename_columns(self, names: Mapping[str, str]) -> pa.Schema:
+        """Return the columns that `rename_columns` would leave; raises as it does, and changes nothing."""
+        return self._changed_columns(self.timeline, ColumnChange(renamed=_names_to_rename(names)))
+
+    def _change_columns(self, change: ColumnChange) -> Instant:
         self.prepare_write()
-        chosen = _names_to_drop(columns)
 
         def write(attempt: Attempt) -> Instant:
             with self.transaction(alone=attempt.alone, operation=ALTER_SCHEMA) as tx:
-                left = self._schema_without(tx.timeline, chosen)
+                left = self._changed_columns(tx.timeline, change)
                 plan = self.plan(tx, ALTER_SCHEMA, schema=left)
                 plan = replace(plan.at(tx.begin(plan.action)), sole=True)
-                return self.commit(tx, plan, WriteResult(()), attempt.number, dropped=chosen)
+                return self.commit(tx, plan, WriteResult(()), attempt.number, change=change)
 
         completed = write_with_retries(self.options, self.runtime, write)
         self.run_services()
         return completed
 
-    @names_failures
-    def plan_drop_columns(self, columns: Sequence[str]) -> pa.Schema:
-        """Return the columns that `drop_columns` would leave; raises as it does, and changes nothing."""
-        return self._schema_without(self.timeline, _names_to_drop(columns))
+    def _changed_columns(self, timeline: Timeline, change: ColumnChange) -> pa.Schema:
+        """Return the columns after a change; raises as `drop_columns` and `rename_columns`."""
+        needed = self.config.named_columns
+        left = without_columns(self._queries.schema_at(timeline), change.dropped, needed)
+        after = renamed_columns(left, change.renamed, needed)
+        self._check_new_names(timeline, change)
+        self.check_change(change, timeline)
+        return after
 
-    def _schema_without(self, timeline: Timeline, columns: Sequence[str]) -> pa.Schema:
-        table = self.config
-        marks = {IS_DELETED, self.rule.delete_field or IS_DELETED}
-        partition = (part.name for part in table.partition_fields)
-        needed = {*table.record_key_fields, *partition, *table.ordering_fields, *marks}
-        return without_columns(self._queries.schema_at(timeline), columns, needed)
+    def _check_new_names(self, timeline: Timeline, change: ColumnChange) -> None:
+        """Refuse names under which files have the values of other columns; Hudi's readers by name would show them."""
+        versions = self._queries.versions_at(timeline) if change.renamed else None
+        gone = {name.lower() for name in self.schema_rules(timeline).dropped}
+        for old, name in change.renamed.items():
+            new = change.full_name(old)
+            is_own = versions is not None and versions.had_name(old, name)
+            if new.lower() in gone and not is_own:
+                raise SchemaError(
+                    f"column {old!r} cannot be renamed to {new!r}: older files have values of another column under "
+                    "this name; choose another one"
+                )
 
     @names_failures
     def expire_partitions(self) -> Instant | None:
@@ -381,3 +421,12 @@ def _names_to_drop(columns: Sequence[str]) -> tuple[str, ...]:
     if not chosen:
         raise ConfigError("drop_columns takes the names of columns: give one at least")
     return chosen
+
+
+def _names_to_rename(names: Mapping[str, str]) -> Mapping[str, str]:
+    is_named = isinstance(names, Mapping) and all(isinstance(name, str) for pair in names.items() for name in pair)
+    if not names or not is_named:
+        raise ConfigError(
+            f"rename_columns takes the new names of columns by their names now, as {{'note': 'remark'}}, not {names!r}"
+        )
+    return dict(names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -12,9 +12,10 @@ from time import perf_counter
 import pyarrow as pa
 
 from streaming_lsm import config
+from streaming_lsm.column_change import NO_CHANGE, ColumnChange
 from streaming_lsm.config import Options
 from streaming_lsm.decode.unknown_fields import UnknownFieldWarnings
-from streaming_lsm.errors import ConfigError, LsmError, SchemaError, UnsupportedTable, WriteConflict
+from streaming_lsm.errors import CommitConflict, ConfigError, LsmError, SchemaError, UnsupportedTable, WriteConflict
 from streaming_lsm.file_group.lost_files import recorded_files
 from streaming_lsm.format.table.key_generation import key_generator
 from streaming_lsm.format.table.properties import HASH_FIELDS_KEY, NUM_BUCKETS_KEY
@@ -27,7 +28,7 @@ from streaming_lsm.maintained_table import MaintainedTable
 from streaming_lsm.metadata.table import MetadataTable
 from streaming_lsm.readable_table import OptionValues, Path
 from streaming_lsm.schema import to_avro
-from streaming_lsm.schema_evolution import ADD, SchemaRules, without_columns
+from streaming_lsm.schema_evolution import ADD, SchemaRules
 from streaming_lsm.services.archiving.planner import ActiveCommits
 from streaming_lsm.services.compaction.operation_choice import check_hybrid
 from streaming_lsm.table_options import ambiguous_keys
@@ -35,9 +36,10 @@ from streaming_lsm.timeline.instant import Instant
 from streaming_lsm.timeline.properties_file import PROPERTIES_PATH, load_properties
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import BatchIdentity, WriterLedger
-from streaming_lsm.txn.dropped_columns import dropped_columns, dropped_entry
+from streaming_lsm.txn.dropped_columns import DROPPED_KEY, dropped_columns, dropped_entry
 from streaming_lsm.txn.locked_table import Beside
 from streaming_lsm.txn.outcome import Outcome
+from streaming_lsm.txn.planned_actions import pending_compactions
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.write.intake.control_columns import evolved_columns
 from streaming_lsm.write.intake.tombstones import open_deletes, topics_of
@@ -218,6 +220,7 @@ class WritableTable(MaintainedTable):
         # What replaces file groups has none of its own: all rows go to new ones.
         is_replacing = operation in REPLACING
         merges = self.config.is_copy_on_write and not is_replacing
+        versions = self._queries.versions_at(tx.timeline)
         return WritePlan(
             storage=self.storage,
             config=self.config,
@@ -240,6 +243,8 @@ class WritableTable(MaintainedTable):
             fixed_ids=self._is_non_blocking and not is_replacing,
             replaced=tx.timeline.replaced_groups,
             detect_early=self.options[config.EARLY_CONFLICTS] and not self._is_non_blocking,
+            file_names=None if versions is None else versions.file_names,
+            columns_version=None if versions is None else versions.latest.version,
         )
 
     @property
@@ -279,6 +284,7 @@ class WritableTable(MaintainedTable):
 
     def schema_rules(self, timeline: Timeline) -> SchemaRules:
         """Return the rules by which the table's columns follow those of a batch."""
+        versions = self._queries.versions_at(timeline)
         return SchemaRules(
             mode=self.options[config.SCHEMA_EVOLUTION] or ADD,
             fills_missing=self.options[config.NULL_FOR_MISSING],
@@ -286,6 +292,7 @@ class WritableTable(MaintainedTable):
             partitions=frozenset(part.name for part in self.config.partition_fields),
             ordering=frozenset(self.rule.ordering_fields),
             dropped=dropped_columns(timeline),
+            renamed={} if versions is None else versions.former_names,
         )
 
     def commit(
@@ -297,7 +304,7 @@ class WritableTable(MaintainedTable):
         check: Callable[[WriterLedger], object] | None = None,
         *,
         deleted: Mapping[str, tuple[str, ...]] | None = None,
-        dropped: Sequence[str] = (),
+        change: ColumnChange = NO_CHANGE,
     ) -> Instant:
         """Remove the files of failed attempts and complete the write, which makes the batch visible to readers.
 
@@ -305,7 +312,7 @@ class WritableTable(MaintainedTable):
             conflicts: attempts at the batch before this one, for its numbers.
             check: refuses the batch, by the ledger just before the commit, by raising an error.
             deleted: file ids of the partitions that a DELETE_PARTITION deletes.
-            dropped: names of the columns that an ALTER_SCHEMA drops.
+            change: what an ALTER_SCHEMA does to the columns.
 
         Raises:
             LsmError: see `Transaction.complete`.
@@ -320,7 +327,7 @@ class WritableTable(MaintainedTable):
         outcome = Outcome(
             stats, plan.operation.upper(), schema, replaced, plan.operation == INSERT_OVERWRITE_TABLE,
             extra={NUMBERS_KEY: numbers.encode()}, open_deletes=still_open, topics=topics_of(written.last_events),
-            sole=plan.sole,
+            sole=plan.sole, renamed=change.renamed,
         )  # fmt: skip
         tx.reconcile(outcome)
         self.services.expiry.begin_anew(replaced or {}, plan.instant)
@@ -328,7 +335,7 @@ class WritableTable(MaintainedTable):
         def extra(timeline: Timeline) -> Mapping[str, str]:
             if check is not None:
                 check(tx.ledger)
-            return {**self._files_after(timeline, outcome), **self._schema_after(timeline, plan, dropped)}
+            return {**self._files_after(timeline, outcome), **self._schema_after(timeline, plan, change)}
 
         completed = tx.complete(outcome, extra)
         self._committed, self._is_uncommitted = tx.timeline.with_latest(completed), False
@@ -343,21 +350,34 @@ class WritableTable(MaintainedTable):
         warn_of_large_base_files(written.stats, self.config, self.options, self.path)
         return completed
 
-    def _schema_after(self, timeline: Timeline, plan: WritePlan, dropped: Sequence[str]) -> Mapping[str, str]:
-        """Add the changes that other commits made to the table's columns since the write was planned.
+    def check_change(self, change: ColumnChange, timeline: Timeline) -> None:
+        """Check that columns may be changed now.
 
-        Args:
-            dropped: columns that the write drops.
+        Raises:
+            CommitConflict: columns are renamed, and a compaction is pending, which may be run with the old names.
+        """
+        if change.renamed and (pending := pending_compactions(timeline)):
+            raise CommitConflict(
+                f"{pending[0].path} in {self.path} is pending, and would write files with the old names of columns: "
+                "run the compaction, then rename the columns again"
+            )
+
+    def _schema_after(self, timeline: Timeline, plan: WritePlan, change: ColumnChange) -> Mapping[str, str]:
+        """Add the changes that other commits made to the table's columns since the write was planned.
 
         Raises:
             WriteConflict: they contradict those of this write.
         """
-        newest = without_columns(self._queries.schema_at(timeline), dropped, lenient=True)
         rules = replace(self.schema_rules(timeline), mode=ADD, fills_missing=True)
-        names = dropped_entry({*rules.dropped, *dropped}) if dropped else {}
-        if newest.equals(plan.schema):
-            return names
+        names = {DROPPED_KEY: "[]", **dropped_entry(change.gone_after(rules.dropped))} if change else {}
+        self.check_change(change, timeline)
         try:
+            newest = change.applied(self._queries.schema_at(timeline))
+            versions = self._queries.versions_at(timeline)
+            if versions is not None and versions.is_renamed_since(plan.columns_version):
+                raise SchemaError("columns were renamed")
+            if newest.equals(plan.schema):
+                return names
             merged = rules.evolved(newest, plan.schema)
         except SchemaError as error:
             raise WriteConflict(

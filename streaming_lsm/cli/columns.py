@@ -1,10 +1,12 @@
-"""``lsm drop-columns``: drop columns of a table, or fields inside columns."""
+"""``lsm drop-columns``, ``lsm rename-columns``: change columns of a table, or fields inside columns."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from streaming_lsm.cli.arguments import json_argument, opened, service_arguments, write_lines, write_result
+from streaming_lsm.errors import ConfigError
 
 
 def drop_columns_verb(verb: argparse.ArgumentParser) -> None:
@@ -15,6 +17,19 @@ def drop_columns_verb(verb: argparse.ArgumentParser) -> None:
     )
     json_argument(verb, "one JSON document")
     verb.set_defaults(run=_drop_columns)
+
+
+def rename_columns_verb(verb: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``lsm rename-columns``."""
+    service_arguments(verb)
+    verb.add_argument(
+        "names",
+        nargs="+",
+        metavar="COLUMN=NAME",
+        help="a column, or a field inside it, and its new name: note=remark, items.element.price=amount",
+    )
+    json_argument(verb, "one JSON document")
+    verb.set_defaults(run=_rename_columns)
 
 
 def _drop_columns(arguments: argparse.Namespace) -> None:
@@ -30,3 +45,29 @@ def _drop_columns(arguments: argparse.Namespace) -> None:
         write_result(table, arguments, said, completed, columns=dropped)
         return
     write_lines([said], None)
+
+
+def _rename_columns(arguments: argparse.Namespace) -> None:
+    table, names = opened(arguments), _new_names(arguments.names)
+    completed, told = None, ", ".join(f"{old} to {new}" for old, new in names.items())
+    if arguments.dry_run:
+        table.plan_rename_columns(names)
+        said = f"{told} would be renamed"
+    else:
+        completed = table.rename_columns(names).file_name
+        said = f"{completed}: {told} renamed; Hudi's readers need hoodie.schema.on.read.enable=true from now on"
+    if arguments.json:
+        write_result(table, arguments, said, completed, names=names)
+        return
+    write_lines([said], None)
+
+
+def _new_names(pairs: Sequence[str]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for pair in pairs:
+        old, sign, new = pair.partition("=")
+        if not (old and sign and new):
+            raise ConfigError(f"{pair!r}: expected COLUMN=NAME, such as note=remark")
+        if names.setdefault(old, new) != new:
+            raise ConfigError(f"{pair!r}: column {old!r} has another new name, {names[old]!r}, already")
+    return names

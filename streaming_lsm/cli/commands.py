@@ -16,7 +16,7 @@ import pyarrow as pa
 from streaming_lsm import __version__
 from streaming_lsm.cli.archive import archive_verb
 from streaming_lsm.cli.clean import clean_verb
-from streaming_lsm.cli.columns import drop_columns_verb
+from streaming_lsm.cli.columns import drop_columns_verb, rename_columns_verb
 from streaming_lsm.cli.compact import compact_verb
 from streaming_lsm.cli.copy import copy_verb
 from streaming_lsm.cli.files import files_verb
@@ -92,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     delete_partitions_verb(verbs.add_parser("delete-partitions", help="delete all rows of some partitions"))
     expire_partitions_verb(verbs.add_parser("expire-partitions", help="delete the partitions that have expired"))
     drop_columns_verb(verbs.add_parser("drop-columns", help="drop columns of a table, or fields inside columns"))
+    rename_columns_verb(verbs.add_parser("rename-columns", help="rename columns of a table, or fields inside columns"))
     repair_verb(verbs.add_parser("repair", help="rebuild a lost timeline from data files: proposal first"))
     upgrade_verb(verbs.add_parser("upgrade", help="raise the version of a table, or change its storage layout"))
     downgrade_verb(verbs.add_parser("downgrade", help="lower the version of a table, for older readers"))

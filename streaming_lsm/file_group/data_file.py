@@ -23,6 +23,7 @@ from streaming_lsm.file_group.gone_files import gone_file
 from streaming_lsm.file_group.key_index import KeyIndex, WantedKeys
 from streaming_lsm.file_group.row_limits import RowLimits
 from streaming_lsm.format.base_file_footer import AVRO_SCHEMA_KEY
+from streaming_lsm.format.column_versions import FileNames, StoredNames, names_at
 from streaming_lsm.format.log.native_footer import LogHeader, schema_columns
 from streaming_lsm.format.table.file_names import LogFileName
 from streaming_lsm.merge.rule import MergeRule
@@ -59,7 +60,7 @@ class DataFile:
         storage: the table's files.
         path: relative to the table.
         instant: the instant of its name.
-        columns: names of the Parquet columns.
+        columns: the names that the table has now for the Parquet columns.
         rows: number of rows.
         is_base: whether it is the slice's base file.
         is_delete: whether it is a delete log.
@@ -73,6 +74,7 @@ class DataFile:
         index: where its record keys may be, if its footer is kept; it is opened when it is read then.
         keys: the record keys whose rows are read; None for all.
         until: of deletes that a compaction wrote again, the time of the newest one; else empty.
+        names: how columns are named in the file, if some were renamed since.
     """
 
     storage: Storage
@@ -92,6 +94,7 @@ class DataFile:
     index: KeyIndex | None = None
     keys: pa.StringArray | None = None
     until: str = ""
+    names: StoredNames | None = None
 
     @property
     def time(self) -> str:
@@ -103,6 +106,11 @@ class DataFile:
         assert self.opened is not None
         rows = sum(self.opened.parquet.metadata.row_group(number).num_rows for number in groups)
         return replace(self, groups=tuple(groups), rows=rows)
+
+    def named(self, file_names: FileNames | None) -> DataFile:
+        """Return the file with the names that its columns have now."""
+        names = names_at(file_names, self.instant)
+        return self if names is None else replace(self, names=names, columns=names.current(self.columns))
 
     def of_keys(self, wanted: WantedKeys) -> DataFile | None:
         """Return the file reduced to rows of some keys; None if it has none of them.
@@ -131,13 +139,15 @@ class DataFile:
         wanted = schema.names if self.commits is None else [*schema.names, COMMIT_TIME]
         there = set(self.columns)
         present = [name for name in dict.fromkeys(wanted) if name in there]
+        stored = present if self.names is None else self.names.stored(present)
         found = 0
         with ExitStack() as files:
             opened = self.opened or _open(
                 self.storage, self.path, files, None if self.index is None else self.index.metadata
             )
             try:
-                for batch in self._read(opened, present, threads):
+                for read in self._read(opened, stored, threads):
+                    batch = read if self.names is None else self.names.batch(read)
                     found += batch.num_rows
                     yield conform(self._with_marks(self._selected(batch), schema), schema, self.path)
             except (pa.ArrowInvalid, OSError) as error:
@@ -255,24 +265,27 @@ def _whole_range(ranges: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
     return (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None
 
 
-def open_base(storage: Storage, base: BaseFile, files: ExitStack) -> DataFile:
+def open_base(storage: Storage, base: BaseFile, files: ExitStack, file_names: FileNames | None = None) -> DataFile:
     """Open a base file alone; raises as `open_slice`."""
-    return FooterReader(storage).base(base, files)
+    return FooterReader(storage).base(base, files).named(file_names)
 
 
-def open_log(storage: Storage, log: LogFile, rule: MergeRule, files: ExitStack) -> tuple[DataFile, LogHeader]:
+def open_log(
+    storage: Storage, log: LogFile, rule: MergeRule, files: ExitStack, file_names: FileNames | None = None
+) -> tuple[DataFile, LogHeader]:
     """Open a native log alone, partial rows allowed; raises as `open_slice`."""
     file, header = FooterReader(storage, partial=True).log(log, files)
-    return checked(file, header, rule), header
+    return checked(file, header, rule, file_names), header
 
 
-def checked(file: DataFile, header: LogHeader, rule: MergeRule) -> DataFile:
-    """Check the columns of a log."""
+def checked(file: DataFile, header: LogHeader, rule: MergeRule, file_names: FileNames | None) -> DataFile:
+    """Check the columns of a log, and give them the names that they have now."""
+    named = file.named(file_names)
     if file.is_delete:
-        _check_delete_log(file, rule.ordering_fields)
+        _check_delete_log(named, rule.ordering_fields)
     else:
         _check_columns(file, schema_columns(header.schema, file.path))
-    return file
+    return named
 
 
 @dataclass(frozen=True)

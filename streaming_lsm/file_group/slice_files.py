@@ -24,6 +24,7 @@ from streaming_lsm.file_group.data_file import (
 from streaming_lsm.file_group.file_system_view import FileSlice, LogFile
 from streaming_lsm.file_group.known_footers import KnownFooterReader, KnownFooters
 from streaming_lsm.file_group.log_order import KnownInstants, is_of_commits, merge_order
+from streaming_lsm.format.column_versions import FileNames
 from streaming_lsm.format.log.native_footer import LogHeader
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.storage.base import Storage
@@ -40,6 +41,7 @@ def open_slice(
     batch_bytes: int = BATCH_BYTES,
     commits: frozenset[str] | None = None,
     footers: KnownFooters | None = None,
+    file_names: FileNames | None = None,
 ) -> list[DataFile]:
     """Open the files of a slice in merge order, the base file first, and check their footers.
 
@@ -51,6 +53,7 @@ def open_slice(
         batch_bytes: approximate maximum bytes of a file's batch; less where many files are read.
         commits: instants whose rows take part, for an incremental read; None for all.
         footers: those that were read before, for look-ups: the files are opened when they are read.
+        file_names: gives the columns the names that the table has now.
 
     Raises:
         CorruptFileError: a file is missing or damaged, or its footer contradicts its name.
@@ -63,31 +66,35 @@ def open_slice(
         opened: list[DataFile] = []
         if file_slice.base is not None:
             with ExitStack() as one:
-                opened.append(replace(reader.base(file_slice.base, one), commits=commits, batch_bytes=batch_bytes))
+                base = reader.base(file_slice.base, one).named(file_names)
+                opened.append(replace(base, commits=commits, batch_bytes=batch_bytes))
                 kept.add(one)
         known = KnownInstants()
         found = _read_logs(file_slice, reader, kept, known, commits)
         # An incremental read filters before it merges: what was left out replaces nothing.
         replaced = known.said if commits is None else None
         for file, header in merge_order(found, _said, file_slice.base_instant, replaced):
-            log = kept.sized(checked(file, header, rule), batch_bytes)
+            log = kept.sized(checked(file, header, rule, file_names), batch_bytes)
             opened.append(replace(log, commits=commits) if header.compacted and not log.is_delete else log)
         return kept.moved(opened, files)
 
 
-def open_logs(storage: Storage, logs: Sequence[LogFile], rule: MergeRule, files: ExitStack) -> list[DataFile]:
+def open_logs(
+    storage: Storage, logs: Sequence[LogFile], rule: MergeRule, files: ExitStack, file_names: FileNames | None = None
+) -> list[DataFile]:
     """Open adjacent logs of a slice, in the order given, and check their footers; raises as `open_slice`.
 
     Args:
         logs: in merge order. It cannot be found again without the logs that those of a log compaction replaced.
         rule: names the ordering fields, which delete logs must have.
         files: closes the files on exit.
+        file_names: gives the columns the names that the table has now.
     """
     with ExitStack() as held:
         kept, reader, opened = _Kept(held), FooterReader(storage), list[DataFile]()
         for log in logs:
             with ExitStack() as one:
-                opened.append(checked(*reader.log(log, one), rule))
+                opened.append(checked(*reader.log(log, one), rule, file_names))
                 kept.add(one)
         return kept.moved([kept.sized(file, BATCH_BYTES) for file in opened], files)
 

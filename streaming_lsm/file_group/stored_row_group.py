@@ -98,7 +98,8 @@ class CopyRules:
             base: the base file, whose keys ascend.
             logs: all logs that are merged with it.
         """
-        if base.opened is None or base.commits is not None or sum(log.rows for log in logs) * _FEW_LOGS > base.rows:
+        is_other = base.commits is not None or base.names is not None
+        if base.opened is None or is_other or sum(log.rows for log in logs) * _FEW_LOGS > base.rows:
             return []
         opened = base.opened
         size = int(opened.source.size())

@@ -13,6 +13,7 @@ from streaming_lsm.errors import CorruptFileError, LsmError, SchemaError, Unsupp
 from streaming_lsm.file_group.data_file import DataFile, open_base, open_log
 from streaming_lsm.file_group.file_system_view import BaseFile, LogFile
 from streaming_lsm.format.actions.commit import WriteStat
+from streaming_lsm.format.column_versions import FileNames
 from streaming_lsm.format.log.inline_blocks import BlockType, read_blocks
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import RECORD_KEY
@@ -68,6 +69,7 @@ class FileCheck:
         schema: the table's columns, meta columns included.
         is_sorted: whether the rows of every file ascend by record key, as the layout lsm_tree asks for.
         is_quick: whether only footers are read.
+        file_names: names the columns of files that were written before columns were renamed.
     """
 
     storage: Storage
@@ -75,6 +77,7 @@ class FileCheck:
     schema: pa.Schema
     is_sorted: bool
     is_quick: bool
+    file_names: FileNames | None = None
 
     def __call__(self, task: tuple[BaseFile | LogFile, WriteStat | None]) -> CheckedFile:
         """Check a file of a latest slice.
@@ -101,8 +104,8 @@ class FileCheck:
 
     def _open(self, file: BaseFile | LogFile, files: ExitStack) -> DataFile:
         if isinstance(file, BaseFile):
-            return open_base(self.storage, file, files)
-        return open_log(self.storage, file, self.rule, files)[0]
+            return open_base(self.storage, file, files, self.file_names)
+        return open_log(self.storage, file, self.rule, files, self.file_names)[0]
 
     def _check_blocks(self, log: LogFile) -> None:
         blocks = read_blocks(read_checked(self.storage, log.path), log.path)

@@ -122,7 +122,9 @@ def _contents(
 ) -> Iterator[CheckedFile]:
     if not files:
         return
-    check = FileCheck(table.storage, table.rule, with_meta(table.schema), table.config.is_lsm_tree, quick)
+    check = FileCheck(
+        table.storage, table.rule, with_meta(table.schema), table.config.is_lsm_tree, quick, table.file_names
+    )
     for count, checked in enumerate(engine.map(check, files)):
         progress(count + 1, len(files))
         yield checked

@@ -12,6 +12,7 @@ from streaming_lsm.arrow.columns import Column
 from streaming_lsm.file_group.data_file import DataFile
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.slice_files import open_slice
+from streaming_lsm.format.column_versions import FileNames
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.schema import COMMIT_TIME, OPERATION, RECORD_KEY, delete_log_schema, with_meta
 from streaming_lsm.storage.base import Storage
@@ -21,7 +22,12 @@ FILE, DELETED = "_lsm_file", "_lsm_deleted"
 
 
 def read_history(
-    storage: Storage, slices: Sequence[FileSlice], schema: pa.Schema, rule: MergeRule, key: str
+    storage: Storage,
+    slices: Sequence[FileSlice],
+    schema: pa.Schema,
+    rule: MergeRule,
+    key: str,
+    file_names: FileNames | None = None,
 ) -> pa.Table:
     """Read the versions of `key`, the oldest file first within a slice.
 
@@ -30,6 +36,7 @@ def read_history(
         schema: the table's columns.
         rule: defines which rows of data files are deletes.
         key: the record key.
+        file_names: names the columns of files that were written before columns were renamed.
 
     Returns:
         Meta columns and `schema`'s, then ``_lsm_file`` (relative path) and ``_lsm_deleted``. Logs that a log
@@ -44,7 +51,7 @@ def read_history(
     found = [output.empty_table()]
     for file_slice in slices:
         with ExitStack() as files:
-            for file in open_slice(storage, file_slice, rule, files):
+            for file in open_slice(storage, file_slice, rule, files, file_names=file_names):
                 wanted = _schema_of(file, stored, rule)
                 found += [_versions(file, rows, output, rule) for rows in _rows(file, wanted, key) if rows.num_rows]
     return pa.concat_tables(found)

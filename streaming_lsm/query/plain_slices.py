@@ -65,8 +65,11 @@ def _stores(scan: Scan, schema: pa.Schema) -> Callable[[FileSlice], bool]:
         if not file_slice.base.path.endswith(".parquet"):
             return False
         with ExitStack() as files:
-            opened = open_base(scan.reader.storage, file_slice.base, files).opened
+            base = open_base(scan.reader.storage, file_slice.base, files, scan.reader.file_names)
+            opened = base.opened
             assert opened is not None
+            if base.names is not None:
+                return False
             found = opened.parquet.schema_arrow
             # Spark would take a column of the file whose name differs by case.
             if any(name.lower() in folded and name not in types for name in found.names):

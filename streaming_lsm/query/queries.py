@@ -17,6 +17,7 @@ from streaming_lsm.errors import SchemaError, TableNotFound, UnsupportedTable
 from streaming_lsm.file_group.consistent_listing import list_file_slices
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
 from streaming_lsm.file_group.key_index import WantedKeys
+from streaming_lsm.format.column_versions import ColumnVersions
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.merge_mode import IGNORE_DEFAULTS
 from streaming_lsm.merge.rule import MergeRule
@@ -38,6 +39,7 @@ from streaming_lsm.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY, from_avr
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import FLAT
+from streaming_lsm.timeline.schema_on_read import column_versions
 from streaming_lsm.timeline.timeline import Timeline, limit_text
 from streaming_lsm.txn.lost_completion import check_named_writes, first_archived
 
@@ -130,6 +132,15 @@ class Queries:
             _check_defaults(avro, self.storage.uri)
         return from_avro(avro, f"schema of {self.storage.uri}")
 
+    def versions_at(self, timeline: Timeline) -> ColumnVersions | None:
+        """Return the versions of the table's columns until a timeline; None if no column was changed by its id.
+
+        Raises:
+            CorruptFileError: see `column_versions`.
+            UnsupportedTable: see `column_versions`, or a column that the table needs was renamed.
+        """
+        return column_versions(timeline, self.config.named_columns)
+
     def columns(self, wanted: QueryOptions, moment: str | date | None) -> pa.Schema:
         """Return the columns of a snapshot query; no folder but the timeline's is listed."""
         schema = with_meta(self.schema_at(self.timeline_at(moment)))
@@ -145,7 +156,7 @@ class Queries:
         return self._scan(timeline, slices, wanted)
 
     def state(self, wanted: QueryOptions, until: str) -> Scan:
-        """Plan a snapshot query of the writes that were completed by a time.
+        """Plan a snapshot query of the writes that were completed by a time, under the columns that the table has now.
 
         Raises:
             ReadOvertaken: a clean deleted files of that state.
@@ -158,7 +169,7 @@ class Queries:
             return self.view(whole.completed_by(until))
 
         timeline, slices = list_file_slices(look)
-        return self._scan(timeline, slices, wanted)
+        return self._scan(timeline, slices, wanted, shown=self.timeline_at(None))
 
     def read_optimized(self, wanted: QueryOptions, moment: str | date | None) -> Scan:
         """Plan a read-optimized query: the rows of base files only; slices without one are left out."""
@@ -209,12 +220,12 @@ class Queries:
         writes = [write for write in timeline.completed_writes if write.requested in found]
         archived = first_archived(timeline.whole, commits)
         check_named_writes(timeline.whole, [*archived, *writes], self._since(begin))
-        columns = self.schema_at(self.timeline)
+        newest = self.timeline
         if not self.rule.takes_winner:
             # The rows of a range alone lack what older ones add to them.
-            return self._scan(timeline, slices, wanted, columns=columns, written=found)
+            return self._scan(timeline, slices, wanted, shown=newest, written=found)
         slices = files_of_range(slices, timeline, self._since(begin), found)
-        return self._scan(timeline, slices, wanted, found, columns)
+        return self._scan(timeline, slices, wanted, found, newest)
 
     def changes(self, begin: str | date, end: str | date | None) -> Changes:
         """Plan a CDC query: every change of a row by writes completed after `begin`, with the row before and after."""
@@ -232,7 +243,7 @@ class Queries:
     def change_reader(self, timeline: Timeline, until: Timeline) -> ChangeReader:
         """Build a reader of changes, whose images have the columns that the table has as of `until`."""
         schema = with_meta(self.schema_at(until))
-        return ChangeReader(schema, self._reader(timeline, schema, tuple(schema.names)))
+        return ChangeReader(schema, self._reader(timeline, schema, tuple(schema.names), until))
 
     def _since(self, begin: str | date) -> str:
         return limit_text(begin, self.config.timeline_zone)
@@ -247,7 +258,7 @@ class Queries:
         slices: Sequence[FileSlice],
         wanted: QueryOptions,
         commits: frozenset[str] | None = None,
-        columns: pa.Schema | None = None,
+        shown: Timeline | None = None,
         written: frozenset[str] | None = None,
     ) -> Scan:
         """Plan a scan.
@@ -255,10 +266,11 @@ class Queries:
         Args:
             timeline, slices, wanted: of the query.
             commits: the writes whose records take part in the merge; None for all.
-            columns: the table's columns; None for those as of `timeline`.
+            shown: the timeline that ends with the columns of the result; None for `timeline`.
             written: the writes whose rows are returned after the merge; None for all.
         """
-        schema = with_meta(self.schema_at(timeline) if columns is None else columns)
+        shown = shown or timeline
+        schema = with_meta(self.schema_at(shown))
         names = wanted.names(schema)
         filter = parse_where(wanted.filter, schema) if isinstance(wanted.filter, str) else wanted.filter
         if written is not None:
@@ -276,7 +288,8 @@ class Queries:
                 predicate, keys = groups.derived(predicate), groups.keys.names
                 slices, skipped = groups.prune(slices, predicate)
             pruner = RowGroupPruner(predicate, keys, default_partition.without(schema))
-        reader = replace(self._reader(timeline, schema, needed, len(slices) < self.width, commits), pruner=pruner)
+        reader = self._reader(timeline, schema, needed, shown)
+        reader = replace(reader, threads=len(slices) < self.width, commits=commits, pruner=pruner)
         return Scan(slices, reader, names, filter, self.run, skipped, default_partition)
 
     def _reader(
@@ -284,20 +297,19 @@ class Queries:
         timeline: Timeline,
         schema: pa.Schema,
         columns: tuple[str, ...],
-        threads: bool = False,
-        commits: frozenset[str] | None = None,
+        shown: Timeline | None = None,
     ) -> SliceReader:
+        versions = self.versions_at(shown or timeline)
         return SliceReader(
             storage=self.storage,
             schema=schema,
             rule=self.rule,
             columns=columns,
-            threads=threads,
             spill_folder=self.spill_folder,
             sorted_files=self.config.is_lsm_tree,
-            commits=commits,
             visible=visible_blocks(self.config, timeline),
             skip_corrupt=self.config.timeline_layout == FLAT,
+            file_names=None if versions is None else versions.file_names,
         )
 
 

@@ -120,9 +120,8 @@ class TableStream:
             SchemaError: a column of the stream is not in the table any more, or has another type.
         """
         if self.is_cdc:
-            changes = self.queries.changes(start, end)
-            reader = self._images(changes.reader)
-            return [ChangesPart(reader, part) for part in changes.parts()]
+            reader = self._images()
+            return [ChangesPart(reader, part) for part in self.queries.changes(start, end).parts()]
         return self._rows(self.queries.incremental(QueryOptions(self.schema.names), start, end))
 
     def snapshot(self, end: str) -> list[StreamPart]:
@@ -131,8 +130,7 @@ class TableStream:
             return self._rows(self.queries.state(QueryOptions(self.schema.names), end))
         scan = self.queries.state(QueryOptions(meta=True), end)
         scan.check()
-        timeline = self.queries.timeline_at(None)
-        reader = self._images(self.queries.change_reader(timeline, timeline.completed_by(end)))
+        reader = self._images()
         visible = scan.reader.visible
         changes = (GroupChanges(end, after=found, visible_after=visible) for found in scan.slices)
         return [ChangesPart(reader, part) for part in changes]
@@ -143,9 +141,15 @@ class TableStream:
         bare = replace(scan, slices=())
         return [SlicePart(bare, found) for found in scan.slices]
 
-    def _images(self, reader: ChangeReader) -> ChangeReader:
-        """Return a reader of changes with the columns of the stream."""
-        found = reader.of_columns([field.name for field in self.schema.field(BEFORE).type])
+    def _images(self) -> ChangeReader:
+        """Return a reader of changes with the columns of the stream, which are those of the table when it began.
+
+        They are looked for among those of now: a batch may end before a write that added or renamed one.
+        """
+        timeline = self.queries.timeline_at(None)
+        found = self.queries.change_reader(timeline, timeline).of_columns(
+            [field.name for field in self.schema.field(BEFORE).type]
+        )
         self._check(found.schema)
         return found
 

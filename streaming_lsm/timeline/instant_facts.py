@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from streaming_lsm.format.actions.commit import CommitMetadata
+from streaming_lsm.format.column_versions import ColumnVersions
 from streaming_lsm.timeline.archive import KnownHistory
 from streaming_lsm.timeline.instant import Instant
 
@@ -27,12 +28,14 @@ class InstantFacts:
         replaced: file groups that a replacecommit replaced.
         last_commit: content and metadata of the commit that was decoded last, nearly always the newest one. A commit of
             thousands of files takes long to decode, and each transaction needs the newest one.
+        columns: versions of the table's columns as of the newest write that was asked for last.
         history: what was read of the archived timeline.
     """
 
     undone: dict[Instant, tuple[str, ...]] = field(default_factory=dict)
     replaced: dict[Instant, ReplacedGroups] = field(default_factory=dict)
     last_commit: dict[bytes, CommitMetadata] = field(default_factory=dict)
+    columns: dict[Instant, ColumnVersions] = field(default_factory=dict)
     history: KnownHistory = field(default_factory=KnownHistory)
 
     def decoded(self, data: bytes, decode: Callable[[], CommitMetadata]) -> CommitMetadata:
@@ -56,6 +59,7 @@ class InstantFacts:
             {instant: self.undone[instant] for instant in instants if instant in self.undone},
             {instant: self.replaced[instant] for instant in instants if instant in self.replaced},
             self.last_commit,
+            self.columns,
             self.history,
         )
 

@@ -1,99 +1,137 @@
-"""Refuse tables whose columns Hudi changed in a way that reading by name does not show.
+"""Read and write the versions of a table's columns, which are kept where columns were changed by ids.
 
 See docs/format/01-table.md, "Schema-on-read".
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 
-from streaming_lsm.bounded_json import parse_json
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
-from streaming_lsm.format.internal_schema import (
-    LATEST_SCHEMA_KEY,
-    SCHEMA_FOLDER,
-    InternalSchema,
-    decode_history,
-    history_name,
-)
-from streaming_lsm.schema import META_COLUMNS
+from streaming_lsm.format.column_versions import ColumnVersions
+from streaming_lsm.format.internal_schema import LATEST_SCHEMA_KEY, SCHEMA_FOLDER, InternalSchema, decode_versions
 from streaming_lsm.storage.base import Storage
+from streaming_lsm.timeline.instant import Instant
+from streaming_lsm.timeline.timeline import Timeline
 
-_OPTION = "hoodie.schema.on.read.enable=true"
-
-
-def schema_by_name(storage: Storage, extra: Mapping[str, str], source: str) -> str:
-    """Return the schema of a commit as Avro JSON without meta columns, which Hudi's ALTER TABLE stores, too.
-
-    Args:
-        storage: the table's files.
-        extra: the extra metadata of the commit; it has a ``schema``.
-        source: the commit's file, for messages.
-
-    Raises:
-        CorruptFileError: the schema is not the JSON of a record; or the versions before it are missing.
-        UnsupportedTable: a column was renamed, or dropped and added again, or its type was changed other than to a
-            wider one, so that older files would show other values under its name.
-    """
-    record = _record(extra["schema"], source)
-    latest = extra.get(LATEST_SCHEMA_KEY)
-    if latest:
-        _check_names(storage, InternalSchema.decode(latest, f"{source}: {LATEST_SCHEMA_KEY}"))
-    fields = record.get("fields")
-    if not isinstance(fields, list) or not any(_is_meta(field) for field in fields):
-        return extra["schema"]
-    return json.dumps({**record, "fields": [field for field in fields if not _is_meta(field)]}, separators=(",", ":"))
+_FILE = re.compile(r"(?P<instant>[0-9]{1,18})(_[0-9]{1,18})?\.schemacommit")
 
 
-def check_writable_columns(extra: Mapping[str, str], source: str) -> None:
-    """Refuse to write to a table whose columns have ids: a commit without them would make Hudi read by name.
+def column_versions(timeline: Timeline, needed: Collection[str] = ()) -> ColumnVersions | None:
+    """Read the versions of the table's columns until a timeline; None if its newest write has no ids.
 
     Args:
-        extra: the extra metadata of the newest write.
-        source: the file of the commit, for messages.
+        timeline: ends with the columns that are wanted.
+        needed: columns by whose names the table's properties say how keys, paths and order are made.
 
     Raises:
-        UnsupportedTable: the commit has an internal schema.
+        CorruptFileError: the versions before are missing or damaged.
+        UnsupportedTable: the type of a column was changed other than to a wider one, or a needed one was renamed.
     """
-    if extra.get(LATEST_SCHEMA_KEY):
+    write = timeline.newest_with_schema
+    text = None if write is None else timeline.read_commit(write).extra.get(LATEST_SCHEMA_KEY)
+    if write is None or not text:
+        return None
+    found = timeline.facts.columns.get(write)
+    if found is None:
+        found = _read(timeline, write, text)
+        timeline.facts.columns.clear()
+        timeline.facts.columns[write] = found
+    renamed = found.renamed_of(needed)
+    if renamed is not None:
         raise UnsupportedTable(
-            f"{source}: has {LATEST_SCHEMA_KEY}, the column ids of Hudi's schema-on-read, which this release does not "
-            f"write: write to this table, and compact it, with Hudi and {_OPTION}, or copy it with `lsm copy`"
+            f"{write.path}: column {renamed[1]!r} was renamed from {renamed[0]!r}, with Hudi's schema-on-read, but the "
+            "record key, partition path, order or deletes of the table are made from it: rename it back with Hudi"
         )
+    return found
 
 
-def _check_names(storage: Storage, latest: InternalSchema) -> None:
-    name = history_name(storage.names(SCHEMA_FOLDER), latest.version)
-    if name is None:
-        if latest.version:
-            raise CorruptFileError(
-                f"{storage.uri}/{SCHEMA_FOLDER}: no file has the columns as of {latest.version}, so that it is not "
-                "known under which names older files have them; restore the folder"
-            )
-        return
-    path = f"{SCHEMA_FOLDER}/{name}"
-    history = decode_history(storage.read(path).decode("utf-8", "replace"), f"{storage.uri}/{path}")
-    fault = latest.fault_of_names(version for version in history if version.version < latest.version)
+def _read(timeline: Timeline, write: Instant, text: str) -> ColumnVersions:
+    """Read the versions until a write that has `text` as its internal schema; raises as `column_versions`."""
+    latest = InternalSchema.decode(text, f"{write.path}: {LATEST_SCHEMA_KEY}")
+    older = sorted((one for one in _versions(timeline.storage, latest) if one.version < latest.version), key=_version)
+    fault = latest.fault_of_types(older)
     if fault:
         raise UnsupportedTable(
-            f"{storage.uri}/{path}: {fault}, with Hudi's schema-on-read; this release reads columns by name, and would "
-            f"show other values: read the table with Hudi and {_OPTION}, write its rows to a new table, and read that; "
-            "or read it as of a time before the change"
+            f"{write.path}: {fault}, with Hudi's schema-on-read, and this is no wider type: read the table as of a "
+            "time before the change, or write its rows to a new table with Hudi"
         )
+    return ColumnVersions(latest, older, dict(_told(timeline, [_version(one) for one in (*older, latest)])))
 
 
-def _record(schema: str, source: str) -> Mapping[str, object]:
-    try:
-        record = parse_json(schema)
-        if not isinstance(record, dict):
-            raise ValueError(f"{schema:.80}")
-    except (ValueError, RecursionError) as error:
+def save_column_versions(timeline: Timeline, versions: ColumnVersions, requested: str, time: str) -> None:
+    """Write the file of all versions for a write that is not complete yet; readers look for what is completed in it.
+
+    Files of writes that are no more on the active timeline are deleted, as Hudi does not take them.
+
+    Args:
+        timeline: the timeline just before the write.
+        versions: as of the write.
+        requested: requested time of the write.
+        time: a later time.
+
+    Raises:
+        UnsupportedTable: they are more than readers take.
+    """
+    storage = timeline.storage
+    content = versions.encode(storage.uri).encode()
+    storage.put_if_absent(f"{SCHEMA_FOLDER}/{requested}_{time}.schemacommit", content)
+    names = storage.names(SCHEMA_FOLDER)
+    active = {write.requested for write in timeline.completed_writes}
+    if any(instant in active for instant, _ in _files(names)):
+        old = [name for name in names if name.partition(".")[0].partition("_")[0] < timeline.first]
+        storage.delete_files([f"{SCHEMA_FOLDER}/{name}" for name in old])
+
+
+def latest_schemas(storage: Storage) -> Mapping[str, str]:
+    """Read the internal schemas of writes from their files of versions, by requested time.
+
+    Raises:
+        CorruptFileError: a file is damaged.
+    """
+    found = {}
+    for instant, name in sorted(_files(storage.names(SCHEMA_FOLDER))):
+        versions = _read_versions(storage, name)
+        found[instant] = versions[0].encode() if versions else ""  # the newest is the first
+    return found
+
+
+def _read_versions(storage: Storage, name: str) -> list[InternalSchema]:
+    path = f"{SCHEMA_FOLDER}/{name}"
+    return decode_versions(storage.read(path).decode("utf-8", "replace"), f"{storage.uri}/{path}")
+
+
+def _versions(storage: Storage, latest: InternalSchema) -> list[InternalSchema]:
+    """Read the newest file that has a version; it has all versions before that, too, whatever became of its write."""
+    for _, name in sorted(_files(storage.names(SCHEMA_FOLDER)), reverse=True):
+        with suppress(FileNotFoundError):  # deleted by a write since, as it was that of an archived one
+            found = _read_versions(storage, name)
+            if any(one.version == latest.version for one in found):
+                return found
+    if latest.version:
         raise CorruptFileError(
-            f"{source}: the schema in its extra metadata is not the JSON of a record ({error}); restore the file"
-        ) from None
-    return record
+            f"{storage.uri}/{SCHEMA_FOLDER}: no file has the columns as of {latest.version}, so that it is not known "
+            "under which names older files have them; restore the folder"
+        )
+    return []
 
 
-def _is_meta(field: object) -> bool:
-    return isinstance(field, dict) and field.get("name") in META_COLUMNS
+def _files(names: Sequence[str]) -> list[tuple[str, str]]:
+    return [(match["instant"], name) for name in names if (match := _FILE.fullmatch(name))]
+
+
+def _version(schema: InternalSchema) -> int:
+    return schema.version
+
+
+def _told(timeline: Timeline, versions: Sequence[int]) -> Iterator[tuple[str, InternalSchema]]:
+    """Read the version of each write that was completed after a change of columns, and begun before."""
+    for write in timeline.completed_writes:
+        begun, completed = int(write.requested), int(write.completed or 0)
+        if bisect_right(versions, begun) < bisect_right(versions, completed):
+            text = timeline.read_commit(write).extra.get(LATEST_SCHEMA_KEY)
+            if text:
+                yield write.requested, InternalSchema.decode(text, f"{write.path}: {LATEST_SCHEMA_KEY}")

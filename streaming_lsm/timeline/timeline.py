@@ -21,10 +21,10 @@ from streaming_lsm.format.actions.rollback import RollbackMetadata
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.archive import History
 from streaming_lsm.timeline.clock import instant_digits, moment_text
+from streaming_lsm.timeline.commit_schema import without_meta_columns
 from streaming_lsm.timeline.instant import FLAT, FLAT_FOLDER, TIMELINE_FOLDER, WRITING_ACTIONS, Instant, State
 from streaming_lsm.timeline.instant_facts import InstantFacts, ReplacedGroups, cached
 from streaming_lsm.timeline.names import BY_TIME, TimelineNames, replace_action
-from streaming_lsm.timeline.schema_on_read import schema_by_name
 
 
 @dataclass(frozen=True)
@@ -471,17 +471,21 @@ class Timeline:
         """Cache of `_completed_at`: many files have one requested time."""
         return {}
 
+    @cached_property
+    def newest_with_schema(self) -> Instant | None:
+        """The newest completed write whose commit has the table's schema."""
+        writes = chain(self.newest_first(), self._archived_newest_first())
+        return next((write for write in writes if self.read_commit(write).schema), None)
+
     def table_schema(self) -> str | None:
         """Return the table's schema as Avro JSON without meta columns, from the newest completed write that has one.
 
         Raises:
-            UnsupportedTable, CorruptFileError: see `schema_by_name`.
+            CorruptFileError: it is not the JSON of a record.
         """
-        for write in chain(self.newest_first(), self._archived_newest_first()):
-            extra = self.read_commit(write).extra
-            if extra.get("schema"):
-                return schema_by_name(self.storage, extra, write.path)
-        return None
+        write = self.newest_with_schema
+        schema = None if write is None else self.read_commit(write).schema
+        return None if write is None or schema is None else without_meta_columns(schema, write.path)
 
     def _archived_newest_first(self) -> Iterator[Instant]:
         """Yield the archived writes of a timeline that ends at a time, the one that took effect last first."""

@@ -1,4 +1,4 @@
-"""Keep the names of dropped columns, so that none is added again: older files still have values under the name.
+"""Keep the names that columns had, so that none is given to another one: older files still have values under the name.
 
 Each commit of this package has all of them in its extra metadata, as long as there are any (docs/format/02-timeline.md,
 "Dropped columns").
@@ -18,7 +18,7 @@ DROPPED_KEY = "lsm.dropped.columns"
 
 
 def dropped_columns(timeline: Timeline) -> frozenset[str]:
-    """Return the full names of the columns that were dropped, by the newest commit of this package.
+    """Return the full names of columns that were dropped or renamed, by the newest commit of this package.
 
     Raises:
         CorruptFileError: the commit's list of names cannot be read.

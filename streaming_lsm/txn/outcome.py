@@ -23,6 +23,7 @@ class Outcome:
         open_deletes: deletes whose tombstone may come with the writer's next batch, see `LastBatch`.
         topics: topics of the events that were written.
         sole: whether each task ran once, in this process: there are no files but those of `stats`.
+        renamed: the columns that the action renames, see `ColumnChange`.
     """
 
     stats: tuple[WriteStat, ...]
@@ -34,6 +35,7 @@ class Outcome:
     open_deletes: Mapping[str, str] | None = None
     topics: frozenset[str] = frozenset()
     sole: bool = False
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def paths(self) -> frozenset[str]:

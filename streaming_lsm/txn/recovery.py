@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from streaming_lsm.errors import UnsupportedTable
 from streaming_lsm.format.actions.rollback import RollbackPlan
+from streaming_lsm.format.internal_schema import SCHEMA_FOLDER
 from streaming_lsm.lock.heartbeat import HEARTBEAT_FOLDER, heartbeat_path, is_alone, revoke_heartbeat, waiting_path
 from streaming_lsm.lock.lease import Renewal
 from streaming_lsm.lock.lock import TableLock
@@ -209,9 +210,9 @@ def recover(
         living: actions of living writers, which are left to them.
         unrecord: undoes delta commits of the metadata table.
         drop_metadata: drops the metadata table.
-        sweep: whether temporary files are deleted from the folders of lock, timeline, heartbeats and decisions even
-            if nothing was undone and the lock was not taken over, and a failed update of the properties is undone. That
-            lists the folders once more, so callers request it once for each opened table.
+        sweep: whether temporary files are deleted from the folders of lock, timeline, columns, heartbeats and decisions
+            even if nothing was undone and the lock was not taken over, and a failed update of the properties is undone.
+            That lists the folders once more, so callers request it once for each opened table.
         lazy: whether writes of dead writers are left for a later recovery.
 
     Returns:
@@ -250,7 +251,7 @@ def recover(
     if sweep:
         finish_update(storage, lock.verify)
     if sweep or is_restored or is_changed or dead or reverted or lock.formers:
-        for folder in (".hoodie", TIMELINE_FOLDER, HEARTBEAT_FOLDER, DECISION_FOLDER):
+        for folder in (".hoodie", TIMELINE_FOLDER, SCHEMA_FOLDER, HEARTBEAT_FOLDER, DECISION_FOLDER):
             storage.sweep(folder)
     return timeline
 

@@ -12,6 +12,7 @@ from streaming_lsm import config
 from streaming_lsm.config import Options
 from streaming_lsm.file_group.file_system_view import BaseFile
 from streaming_lsm.format.bloom import bits_per_row
+from streaming_lsm.format.column_versions import FileNames
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import BucketId, bucket_file_id, fixed_file_id
 from streaming_lsm.format.table.properties import CURRENT_VERSION
@@ -184,6 +185,8 @@ class WritePlan:
         detect_early: whether tasks look for other writes of their file groups.
         sole: whether each task runs once, in the process that commits: then that looks for all whether the instant is
             still inflight.
+        file_names: names the columns of files that were written before columns were renamed.
+        columns_version: the `InternalSchema.version` before the batch; None if columns have no ids.
     """
 
     storage: Storage
@@ -210,6 +213,8 @@ class WritePlan:
     replaced: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     detect_early: bool = False
     sole: bool = False
+    file_names: FileNames | None = None
+    columns_version: int | None = None
 
     def at(self, instant: str) -> WritePlan:
         """Set the instant, once the action has begun."""

@@ -221,6 +221,24 @@ def test_columns_added_meanwhile_are_read_from_the_next_start_on(
         table = LsmTable(table.path, OPTIONS | {"hoodie.write.set.null.for.missing.columns": "true"})
 
 
+@pytest.mark.parametrize("options", [{}, CDC], ids=["rows", "changes"])
+def test_what_was_written_before_columns_were_added_or_renamed_has_those_of_the_start(
+    spark: SparkSession, table: LsmTable, tmp_path: Path, options: dict[str, str]
+) -> None:
+    """With a limit a batch ends before the write that changed the columns."""
+    upsert(table, 1, a=1)
+    upsert(table, 2, b=2)
+    table.rename_columns({"qty": "amount"})
+    rows = pa.table([["c"], [3], [3]], schema=SCHEMA).rename_columns(["id", "ts", "amount"])
+    table.upsert(rows.append_column("note", pa.array(["new"])))
+    read = Reader(spark, table, tmp_path / "checkpoint", **options, **{"lsm.read.stream.max.commits": "1"})
+    batches = [batch for _ in range(6) for batch in read()]
+    found = [row["after"] if options else row for batch in batches for row in batch]
+    assert [(row["id"], row["amount"], row["note"]) for row in found] == [  # type: ignore[index]
+        ("a", 1, None), ("b", 2, None), ("c", 3, "new"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

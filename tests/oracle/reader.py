@@ -19,6 +19,7 @@ import duckdb
 import pyarrow as pa
 
 from .avro_io import arrow_schema
+from .column_ids import ColumnIds
 from .table import META, OPERATION, Completed, DataFile, Table, database, literal_glob, open_table
 
 KINDS = {"log": 0, "deletes": 1, "cdc": 2}
@@ -66,7 +67,7 @@ def read_snapshot(table_path: str | os.PathLike[str], as_of: str | None = None, 
         files = table.data_files()
         times = _completion_times(table, files, writes, point)
         placed = _place(con, files, times, _replaced(visible))
-        return _merge(con, table, placed, schema)
+        return _merge(con, table, placed, schema, ColumnIds(table.path, visible))
 
 
 def as_rows(table: pa.Table) -> list[dict[str, Any]]:
@@ -264,8 +265,8 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def _same_shape(con: duckdb.DuckDBPyConnection, files: Iterable[Placed]) -> list[list[Placed]]:
-    """Group files of equal Parquet schema, so that one scan reads each group."""
+def _same_shape(con: duckdb.DuckDBPyConnection, files: Iterable[Placed], ids: ColumnIds) -> list[list[Placed]]:
+    """Group files of equal Parquet schema and names of columns, so that one scan reads each group."""
     by_name = {str(one.file.path): one for one in files}
     paths = [literal_glob(one.file.path) for one in by_name.values()]
     shapes: dict[str, list[Any]] = {name: [] for name in by_name}
@@ -273,9 +274,11 @@ def _same_shape(con: duckdb.DuckDBPyConnection, files: Iterable[Placed]) -> list
         "SELECT file_name, * EXCLUDE (file_name) FROM parquet_schema(?)", [paths]
     ).fetchall():
         shapes[name].append(columns)
-    found: dict[tuple[bool, str], list[Placed]] = {}
+    found: dict[tuple[bool, str, str], list[Placed]] = {}
     for name, shape in shapes.items():
-        found.setdefault((by_name[name].file.kind == "deletes", repr(shape)), []).append(by_name[name])
+        file = by_name[name].file
+        key = file.kind == "deletes", repr(shape), repr(ids.names_in(file.instant))
+        found.setdefault(key, []).append(by_name[name])
     return list(found.values())
 
 
@@ -307,7 +310,7 @@ def _ordering(table: Table, columns: dict[str, str], schema: pa.Schema) -> tuple
     return values, absent
 
 
-def _scan(con: duckdb.DuckDBPyConnection, table: Table, files: list[Placed], schema: pa.Schema) -> str:
+def _scan(con: duckdb.DuckDBPyConnection, table: Table, files: list[Placed], schema: pa.Schema, ids: ColumnIds) -> str:
     listed = ", ".join("'" + literal_glob(one.file.path).replace("'", "''") + "'" for one in files)
     source = (
         f"read_parquet([{listed}], filename = '__oracle_file', file_row_number = true,"
@@ -320,13 +323,17 @@ def _scan(con: duckdb.DuckDBPyConnection, table: Table, files: list[Placed], sch
     pick.append(f"({'true' if deletes else _delete_test(table, columns)}) AS del")
     pick.append(f"({absent}) AS absent")
     pick += [f"{value} AS o{number}" for number, value in enumerate(order)]
+    stored = ids.names_in(files[0].file.instant)
     for number, column in enumerate(schema):
-        value = f"r.{_quote(column.name)}" if column.name in columns and not deletes else "NULL"
+        name = stored.get(column.name, column.name)
+        value = f"r.{_quote(name)}" if name in columns and not deletes else "NULL"
         pick.append(f"CAST({value} AS {sql_type(column.type)}) AS c{number}")
     return f"SELECT {', '.join(pick)} FROM {source} r JOIN placed p ON p.file = r.__oracle_file"
 
 
-def _merge(con: duckdb.DuckDBPyConnection, table: Table, placed: list[Placed], schema: pa.Schema) -> pa.Table:
+def _merge(
+    con: duckdb.DuckDBPyConnection, table: Table, placed: list[Placed], schema: pa.Schema, ids: ColumnIds
+) -> pa.Table:
     if not placed:
         return schema.empty_table()
     con.execute("CREATE TEMP TABLE placed(file VARCHAR, grp INTEGER, pos INTEGER, base BOOLEAN, part VARCHAR)")
@@ -334,7 +341,8 @@ def _merge(con: duckdb.DuckDBPyConnection, table: Table, placed: list[Placed], s
         "INSERT INTO placed VALUES (?, ?, ?, ?, ?)",
         [(str(p.file.path), p.group, p.position, p.file.kind == "base", p.file.partition) for p in placed],
     )
-    records = " UNION ALL ".join(_scan(con, table, files, schema) for files in _same_shape(con, placed))
+    shapes = _same_shape(con, placed, ids)
+    records = " UNION ALL ".join(_scan(con, table, files, schema, ids) for files in shapes)
     con.execute(f"CREATE TEMP TABLE records AS {records}")
     if lost := con.execute("SELECT count(*) FROM records WHERE rkey IS NULL").fetchall()[0][0]:
         raise Unsupported(f"{lost} rows without a record key")

@@ -40,6 +40,7 @@ from streaming_lsm.format.table.properties import (
     table_checksum,
     timestamp_options,
 )
+from streaming_lsm.schema import IS_DELETED
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,13 @@ class TableConfig:
         See docs/format/03-native-logs.md, "Version gating".
         """
         return self.version >= CURRENT_VERSION
+
+    @property
+    def named_columns(self) -> frozenset[str]:
+        """The columns from which keys, partition paths, order and deletes are made, as the properties name them."""
+        partition = (part.name for part in self.partition_fields)
+        marks = (IS_DELETED, self.delete_field or IS_DELETED)
+        return frozenset((*self.record_key_fields, *self.hash_fields, *partition, *self.ordering_fields, *marks))
 
     @property
     def folds_logs_first(self) -> bool:

@@ -20,6 +20,7 @@ from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.file_group.data_file import open_log
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.key_index import WantedKeys
+from streaming_lsm.format.column_versions import names_at
 from streaming_lsm.query.cdc.change_log import read_change_log
 from streaming_lsm.query.cdc.compared_rows import compare_rows
 from streaming_lsm.query.prune.looked_up import KeyPruner
@@ -99,7 +100,18 @@ class ChangeReader:
         for path in part.change_logs:
             batches = read_change_log(self.slices.storage, path)
             if batches:  # a native log without rows has none: nothing changed
-                yield from self._of_log(part, path, pa.Table.from_batches(batches))
+                yield from self._of_log(part, path, self._named(part, pa.Table.from_batches(batches)))
+
+    def _named(self, part: GroupChanges, rows: pa.Table) -> pa.Table:
+        """Give the columns in the images of a change log the names that they have now."""
+        names = names_at(self.slices.file_names, part.instant)
+        if names is None:
+            return rows
+        for place, name in enumerate(rows.schema.names):
+            if name in (BEFORE, AFTER):
+                image: Any = rows.column(place).combine_chunks()
+                rows = rows.set_column(place, name, names.image(image))
+        return rows
 
     def _of_log(self, part: GroupChanges, path: str, rows: pa.Table) -> list[pa.RecordBatch]:
         """Convert the changes of a change log, and fill the images that it lacks."""

@@ -81,7 +81,8 @@ class RowGroupPruner:
         names = columns_of(self.predicate)
         with_keys, matching = [], []
         for file, found in zip(files, opened, strict=True):
-            bounds = file_bounds(found, file.path, self.schema, names) if names else {}
+            alike = names if file.names is None else {name for name in names if file.names.is_same(name)}
+            bounds = file_bounds(found, file.path, self.schema, alike) if alike else {}
             of_keys = {name: bounds[name] for name in self.keys if name in bounds}
             count = found.parquet.metadata.num_row_groups
             with_keys.append(may_be_true(self.predicate, of_keys, count))

@@ -22,6 +22,7 @@ from streaming_lsm.file_group.data_file import conform, open_log
 from streaming_lsm.file_group.file_system_view import LogFile
 from streaming_lsm.file_group.log_order import logs_of_commits, merge_order
 from streaming_lsm.format.avro.record_reader import decode_data_block, decode_records
+from streaming_lsm.format.column_versions import FileNames, names_at
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.log.delete_block import decode_delete_block
 from streaming_lsm.format.log.inline_blocks import MAGIC, BlockType, Header, LogBlock, read_blocks
@@ -66,6 +67,7 @@ class LogBlocks:
         partial: whether blocks of partial rows are accepted.
         adjacent: whether the logs are not all those of a slice, but adjacent ones in merge order. It cannot be found
             again without the logs that those of a log compaction replaced.
+        file_names: names the columns of logs that were written before columns were renamed.
     """
 
     storage: Storage
@@ -76,6 +78,7 @@ class LogBlocks:
     skip_corrupt: bool = False
     partial: bool = True
     adjacent: bool = False
+    file_names: FileNames | None = None
 
     def parts(self, logs: Sequence[LogFile], base_instant: str = "") -> list[LogPart]:
         """Read the records of `logs` in merge order, the oldest block first.
@@ -132,7 +135,7 @@ class LogBlocks:
     def _native(self, log: LogFile) -> _Block:
         name = log.name
         with ExitStack() as files:
-            opened, header = open_log(self.storage, log, self.rule, files)
+            opened, header = open_log(self.storage, log, self.rule, files, self.file_names)
         file = replace(opened, opened=None)  # opened again when it is read
         self._check_partial(header.is_partial, log.path)
         columns = frozenset(file.columns) if header.is_partial else None
@@ -155,7 +158,11 @@ class LogBlocks:
         schema = block.header.get(Header.SCHEMA)
         if schema is None:
             raise CorruptFileError(f"{where}: its header has no SCHEMA; restore the file")
-        batches = self._rows(block, schema, where)
+        names = names_at(self.file_names, instant)
+        columns = self.schema.names if names is None else names.stored(self.schema.names)
+        batches = self._rows(block, schema, columns, where)
+        if names is not None:
+            batches = [names.batch(batch) for batch in batches]
         if any(RECORD_KEY not in batch.schema.names for batch in batches):
             raise CorruptFileError(f"{where}: no column {RECORD_KEY}, which all data blocks have; restore the file")
         has = frozenset(batches[0].schema.names) if block.is_partial and batches else None
@@ -169,12 +176,12 @@ class LogBlocks:
                 "compaction of the file group"
             )
 
-    def _rows(self, block: LogBlock, schema: str, where: str) -> list[pa.RecordBatch]:
+    def _rows(self, block: LogBlock, schema: str, columns: Sequence[str], where: str) -> list[pa.RecordBatch]:
         if block.type is BlockType.AVRO_DATA:
-            return [decode_data_block(schema, block.content, where, self.schema.names)]
+            return [decode_data_block(schema, block.content, where, columns)]
         if block.type is BlockType.PARQUET_DATA:
-            return _parquet(block.content, self.schema.names, where)
-        return [_hfile(block.content, schema, self.schema.names, where)]
+            return _parquet(block.content, columns, where)
+        return [_hfile(block.content, schema, columns, where)]
 
 
 @dataclass(frozen=True)

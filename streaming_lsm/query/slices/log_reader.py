@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.slice_files import open_logs
+from streaming_lsm.format.column_versions import FileNames
 from streaming_lsm.merge.log_fold import FoldedLogs, fold_unsorted_logs
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.query.slices.log_parts import LogBlocks
@@ -33,6 +34,7 @@ class LogReader:
         spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
         sorted_files: whether the table's files are sorted by record key.
         inline: whether the outcome is stored in an inline log.
+        file_names: names the columns of files that were written before columns were renamed.
     """
 
     storage: Storage
@@ -41,6 +43,7 @@ class LogReader:
     spill_folder: str | None = None
     sorted_files: bool = True
     inline: bool = False
+    file_names: FileNames | None = None
 
     def blocks(self, logs: FileSlice, counts: LogCounts) -> Iterator[FoldedLogs]:
         """Fold the logs of a slice; blocks ascend by record key and have no key in common.
@@ -58,7 +61,7 @@ class LogReader:
         """
         with ExitStack() as files:
             if self.sorted_files and logs.is_native:
-                opened = open_logs(self.storage, logs.logs, self.rule, files)
+                opened = open_logs(self.storage, logs.logs, self.rule, files, self.file_names)
                 if all(file.ascends() for file in opened):
                     counts.blocks, counts.records = len(opened), sum(file.rows for file in opened)
                     yield from SliceMerge(self.rule, self.schema, self.spill_folder).folded_logs(opened)
@@ -69,7 +72,9 @@ class LogReader:
         read = pa.schema([field.with_nullable(True) for field in self.schema])
         if OPERATION not in read.names:
             read = read.append(pa.field(OPERATION, pa.string()))
-        blocks = LogBlocks(storage=self.storage, schema=read, rule=self.rule, partial=False, adjacent=True)
+        blocks = LogBlocks(
+            storage=self.storage, schema=read, rule=self.rule, partial=False, adjacent=True, file_names=self.file_names
+        )
         parts = blocks.parts(logs.logs)
         counts.blocks, counts.records = len(parts), sum(len(part.rows) for part in parts)
         return fold_unsorted_logs(parts, self.rule, self.schema, read, inline=self.inline)

@@ -17,6 +17,7 @@ from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.known_footers import KnownFooters
 from streaming_lsm.file_group.slice_files import open_slice
 from streaming_lsm.file_group.stored_row_group import CopyRules, StoredRowGroup
+from streaming_lsm.format.column_versions import FileNames
 from streaming_lsm.merge.hash_merge import fold_logs, merge_base
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block
@@ -59,6 +60,7 @@ class SliceReader:
             `_hoodie_commit_time` then.
         pruner: leaves out the row groups that a filter or a look-up does not need; None to read all.
         footers: those that were read before, for look-ups; None to read them.
+        file_names: names the columns of files that were written before columns were renamed.
     """
 
     storage: Storage
@@ -74,6 +76,7 @@ class SliceReader:
     keeps_deletes: bool = False
     pruner: RowGroupPruner | KeyPruner | None = None
     footers: KnownFooters | None = None
+    file_names: FileNames | None = None
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -97,7 +100,7 @@ class SliceReader:
         if not file_slice.is_native or (file_slice.logs and not self.sorted_files):
             return RowGroupCounts(files=len(file_slice.paths))
         with ExitStack() as files:
-            opened = open_slice(self.storage, file_slice, self.rule, files, commits=self.commits, footers=self.footers)
+            opened = self._opened(file_slice, files)
             is_merged_by_hash = file_slice.logs and not all(file.ascends() for file in opened)
             return (replace(self, pruner=None, commits=None) if is_merged_by_hash else self)._prune(opened)[1]
 
@@ -164,7 +167,7 @@ class SliceReader:
         self, file_slice: FileSlice, counts: LogCounts, copies: CopyRules | None, returned: tuple[str, ...] | None
     ) -> Iterator[Block | StoredRowGroup]:
         with ExitStack() as files:
-            opened = open_slice(self.storage, file_slice, self.rule, files, commits=self.commits, footers=self.footers)
+            opened = self._opened(file_slice, files)
             if not all(file.ascends() for file in opened):
                 # A file of another program that breaks the layout's order must not lead to wrong rows.
                 yield from self._hashed_in_order(file_slice, counts)
@@ -184,6 +187,17 @@ class SliceReader:
             newer = [log for log in logs if not (log.is_delete and log.instant == file_slice.base_instant)]
             copied = [] if copies is None or file_slice.base is None else copies.groups(opened[0], newer)
             yield from merge.parts(opened, copied)
+
+    def _opened(self, file_slice: FileSlice, files: ExitStack) -> list[DataFile]:
+        return open_slice(
+            self.storage,
+            file_slice,
+            self.rule,
+            files,
+            commits=self.commits,
+            footers=self.footers,
+            file_names=self.file_names,
+        )
 
     def _pruned(self, opened: list[DataFile]) -> list[DataFile]:
         return opened if self.commits is None and self.pruner is None else self._prune(opened)[0]
@@ -207,6 +221,7 @@ class SliceReader:
             commits=self.commits,
             visible=self.visible,
             skip_corrupt=self.skip_corrupt,
+            file_names=self.file_names,
         )
         parts = logs.parts(file_slice.logs, file_slice.base_instant)
         counts.blocks, counts.records = len(parts), sum(len(part.rows) for part in parts)
@@ -214,7 +229,9 @@ class SliceReader:
         with ExitStack() as files:
             batches: Iterator[pa.RecordBatch] = iter(())
             if file_slice.base is not None:
-                bases = [replace(open_base(self.storage, file_slice.base, files), commits=self.commits)]
+                bases = [
+                    replace(open_base(self.storage, file_slice.base, files, self.file_names), commits=self.commits)
+                ]
                 if not file_slice.logs:
                     bases = self._pruned(bases)
                 batches = chain.from_iterable(base.batches(schema, threads=self.threads) for base in bases)

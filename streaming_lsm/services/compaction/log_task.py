@@ -83,6 +83,7 @@ class LogCompactionTask:
             spill_folder=self.target.spill_folder,
             sorted_files=self.target.sorted_files,
             inline=not self.native_logs,
+            file_names=self.target.file_names,
         )
         merged = Timed(reader.blocks(found, counts))
         output = _Output(self.target, attempt_token(number), found, self.native_logs, self.retention, chain)

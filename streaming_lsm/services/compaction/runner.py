@@ -13,7 +13,7 @@ from functools import partial
 
 from streaming_lsm import config
 from streaming_lsm.config import Options
-from streaming_lsm.errors import CorruptFileError, LsmError, UnsupportedTable
+from streaming_lsm.errors import CorruptFileError, LsmError, UnsupportedTable, WriteConflict
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.lost_files import FilesChange
 from streaming_lsm.format.actions.commit import WriteStat
@@ -52,6 +52,7 @@ from streaming_lsm.services.context import (
 from streaming_lsm.services.survey import Survey, looked
 from streaming_lsm.timeline.action_kind import COMPACTION, COMPACTIONS, LOG_COMPACTION, RESTORE, ROLLBACK
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant
+from streaming_lsm.timeline.schema_on_read import column_versions
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.outcome import Outcome
 from streaming_lsm.txn.planned_actions import pending_compactions
@@ -282,15 +283,20 @@ class _Run:
             )
         # First of all, as its errors name the plan.
         slices = planned_file_slices(context.view(timeline), plan, planned, context.log_facts)
+        versions = column_versions(timeline, context.config.named_columns)
+        # Files have the names of columns that the commit has, whenever it was planned.
+        avro = _schema_before(timeline, planned, context) if versions is None else timeline.table_schema()
         target = CompactionTarget(
             storage=context.storage,
             instant=planned.requested,
             table_name=context.config.name,
-            columns=from_avro(_schema_before(timeline, planned, context), planned.path),
+            columns=from_avro(avro or "", planned.path),
             rule=context.rule,
             files=FileOptions.of(context.options),
             spill_folder=context.options[config.SPILL_FOLDER],
             sorted_files=context.config.is_lsm_tree,
+            file_names=None if versions is None else versions.file_names,
+            columns_version=None if versions is None else versions.latest.version,
         )
         visible, retention = visible_blocks(context.config, timeline), _retention(context, planned.requested)
         changes = _change_logs(context, target, native=context.config.has_native_logs and not leaves_native)
@@ -347,7 +353,17 @@ def run_compaction(
 
 
 def _entries(run: _Run, change: FilesChange, timeline: Timeline) -> Mapping[str, str]:
-    """Make the extra metadata of a compaction, with the schema of the writes beside it, which may have more columns."""
+    """Make the extra metadata of a compaction, with the schema of the writes beside it, which may have more columns.
+
+    Raises:
+        WriteConflict: columns were renamed meanwhile, so that the files have other names than the commit.
+    """
+    versions = column_versions(timeline)
+    if versions is not None and versions.is_renamed_since(run.task.full.target.columns_version):
+        raise WriteConflict(
+            f"{timeline.storage.uri}: columns were renamed since compaction {run.task.full.target.instant} began; run "
+            "it again"
+        )
     newest, own = timeline.table_schema(), run.task.full.target.columns
     is_own = newest is None or from_avro(newest, f"schema of {timeline.storage.uri}").equals(own)
     return {**change.recorded(timeline), **({} if newest is None or is_own else {"schema": newest})}

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.format.actions.commit import WriteStat
+from streaming_lsm.format.column_versions import FileNames
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.query.slices.slice_reader import LogCounts
 from streaming_lsm.schema import delete_log_avro, delete_log_schema, to_avro, with_meta
@@ -28,6 +29,8 @@ class CompactionTarget:
         files: Parquet settings, and the bytes at which a log ends and the next version begins.
         spill_folder: a folder on a local disk for slices of many files; None means the system's for temporary files.
         sorted_files: whether the table's files are sorted by record key.
+        file_names: names the columns of files that were written before columns were renamed.
+        columns_version: the `InternalSchema.version` of `columns`; None if columns have no ids.
     """
 
     storage: Storage
@@ -38,6 +41,8 @@ class CompactionTarget:
     files: FileOptions
     spill_folder: str | None = None
     sorted_files: bool = True
+    file_names: FileNames | None = None
+    columns_version: int | None = None
 
     @property
     def schema(self) -> pa.Schema:

@@ -92,6 +92,7 @@ class CompactionTask:
             sorted_files=target.sorted_files,
             visible=self.visible,
             keeps_deletes=self.retention is not None,
+            file_names=target.file_names,
         )
         if not target.sorted_files:
             return in_key_order(reader.blocks(found, counts), target.spill_folder)

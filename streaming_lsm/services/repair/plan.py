@@ -22,7 +22,8 @@ LIMITS = (
     "a failed write that has left files and no markers cannot be told from a committed one",
     "cleans, savepoints, rollbacks, and deleted or overwritten partitions are not in data files: what they removed and "
     "was not deleted yet comes back; states before the oldest file slices are not whole",
-    "dropped columns are not in data files: their names can be added again, and a column that was dropped last is back",
+    "dropped columns are not in data files: their names can be added again, and a column that was dropped or renamed "
+    "last is back",
 )
 """What no data file says, of any table."""
 
@@ -42,6 +43,7 @@ class Evidence:
         pending: requested and inflight writes and compactions that are left on the timeline, by requested time.
         taken: times of actions that are left on the timeline or in the history.
         schema: Avro JSON of the table when it was created, if it is known.
+        column_ids: internal schemas of writes by requested time, where columns have ids.
         late: writes that were completed after a compaction was planned.
         merged: writes that have no files any more, of which base files have rows.
         superseded: requested times of compactions that are left without files, since later base files took their place.
@@ -53,6 +55,7 @@ class Evidence:
     pending: Mapping[str, Instant] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
     schema: str | None = None
+    column_ids: Mapping[str, str] = field(default_factory=dict)
     late: LateWrites = field(default_factory=LateWrites)
     merged: frozenset[str] = frozenset()
     superseded: frozenset[str] = frozenset()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from streaming_lsm.format.actions.commit import CommitMetadata, WriteStat, base_file_stat, log_file_stat
 from streaming_lsm.format.actions.compaction_plan import FULL, LOG, CompactionOperation, CompactionPlan
 from streaming_lsm.format.actions.file_state import FILES_KEY
+from streaming_lsm.format.internal_schema import LATEST_SCHEMA_KEY
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, LogFileName
 from streaming_lsm.services.repair.found_files import FoundFile
@@ -51,7 +52,7 @@ def plan_repair(evidence: Evidence, config: TableConfig, unplaced: Mapping[str, 
         groups[file.group].append(file)
     planner = _Planner(evidence, config, groups, replaced, times)
     instants = tuple(planner.instant(requested, by_instant[requested]) for requested in sorted(by_instant))
-    instants = _with_schemas(instants, by_instant, evidence.schema)
+    instants = _with_schemas(instants, by_instant, evidence)
     doubts = (*_doubts(evidence, left), *replacement_doubts(replaced, known))
     write = "commit" if config.is_copy_on_write else "deltacommit"
     abandoned = tuple(
@@ -229,13 +230,15 @@ def _is_written(file: FoundFile) -> bool:
 
 
 def _with_schemas(
-    instants: Sequence[RebuiltInstant], files: Mapping[str, Sequence[FoundFile]], created: str | None
+    instants: Sequence[RebuiltInstant], files: Mapping[str, Sequence[FoundFile]], evidence: Evidence
 ) -> tuple[RebuiltInstant, ...]:
-    """Add the schema of each write, or that of the write before it."""
-    made, last = [], created
+    """Add the schema of each write, or that of the write before it, and the ids of its columns."""
+    made, last = [], evidence.schema
     for found in instants:
         last = next((file.columns for file in files[found.completed.requested] if file.schema), last)
-        extra = {**found.metadata.extra, **({"schema": last} if last else {})}
+        ids = evidence.column_ids.get(found.completed.requested)
+        added = {"schema": last, LATEST_SCHEMA_KEY: ids}
+        extra = {**found.metadata.extra, **{key: value for key, value in added.items() if value}}
         made.append(replace(found, metadata=replace(found.metadata, extra=extra)))
     return tuple(made)
 

@@ -36,6 +36,7 @@ from streaming_lsm.timeline.archive import HISTORY_FOLDER
 from streaming_lsm.timeline.clock import instant_ms
 from streaming_lsm.timeline.instant import Instant, State
 from streaming_lsm.timeline.properties_file import fence_properties
+from streaming_lsm.timeline.schema_on_read import latest_schemas
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.recovery import find_living
 from streaming_lsm.txn.savepoint import lost_savepoints
@@ -124,6 +125,7 @@ def _planned(context: ServiceContext, remains: Remains, engine: Engine) -> Repai
         pending=remains.pending,
         taken=remains.taken,
         schema=context.config.create_schema,
+        column_ids=latest_schemas(context.storage),
         late=_late_writes(context, plans, kept, archived_deletes),
         merged=_merged(remains, kept, context.config.timeline_zone),
         superseded=superseded_compactions(remains.pending.values(), plans, placed),

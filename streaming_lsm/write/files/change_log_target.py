@@ -14,6 +14,7 @@ import pyarrow as pa
 from streaming_lsm.file_group.data_file import open_base
 from streaming_lsm.file_group.file_system_view import BaseFile
 from streaming_lsm.format.actions.commit import file_path
+from streaming_lsm.format.column_versions import FileNames
 from streaming_lsm.format.table.file_names import InlineLogName, LogFileName, LogKind, WriteToken
 from streaming_lsm.merge.runs import Block
 from streaming_lsm.merge.sorted_runs import SortedRun
@@ -37,6 +38,7 @@ class ChangeLogTarget:
         spill_folder: a folder on a local disk to sort base files of other programs; None means the system's for
             temporary files.
         held_bytes: maximum bytes of rows in memory when these are sorted.
+        file_names: names the columns of base files that were written before columns were renamed.
     """
 
     storage: Storage
@@ -46,6 +48,7 @@ class ChangeLogTarget:
     codec: str
     spill_folder: str | None = None
     held_bytes: int = HELD_BYTES
+    file_names: FileNames | None = None
 
     def create(
         self, partition: str, file_id: str, token: WriteToken, before: BaseFile | None, files: ExitStack
@@ -85,7 +88,7 @@ class ChangeLogTarget:
         """Read the rows of a base file, ascending by key; one of another program may not be sorted."""
         if base is None:
             return iter(())
-        opened = open_base(self.storage, base, files)
+        opened = open_base(self.storage, base, files, self.file_names)
         batches = opened.batches(self.rows.base_columns)
         if opened.ascends(distinct=not self.sorted_files):
             return batches

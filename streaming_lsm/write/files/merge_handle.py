@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import strings
 from streaming_lsm.arrow.required_fields import cast_table
-from streaming_lsm.file_group.data_file import BATCH_BYTES, BATCH_ROWS, open_base
+from streaming_lsm.file_group.data_file import BATCH_BYTES, BATCH_ROWS, DataFile, open_base
 from streaming_lsm.file_group.file_system_view import BaseFile, FileSlice, LogFile
 from streaming_lsm.file_group.slice_files import open_slice
 from streaming_lsm.format.actions.commit import WriteStat, base_file_stat
@@ -78,6 +78,7 @@ class MergeHandle:
             codec=plan.files.codec,
             spill_folder=plan.spill_folder,
             held_bytes=Budget(plan.buffer_bytes).block,
+            file_names=plan.file_names,
         )
 
     def write(self, group: BucketId, blocks: Iterable[FileGroupChanges]) -> Iterator[WriteStat]:
@@ -200,7 +201,7 @@ class MergeHandle:
         parts = [*self._kept_parts(group, previous), *(part for block in blocks for part in self._parts(block))]
         self._meter.count("group", 2 * sum(part.rows.nbytes for part in parts))
         outcome = fold_logs(parts, self._base_schema, plan.rule, keeps_deletes=self._retention is not None)
-        base = open_base(plan.storage, previous, files)
+        base = open_base(plan.storage, previous, files, plan.file_names)
         merged = merge_base(base.batches(self._base_schema), outcome, plan.rule)
         return in_key_order(merged, plan.spill_folder, Budget(plan.buffer_bytes).block)
 
@@ -222,11 +223,15 @@ class MergeHandle:
         if previous is None:
             return [batch]
         before = self._slice(group, previous)
-        base, *kept = open_slice(self._plan.storage, before, self._plan.rule, files, self._read_bytes)
+        base, *kept = self._open(before, files)
         deletes = (
             SortedRun(file.path, file.batches(self._delete_schema), deletes=True, time=file.time) for file in kept
         )
         return [SortedRun(base.path, base.batches(self._base_schema), base=True), *deletes, batch]
+
+    def _open(self, file_slice: FileSlice, files: ExitStack) -> list[DataFile]:
+        plan = self._plan
+        return open_slice(plan.storage, file_slice, plan.rule, files, self._read_bytes, file_names=plan.file_names)
 
     def _slice(self, group: BucketId, base: BaseFile) -> FileSlice:
         """Return the slice that the batch changes: the base file, and the deletes that were kept beside it."""
@@ -240,7 +245,7 @@ class MergeHandle:
 
     def _kept_parts(self, group: BucketId, base: BaseFile) -> list[LogPart]:
         with ExitStack() as files:
-            opened = open_slice(self._plan.storage, self._slice(group, base), self._plan.rule, files, self._read_bytes)
+            opened = self._open(self._slice(group, base), files)
             return [
                 LogPart(
                     pa.Table.from_batches(file.batches(self._delete_schema), self._delete_schema),

@@ -36,6 +36,7 @@ SCENARIOS: Mapping[str, Callable[[], Scenario]] = {
     "a rollback and a batch with a metadata table": lambda: scenarios.rollback(ENABLED),
     "the completion of a decided batch": lambda: scenarios.completion(PLAIN),
     "the completion of a decided batch with a metadata table": lambda: scenarios.completion(ENABLED),
+    "a column renamed": lambda: scenarios.renaming(PLAIN),
     "a metadata table made": scenarios.metadata_table_made,
     "a metadata table dropped": scenarios.metadata_table_dropped,
     "a version change": scenarios.version_change,

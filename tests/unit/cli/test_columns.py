@@ -1,4 +1,4 @@
-"""``lsm drop-columns``: what it drops, and what it says of it."""
+"""``lsm drop-columns``, ``lsm rename-columns``: what they do, and what they say of it."""
 
 from __future__ import annotations
 
@@ -28,3 +28,17 @@ def test_columns_are_proposed_dropped_and_refused(tmp_path: Path, capsys: pytest
     assert LsmTable(tmp_path).timeline.completed_writes[-1].file_name == done["completed"]
     assert LsmTable(tmp_path).schema.names == ["id", "country", "ts"]
     assert "'qty' is not in the table" in run(capsys, "drop-columns", tmp_path, "qty", code=2)
+
+
+def test_columns_are_renamed_and_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    create(tmp_path).upsert(rows(("a", "DE", 1, 1)))
+    assert run(capsys, "rename-columns", tmp_path, "qty=n", "--dry-run").strip() == "qty to n would be renamed"
+    for pair, message in (("id=key", "'id' cannot be renamed"), ("qty", "expected COLUMN=NAME"), ("n=m", "'n' is not")):
+        assert message in run(capsys, "rename-columns", tmp_path, pair, code=2)
+    assert "'qty' has another new name" in run(capsys, "rename-columns", tmp_path, "qty=n", "qty=m", code=2)
+    assert LsmTable(tmp_path).schema.names == ["id", "country", "ts", "qty"]
+    done = json.loads(run(capsys, "rename-columns", tmp_path, "qty=n", "--json"))
+    assert (done["names"], done["dry_run"]) == ({"qty": "n"}, False)
+    assert "hoodie.schema.on.read.enable=true" in done["said"]
+    assert LsmTable(tmp_path).timeline.completed_writes[-1].file_name == done["completed"]
+    assert LsmTable(tmp_path).scan(["n"]).to_arrow().to_pylist() == [{"n": 1}]
