@@ -14,16 +14,20 @@ MODULUS = 1009
 
 
 class MixingMerger:
-    """Mixes the numbers of `count` and `other`; keeps the older text where the newer one is null."""
+    """Mixes the numbers of `count` and `other`; keeps the older text where the newer one is null.
+
+    A column that was renamed to ``count_1`` is `count` to it.
+    """
 
     def merge(self, older: pa.Table, newer: pa.Table) -> pa.Table:
         """Merge pairs of rows."""
         columns = []
         for name in newer.schema.names:
             column = newer.column(name)
-            if name in ("count", "other"):
+            first = name.partition("_")[0]
+            if first in ("count", "other"):
                 column = self._mixed(older.column(name), column)
-            elif name == "text":
+            elif first == "text":
                 column = pc.coalesce(column, older.column(name))
             columns.append(column)
         return pa.table(columns, newer.schema.names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -12,6 +12,8 @@ import pyarrow as pa
 
 Draw = Callable[[random.Random], object]
 Row = Mapping[str, object]
+Names = Mapping[str, str]
+"""Names that columns of a table have, by those that they have at first and everywhere in the model, if they differ."""
 
 _DAY = datetime.date(2026, 1, 1)
 _FIRST_SECOND = 1_767_225_600
@@ -35,6 +37,17 @@ class Column:
     @property
     def field(self) -> pa.Field:
         return pa.field(self.name, self.type)
+
+
+def renamed(columns: Iterable[str], names: Names) -> list[str]:
+    """The names that columns have."""
+    return [names.get(name, name) for name in columns]
+
+
+def at_first(columns: Iterable[str], names: Names) -> list[str]:
+    """The names that columns have at first, by those that they have; names that they have no more get no column's."""
+    before = {**{old: f"{old}, renamed" for old in names}, **{new: old for old, new in names.items()}}
+    return renamed(columns, before)
 
 
 def _one_of(*values: object) -> Draw:

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tests.support.histories_model.columns import Column, Row
+from tests.support.histories_model.columns import Column, Names, Row, renamed
 
 Path = tuple[str, ...]
 """A column, or a column and a field of its structs."""
 Truth = bool | None
+NO_NAMES: Names = {}
+"""Columns have the names that they have at first."""
 
 COMPARISONS: Mapping[str, Callable[[object, object], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
@@ -33,8 +35,8 @@ class Filter(ABC):
         """Whether it is true of a row; None if it is null."""
 
     @abstractmethod
-    def expression(self) -> pc.Expression:
-        """The condition in Arrow."""
+    def expression(self, names: Names = NO_NAMES) -> pc.Expression:
+        """The condition in Arrow, of columns that have these names."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class Compared(Filter):
         found = _at(row, self.path)
         return None if found is None else COMPARISONS[self.sign](found, self.value)
 
-    def expression(self) -> pc.Expression:
-        return _in_arrow(self.sign, pc.field(*self.path), pa.scalar(self.value, self.type))
+    def expression(self, names: Names = NO_NAMES) -> pc.Expression:
+        return _in_arrow(self.sign, _field(self.path, names), pa.scalar(self.value, self.type))
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,8 @@ class ComparedColumns(Filter):
         left, right = row[self.left], row[self.right]
         return None if left is None or right is None else COMPARISONS[self.sign](left, right)
 
-    def expression(self) -> pc.Expression:
-        return _in_arrow(self.sign, pc.field(self.left), pc.field(self.right))
+    def expression(self, names: Names = NO_NAMES) -> pc.Expression:
+        return _in_arrow(self.sign, _field((self.left,), names), _field((self.right,), names))
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,8 @@ class OneOf(Filter):
     def holds(self, row: Row) -> Truth:
         return _at(row, self.path) in self.values
 
-    def expression(self) -> pc.Expression:
-        return pc.field(*self.path).isin(pa.array(self.values, self.type))
+    def expression(self, names: Names = NO_NAMES) -> pc.Expression:
+        return _field(self.path, names).isin(pa.array(self.values, self.type))
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,8 @@ class IsNull(Filter):
     def holds(self, row: Row) -> Truth:
         return _at(row, self.path) is None
 
-    def expression(self) -> pc.Expression:
-        return pc.field(*self.path).is_null()
+    def expression(self, names: Names = NO_NAMES) -> pc.Expression:
+        return _field(self.path, names).is_null()
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,8 @@ class Prefixed(Filter):
         found = _at(row, self.path)
         return None if found is None else str(found).startswith(self.prefix)
 
-    def expression(self) -> pc.Expression:
-        return pc.starts_with(pc.field(*self.path), self.prefix)
+    def expression(self, names: Names = NO_NAMES) -> pc.Expression:
+        return pc.starts_with(_field(self.path, names), self.prefix)
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,8 @@ class Not(Filter):
         found = self.part.holds(row)
         return None if found is None else not found
 
-    def expression(self) -> pc.Expression:
-        return ~self.part.expression()
+    def expression(self, names: Names = NO_NAMES) -> pc.Expression:
+        return ~self.part.expression(names)
 
 
 @dataclass(frozen=True)
@@ -138,8 +140,8 @@ class And(Filter):
         found = {self.left.holds(row), self.right.holds(row)}
         return False if False in found else None if None in found else True
 
-    def expression(self) -> pc.Expression:
-        return self.left.expression() & self.right.expression()
+    def expression(self, names: Names = NO_NAMES) -> pc.Expression:
+        return self.left.expression(names) & self.right.expression(names)
 
 
 @dataclass(frozen=True)
@@ -153,8 +155,8 @@ class Or(Filter):
         found = {self.left.holds(row), self.right.holds(row)}
         return True if True in found else None if None in found else False
 
-    def expression(self) -> pc.Expression:
-        return self.left.expression() | self.right.expression()
+    def expression(self, names: Names = NO_NAMES) -> pc.Expression:
+        return self.left.expression(names) | self.right.expression(names)
 
 
 def kept(condition: Filter | None, rows: Sequence[Row]) -> list[Row]:
@@ -205,6 +207,10 @@ def _at(row: Row, path: Path) -> object:
     for name in path[1:]:
         found = found[name] if isinstance(found, Mapping) else None
     return found
+
+
+def _field(path: Path, names: Names) -> pc.Expression:
+    return pc.field(*renamed(path[:1], names), *path[1:])
 
 
 def _in_arrow(sign: str, left: pc.Expression, right: object) -> pc.Expression:

@@ -86,6 +86,11 @@ class TableKind:
         return pa.schema([column.field for column in self.columns])
 
     @property
+    def values(self) -> tuple[str, ...]:
+        """Names of the columns of which keys, partition paths and order are not made."""
+        return tuple(column.name for column in self.columns[len(self.keys + self.partitions + self.ordering) :])
+
+    @property
     def is_ordered(self) -> bool:
         """Whether ordering values decide, as in EVENT_TIME_ORDERING."""
         return bool(self.ordering)

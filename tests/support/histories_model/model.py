@@ -8,9 +8,9 @@ time is its newest visible base file with the visible logs that were completed a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tests.support.histories_model.columns import Row
+from tests.support.histories_model.columns import Names, Row
 from tests.support.histories_model.kinds import RETAINED, TableKind
 from tests.support.histories_model.merging import Version, Versions, combined, folded, merged, rows_of, version_of
 from tests.support.histories_model.steps import Event, Way
@@ -54,6 +54,7 @@ class Action:
         replaced: the file groups that it replaced.
         is_compaction: whether it changed no rows.
         columns: the later columns that the table has after it.
+        names: the names that columns have after it, by those that they have at first, if they differ.
     """
 
     requested: str
@@ -63,6 +64,7 @@ class Action:
     replaced: frozenset[Group] = frozenset()
     is_compaction: bool = False
     columns: frozenset[str] = frozenset()
+    names: Names = field(default_factory=dict)
 
     @property
     def groups(self) -> list[Group]:
@@ -100,6 +102,15 @@ class Model:
         """The later columns that the table has if some actions are visible: those after the last completed one."""
         return max(actions, key=lambda action: action.completed).columns if actions else frozenset()
 
+    @property
+    def names(self) -> Names:
+        """The names that columns have now, see `Action.names`."""
+        return self.names_of(self.actions)
+
+    def names_of(self, actions: Collection[Action]) -> Names:
+        """The names that columns have if some actions are visible."""
+        return max(actions, key=lambda action: action.completed).names if actions else {}
+
     # --- what is done -----------------------------------------------------------------------------------------
 
     def write(
@@ -129,12 +140,17 @@ class Model:
                     bases[group or Group(*place, requested)] = rows
             else:
                 logs[group or Group(*place, requested)] = tuple(found)
-        self.actions.append(Action(requested, completed, bases, logs, replaced, columns=known))
+        self.add(Action(requested, completed, bases, logs, replaced), columns=known)
 
     def delete_partition(self, path: str, requested: str, completed: str) -> None:
         """Complete the deletion of a partition."""
         replaced = frozenset(group for group in self.slices(self.actions) if group.partition == path)
-        self.actions.append(Action(requested, completed, replaced=replaced, columns=self.columns))
+        self.add(Action(requested, completed, replaced=replaced))
+
+    def rename(self, column: str, name: str, requested: str, completed: str) -> None:
+        """Complete the renaming of the column that has the name `column` at first."""
+        names = {**self.names, column: name}
+        self.add(Action(requested, completed), names={old: new for old, new in names.items() if old != new})
 
     def compact(
         self, requested: str, completed: str, chosen: Callable[[Slice], bool] = lambda found: bool(found.logs)
@@ -146,7 +162,12 @@ class Model:
             for group, found in seen.items()
             if found.logs and chosen(found)
         }
-        self.actions.append(Action(requested, completed, bases, is_compaction=True, columns=self.columns))
+        self.add(Action(requested, completed, bases, is_compaction=True))
+
+    def add(self, action: Action, *, columns: frozenset[str] | None = None, names: Names | None = None) -> None:
+        """Add an action, after which the table has its columns and their names of before, unless others are given."""
+        columns, names = self.columns if columns is None else columns, self.names if names is None else names
+        self.actions.append(replace(action, columns=columns, names=names))
 
     def clean(self) -> None:
         """Retain the states of the last commits."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import ReadOvertaken
 from streaming_lsm.query.cdc.change_log import read_change_log
 from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.query.scan import Scan
-from tests.support.histories_model.columns import Column, Row
+from tests.support.histories_model.columns import Column, Names, Row, at_first, renamed
 from tests.support.histories_model.filters import Filter, draw_filter, kept
 from tests.support.histories_model.merging import Version
 from tests.support.histories_model.model import Action, Change, Model, plain_rows
@@ -74,16 +75,18 @@ class Query:
 
     Attributes:
         name: which, for people.
-        plan: plans it for columns and a filter.
+        plan: plans it for columns and a filter, by the names that the query shows.
         rows: what the model says.
         columns: those that the query may ask for.
+        names: those that the query shows.
         may_refuse: whether files that it needs may have been cleaned.
     """
 
     name: str
-    plan: Callable[[LsmTable, Question], Scan]
+    plan: Callable[[LsmTable, list[str], pc.Expression | None], Scan]
     rows: Callable[[Model], list[Version]]
     columns: Sequence[Column]
+    names: Names
     may_refuse: bool = False
 
     def check(
@@ -97,11 +100,12 @@ class Query:
         """
         everything = Question((*META, *(column.name for column in self.columns)), None)
         try:
-            whole, scan = collect(self.plan(table, everything)), self.plan(table, question)
+            whole, scan = collect(self._planned(table, everything)), self._planned(table, question)
         except ReadOvertaken as refusal:
             if self.may_refuse:
                 return
             raise Divergence(self.name, f"refused: {refusal}") from refusal
+        whole = self._as_at_first(whole)
         known = plain_rows(self.rows(model))
         self._compare("all rows", whole, known, everything.columns, model)
         assert question.condition is not None
@@ -109,9 +113,21 @@ class Query:
         wanted = kept(question.condition, known)
         unpruned = whole.filter(condition).select(list(question.columns))
         self._compare(f"{question}, not pruned", unpruned, wanted, question.columns, model)
-        self._compare(f"{question}, pruned", collect(scan), wanted, question.columns, model)
+        self._compare(f"{question}, pruned", self._as_at_first(collect(scan)), wanted, question.columns, model)
         if explain and wanted and not scan.explain().slices:
             raise Divergence(self.name, f"{question}: there are rows, and no file slice is read by the explanation")
+
+    def _planned(self, table: LsmTable, question: Question) -> Scan:
+        condition = question.condition
+        return self.plan(
+            table,
+            renamed(question.columns, self.names),
+            None if condition is None else condition.expression(self.names),
+        )
+
+    def _as_at_first(self, found: pa.Table) -> pa.Table:
+        """Give columns the names that the model has."""
+        return found.rename_columns(at_first(found.schema.names, self.names))
 
     def _compare(self, what: str, found: pa.Table, known: list[Row], columns: Sequence[str], model: Model) -> None:
         if found.schema.names != list(columns):
@@ -125,9 +141,10 @@ def snapshot(model: Model) -> Query:
     """The rows now."""
     return Query(
         "snapshot",
-        lambda table, asked: _scan(table, asked),
+        lambda table, columns, condition: table.scan(columns, condition),
         lambda model: model.snapshot(model.actions),
         _columns(model, model.actions),
+        model.names,
     )
 
 
@@ -135,22 +152,23 @@ def as_of(action: Action, model: Model) -> Query:
     """The rows as of a write."""
     return Query(
         "snapshot as of a write",
-        lambda table, asked: _scan(table, asked, as_of=action.requested),
+        lambda table, columns, condition: table.scan(columns, condition, action.requested),
         lambda model: model.snapshot(model.as_of(action)),
         _columns(model, model.as_of(action)),
+        model.names_of(model.as_of(action)),
         may_refuse=not model.is_readable(action),
     )
 
 
 def read_optimized(action: Action | None, model: Model) -> Query:
     """The rows of base files, as of a write or now."""
+    moment, visible = (action.requested, model.as_of(action)) if action else (None, model.actions)
     return Query(
         "read-optimized" if action is None else "read-optimized as of a write",
-        lambda table, asked: _scan(
-            table, asked, as_of=action.requested if action else None, query_type="read_optimized"
-        ),
-        lambda model: model.read_optimized(model.as_of(action) if action else model.actions),
-        _columns(model, model.as_of(action) if action else model.actions),
+        lambda table, columns, condition: table.scan(columns, condition, moment, query_type="read_optimized"),
+        lambda model: model.read_optimized(visible),
+        _columns(model, visible),
+        model.names_of(visible),
         may_refuse=action is not None and not model.is_readable(action),
     )
 
@@ -160,11 +178,10 @@ def incremental(begin: Action | None, end: Action | None, model: Model) -> Query
     since, until = _range(begin, end)
     return Query(
         "incremental",
-        lambda table, asked: table.incremental(
-            since, until, asked.columns, asked.condition.expression() if asked.condition else None
-        ),
+        lambda table, columns, condition: table.incremental(since, until, columns, condition),
         lambda model: model.incremental(model.completed_by(end) if end else model.actions, since),
         _columns(model, model.actions),
+        model.names,
         may_refuse=end is not None and not _is_kept(end, model),
     )
 
@@ -187,7 +204,7 @@ def check_changes(
     meta = () if model.kind.captures_changes else META
     names = [*meta, *(column.name for column in _columns(model, visible))]
     known = _change_rows(model.changes(visible, since), names, model)
-    shown = [{**row, **{side: _only(row[side], names) for side in ("before", "after")}} for row in found]
+    shown = [_with_images(row, names, model.names_of(visible)) for row in found]
     difference = differing(shown, known)
     if difference:
         raise Divergence("changes", f"({since}, {until}]: {difference}")
@@ -209,8 +226,10 @@ def check_change_logs(table: LsmTable, model: Model) -> None:
             wanted = [{"op": op, "key": found.key} for op, _, *sides in known if (found := sides[1] or sides[0])]
         else:
             # A compaction has the columns from before it was planned.
-            names = [field.name for field in batches[0].schema.field("after").type] if rows else []
-            shown, wanted = rows, _change_rows(known, names, model)
+            images = batches[0].schema.field("after").type if rows else ()
+            names = at_first([field.name for field in images], action.names)
+            shown = [_with_images(row, names, action.names) for row in rows]
+            wanted = _change_rows(known, names, model)
         difference = differing(shown, wanted)
         if difference:
             raise Divergence("change logs", f"of {write.path}: {difference}")
@@ -218,24 +237,25 @@ def check_change_logs(table: LsmTable, model: Model) -> None:
 
 def check_history(table: LsmTable, model: Model, key: str) -> None:
     """Compare the versions of a key with those that the model knows; folded they give the rows of the snapshot."""
-    rows = table.history(key).to_pylist()
-    written = {
-        (version.written, version.partition, version.is_delete)
+    found = table.history(key)
+    rows = found.rename_columns(at_first(found.schema.names, model.names)).to_pylist()
+    names = [*META, *(column.name for column in _columns(model, model.actions))]
+    written = [
+        version
         for action in model.actions
         for versions in (*action.logs.values(), *(base.values() for base in action.bases.values()))
         for version in versions
-        if version.key == key
-    }
-    for row in rows:
-        told = (row["_hoodie_commit_time"], row["_hoodie_partition_path"], row["_lsm_deleted"])
-        if not row["_lsm_deleted"] and told not in written:
+        if version.key == key and not version.is_delete
+    ]
+    known = list(map(repr, as_arrow(plain_rows(written), names, model)))
+    newest = [repr({name: row[name] for name in names}) for row in rows if not row["_lsm_deleted"]]
+    for row in newest:
+        if row not in known:
             raise Divergence("history", f"of {key!r} has {row}, which was not written")
-    newest = [row for row in rows if not row["_lsm_deleted"]]
-    for version in model.snapshot(model.actions):
-        if version.key == key and not any(
-            row["_hoodie_commit_time"] == version.written and row["_hoodie_partition_path"] == version.partition
-            for row in newest
-        ):
+    current = [version for version in model.snapshot(model.actions) if version.key == key]
+    told = {(row["_hoodie_commit_time"], row["_hoodie_partition_path"]) for row in rows if not row["_lsm_deleted"]}
+    for version in current:
+        if (version.written, version.partition) not in told:
             raise Divergence("history", f"of {key!r} lacks the row that a snapshot shows: {version}")
 
 
@@ -274,11 +294,6 @@ def _without(rows: list[str], others: list[str]) -> list[str]:
     return found
 
 
-def _scan(table: LsmTable, asked: Question, as_of: str | None = None, query_type: str = "snapshot") -> Scan:
-    condition = asked.condition.expression() if asked.condition else None
-    return table.scan(asked.columns, condition, as_of, query_type=query_type)
-
-
 def _range(begin: Action | None, end: Action | None) -> tuple[str, str | None]:
     return begin.completed if begin else ALL, end.completed if end else None
 
@@ -307,5 +322,14 @@ def _change_rows(changes: Sequence[Change], names: Sequence[str], model: Model) 
     ]
 
 
-def _only(image: Row | None, names: Sequence[str]) -> Row | None:
-    return None if image is None else {name: image[name] for name in names}
+def _with_images(change: Row, columns: Sequence[str], names: Names) -> Row:
+    """A change with these columns, and those that the table should not have, by the names that they have at first."""
+    return {**change, **{side: _image(change[side], columns, names) for side in ("before", "after")}}
+
+
+def _image(image: object, columns: Sequence[str], names: Names) -> Row | None:
+    if not isinstance(image, Mapping):
+        return None
+    shown = dict(zip(at_first(image, names), image.values(), strict=True))
+    more = [name for name in shown if name not in columns and not name.startswith("_hoodie_")]
+    return {name: shown[name] for name in (*columns, *more)}

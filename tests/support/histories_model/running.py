@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,14 +13,15 @@ import pyarrow as pa
 from streaming_lsm import LsmTable
 from streaming_lsm.config import Options
 from streaming_lsm.engine import LocalEngine
-from streaming_lsm.errors import ConfigError, LsmError, ReadOvertaken
+from streaming_lsm.errors import CommitConflict, ConfigError, LsmError, ReadOvertaken, SchemaError
 from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.query.scan import Scan
 from streaming_lsm.timeline.instant import Instant
 from tests.support.histories_model import queries
+from tests.support.histories_model.columns import renamed
 from tests.support.histories_model.model import Action, Model, Slice
 from tests.support.histories_model.queries import Divergence, draw_question
-from tests.support.histories_model.steps import DeletePartition, History, Service, Step, Way, Write
+from tests.support.histories_model.steps import DeletePartition, History, Rename, Service, Step, Way, Write
 
 _HYBRID = Options(
     {
@@ -75,6 +77,8 @@ class Run:
             self._write(step)
         elif isinstance(step, DeletePartition):
             self._delete_partition(step)
+        elif isinstance(step, Rename):
+            self._rename(step)
         else:
             self._services[step]()
 
@@ -87,7 +91,8 @@ class Run:
         else:
             marks = pa.array([event.is_delete for event in step.events], pa.bool_())
             given = [name for name in kind.schema.names if name in {*step.columns, *self.model.columns}]
-            written = getattr(self.table, step.way.value)(rows.select(given).append_column("_lsm_delete", marks))
+            batch = rows.select(given).rename_columns(renamed(given, self.model.names))
+            written = getattr(self.table, step.way.value)(batch.append_column("_lsm_delete", marks))
         self.model.write(step.way, step.events, *_times(written), step.columns)
 
     def _delete_partition(self, step: DeletePartition) -> None:
@@ -96,6 +101,20 @@ class Run:
             self._refuses("a partition without file groups", lambda: self.table.delete_partitions([step.path]))
             return
         self.model.delete_partition(step.path, *_times(self.table.delete_partitions([step.path])))
+
+    def _rename(self, step: Rename) -> None:
+        model = self.model
+        now = model.names.get(step.column, step.column)
+        is_there = step.column not in model.kind.later or step.column in model.columns
+        if not is_there or now == step.name:
+            return
+        rename = partial(self.table.rename_columns, {now: step.name})
+        if step.name != step.column and step.name in model.kind.schema.names:
+            self._refuses("the name of another column", rename, SchemaError)
+        elif model.has_plan:
+            self._refuses("a new name", rename, CommitConflict)
+        else:
+            model.rename(step.column, step.name, *_times(rename()))
 
     @property
     def _services(self) -> Mapping[Service, Callable[[], None]]:
@@ -134,7 +153,7 @@ class Run:
 
     def _log_compacted(self, done: Instant | None) -> None:
         if done is not None:
-            self.model.actions.append(Action(*_times(done), is_compaction=True, columns=self.model.columns))
+            self.model.add(Action(*_times(done), is_compaction=True))
 
     def _compact_some(self) -> None:
         if not self.model.kind.is_merge_on_read or self.model.has_plan:
@@ -191,10 +210,10 @@ class Run:
             return False
         return True
 
-    def _refuses(self, what: str, call: Callable[[], object]) -> None:
+    def _refuses(self, what: str, call: Callable[[], object], error: type[LsmError] = LsmError) -> None:
         try:
             call()
-        except LsmError:
+        except error:
             self.refused.append(what)
             return
         raise Divergence(what, "was not refused")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar
@@ -63,6 +63,22 @@ class DeletePartition:
     path: str
 
 
+@dataclass(frozen=True)
+class Rename:
+    """The renaming of a column, which the table may not have yet.
+
+    Attributes:
+        column: the name that it has at first.
+        name: the new one, which may be one that it had before. One that another column has at first is refused.
+    """
+
+    column: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"rename {self.column} to {self.name}"
+
+
 class Service(Enum):
     """What is done to a table beside writing."""
 
@@ -79,7 +95,7 @@ class Service(Enum):
     REOPEN = "open the table again"
 
 
-Step = Write | DeletePartition | Service
+Step = Write | DeletePartition | Rename | Service
 
 
 @dataclass(frozen=True)
@@ -121,15 +137,19 @@ _SERVICES: Mapping[Service, int] = {
 
 
 def draw_history(seed: int) -> History:
-    """Draw a history of 4 to 10 steps."""
+    """Draw a history of 4 to 10 steps, and renamings between them."""
     chance = random.Random(f"history {seed}")
     kind = draw_kind(chance)
     pool = _draw_pool(chance, kind)
+    renaming = random.Random(f"renames {seed}")  # the other steps are those without it
+    share = renaming.choice([0, 0, 0.25])
     steps: list[Step] = [_write(chance, kind, pool, len(kind.later))]
     hidden = len(kind.later)
     for _ in range(chance.randint(3, 9)):
         hidden -= hidden > 0 and chance.random() < 0.4
         steps.append(_step(chance, kind, pool, hidden))
+        if renaming.random() < share:
+            steps.append(_rename(renaming, kind, steps))
     return History(seed, kind, tuple(steps))
 
 
@@ -149,6 +169,18 @@ def _step(chance: random.Random, kind: TableKind, pool: list[dict[str, object]],
     if what < 0.54:
         return DeletePartition(kind.partition_of(chance.choice(pool)))
     return _weighted(chance, _SERVICES)
+
+
+def _rename(chance: random.Random, kind: TableKind, steps: Sequence[Step]) -> Rename:
+    """Draw the renaming of a column that is often one that was renamed before, and is then often renamed back."""
+    before = [step.column for step in steps if isinstance(step, Rename)]
+    taken = [name for name in before if name not in kind.later]
+    if taken and chance.random() < 0.2:
+        name = chance.choice(taken)
+        return Rename(chance.choice([column for column in kind.values if column != name]), name)
+    column = chance.choice(before if before and chance.random() < 0.6 else kind.values)
+    is_back = column in before and chance.random() < 0.4
+    return Rename(column, column if is_back else f"{column}_{chance.randint(1, 4)}")
 
 
 def _write(chance: random.Random, kind: TableKind, pool: list[dict[str, object]], hidden: int) -> Write:
