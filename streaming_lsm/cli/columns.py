@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 from streaming_lsm.cli.arguments import json_argument, opened, service_arguments, write_lines, write_result
 from streaming_lsm.errors import ConfigError
+from streaming_lsm.table import LsmTable
 
 
 def drop_columns_verb(verb: argparse.ArgumentParser) -> None:
@@ -34,32 +36,33 @@ def rename_columns_verb(verb: argparse.ArgumentParser) -> None:
 
 def _drop_columns(arguments: argparse.Namespace) -> None:
     table, dropped = opened(arguments), list(dict.fromkeys(arguments.columns))
-    completed = None
+    told = ", ".join(dropped)
     if arguments.dry_run:
         table.plan_drop_columns(dropped)
-        said = f"{', '.join(dropped)} would be dropped"
-    else:
-        completed = table.drop_columns(dropped).file_name
-        said = f"{completed}: {', '.join(dropped)} dropped, files keep the values until they are written anew"
-    if arguments.json:
-        write_result(table, arguments, said, completed, columns=dropped)
+        _tell(table, arguments, f"{told} would be dropped", None, columns=dropped)
         return
-    write_lines([said], None)
+    completed = table.drop_columns(dropped).file_name
+    said = f"{completed}: {told} dropped, files keep the values until they are written anew"
+    _tell(table, arguments, said, completed, columns=dropped)
 
 
 def _rename_columns(arguments: argparse.Namespace) -> None:
     table, names = opened(arguments), _new_names(arguments.names)
-    completed, told = None, ", ".join(f"{old} to {new}" for old, new in names.items())
+    told = ", ".join(f"{old} to {new}" for old, new in names.items())
     if arguments.dry_run:
         table.plan_rename_columns(names)
-        said = f"{told} would be renamed"
-    else:
-        completed = table.rename_columns(names).file_name
-        said = f"{completed}: {told} renamed; Hudi's readers need hoodie.schema.on.read.enable=true from now on"
-    if arguments.json:
-        write_result(table, arguments, said, completed, names=names)
+        _tell(table, arguments, f"{told} would be renamed", None, names=names)
         return
-    write_lines([said], None)
+    completed = table.rename_columns(names).file_name
+    said = f"{completed}: {told} renamed; Hudi's readers need hoodie.schema.on.read.enable=true from now on"
+    _tell(table, arguments, said, completed, names=names)
+
+
+def _tell(table: LsmTable, arguments: argparse.Namespace, said: str, completed: str | None, **parts: Any) -> None:
+    if arguments.json:
+        write_result(table, arguments, said, completed, **parts)
+    else:
+        write_lines([said], None)
 
 
 def _new_names(pairs: Sequence[str]) -> dict[str, str]:

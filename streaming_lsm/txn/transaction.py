@@ -28,21 +28,20 @@ from streaming_lsm.errors import (
     WriteConflict,
 )
 from streaming_lsm.format.avro.container import check_readable
-from streaming_lsm.format.column_versions import ColumnVersions
 from streaming_lsm.format.internal_schema import LATEST_SCHEMA_KEY
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.lock.heartbeat import Heartbeat
 from streaming_lsm.lock.lock import LockWait
 from streaming_lsm.lock.runtime import Runtime
-from streaming_lsm.schema import from_avro
 from streaming_lsm.storage.base import Storage
 from streaming_lsm.timeline.action_kind import COMPACTIONS, planned_kind
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.instant import WRITE_ACTIONS, Instant, State
 from streaming_lsm.timeline.properties_file import update_properties
-from streaming_lsm.timeline.schema_on_read import column_versions, save_column_versions
+from streaming_lsm.timeline.schema_on_read import save_column_versions
 from streaming_lsm.timeline.timeline import Timeline
 from streaming_lsm.txn.batch_ledger import LEDGER_KEY, BatchIdentity, WriterLedger
+from streaming_lsm.txn.column_ids import columns_after
 from streaming_lsm.txn.completed_rollback import objection, roll_back_completed
 from streaming_lsm.txn.conflict import Replacing, check_conflicts
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
@@ -436,7 +435,10 @@ class Transaction:
             LEDGER_KEY: self._next_ledger(outcome).encode(),
         }
         schema = entries.get("schema", outcome.schema_json)
-        entries |= self._latest_schema(running.instant, schema, outcome.renamed)
+        columns = columns_after(self.timeline, running.instant, schema, outcome.renamed, self._config.create_schema)
+        if columns is not None:
+            save_column_versions(self.timeline, columns, running.instant.requested, self._table.times.next())
+            entries[LATEST_SCHEMA_KEY] = columns.latest.encode()
         metadata = outcome.metadata(entries, compacted=running.instant.action in COMPACTIONS)
         data = metadata.encode()
         completed = self._finish(running, data)
@@ -517,40 +519,6 @@ class Transaction:
                 *(writer, self._storage.uri, last.batch_id),
             )
         return ledger
-
-    def _latest_schema(self, instant: Instant, schema: str, renamed: Mapping[str, str]) -> Mapping[str, str]:
-        """Save the ids of the columns as of this write, and make the entry of the extra metadata; none without ids.
-
-        Args:
-            schema: the table's columns after the write as Avro JSON.
-            renamed: the columns that the write renames, see `ColumnChange`.
-        """
-        versions = column_versions(self.timeline)
-        if versions is None and not renamed:
-            return {}
-        source = f"schema of {self._storage.uri}"
-        if versions is None:
-            before = self.timeline.table_schema() or self._config.create_schema or schema
-            versions = ColumnVersions.begun(from_avro(before, source))
-        after = versions.after(int(instant.requested), renamed, from_avro(schema, source))
-        if after is not versions:
-            self._check_is_last(instant, versions.latest.version, renames=bool(renamed))
-        save_column_versions(self.timeline, after, instant.requested, self._table.times.next())
-        return {LATEST_SCHEMA_KEY: after.latest.encode()}
-
-    def _check_is_last(self, instant: Instant, version: int, *, renames: bool) -> None:
-        """Check that the requested time of a write that changes columns tells which files have the columns of before.
-
-        Raises:
-            WriteConflict: a later write has changed columns since this one began; or it has written files under the
-                names that this one changes.
-        """
-        newest = max((write.requested for write in self.timeline.completed_writes), default="")
-        if int(instant.requested) <= version or (renames and newest > instant.requested):
-            raise WriteConflict(
-                f"another write to {self._storage.uri} began after {instant.requested}, which changes columns, and was "
-                "completed before it"
-            )
 
     def _running(self) -> PendingAction:
         if self._action is None or self._action.is_published:
