@@ -471,9 +471,12 @@ class Timeline:
         """Cache of `_completed_at`: many files have one requested time."""
         return {}
 
-    @cached_property
+    @property
     def newest_with_schema(self) -> Instant | None:
-        """The newest completed write whose commit has the table's schema."""
+        """The newest completed write whose commit has the table's schema.
+
+        Commits are cached; a cached property would hold its lock, up to Python 3.11 one for all tables, while it reads.
+        """
         writes = chain(self.newest_first(), self._archived_newest_first())
         return next((write for write in writes if self.read_commit(write).schema), None)
 
