@@ -37,14 +37,12 @@ class DefaultPartition:
         except ConfigError:
             return DefaultPartition()
         fields = generator.partition_fields
-        if any(kind == "TIMESTAMP" for _, kind in fields):
-            return DefaultPartition()
         columns = tuple(
             (name, _folder(generator, name), level)
             for level, (name, _) in enumerate(fields)
-            if has_shared_folder(schema, name)
+            if is_null_there(generator, schema, name)
         )
-        return DefaultPartition(columns, len(fields))
+        return DefaultPartition(columns, len(fields)) if columns else DefaultPartition()
 
     def nulls(self, partition_path: str) -> frozenset[str]:
         """Return the columns that are null in a partition."""
@@ -59,10 +57,15 @@ class DefaultPartition:
         return pa.schema([field for field in schema if field.name not in changed])
 
 
-def has_shared_folder(schema: pa.Schema, name: str) -> bool:
-    """Return whether null and some texts of a partition column have one folder; a required column has no null."""
+def is_null_there(generator: KeyGenerator, schema: pa.Schema, name: str) -> bool:
+    """Return whether a partition column is null in the default partition, whatever the files have.
+
+    Null and some texts have one folder; a required column has no null. Beside a TIMESTAMP field no value is taken from
+    the path.
+    """
     field = schema.field(name) if name in schema.names else None
-    return field is not None and field.nullable and pa.types.is_string(field.type)
+    is_of_path = all(kind != "TIMESTAMP" for _, kind in generator.partition_fields)
+    return is_of_path and field is not None and field.nullable and pa.types.is_string(field.type)
 
 
 def with_nulls(batch: pa.RecordBatch, names: frozenset[str]) -> pa.RecordBatch:

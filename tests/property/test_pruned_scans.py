@@ -25,7 +25,7 @@ TEXTS = ["", "a", "ab", "b", "b:c", "ü", "\U0001f600", "é,b:x", "z" * 40, "__H
 VALUES: Mapping[str, Callable[[random.Random], object]] = {
     "id": lambda draw: f"k{draw.randrange(60):03d}",
     "number": lambda draw: draw.randrange(-20, 40),
-    "part": lambda draw: draw.choice([None, "DE", "FR", "N L", "x=y", "a%2Fb"]),
+    "part": lambda draw: draw.choice([None, "", "DE", "FR", "N L", "x=y", "a%2Fb", TEXTS[-1]]),
     "slashed": lambda draw: draw.choice([None, "a/b", "DE", "c/d/e"]),
     "day": lambda draw: draw.choice([None, *(DAY + datetime.timedelta(days) for days in range(4))]),
     "at": lambda draw: draw.randrange(1_767_225_600, 1_767_225_600 + 5 * 86_400, 3600),

@@ -20,7 +20,7 @@ from streaming_lsm.errors import LsmError
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.keys.java_text import to_java_text
 from streaming_lsm.keys.partition_path import DEFAULT_PARTITION, unescape_partition_value
-from streaming_lsm.query.default_partition import has_shared_folder
+from streaming_lsm.query.default_partition import is_null_there
 from streaming_lsm.query.prune.bounds import UNKNOWN, Bounds
 from streaming_lsm.query.prune.predicate import (
     EQUAL,
@@ -128,9 +128,9 @@ class PartitionColumns:
         texts = pc.if_else(pc.equal(texts, _OLD_DEFAULT), None, texts)
         values = _parsed(pc.if_else(is_default, None, texts), kind, logical=self.generator.logical_timestamp)
         low = high = values
-        is_shared = pa.types.is_string(kind) and not has_shared_folder(self.schema, name)
+        is_shared = pa.types.is_string(kind) and not is_null_there(self.generator, self.schema, name)
         if is_shared:
-            # The empty text and the name itself share the folder; in a column that may be null, they are read as null.
+            # The empty text and the name itself share the folder, which is not read as null here.
             low = pc.if_else(is_default, "", values)
             high = pc.if_else(is_default, DEFAULT_PARTITION, values)
         of_default = UNKNOWN if is_shared else 1

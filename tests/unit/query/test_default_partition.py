@@ -80,3 +80,29 @@ def test_compaction_keeps_the_text_in_the_file(table: LsmTable) -> None:
     table.compact()
     images = [row["after"]["p"] for row in table.changes("000").to_arrow().to_pylist() if row["op"] == "i"]
     assert images.count("") == 2
+
+
+def test_beside_a_time_the_texts_of_the_default_partition_are_those_of_the_files(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("at", pa.int64()), ("p", pa.string()), ("ts", pa.int64())])
+    options = {
+        "hoodie.datasource.write.partitionpath.field": "at:TIMESTAMP,p:SIMPLE",
+        "hoodie.table.keygenerator.type": "CUSTOM",
+        "hoodie.keygen.timebased.timestamp.type": "UNIX_TIMESTAMP",
+        "hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd",
+    }
+    table = LsmTable.create(
+        tmp_path,
+        schema,
+        {"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "id",
+         "hoodie.bucket.index.num.buckets": 1, **options},
+    )  # fmt: skip
+    given = {"a": None, "b": "", "c": NAME, "d": "x"}
+    rows = [{"id": key, "at": 1_767_225_600, "p": text, "ts": 1} for key, text in given.items()]
+    table.upsert(pa.Table.from_pylist(rows, schema))
+    for condition, keys in {
+        "p = ''": ["b"], f"p = '{NAME}'": ["c"], "p is null": ["a"], "p is not null": ["b", "c", "d"],
+        "p <> 'x'": ["b", "c"], "p < 'a'": ["b", "c"],
+    }.items():  # fmt: skip
+        assert sorted(table.scan(["id"], condition).to_arrow()["id"].to_pylist()) == keys, condition
+    table.delete(where="p = ''")
+    assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == ["a", "c", "d"]
