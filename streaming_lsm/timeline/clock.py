@@ -83,9 +83,10 @@ def moment_text(value: str | date, zone: str) -> str:
         ConfigError: the value is neither an instant time nor a date.
     """
     digits = instant_digits(value)
-    if digits is not None:
-        return full_digits(digits)
     try:
+        if digits is not None:
+            datetime.strptime(digits[:8], "%Y%m%d")  # of the time of day there are times with more than 59 seconds
+            return full_digits(digits)
         moment = datetime.fromisoformat(value.isoformat() if isinstance(value, date) else value)
         if moment.tzinfo is not None:
             moment = moment.astimezone(UTC if zone == "UTC" else None)

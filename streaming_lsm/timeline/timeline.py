@@ -13,7 +13,7 @@ from datetime import date
 from functools import cached_property
 from itertools import chain
 
-from streaming_lsm.errors import CorruptFileError, ReadOvertaken
+from streaming_lsm.errors import ConfigError, CorruptFileError, ReadOvertaken
 from streaming_lsm.format.actions.clean import CleanMetadata
 from streaming_lsm.format.actions.commit import CommitMetadata, decode_json
 from streaming_lsm.format.actions.restore import RestoreMetadata, RestorePlan
@@ -266,10 +266,16 @@ class Timeline:
             zone: the table's zone.
 
         Raises:
-            ConfigError: a value is no point in time.
+            ConfigError: a value is no point in time, or the end is before the beginning.
             ReadOvertaken: a clean deleted files of the time `end`.
         """
         since, until = limit_text(begin, zone), "~" if end is None else limit_text(end, zone)
+        if since > until:
+            last = max((_completed(write) for write in self.completed_writes), default="none")
+            raise ConfigError(
+                f"the range begins at {begin} ({since}), after its end {end} ({until}): give the earlier time first; "
+                f"the last write of {self.storage.uri} was completed at {last}"
+            )
         if end is not None:
             self.check_retained(end, until, exact=False)
         # An archived write may have been completed after younger ones were requested.

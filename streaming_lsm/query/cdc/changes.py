@@ -9,7 +9,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from streaming_lsm.errors import ConfigError, CorruptFileError
+from streaming_lsm.errors import CommitConflict, ConfigError, CorruptFileError, ReadOvertaken
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView, LogFile
 from streaming_lsm.file_group.lost_files import check_files, check_group
 from streaming_lsm.format.actions.commit import CommitMetadata
@@ -100,6 +100,16 @@ class Changes:
 
         Raises as `to_batches`.
         """
+        try:
+            yield from self._parts()
+        except CommitConflict as error:
+            raise ReadOvertaken(
+                f"{error}; these changes were planned before: plan them again, and keep more states of the table for "
+                "longer reads (hoodie.clean.commits.retained, hoodie.clean.hours.retained or "
+                "hoodie.clean.fileversions.retained, by the cleaning policy)"
+            ) from None
+
+    def _parts(self) -> Iterator[GroupChanges]:
         writes = self._writes()
         self._check_files(writes)
         self._check_kinds()
