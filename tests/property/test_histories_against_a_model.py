@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.crash_points import random_cases
 from tests.support.histories_model.shrinking import run_history, shrink
-from tests.support.histories_model.steps import DeletePartition, Rename, Service, Step, Way, Write, draw_history
+from tests.support.histories_model.steps import DeletePartition, Drop, Rename, Service, Step, Way, Write, draw_history
 
 
 @pytest.mark.parametrize("seed", range(random_cases(1000, 200)))
@@ -29,7 +29,7 @@ def test_the_histories_have_every_step_and_every_kind_of_table() -> None:
         steps |= set(map(_what, history.steps))
     assert len(found) == 12
     assert len(captured) == 6
-    assert {*Way, *Service, DeletePartition, Rename} <= set.union(*found.values())
+    assert {*Way, *Service, DeletePartition, Drop, Rename} <= set.union(*found.values())
     assert all(Way.UPSERT in steps for steps in found.values())
 
 

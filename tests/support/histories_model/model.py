@@ -55,6 +55,7 @@ class Action:
         is_compaction: whether it changed no rows.
         columns: the later columns that the table has after it.
         names: the names that columns have after it, by those that they have at first, if they differ.
+        dropped: the columns that the table has no more after it.
     """
 
     requested: str
@@ -65,6 +66,7 @@ class Action:
     is_compaction: bool = False
     columns: frozenset[str] = frozenset()
     names: Names = field(default_factory=dict)
+    dropped: frozenset[str] = frozenset()
 
     @property
     def groups(self) -> list[Group]:
@@ -110,6 +112,19 @@ class Model:
     def names_of(self, actions: Collection[Action]) -> Names:
         """The names that columns have if some actions are visible."""
         return max(actions, key=lambda action: action.completed).names if actions else {}
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        """The columns that the table has no more."""
+        return self.dropped_of(self.actions)
+
+    def dropped_of(self, actions: Collection[Action]) -> frozenset[str]:
+        """The columns that are dropped if some actions are visible."""
+        return max(actions, key=lambda action: action.completed).dropped if actions else frozenset()
+
+    def has(self, column: str) -> bool:
+        """Whether the table has a column now."""
+        return column not in self.dropped and (column not in self.kind.later or column in self.columns)
 
     # --- what is done -----------------------------------------------------------------------------------------
 
@@ -164,10 +179,14 @@ class Model:
         }
         self.add(Action(requested, completed, bases, is_compaction=True))
 
+    def drop(self, column: str, requested: str, completed: str) -> None:
+        """Complete the drop of a column."""
+        self.add(Action(requested, completed, dropped=frozenset({column})))
+
     def add(self, action: Action, *, columns: frozenset[str] | None = None, names: Names | None = None) -> None:
         """Add an action, after which the table has its columns and their names of before, unless others are given."""
         columns, names = self.columns if columns is None else columns, self.names if names is None else names
-        self.actions.append(replace(action, columns=columns, names=names))
+        self.actions.append(replace(action, columns=columns, names=names, dropped=self.dropped | action.dropped))
 
     def clean(self) -> None:
         """Retain the states of the last commits."""

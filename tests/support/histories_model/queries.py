@@ -261,8 +261,12 @@ def check_history(table: LsmTable, model: Model, key: str) -> None:
 
 def _columns(model: Model, actions: Collection[Action]) -> list[Column]:
     """The columns of the table as of some actions."""
-    there = model.columns_of(actions)
-    return [column for column in model.kind.columns if column.name in there or column.name not in model.kind.later]
+    there, gone = model.columns_of(actions), model.dropped_of(actions)
+    return [
+        column
+        for column in model.kind.columns
+        if column.name not in gone and (column.name in there or column.name not in model.kind.later)
+    ]
 
 
 def as_arrow(rows: Sequence[Row], columns: Sequence[str], model: Model) -> list[Row]:

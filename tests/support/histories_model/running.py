@@ -21,7 +21,7 @@ from tests.support.histories_model import queries
 from tests.support.histories_model.columns import renamed
 from tests.support.histories_model.model import Action, Model, Slice
 from tests.support.histories_model.queries import Divergence, draw_question
-from tests.support.histories_model.steps import DeletePartition, History, Rename, Service, Step, Way, Write
+from tests.support.histories_model.steps import DeletePartition, Drop, History, Rename, Service, Step, Way, Write
 
 _HYBRID = Options(
     {
@@ -79,6 +79,8 @@ class Run:
             self._delete_partition(step)
         elif isinstance(step, Rename):
             self._rename(step)
+        elif isinstance(step, Drop):
+            self._drop(step)
         else:
             self._services[step]()
 
@@ -90,10 +92,16 @@ class Run:
             written = self.table.delete(rows.select(names))
         else:
             marks = pa.array([event.is_delete for event in step.events], pa.bool_())
-            given = [name for name in kind.schema.names if name in {*step.columns, *self.model.columns}]
+            there = {*step.columns, *self.model.columns} - self.model.dropped
+            given = [name for name in kind.schema.names if name in there]
             batch = rows.select(given).rename_columns(renamed(given, self.model.names))
             written = getattr(self.table, step.way.value)(batch.append_column("_lsm_delete", marks))
         self.model.write(step.way, step.events, *_times(written), step.columns)
+
+    def _drop(self, step: Drop) -> None:
+        if self.model.has(step.column):
+            now = self.model.names.get(step.column, step.column)
+            self.model.drop(step.column, *_times(self.table.drop_columns([now])))
 
     def _delete_partition(self, step: DeletePartition) -> None:
         groups = self.model.slices(self.model.actions)
@@ -105,8 +113,7 @@ class Run:
     def _rename(self, step: Rename) -> None:
         model = self.model
         now = model.names.get(step.column, step.column)
-        is_there = step.column not in model.kind.later or step.column in model.columns
-        if not is_there or now == step.name:
+        if not model.has(step.column) or now == step.name:
             return
         rename = partial(self.table.rename_columns, {now: step.name})
         if step.name != step.column and step.name in model.kind.schema.names:

@@ -95,7 +95,21 @@ class Service(Enum):
     REOPEN = "open the table again"
 
 
-Step = Write | DeletePartition | Rename | Service
+@dataclass(frozen=True)
+class Drop:
+    """The drop of a column, which the table may not have yet or any more.
+
+    Attributes:
+        column: the name that it has at first.
+    """
+
+    column: str
+
+    def __str__(self) -> str:
+        return f"drop {self.column}"
+
+
+Step = Write | DeletePartition | Rename | Drop | Service
 
 
 @dataclass(frozen=True)
@@ -137,12 +151,14 @@ _SERVICES: Mapping[Service, int] = {
 
 
 def draw_history(seed: int) -> History:
-    """Draw a history of 4 to 10 steps, and renamings between them."""
+    """Draw a history of 4 to 10 steps, and renamings and drops of columns between them."""
     chance = random.Random(f"history {seed}")
     kind = draw_kind(chance)
     pool = _draw_pool(chance, kind)
     renaming = random.Random(f"renames {seed}")  # the other steps are those without it
     share = renaming.choice([0, 0, 0.25])
+    dropping = random.Random(f"drops {seed}")
+    drops = dropping.choice([0, 0, 0.15]) if kind.takes_winner else 0
     steps: list[Step] = [_write(chance, kind, pool, len(kind.later))]
     hidden = len(kind.later)
     for _ in range(chance.randint(3, 9)):
@@ -150,6 +166,8 @@ def draw_history(seed: int) -> History:
         steps.append(_step(chance, kind, pool, hidden))
         if renaming.random() < share:
             steps.append(_rename(renaming, kind, steps))
+        if dropping.random() < drops:
+            steps.append(Drop(dropping.choice(kind.values)))
     return History(seed, kind, tuple(steps))
 
 
