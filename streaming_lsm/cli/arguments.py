@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 
+from streaming_lsm.cli.output import text_output
 from streaming_lsm.query.prune.explanation import Explanation
 from streaming_lsm.scripts import key_values
 from streaming_lsm.table import LsmTable
@@ -104,9 +104,5 @@ def given(arguments: argparse.Namespace) -> dict[str, str]:
 
 def write_lines(lines: Sequence[str], output: str | None) -> None:
     """Write lines to a file, or to standard output if there is none."""
-    text = "".join(f"{line}\n" for line in lines)
-    if output:
-        with open(output, "w", encoding="utf-8") as file:
-            file.write(text)
-    else:
-        sys.stdout.write(text)
+    with text_output(output) as to:
+        to.write("".join(f"{line}\n" for line in lines))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from streaming_lsm.cli.arguments import json_argument, opened, option_arguments
-from streaming_lsm.cli.text_table import TextTable
+from streaming_lsm.cli.text_table import TextTable, cell_text
 from streaming_lsm.query.history import DELETED, FILE
 from streaming_lsm.query.text.json_lines import json_lines
 from streaming_lsm.schema import COMMIT_TIME, META_COLUMNS, PARTITION_PATH
@@ -25,7 +25,7 @@ def history_verb(verb: argparse.ArgumentParser) -> None:
 
 def _history(arguments: argparse.Namespace) -> None:
     versions = opened(arguments).history(arguments.key)
-    for line in json_lines(versions) if arguments.json else _lines(versions, arguments.key):
+    for line in json_lines(versions, zone=True) if arguments.json else _lines(versions, arguments.key):
         print(line)
 
 
@@ -37,7 +37,7 @@ def _lines(versions: pa.Table, key: str) -> Iterator[str]:
     headings = ("commit time", "partition", "deleted", *columns, "file")
     shown = TextTable(headings, whole=frozenset(("commit time",)))
     for row in versions.to_pylist():
-        values = ["" if row[name] is None else str(row[name]) for name in columns]
+        values = [cell_text(row[name]) for name in columns]
         deleted = "yes" if row[DELETED] else ""
         shown.add(row[COMMIT_TIME] or "", row[PARTITION_PATH] or "", deleted, *values, row[FILE])
     yield from shown.lines()

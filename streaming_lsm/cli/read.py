@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.csv
@@ -21,11 +19,12 @@ from streaming_lsm.cli.arguments import (
     option_arguments,
     write_lines,
 )
+from streaming_lsm.cli.output import binary_output, text_output
 from streaming_lsm.cli.text_table import row_lines
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.query.queries import CDC, INCREMENTAL, QUERY_TYPES, SNAPSHOT
 from streaming_lsm.query.scan import Scan
-from streaming_lsm.query.text.change_lines import change_lines
+from streaming_lsm.query.text.change_images import without_meta_columns
 from streaming_lsm.query.text.json_lines import json_text
 from streaming_lsm.service_job.messages import counted
 from streaming_lsm.table import LsmTable
@@ -44,9 +43,11 @@ def read_verb(read: argparse.ArgumentParser) -> None:
     read.add_argument("--end", metavar="T", help="incremental and cdc: writes completed at T or before; default all")
     columns_argument(read)
     read.add_argument("--where", metavar="FILTER", help="SQL, for example: qty > 5 AND country IN ('DE', 'FR')")
-    read.add_argument("--limit", metavar="N", type=int, help="print so many rows at most")
+    read.add_argument("--limit", metavar="N", type=int, help="print so many rows or changes at most")
     read.add_argument("--meta", action="store_true", help="add the five _hoodie_ columns")
-    read.add_argument("--format", choices=FORMATS, default="table", help=f"default table: the first {_SHOWN_ROWS} rows")
+    read.add_argument(
+        "--format", choices=FORMATS, default="table", help=f"default table: {_SHOWN_ROWS} rows without --limit"
+    )
     explain_argument(read)
     read.add_argument("--output", metavar="FILE", help="write to FILE instead of standard output; required for parquet")
     option_arguments(read)
@@ -63,12 +64,12 @@ def _read(arguments: argparse.Namespace) -> None:
     if arguments.explain:
         write_lines(explanation_lines(scan.explain(), as_json=arguments.format == "jsonl"), arguments.output)
         return
-    if arguments.format == "table":
-        shown = scan.limit(_SHOWN_ROWS).to_arrow()
-        hidden = scan.count() - _SHOWN_ROWS if shown.num_rows == _SHOWN_ROWS else 0
-        write_lines([*row_lines(shown), *_hidden_line(hidden)], arguments.output)
+    if arguments.format != "table":
+        _write(scan.schema, scan.to_batches(), arguments)
         return
-    _write(scan.schema, scan.to_batches(), arguments)
+    shown = (scan if arguments.limit is not None else scan.limit(_SHOWN_ROWS)).to_arrow()
+    is_cut = arguments.limit is None and shown.num_rows == _SHOWN_ROWS
+    _write_table(shown, lambda: scan.count() - _SHOWN_ROWS if is_cut else 0, arguments.output)
 
 
 def _check_read(arguments: argparse.Namespace) -> None:
@@ -98,15 +99,41 @@ def _scan(table: LsmTable, arguments: argparse.Namespace) -> Scan:
 
 
 def _read_changes(table: LsmTable, arguments: argparse.Namespace) -> None:
-    changes = table.changes(arguments.begin, arguments.end)
-    if arguments.format == "jsonl":
-        write_lines(sorted(change_lines(changes.to_arrow())), arguments.output)
-    elif arguments.format == "table":
-        rows = changes.to_arrow()
-        shown = row_lines(rows.slice(0, _SHOWN_ROWS))
-        write_lines([*shown, *_hidden_line(rows.num_rows - _SHOWN_ROWS)], arguments.output)
-    else:
-        _write(changes.schema, changes.to_batches(), arguments)
+    """Print changes in the order of the writes, as they are read; in texts the images have no meta columns."""
+    changes, limit = table.changes(arguments.begin, arguments.end), arguments.limit
+    if limit is not None and limit < 0:
+        raise ConfigError(f"--limit {limit}: the number of rows is negative")
+    batches = changes.to_batches() if limit is None else _first_rows(changes.to_batches(), limit)
+    if arguments.format == "parquet":
+        _write(changes.schema, batches, arguments)
+        return
+    plain = map(without_meta_columns, batches)
+    nothing = without_meta_columns(pa.RecordBatch.from_pylist([], changes.schema))
+    if arguments.format != "table":
+        _write(nothing.schema, plain, arguments)
+        return
+    read, rows = [nothing], 0
+    while (limit is not None or rows < _SHOWN_ROWS) and (batch := next(plain, None)) is not None:
+        read.append(batch)
+        rows += batch.num_rows
+    shown = pa.Table.from_batches(read).slice(0, _SHOWN_ROWS if limit is None else limit)
+    hidden = rows - shown.num_rows
+    _write_table(shown, lambda: hidden + sum(batch.num_rows for batch in plain), arguments.output)
+
+
+def _first_rows(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield so many rows at most, and read no batch beyond them."""
+    while rows > 0 and (batch := next(batches, None)) is not None:
+        yield batch.slice(0, rows)
+        rows -= batch.num_rows
+
+
+def _write_table(shown: pa.Table, hidden: Callable[[], int], output: str | None) -> None:
+    """Write rows as a table, and only then count those that are not shown."""
+    with text_output(output) as to:
+        to.writelines(f"{line}\n" for line in row_lines(shown))
+        to.flush()
+        to.writelines(f"{line}\n" for line in _hidden_line(hidden()))
 
 
 def _write(schema: pa.Schema, batches: Iterator[pa.RecordBatch], arguments: argparse.Namespace) -> None:
@@ -118,17 +145,18 @@ def _write(schema: pa.Schema, batches: Iterator[pa.RecordBatch], arguments: argp
         raise ConfigError(f"column {nested[0].name!r} has type {nested[0].type}, which CSV cannot hold: use jsonl")
     with ExitStack() as files:
         # Opened here, as Arrow's own errors do not have the file name where `main` looks for it.
-        output = arguments.output
-        to: BinaryIO = files.enter_context(open(output, "wb")) if output else sys.stdout.buffer
+        to = files.enter_context(binary_output(arguments.output))
         if arguments.format == "jsonl":
             for batch in batches:
                 for part in range(0, batch.num_rows, _WRITTEN_ROWS):
                     to.write(json_text(batch.slice(part, _WRITTEN_ROWS), zone=True))
+                to.flush()
             return
         writer = pq.ParquetWriter(to, schema) if arguments.format == "parquet" else pa.csv.CSVWriter(to, schema)
         files.enter_context(writer)
         for batch in batches:
             writer.write_batch(batch)
+            to.flush()
 
 
 def _hidden_line(hidden: int) -> list[str]:

@@ -6,14 +6,14 @@ row is one line.
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-
-from streaming_lsm.schema import META_COLUMNS
 
 _GAP = "  "
 _PIPE_WIDTH = 1_000
@@ -89,14 +89,29 @@ class TextTable:
 
 
 def row_lines(rows: pa.Table) -> list[str]:
-    """Render rows as a table; the images of a change without their meta columns, as rows are."""
+    """Render rows as a table."""
     shown = TextTable(rows.schema.names)
     for row in rows.to_pylist():
-        shown.add(*map(_cell, row.values()))
+        shown.add(*map(cell_text, row.values()))
     return shown.lines()
 
 
-def _cell(value: object) -> str:
+def cell_text(value: object) -> str:
+    """Render a value: a null as an empty text, a time with a zone with ``Z`` at its end, also inside other values."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else _nested_text(value)
+
+
+def _nested_text(value: object) -> str:
     if isinstance(value, dict):
-        value = {name: each for name, each in value.items() if name not in META_COLUMNS}
-    return "" if value is None else str(value)
+        return f"{{{', '.join(f'{_nested_text(name)}: {_nested_text(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_nested_text, value))}]"
+    if isinstance(value, tuple):  # an entry of a map
+        return f"({', '.join(map(_nested_text, value))})"
+    if isinstance(value, decimal.Decimal):
+        return f"{value:f}"
+    if isinstance(value, datetime.datetime) and value.utcoffset() == datetime.timedelta():
+        return f"{str(value).removesuffix('+00:00')}Z"
+    return repr(value) if isinstance(value, str) else str(value)

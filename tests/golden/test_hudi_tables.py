@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from streaming_lsm import LsmTable
 from streaming_lsm.cli.commands import main
 from streaming_lsm.errors import CorruptFileError
 from tests.support.faulty_storage import FaultyStorage
+from tests.support.hudi_change_lines import hudi_change_lines
 from tests.support.hudi_tables import FOLDER, MANIFESTS, reads, unpacked
 from tests.support.printed_rows import printed_lines
 
@@ -74,7 +76,7 @@ def test_no_folder_is_listed_where_the_metadata_table_is_asked(tables: Path, tab
 
 
 def printed(table: Path, kind: str, read: dict[str, str], target: Path) -> list[str]:
-    """What the command line prints of one of the stored reads."""
+    """What the command line prints of one of the stored reads; changes in the form in which Hudi prints them."""
     command = ["read", str(table), "--query-type", QUERY_TYPES[kind], "--format", "jsonl"]
     if kind != "cdc":
         command.append("--meta")
@@ -82,7 +84,12 @@ def printed(table: Path, kind: str, read: dict[str, str], target: Path) -> list[
         if name in read:
             command += [option, read[name]]
     assert main([*command, "--output", str(target)]) == 0
-    return printed_lines(target)
+    if kind != "cdc":
+        return printed_lines(target)
+    changes = LsmTable(table).changes(read["begin"], read.get("end")).to_arrow()
+    found = [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
+    assert [(row["op"], row["ts_ms"]) for row in found] == [(row["op"], row["ts_ms"]) for row in changes.to_pylist()]
+    return sorted(hudi_change_lines(changes))
 
 
 def expected(read: dict[str, str]) -> list[str]:

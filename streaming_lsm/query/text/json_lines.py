@@ -7,7 +7,7 @@ import datetime
 import decimal
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -25,11 +25,11 @@ def json_lines(table: pa.Table, *, zone: bool = False) -> Iterator[str]:
     """Format one JSON object per row, keys sorted, every column present.
 
     Decimals are texts with all digits of their scale, binaries base64, dates and timestamps ISO texts (UTC, six
-    decimals, no zone), NaN and infinities texts, maps objects.
+    decimals, no zone), NaN and infinities texts, maps and structs objects.
 
     Args:
         table: the rows.
-        zone: whether times of a zone end in ``Z``, and so differ from those without.
+        zone: whether times of a zone end in ``Z``, nested ones, too, and so differ from those without.
     """
     for batch in table.to_batches():
         yield from map(str, _json_texts(batch, zone=zone).to_pylist())
@@ -44,14 +44,18 @@ def json_text(batch: pa.RecordBatch, *, zone: bool = False) -> memoryview:
 
 
 def _json_texts(batch: pa.RecordBatch, *, zone: bool) -> pa.LargeStringArray:
+    return _objects(batch.schema.names, batch.columns, batch.num_rows, zone=zone)
+
+
+def _objects(names: Sequence[str], columns: Sequence[pa.Array[Any]], rows: int, *, zone: bool) -> pa.LargeStringArray:
+    """Format an object of each row of some columns."""
     parts: list[Any] = []
-    named = sorted((name, place) for place, name in enumerate(batch.schema.names))
+    named = sorted((name, place) for place, name in enumerate(names))
     for nth, (name, place) in enumerate(named):
         parts.append(_large(f"{', ' if nth else '{'}{json.dumps(name, ensure_ascii=False)}: "))
-        column = batch.column(place)
-        parts.append(_texts(column, zone=zone and pa.types.is_timestamp(column.type) and column.type.tz is not None))
+        parts.append(_texts(columns[place], zone=zone))
     if not parts:
-        return pa.array(["{}"] * batch.num_rows, pa.large_string())
+        return pa.array(["{}"] * rows, pa.large_string())
     joined: pa.LargeStringArray = pc.binary_join_element_wise(*parts, _large("}"), _large(""))
     return joined
 
@@ -76,11 +80,19 @@ def _texts(column: pa.Array[Any], *, zone: bool) -> pa.LargeStringArray:
     elif pa.types.is_timestamp(kind) and kind.unit != "ns":
         naive: Any = column.cast(pa.timestamp("us", kind.tz)).cast(pa.timestamp("us"))
         texts: Any = pc.replace_substring(naive.cast(pa.large_string()), " ", "T")
-        found = _quoted(texts, "Z" if zone else "")
+        found = _quoted(texts, "Z" if zone and kind.tz else "")
     elif pa.types.is_date32(kind):
         found = _quoted(column.cast(pa.large_string()))
+    elif pa.types.is_decimal(kind):
+        digits: Any = column.cast(pa.large_string())
+        if not pc.any(pc.match_substring(digits, "E")).as_py():  # of small values Arrow's text has an exponent
+            found = _quoted(digits)
+    elif pa.types.is_struct(kind):
+        nested: Any = column
+        objects = _objects([field.name for field in kind], nested.flatten(), len(column), zone=zone)
+        found = pc.if_else(pc.is_valid(column), objects, _large("null"))
     if found is None:
-        convert = _convert(kind)
+        convert = _convert(kind, zone=zone)
         found = pa.array(
             [json.dumps(convert(value), sort_keys=True, ensure_ascii=False) for value in column.to_pylist()]
         )
@@ -96,16 +108,18 @@ def _quoted(texts: Any, end: str = "") -> Any:
     return pc.binary_join_element_wise(_large('"'), texts, _large(f'{end}"'), _large(""))
 
 
-def _convert(kind: pa.DataType) -> Convert:
+def _convert(kind: pa.DataType, *, zone: bool) -> Convert:
     if pa.types.is_list(kind):
-        element = _convert(kind.value_type)
+        element = _convert(kind.value_type, zone=zone)
         return _nullable(lambda value: [element(item) for item in value])  # type: ignore[attr-defined]
     if pa.types.is_map(kind):
-        item_of = _convert(kind.item_type)
+        item_of = _convert(kind.item_type, zone=zone)
         return _nullable(lambda value: {str(key): item_of(item) for key, item in value})  # type: ignore[attr-defined]
     if pa.types.is_struct(kind):
-        children = {child.name: _convert(child.type) for child in kind.fields}
+        children = {child.name: _convert(child.type, zone=zone) for child in kind.fields}
         return _nullable(lambda value: {name: children[name](item) for name, item in value.items()})  # type: ignore[attr-defined]
+    if zone and pa.types.is_timestamp(kind) and kind.tz:
+        return _nullable(lambda value: f"{_scalar(value)}Z")
     return _nullable(_scalar)
 
 

@@ -20,7 +20,7 @@ _PLAIN_FROM, _PLAIN_TO = 1e-3, 1e7
 """Java writes reals in this range without an exponent."""
 
 
-def change_lines(changes: pa.Table) -> Iterator[str]:
+def hudi_change_lines(changes: pa.Table) -> Iterator[str]:
     """Format one JSON object per change, keys sorted.
 
     An image from a change log is Avro's text of a record, and the text "null" if missing. An image from a comparison of
