@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +23,9 @@ import streaming_lsm
 from streaming_lsm import LsmTable
 from streaming_lsm.cli.commands import main
 from streaming_lsm.cli.options_page import options_page
-from tests.support.small_tables import create, rows
+from streaming_lsm.query.cdc.changes import Changes
+from streaming_lsm.query.scan import Scan
+from tests.support.small_tables import SCHEMA, create, rows
 
 HOLDER = """
 import sys
@@ -147,6 +153,175 @@ def test_changes_are_shown_as_rows_are_without_meta_columns(
     assert heading.split() == ["op", "ts_ms", "before", "after"]
     assert len(lines) == 4
     assert all("'country': " in line and "_hoodie_" not in line for line in lines)
+
+
+def changes_of(table: LsmTable, *arguments: str) -> tuple[str, ...]:
+    return ("read", path_of(table), "--query-type", "cdc", "--begin", "000", *arguments)
+
+
+@pytest.mark.parametrize("mode", [None, "OP_KEY_ONLY", "DATA_BEFORE_AFTER"])
+def test_changes_are_json_lines_in_the_order_of_the_writes(
+    mode: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = pa.schema([*SCHEMA, ("at", pa.timestamp("us", "UTC")), ("price", pa.decimal128(9, 2))])
+    captured = {"hoodie.table.cdc.enabled": True, "hoodie.table.cdc.supplemental.logging.mode": mode} if mode else {}
+    found = create(tmp_path, schema, **{"hoodie.datasource.write.table.type": "COPY_ON_WRITE", **captured})
+    for second in (1, 2):
+        row = [["z" if second == 1 else "a"], ["DE"], [1], [None], [second * 1_000_000 + 123_456], [second]]
+        found.upsert(pa.table([pa.array(column, kind) for column, kind in zip(row, schema.types, strict=True)], schema))
+    found.delete(pa.table({"id": ["z"], "country": ["DE"]}))
+    first, second = ({"country": "DE", "id": name, "qty": None, "ts": 1} for name in "za")
+    first |= {"at": "1970-01-01T00:00:01.123456Z", "price": "1.00"}
+    second |= {"at": "1970-01-01T00:00:02.123456Z", "price": "2.00"}
+    times = [write.requested for write in found.timeline.completed_writes]
+    lines = run(capsys, *changes_of(found, "--format", "jsonl")).splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"op": "i", "ts_ms": times[0], "before": None, "after": first},
+        {"op": "i", "ts_ms": times[1], "before": None, "after": second},
+        {"op": "d", "ts_ms": times[2], "before": first, "after": None},
+    ]
+    assert [list(json.loads(line)) for line in lines] == [["after", "before", "op", "ts_ms"]] * 3
+    shown = run(capsys, *changes_of(found))
+    assert "'at': 1970-01-01 00:00:01.123456Z, 'price': 1.00}" in shown
+
+
+@pytest.mark.parametrize("mode", ["jsonl", "table", "parquet"])
+def test_a_limit_ends_changes_and_reads_no_further(
+    table: LsmTable, mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.upsert(rows(*((f"k{number}", "DE", 1, number) for number in range(60))))
+    target = tmp_path / "written"
+    whole = table.changes("000").to_arrow()
+    read: list[int] = []
+    batches = Changes.to_batches
+
+    def counting(changes: Changes) -> Iterator[pa.RecordBatch]:
+        for batch in batches(changes):
+            read.append(batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr(Changes, "to_batches", counting)
+    for limit in (0, 1, 2, 55):
+        read.clear()
+        run(capsys, *changes_of(table, "--format", mode, "--limit", str(limit), "--output", str(target)))
+        if mode == "parquet":
+            assert pq.read_table(target).equals(whole.slice(0, limit))
+        else:
+            assert len(target.read_text().splitlines()) == limit + (mode == "table")
+        assert sum(read[:-1]) < max(limit, 1)
+    assert "--limit -1: the number of rows is negative" in run(
+        capsys, *changes_of(table, "--format", mode, "--limit", "-1", "--output", str(target)), code=2
+    )
+
+
+def test_changes_are_printed_as_they_are_read(
+    table: LsmTable, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed: list[int] = []
+    batches = Changes.to_batches
+
+    def looking(changes: Changes) -> Iterator[pa.RecordBatch]:
+        for batch in batches(changes):
+            printed.append(len(capsys.readouterr().out.splitlines()))
+            yield batch
+
+    monkeypatch.setattr(Changes, "to_batches", looking)
+    last = len(run(capsys, *changes_of(table, "--format", "jsonl")).splitlines())
+    assert printed[0] == 0
+    assert sum(printed) + last == 4
+    assert last < 4
+
+
+def test_hidden_changes_are_counted(table: LsmTable, capsys: pytest.CaptureFixture[str]) -> None:
+    table.upsert(rows(*((f"k{number}", "DE", 1, number) for number in range(60))))
+    lines = run(capsys, *changes_of(table)).splitlines()
+    assert (len(lines), lines[-1]) == (52, "… and 14 more rows; --format jsonl prints all")
+
+
+def test_changes_are_no_csv(table: LsmTable, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "column 'before' has type struct<" in run(capsys, *changes_of(table, "--format", "csv"), code=2)
+
+
+def test_a_limit_says_how_many_rows_the_table_format_shows(table: LsmTable, capsys: pytest.CaptureFixture[str]) -> None:
+    table.upsert(rows(*((f"k{number}", "DE", 1, number) for number in range(60))))
+    for limit, shown in ((50, 50), (55, 55), (100, 63)):
+        lines = run(capsys, "read", path_of(table), "--limit", str(limit)).splitlines()
+        assert len(lines) == shown + 1
+        assert not lines[-1].startswith("…")
+
+
+def test_times_with_a_zone_end_in_z_in_every_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = pa.struct([("at", pa.timestamp("us", "UTC")), ("price", pa.decimal128(9, 2)), ("name", pa.string())])
+    schema = pa.schema([*SCHEMA, ("at", pa.timestamp("us", "UTC")), ("local", pa.timestamp("us")), ("place", place)])
+    noon = datetime.datetime(2026, 11, 20, 12, 0, 0, 5)
+    nested = {"at": noon, "price": decimal.Decimal(1), "name": "x"}
+    found = create(tmp_path, schema)
+    found.upsert(pa.table([["a"], ["DE"], [1], [1], [noon], [noon], [nested]], schema=schema))
+    read = ("read", str(tmp_path), "--columns", "at,local,place")
+    zoned, local = "2026-11-20 12:00:00.000005Z", "2026-11-20 12:00:00.000005"
+    shown = f"{zoned}  {local}  {{'at': {zoned}, 'price': 1.00, 'name': 'x'}}"
+    assert run(capsys, *read).splitlines()[1] == shown
+    assert shown in run(capsys, "history", str(tmp_path), "a")
+    csv = run(capsys, "read", str(tmp_path), "--columns", "at,local", "--format", "csv").splitlines()[1]
+    assert csv == f"{zoned},{local}"
+    (line,) = run(capsys, *read, "--format", "jsonl").splitlines()
+    row = {"at": f"{noon.isoformat()}Z", "local": noon.isoformat()}
+    assert json.loads(line) == {**row, "place": {"at": row["at"], "price": "1.00", "name": "x"}}
+    assert json.loads(run(capsys, "history", str(tmp_path), "a", "--json"))["at"] == row["at"]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv", "table"])
+@pytest.mark.parametrize(("failure", "code"), [(KeyboardInterrupt(), 130), (OSError(28, "No space left"), 2)])
+def test_an_output_is_there_as_a_whole_or_as_it_was(
+    table: LsmTable,
+    tmp_path: Path,
+    kind: str,
+    failure: BaseException,
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "written"
+    folder.mkdir()
+    batches = Scan.to_batches
+
+    def broken(scan: Scan) -> Iterator[pa.RecordBatch]:
+        yield next(batches(scan))
+        raise failure
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Scan, "to_batches", broken)
+        how = ("read", path_of(table), "--format", kind, "--output", str(folder / "o"))
+        run(capsys, *how, code=code)
+        assert list(folder.iterdir()) == []
+        (folder / "o").write_text("before")
+        run(capsys, *how, code=code)
+    assert [path.read_text() for path in folder.iterdir()] == ["before"]
+    run(capsys, *how)
+    assert [path.name for path in folder.iterdir()] == ["o"]
+    assert (folder / "o").read_bytes() != b"before"
+
+
+def test_links_modes_and_devices_stay_as_they_are(
+    table: LsmTable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how = ("read", path_of(table), "--format", "jsonl", "--output")
+    kept, link, pipe = tmp_path / "kept", tmp_path / "link", tmp_path / "pipe"
+    kept.touch(0o640)
+    link.symlink_to(kept)
+    run(capsys, *how, str(link))
+    assert link.is_symlink()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o640
+    lines = kept.read_bytes()
+    assert lines.count(b"\n") == 3
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    run(capsys, *how, str(pipe))
+    assert os.read(reader, 10_000) == lines
+    os.close(reader)
+    run(capsys, *how, os.devnull)
+    assert "Is a directory" in run(capsys, *how, str(tmp_path), code=2)
+    assert "Is a directory" in run(capsys, *how, f"{tmp_path}/none/", code=2)
 
 
 def test_one_row_is_not_rows(table: LsmTable, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,3 +87,42 @@ def test_lines_are_the_same_whatever_the_values_beside_them_and_slices() -> None
         expected = "".join(f"{line}\n" for line in alone[place:])
         assert bytes(json_text(batch.slice(place))).decode() == expected
     assert json.loads(bytes(json_text(batch.slice(0, 1), zone=True)))["t"] == "1970-01-01T00:00:00.000000Z"
+
+
+PLACE = pa.struct(
+    [
+        ("when", pa.timestamp("ms", "UTC")),
+        ("cost", pa.decimal128(20, 10)),
+        ("deep", pa.struct([("b", pa.string()), ("a", pa.list_(pa.timestamp("us", "UTC")))])),
+        ("by", pa.map_(pa.string(), pa.timestamp("us", "UTC"))),
+    ]
+)
+
+
+def test_structs_are_objects_whatever_is_null_in_them() -> None:
+    noon = NOON.replace(tzinfo=datetime.UTC)
+    places = [
+        {
+            "when": noon,
+            "cost": decimal.Decimal("0.0000001"),
+            "deep": {"b": 'a"', "a": [noon, None]},
+            "by": [("k", noon)],
+        },
+        None,
+        {"when": None, "cost": None, "deep": None, "by": None},
+        {"when": noon, "cost": decimal.Decimal(2), "deep": {"b": None, "a": None}, "by": []},
+    ]
+    rows = pa.table({"v": pa.array(places, PLACE)})
+    ms, us = "2026-11-20T12:00:00.000000", "2026-11-20T12:00:00.000005"
+    expected = [
+        f'{{"by": {{"k": "{us}"}}, "cost": "0.0000001000", '
+        f'"deep": {{"a": ["{us}", null], "b": "a\\""}}, "when": "{ms}"}}',
+        "null",
+        '{"by": null, "cost": null, "deep": null, "when": null}',
+        f'{{"by": {{}}, "cost": "2.0000000000", "deep": {{"a": null, "b": null}}, "when": "{ms}"}}',
+    ]
+    lines = [f'{{"v": {text}}}' for text in expected]
+    assert list(json_lines(rows)) == lines
+    assert [line for place in range(4) for line in json_lines(rows.slice(place, 1))] == lines
+    zoned = [line.replace(f'{ms}"', f'{ms}Z"').replace(f'{us}"', f'{us}Z"') for line in lines]
+    assert list(json_lines(rows, zone=True)) == zoned
