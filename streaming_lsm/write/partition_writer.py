@@ -159,7 +159,7 @@ def discard_late(plan: WritePlan, parts: Sequence[WriteResult]) -> None:
                 check_still_inflight(plan.storage, plan.instant)
         except Fenced:
             committed = _committed(plan)
-            late = [path for path in paths if path not in committed]
+            late = sorted(path for path in paths if path not in committed)
             plan.storage.delete_files([*late, *(() if plan.config.has_native_logs else map(checksum_path, late))])
 
 
