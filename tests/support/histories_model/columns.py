@@ -71,6 +71,7 @@ KEYS: Mapping[str, Column] = {
 
 PARTITIONS: Mapping[str, Column] = {
     "part": Column("part", pa.string(), _one_of(None, "DE", "FR", "N L", "ä/ö")),
+    "city": Column("city", pa.string(), _one_of(None, "", "__HIVE_DEFAULT_PARTITION__", "Ulm")),
     "code": Column("code", pa.string(), _one_of(None, "x=y", "a%2Fb", "a/b", "DE")),
     "day": Column("day", pa.date32(), _one_of(None, _DAY, _DAY + datetime.timedelta(1))),
     "at": Column("at", pa.int64(), _below(_FIRST_SECOND + 3 * 86_400, _FIRST_SECOND, 7200)),

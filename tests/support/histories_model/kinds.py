@@ -221,6 +221,8 @@ _PARTITIONING: tuple[tuple[tuple[str, ...], Mapping[str, object]], ...] = (
     (("part", "day"), {}),
     (("at",), _TIMESTAMP),
     (("part", "at"), {**_TIMESTAMP, _GENERATOR: "CUSTOM"}),
+    # Beside a time no value is of the path, so that the texts of the default partition are what was written.
+    (("city", "at"), {**_TIMESTAMP, _GENERATOR: "CUSTOM"}),
 )
 _ORDERING: tuple[tuple[str, ...], ...] = (
     ("ts",), ("ts",), ("small_ts",), ("text_ts",), ("time_ts",), ("ts", "minor_ts"), (), ()
