@@ -15,6 +15,7 @@ _INSTALLED_BY = {
     "obstore": "pip install '.[object-store]' in a checkout",
     "kafka": "pip install '.[kafka]' in a checkout",
     "duckdb": "pip install duckdb",
+    "polars": "pip install polars",
 }
 
 

@@ -68,9 +68,12 @@ class QueryOptions:
             schema: columns of a data file, meta columns included.
 
         Raises:
-            SchemaError: a column is not in the table.
+            SchemaError: a column is not in the table, or given twice.
         """
         names = tuple(schema.names[len(META_COLUMNS) :]) if self.columns is None else _names(self.columns)
+        if len(set(names)) < len(names):
+            twice = next(name for place, name in enumerate(names) if name in names[:place])
+            raise SchemaError(f"column {twice!r} is given twice: name each column of the result once")
         if self.meta:
             names = META_COLUMNS + tuple(name for name in names if name not in META_COLUMNS)
         check_columns(names, schema)

@@ -7,28 +7,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from importlib import import_module
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_lsm.errors import ConfigError, SchemaError
-from streaming_lsm.extras import missing_package
+from streaming_lsm.errors import SchemaError
 from streaming_lsm.file_group.data_file import open_base
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.query.default_partition import DefaultPartition, with_nulls
 from streaming_lsm.query.prune.explanation import Explanation
 from streaming_lsm.query.prune.file_groups import SkippedSlices
 from streaming_lsm.query.prune.row_groups import RowGroupCounts
+from streaming_lsm.query.result import Result, first_rows
 from streaming_lsm.query.slices.slice_reader import SliceReader
 from streaming_lsm.storage.failures import named_failures
-
-if TYPE_CHECKING:
-    import duckdb
-    import pandas as pd
-    import polars
 
 T = TypeVar("T")
 
@@ -48,7 +42,7 @@ class MapSlices(Protocol):
 
 
 @dataclass(frozen=True)
-class Scan:
+class Scan(Result):
     """A planned scan of file slices; nothing is read until its batches are.
 
     Attributes:
@@ -59,7 +53,7 @@ class Scan:
         run: maps a function over slices in parallel and yields the results in order.
         skipped: counts the slices that the filter leaves out; `slices` are the others.
         default_partition: the columns that are null in the default partition, before `filter` decides.
-        most: number of rows after which `to_batches` ends; None for all.
+        most: see `Result`.
     """
 
     slices: Sequence[FileSlice]
@@ -69,7 +63,6 @@ class Scan:
     run: MapSlices
     skipped: SkippedSlices = field(default_factory=SkippedSlices)
     default_partition: DefaultPartition = field(default_factory=DefaultPartition)
-    most: int | None = None
 
     def __repr__(self) -> str:
         filtered = "" if self.filter is None else f", filter={self.filter}"
@@ -120,20 +113,10 @@ class Scan:
         with named_failures():
             self.check()
             if self.most is not None:
-                yield from _first(chain.from_iterable(map(self.read_slice, self.slices)), self.most)
+                yield from first_rows(chain.from_iterable(map(self.read_slice, self.slices)), self.most)
                 return
             for batches in self.run(self._begin, self.slices):
                 yield from batches
-
-    def limit(self, rows: int) -> Scan:
-        """Return a scan that ends after some rows, which may be any; it reads no more of the files than it needs.
-
-        Raises:
-            ConfigError: `rows` is negative.
-        """
-        if rows < 0:
-            raise ConfigError(f"limit({rows}): the number of rows is negative")
-        return replace(self, most=rows if self.most is None else min(rows, self.most))
 
     def count(self) -> int:
         """Count the rows; without a filter the footers tell those of the slices that have no logs."""
@@ -162,69 +145,6 @@ class Scan:
             if held > most:
                 break
         return chain(ahead, batches)
-
-    def to_arrow(self) -> pa.Table:
-        """Read the whole result."""
-        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the result as an Arrow C stream, by which polars, DuckDB, pandas and others read it batch by batch.
-
-        Args:
-            requested_schema: a capsule of the schema that the consumer asks for; None for that of the scan.
-        """
-        reader: Any = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-        return reader.__arrow_c_stream__(requested_schema)
-
-    def to_polars(self) -> polars.DataFrame:
-        """Read the whole result as a polars data frame.
-
-        Raises:
-            MissingPackage: polars is not installed.
-        """
-        try:
-            found: polars.DataFrame = import_module("polars").DataFrame(self)
-        except ModuleNotFoundError as error:
-            raise missing_package("Scan.to_polars", error) from None
-        return found
-
-    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """Return the result as a DuckDB relation, which reads the scan batch by batch, each time that it is used.
-
-        Args:
-            connection: the connection; by default DuckDB's own.
-
-        Raises:
-            MissingPackage: DuckDB is not installed.
-        """
-        try:
-            known = connection or import_module("duckdb").default_connection()
-        except ModuleNotFoundError as error:
-            raise missing_package("Scan.to_duckdb", error) from None
-        relation: duckdb.DuckDBPyRelation = known.from_arrow(self)
-        return relation
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Read the whole result as a pandas data frame.
-
-        Raises:
-            MissingPackage: pandas is not installed.
-        """
-        try:
-            return self.to_arrow().to_pandas()
-        except ModuleNotFoundError as error:
-            raise missing_package("Scan.to_pandas", error) from None
-
-
-def _first(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield batches until there are so many rows."""
-    for batch in batches:
-        if rows <= batch.num_rows:
-            if rows:
-                yield batch.slice(0, rows)
-            return
-        rows -= batch.num_rows
-        yield batch
 
 
 def filter_columns(expression: pc.Expression | None, schema: pa.Schema) -> tuple[str, ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars
 import pyarrow as pa
@@ -12,7 +14,8 @@ import pyarrow.compute as pc
 import pytest
 
 from streaming_lsm import LsmTable
-from streaming_lsm.errors import ConfigError, SchemaError
+from streaming_lsm.errors import ConfigError, CorruptFileError, SchemaError
+from streaming_lsm.query.cdc.change_reader import ChangeReader
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.string(), nullable=False), ("day", pa.string()), ("ts", pa.int64()), ("qty", pa.int64())]
@@ -71,8 +74,74 @@ def test_a_limited_scan_ends_early(table: LsmTable) -> None:
     for rows in (0, 1, 25, 60, 100):
         assert table.scan().limit(rows).to_arrow().equals(whole.slice(0, rows))
     assert table.scan().limit(5).limit(9).to_arrow().num_rows == 5
-    with pytest.raises(ConfigError, match="limit"):
-        table.scan().limit(-1)
+    assert table.scan().limit(np.int64(3)).count() == 3
+
+
+@pytest.mark.parametrize("rows", [-1, "5", None, 2.5])
+def test_a_limit_that_is_no_number_of_rows_is_refused(table: LsmTable, rows: object) -> None:
+    for result in (table.scan(), table.changes("000")):
+        with pytest.raises(ConfigError, match=re.escape(f"limit({rows!r})")):
+            result.limit(rows)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("columns", [["id", "qty", "id"], ["_hoodie_record_key", "_hoodie_record_key"]])
+def test_a_column_that_is_given_twice_is_refused(table: LsmTable, columns: list[str]) -> None:
+    for meta in (False, True):
+        with pytest.raises(SchemaError, match=f"column '{columns[0]}' is given twice"):
+            table.scan(columns, meta=meta)
+    with pytest.raises(SchemaError, match="is given twice"):
+        table.lookup(["k001"], columns)
+
+
+def test_changes_have_what_scans_have(table: LsmTable) -> None:
+    changes = table.changes("000")
+    expected = changes.to_arrow()
+    assert changes.count() == len(expected) == 90
+    for rows in (0, 1, 25, 60, 100):
+        limited = changes.limit(rows)
+        assert limited.to_arrow().equals(expected.slice(0, rows))
+        assert limited.count() == min(rows, 90)
+    assert "most=5" in repr(changes.limit(9).limit(5))
+    assert changes.to_polars().height == 90
+    assert changes.to_polars()["op"].to_list() == expected["op"].to_pylist()
+    assert polars.DataFrame(changes).equals(changes.to_polars())
+    assert pa.table(changes).equals(expected)
+    assert changes.to_duckdb().filter("op = 'u' AND after.qty > 50").count("*").fetchall() == [(4,)]
+    assert changes.to_pandas()["op"].value_counts().to_dict() == {"i": 60, "u": 30}
+
+
+def test_limited_changes_read_no_more_file_groups_than_they_need(
+    table: LsmTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+    whole = ChangeReader.read
+    monkeypatch.setattr(ChangeReader, "read", lambda self, part: read.append(part) or whole(self, part))  # type: ignore[func-returns-value]
+    changes = table.changes("000")
+    assert changes.limit(0).count() == 0
+    assert not read
+    assert changes.limit(3).count() == 3
+    assert len(read) == 1
+
+
+@pytest.mark.parametrize("kind", ["scan", "changes"])
+def test_errors_come_out_of_frames_as_they_are(table: LsmTable, kind: str) -> None:
+    result = table.scan() if kind == "scan" else table.changes("000")
+    (log, *_) = [path for found in table.file_slices() for path in found.paths if path.endswith(".parquet")]
+    (Path(table.path.removeprefix("file://")) / log).write_bytes(b"PAR1 nothing of a footer PAR1")
+    with pytest.raises(CorruptFileError):
+        result.to_polars()
+
+
+def test_frames_of_special_columns_are_as_from_a_stream(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("m", pa.map_(pa.string(), pa.int64())), ("p", pa.decimal128(9, 2))])
+    made = LsmTable.create(
+        tmp_path / "m",
+        schema,
+        {**OPTIONS, "hoodie.datasource.write.partitionpath.field": "", "hoodie.table.ordering.fields": ""},
+    )
+    made.upsert(pa.table([["a"], [[("x", 1)]], pa.array([1], pa.int8()).cast(pa.decimal128(9, 2))], schema=schema))
+    assert made.scan().to_polars().equals(polars.DataFrame(made.scan()))
+    assert made.scan([]).to_polars().width == 0
 
 
 def test_other_libraries_read_scans(table: LsmTable) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from streaming_lsm.format.actions.commit import CommitMetadata
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.query.cdc.change_log import recorded_columns
 from streaming_lsm.query.cdc.change_reader import AFTER, BEFORE, KEY, OP, TIME, ChangeReader, GroupChanges
+from streaming_lsm.query.result import Result, first_rows
 from streaming_lsm.query.slices.log_kinds import check_kinds
 from streaming_lsm.storage.base import FileEntry, Listing
 from streaming_lsm.storage.failures import named_failures
@@ -55,7 +57,7 @@ class _State:
 
 
 @dataclass(frozen=True)
-class Changes:
+class Changes(Result):
     """A CDC query; nothing is read until its batches are.
 
     Attributes:
@@ -65,6 +67,7 @@ class Changes:
         commits: requested times of the queried writes, ordered by completion.
         reader: reads the changes of one file group by one write.
         view: returns the file system view of a timeline.
+        most: see `Result`; `parts` lists all the same.
     """
 
     timeline: Timeline
@@ -75,7 +78,8 @@ class Changes:
     view: Callable[[Timeline], FileSystemView]
 
     def __repr__(self) -> str:
-        return f"changes of {len(self.commits):,} writes to {self.reader.slices.storage.uri}"
+        limited = "" if self.most is None else f", most={self.most:,}"
+        return f"changes of {len(self.commits):,} writes to {self.reader.slices.storage.uri}{limited}"
 
     @property
     def schema(self) -> pa.Schema:
@@ -92,8 +96,7 @@ class Changes:
             UnsupportedTable: a log has blocks of an unsupported kind.
         """
         with named_failures():
-            for part in self.parts():
-                yield from self.reader.read(part)
+            yield from first_rows(chain.from_iterable(map(self.reader.read, self.parts())), self.most)
 
     def parts(self) -> Iterator[GroupChanges]:
         """List the file groups that the writes changed, write by write; the files of the table are listed once.
@@ -117,10 +120,6 @@ class Changes:
             commit = self.timeline.read_commit(write)
             if commit.operation_type not in _REWRITES and not commit.compacted:
                 yield from self._of_write(write, commit)
-
-    def to_arrow(self) -> pa.Table:
-        """Read the whole result."""
-        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
 
     def _check_files(self, writes: Iterable[Instant]) -> None:
         """Check for missing files and writes; each state is checked again for the file groups that are read from it."""
