@@ -58,7 +58,7 @@ def _fit_column(batch: pa.RecordBatch, field: pa.Field[Any]) -> pa.Array[Any]:
                 f"column {field.name!r} has type {column.type}, the table has {field.type}; cast it first"
             )
         try:
-            column = cast_array(_decoded(column), field.type)
+            column = cast_array(decoded(column), field.type)
         except pa.ArrowInvalid as error:
             raise SchemaError(f"column {field.name!r} does not fit the table's {field.type}: {error}") from None
     if not field.nullable and column.null_count:
@@ -97,7 +97,7 @@ def is_list(kind: Any) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
-def _decoded(column: pa.Array[Any]) -> pa.Array[Any]:
+def decoded(column: pa.Array[Any]) -> pa.Array[Any]:
     """Decode a dictionary of string views, which Arrow cannot cast."""
     if not isinstance(column, pa.DictionaryArray) or column.type.value_type != pa.string_view():
         return column

@@ -242,8 +242,8 @@ class ReadableTable:
 
         Args:
             keys: texts are record keys as in ``_hoodie_record_key``, which has the value of the only key column; a list
-                of other values are those of the only key column. A mapping, Arrow table or record batch gives all key
-                columns.
+                of other values are those of the only key column. Rows in any form that `upsert` takes, such as a data
+                frame, a scan or a mapping of columns, give all key columns; their other columns are not looked at.
             columns, as_of, meta: see `scan`.
 
         Returns:

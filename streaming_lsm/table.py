@@ -14,6 +14,7 @@ from streaming_lsm.column_change import ColumnChange, renamed_columns, without_c
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.errors import ConfigError, Fenced, SchemaError
 from streaming_lsm.format.table.file_names import WriteToken
+from streaming_lsm.given_rows import Rows, arrow_of
 from streaming_lsm.query.queries import QueryOptions
 from streaming_lsm.readable_table import Filter, OptionValues, Path
 from streaming_lsm.schema import table_schema
@@ -29,7 +30,6 @@ from streaming_lsm.txn.retries import Attempt, write_with_retries
 from streaming_lsm.txn.transaction import Transaction
 from streaming_lsm.writable_table import WritableTable, check_services
 from streaming_lsm.write.intake.batch_columns import columns_of, stored_columns
-from streaming_lsm.write.intake.given_rows import Rows, arrow_of
 from streaming_lsm.write.intake.tombstones import has_sources
 from streaming_lsm.write.numbers import added
 from streaming_lsm.write.partition_writer import CollectedRows, WriteResult, collect, discard_late, write_collected

@@ -8,21 +8,23 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from streaming_lsm.arrow.columns import pc, strings
+from streaming_lsm.casts import decoded
 from streaming_lsm.errors import ConfigError, SchemaError
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.key_generation import key_generator
+from streaming_lsm.given_rows import Rows, arrow_of, has_columns
 
-_Columns: TypeAlias = "Mapping[str, Sequence[object]] | pa.RecordBatch | pa.Table"
-Keys: TypeAlias = "Sequence[object] | pa.Array[Any] | pa.ChunkedArray[Any] | _Columns"
-"""Keys to look up: record keys as texts, values of the only key column, or the key columns by name."""
+_Columns: TypeAlias = "Mapping[str, Sequence[object]] | pa.Table"
+Keys: TypeAlias = "Sequence[object] | pa.Array[Any] | pa.ChunkedArray[Any] | Rows"
+"""Keys to look up: record keys as texts, values of the only key column, or rows with the key columns."""
 
 
 def record_keys_of(keys: Keys, table: TableConfig, schema: pa.Schema) -> pa.StringArray:
     """Compute the record keys to look up.
 
     Args:
-        keys: texts are record keys as in ``_hoodie_record_key``; other values are those of the only key column. A
-            mapping, table or record batch has all key columns.
+        keys: texts are record keys as in ``_hoodie_record_key``; other values are those of the only key column. Rows
+            have all key columns, and may have others; see `Rows`.
         table: names the key columns, and how their values become a key.
         schema: the table's columns.
 
@@ -36,8 +38,12 @@ def record_keys_of(keys: Keys, table: TableConfig, schema: pa.Schema) -> pa.Stri
     """
     if isinstance(keys, str | bytes):
         raise ConfigError(f"keys={keys!r}: give a list of record keys: [{keys!r}]")
-    if isinstance(keys, Mapping | pa.RecordBatch | pa.Table):
+    if isinstance(keys, Mapping):
         found = _generated(_columns(keys, table), table, schema)
+    elif has_columns(keys):
+        rows = arrow_of(keys, lambda: schema)
+        whole = rows.read_all() if isinstance(rows, pa.RecordBatchReader) else rows
+        found = _generated(_columns(whole, table), table, schema)
     else:
         values = _array(keys)
         is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
@@ -81,11 +87,11 @@ def _example(fields: Sequence[str]) -> str:
 
 
 def _columns(keys: _Columns, table: TableConfig) -> dict[str, Any]:
-    names = keys.schema.names if isinstance(keys, pa.RecordBatch | pa.Table) else list(keys)
+    names = keys.schema.names if isinstance(keys, pa.Table) else list(keys)
     missing = [field for field in table.record_key_fields if field not in names]
     if missing:
         raise SchemaError(f"keys: no column {missing[0]!r}, which the record key has; given are {', '.join(names)}")
-    take = keys.column if isinstance(keys, pa.RecordBatch | pa.Table) else keys.__getitem__
+    take = keys.column if isinstance(keys, pa.Table) else keys.__getitem__
     return {field: take(field) for field in table.record_key_fields}
 
 
@@ -108,6 +114,6 @@ def _as_column(name: str, values: Any, schema: pa.Schema) -> pa.Array[Any]:
         found = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
         if not isinstance(found, pa.Array):
             found = pa.array(list(values), kind)
-        return found if kind is None else found.cast(kind)
+        return found if kind is None else decoded(found).cast(kind)
     except (TypeError, pa.ArrowException) as error:
         raise SchemaError(f"keys: column {name!r} has type {kind}, which the values do not fit: {error}") from None

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import numpy as np
+import pandas as pd
+import polars
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import ConfigError, CorruptFileError, SchemaError
+from streaming_lsm.query.wanted_keys import Keys
 from tests.support.small_tables import OPTIONS, SCHEMA, create, data_files, rows
 
 LAYOUTS: dict[str, dict[str, object]] = {
@@ -152,3 +156,46 @@ def test_a_copied_row_group_keeps_its_bloom_filter(tmp_path: Path) -> None:
     absent = [f"k{number:03}" for number in range(1, 199, 2)]
     read = table._queries.lookup(table._wanted(["qty"], None, False), absent, None).explain().counts
     assert read.by_key >= read.row_groups - 3
+
+
+@pytest.mark.parametrize("options", [{}, {"hoodie.datasource.write.recordkey.field": "id,country"}], ids=["one", "two"])
+def test_rows_in_all_forms_are_keys(tmp_path: Path, options: dict[str, object]) -> None:
+    table = create(tmp_path / "t", **options)
+    table.upsert(rows(("a", "DE", 1, 1), ("b", "FR", 1, 2), ("c", "DE", 1, 3)))
+    wanted = rows(("c", "DE", 1, 30), ("a", "DE", 1, 10), ("x", "DE", 1, 0))
+    expected = table.scan(filter="country = 'DE'").to_arrow().sort_by("id")
+    assert len(expected) == 2
+    keys = create(tmp_path / "keys", **options)
+    keys.upsert(wanted)
+    forms: dict[str, Keys] = {
+        "pandas": wanted.to_pandas(),
+        "pandas with Arrow types": wanted.to_pandas(types_mapper=pd.ArrowDtype),
+        "pandas with an index": wanted.to_pandas().set_index("qty"),
+        "polars": polars.from_arrow(wanted),
+        "polars categories": polars.from_arrow(wanted).with_columns(polars.col("id").cast(polars.Categorical)),
+        "duckdb": duckdb.from_arrow(wanted),
+        "scan": keys.scan(["country", "id"]),
+        "table": wanted,
+        "batch": wanted.to_batches()[0],
+        "reader": wanted.to_reader(),
+        "mapping": wanted.to_pydict(),
+    }
+    for form, given in forms.items():
+        assert table.lookup(given).sort_by("id").equals(expected), form
+        if form != "reader":
+            assert table.explain_lookup(given).slices, form
+
+
+def test_series_are_lists_of_keys(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    table.upsert(rows(("a", "DE", 1, 1), ("b", "FR", 1, 2)))
+    for keys in (pd.Series(["b", "x"]), polars.Series(["b", "x"]), np.array(["b", "x"]), pa.chunked_array([["b"]])):
+        assert table.lookup(keys)["id"].to_pylist() == ["b"]
+
+
+def test_rows_without_the_key_column_are_refused(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    table.upsert(rows(("a", "DE", 1, 1)))
+    for frame in (pd.DataFrame({"key": ["a"]}), polars.DataFrame({"key": ["a"]}), table.scan(["country"])):
+        with pytest.raises(SchemaError, match="no column 'id'"):
+            table.lookup(frame)

@@ -1,4 +1,4 @@
-"""Take the rows of a batch in the forms that libraries have them, as Arrow."""
+"""Take rows, of a batch or of keys, in the forms that libraries have them, as Arrow."""
 
 from __future__ import annotations
 
@@ -20,6 +20,18 @@ class ArrowStream(Protocol):
 
 
 Rows = pa.Table | pa.RecordBatch | pa.RecordBatchReader | ArrowStream | Mapping[str, Any]
+
+
+def has_columns(values: object) -> bool:
+    """Tell whether values are rows with named columns, rather than the values of one column: a list, array or series.
+
+    Mappings are for the caller to tell apart.
+    """
+    if isinstance(values, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        return True
+    # Series of pandas and polars are streams, too; only they, and no data frame, have one type of values.
+    is_series = isinstance(values, pa.ChunkedArray) or hasattr(type(values), "dtype")
+    return hasattr(values, "__arrow_c_stream__") and not is_series
 
 
 def _is_pandas(rows: object) -> bool:
