@@ -21,7 +21,9 @@ from streaming_lsm.query.prune.explanation import Explanation
 from streaming_lsm.query.prune.file_groups import SkippedSlices
 from streaming_lsm.query.prune.row_groups import RowGroupCounts
 from streaming_lsm.query.result import Result, first_rows
+from streaming_lsm.query.scan_order import merged_slices, sorted_rows
 from streaming_lsm.query.slices.slice_reader import SliceReader
+from streaming_lsm.schema import RECORD_KEY
 from streaming_lsm.storage.failures import named_failures
 
 T = TypeVar("T")
@@ -53,6 +55,7 @@ class Scan(Result):
         run: maps a function over slices in parallel and yields the results in order.
         skipped: counts the slices that the filter leaves out; `slices` are the others.
         default_partition: the columns that are null in the default partition, before `filter` decides.
+        by_key: whether the rows of all slices are in the order of their record keys.
         most: see `Result`.
     """
 
@@ -63,13 +66,14 @@ class Scan(Result):
     run: MapSlices
     skipped: SkippedSlices = field(default_factory=SkippedSlices)
     default_partition: DefaultPartition = field(default_factory=DefaultPartition)
+    by_key: bool = False
 
     def __repr__(self) -> str:
         filtered = "" if self.filter is None else f", filter={self.filter}"
         limited = "" if self.most is None else f", most={self.most:,}"
         return (
             f"Scan of {len(self.slices):,} file slices of {self.reader.storage.uri}, columns "
-            f"{', '.join(self.columns)}{filtered}{limited}"
+            f"{', '.join(self.columns)}{filtered}{', in key order' if self.by_key else ''}{limited}"
         )
 
     @property
@@ -107,21 +111,49 @@ class Scan(Result):
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield record batches slice by slice, ordered by partition and file group; few slices are held at once.
 
+        `in_key_order` orders them by record key instead, and holds a batch or two of each slice.
+
         Slices are read ahead in parallel. A slice whose rows take far more memory than its files, because they repeat
         large values, is held in part only.
         """
         with named_failures():
             self.check()
+            if self.by_key:
+                yield from first_rows(self._merged_by_key(), self.most)
+                return
             if self.most is not None:
                 yield from first_rows(chain.from_iterable(map(self.read_slice, self.slices)), self.most)
                 return
             for batches in self.run(self._begin, self.slices):
                 yield from batches
 
+    def in_key_order(self) -> Scan:
+        """Return a scan whose rows ascend by the UTF-8 bytes of ``_hoodie_record_key``, over all file groups.
+
+        Rows of one key, in several partitions, are ordered by partition. With `limit` it returns the first rows by key.
+        Many slices, and tables whose files are not sorted, are sorted through spill files on a local disk.
+        """
+        return replace(self, by_key=True)
+
+    def _merged_by_key(self) -> Iterator[pa.RecordBatch]:
+        held = tuple(dict.fromkeys([*self.reader.columns, RECORD_KEY]))
+        reader = replace(self.reader, columns=held)
+        columns = tuple(dict.fromkeys([*self.columns, RECORD_KEY]))
+        keyed = replace(self, columns=columns, reader=reader, by_key=False, most=None)
+        if reader.sorted_files:
+            batches = merged_slices(
+                self.slices, keyed.read_slice, self.run, keyed.schema, reader.spill_folder, self.most
+            )
+        else:
+            read = chain.from_iterable(self.run(keyed._begin, self.slices))
+            batches = sorted_rows(read, reader.spill_folder)
+        for batch in batches:
+            yield batch.select(list(self.columns))
+
     def count(self) -> int:
         """Count the rows; without a filter the footers tell those of the slices that have no logs."""
         needed = filter_columns(self.filter, self.reader.schema)
-        counted = replace(self, columns=(), reader=replace(self.reader, columns=needed))
+        counted = replace(self, columns=(), reader=replace(self.reader, columns=needed), by_key=False)
         if self.most is not None:
             return sum(batch.num_rows for batch in counted.to_batches())
         with named_failures():
