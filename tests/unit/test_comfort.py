@@ -220,3 +220,21 @@ def test_frames_of_pandas_are_written_without_their_index_and_with_integers(tabl
     assert found.equals(rows_of(range(5, 9), 4))
     table.delete(frame[frame["id"] > "k006"][["id", "day"]])
     assert table.scan(filter="ts = 4").count() == 2
+
+
+def test_decimals_are_filtered_by_numbers(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [pa.field("id", pa.string(), nullable=False), ("ts", pa.int64()), ("big", pa.decimal128(30, 10))]
+    )
+    options = {**OPTIONS, "hoodie.datasource.write.partitionpath.field": "", "lsm.parquet.row.group.rows": 4}
+    made = LsmTable.create(tmp_path / "d", schema, options)
+    numbers = pa.array(range(20), pa.int8())
+    made.bulk_insert(
+        pa.table([[f"k{n:02}" for n in range(20)], [1] * 20, numbers.cast(pa.decimal128(30, 10))], schema=schema)
+    )
+    assert made.scan(filter="big > 14").count() == 5
+    assert made.scan(filter="big IN (3, 4.5, 7)").count() == 2
+    assert made.scan(filter="big < 1e30").count() == 20
+    assert made.scan(filter="big > 18.00000000001").count() == 1
+    assert "row group" in str(made.scan(filter="big > 1e25").explain())
+    assert made.scan(filter="big > 1e25").explain().as_dict() != made.scan(filter="big > 0").explain().as_dict()

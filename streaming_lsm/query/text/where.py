@@ -5,12 +5,16 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming_lsm.errors import ConfigError
+from streaming_lsm.errors import ConfigError, SchemaError
 
 _COMPARE: dict[str, Callable[[Any, Any], pc.Expression]] = {
     "=": operator.eq,
@@ -36,6 +40,8 @@ _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None, "NONE": None}
 _TYPED = ("DATE", "TIMESTAMP")
 _CLOSING = {"(": ")", "[": "]"}
 _MOST_FIELDS, _DEEPEST, _LONGEST = 1000, 150, 200
+_WIDE, _WIDEST = 38, 76
+"""Digits of Arrow's decimals."""
 _EXAMPLE = "write for example: qty > 5 AND country = 'DE'"
 
 
@@ -50,10 +56,12 @@ def parse_where(text: str, schema: pa.Schema) -> pc.Expression:
 
     Args:
         text: the filter.
-        schema: the columns that it may reference; a text in quotes is converted to its column's type.
+        schema: the columns that it may reference; a text in quotes is converted to its column's type, as is a number
+            for a decimal column.
 
     Raises:
         ConfigError: the text is not such a filter; the message shows the part that cannot be parsed.
+        SchemaError: a column is compared with a value of another type; the message names both.
     """
     return _Parser(text, schema).filter()
 
@@ -65,7 +73,7 @@ class _Parser:
     """
 
     def __init__(self, text: str, schema: pa.Schema) -> None:
-        self._text, self._schema, self._at, self._depth = text, schema, 0, 0
+        self._text, self._columns, self._at, self._depth = text, pa.struct(list(schema)), 0, 0
         self._kind, self._token, self._from = "", "", 0
         self._next()
 
@@ -103,31 +111,31 @@ class _Parser:
         return found
 
     def _condition(self, *, is_negated: bool) -> pc.Expression:
-        names = self._column()
-        field, kind = pc.field(*names), self._type_of(names)
-        found = self._compared_by_sign(field, kind)
+        column = _Column(names := self._column(), self._type_of(names))
+        field = column.field
+        found = self._compared_by_sign(column)
         found = self._null_test(field) if found is None else found
         if found is not None:
             return ~found if is_negated else found
         if self._took("NOT"):
-            found = self._worded(field, kind, is_negated=not is_negated)
+            found = self._worded(column, is_negated=not is_negated)
             if found is None:
                 raise self._fault("is not expected")
             return found
-        found = self._worded(field, kind, is_negated=is_negated)
+        found = self._worded(column, is_negated=is_negated)
         if found is None:
             return ~field if is_negated else field
         return found
 
-    def _compared_by_sign(self, field: pc.Expression, kind: pa.DataType | None) -> pc.Expression | None:
+    def _compared_by_sign(self, column: _Column) -> pc.Expression | None:
         compare = _COMPARE.get(self._token) if self._kind == "sign" else None
         if compare is None:
             return None
         self._next()
-        start, value = self._from, self._value()
+        start, field, value = self._from, column.field, self._value()
         if value is None and compare in (operator.eq, operator.ne):
             return field.is_null() if compare is operator.eq else ~field.is_null()
-        return self._built(start, lambda: compare(field, _typed(value, kind)))
+        return self._built(start, column, lambda: compare(field, column.typed(value)))
 
     def _null_test(self, field: pc.Expression) -> pc.Expression | None:
         if not self._took("IS"):
@@ -137,24 +145,25 @@ class _Parser:
             raise self._fault("is not NULL")
         return ~field.is_null() if is_negated else field.is_null()
 
-    def _worded(self, field: pc.Expression, kind: pa.DataType | None, *, is_negated: bool) -> pc.Expression | None:
-        start = self._from
+    def _worded(self, column: _Column, *, is_negated: bool) -> pc.Expression | None:
+        start, field = self._from, column.field
         if self._took("IN"):
             values = self._values()
-            found = self._built(start, lambda: field.isin([_typed(value, kind) for value in values]))
+            found = self._built(start, column, lambda: field.isin(column.typed_list(values)))
             return ~found & ~field.is_null() if is_negated else found
         if self._took("BETWEEN"):
             low = self._value()
             self._need("AND")
             high = self._value()
-            found = self._built(start, lambda: (field >= _typed(low, kind)) & (field <= _typed(high, kind)))
+            found = self._built(start, column, lambda: (field >= column.typed(low)) & (field <= column.typed(high)))
             return ~found if is_negated else found
         for word in ("LIKE", "ILIKE"):
             if self._took(word):
                 pattern = self._value()
                 if not isinstance(pattern, str):
                     raise self._fault("does not follow a pattern in quotes")
-                found = pc.match_like(field, pattern, ignore_case=word == "ILIKE")
+                like: Any = partial(pc.match_like, field, pattern, ignore_case=word == "ILIKE")
+                found = self._built(start, column, like)
                 return ~found if is_negated else found
         return None
 
@@ -195,8 +204,8 @@ class _Parser:
             value = token[1:-1].replace(token[0] * 2, token[0])
         elif kind == "number":
             try:
-                value = float(token) if set(token) & set(".eE") else int(token)
-            except ValueError:  # Python refuses thousands of digits
+                value = Decimal(token) if set(token) & set(".eE") else int(token)
+            except (ValueError, InvalidOperation):  # Python refuses thousands of digits
                 raise self._fault("is too long a number") from None
         elif kind == "name" and token.upper() in _CONSTANTS:
             value = _CONSTANTS[token.upper()]
@@ -205,16 +214,46 @@ class _Parser:
         self._next()
         return value
 
-    def _built(self, start: int, build: Callable[[], pc.Expression]) -> pc.Expression:
+    def _built(self, start: int, column: _Column, build: Callable[[], pc.Expression]) -> pc.Expression:
+        """Build a condition, and check that it fits its column, as Arrow's errors do not name that.
+
+        Args:
+            start: where the text of the condition begins, after its column and sign.
+            column: the column.
+            build: builds the condition.
+        """
         try:
-            return build()
+            found = build()
+        except _Unfit as error:
+            raise self._unfit(start, column) from error
         except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
-            shown = self._text[start : self._from].strip()[:_LONGEST]
+            shown = self._shown(start)
             raise ConfigError(f"filter: {shown!r} is not a value to compare with: {error}") from None
+        if not column.takes(found):
+            raise self._unfit(start, column)
+        return found
+
+    def _shown(self, start: int) -> str:
+        return self._text[start : self._from].strip()[:_LONGEST]
+
+    def _unfit(self, start: int, column: _Column) -> SchemaError:
+        shown, name = self._shown(start), ".".join(column.names)
+        advice = "LIKE is for texts" if shown.upper().startswith(("LIKE", "ILIKE")) else _advice(column.kind)
+        return SchemaError(
+            f"filter: column {name!r:.{_LONGEST}} has type {str(column.kind)[:_LONGEST]}, which does not fit {shown}: "
+            f"{advice}"
+        )
 
     def _type_of(self, names: Sequence[str]) -> pa.DataType | None:
-        is_column = len(names) == 1 and names[0] in self._schema.names
-        return self._schema.field(names[0]).type if is_column else None
+        """Return the type of a column, or of a field in it; None if there is none."""
+        found: Any = self._columns
+        for name in names:
+            place = found.get_field_index(name) if pa.types.is_struct(found) else -1
+            if place < 0:
+                return None
+            found = found.field(place).type
+        kind: pa.DataType = found
+        return kind
 
     def _took(self, word: str) -> bool:
         """Skip a sign, or a word in any case, if it comes next."""
@@ -250,14 +289,107 @@ def _joined(
     return join(_joined(parts[:middle], join), _joined(parts[middle:], join))
 
 
-def _typed(value: object, kind: pa.DataType | None) -> Any:
-    """Convert a text that is compared with a date, time or decimal column to the column's type."""
-    if not isinstance(value, str) or kind is None or not (pa.types.is_temporal(kind) or pa.types.is_decimal(kind)):
-        return value
-    scalar: Any = pa.scalar(value)
-    if pa.types.is_timestamp(kind) and kind.tz and not _has_zone(value):
-        scalar = pc.cast(scalar, pa.timestamp(kind.unit))
-    return pc.cast(scalar, kind).as_py()
+class _Unfit(Exception):
+    """A value cannot be converted to the type of its column."""
+
+
+@dataclass(frozen=True)
+class _Column:
+    """The column of a condition.
+
+    Attributes:
+        names: its name, then those of fields of structs.
+        kind: its type; None if the table does not have it.
+    """
+
+    names: Sequence[str]
+    kind: pa.DataType | None
+
+    @property
+    def field(self) -> pc.Expression:
+        """The column in an expression."""
+        return pc.field(*self.names)
+
+    def takes(self, condition: pc.Expression) -> bool:
+        """Tell whether Arrow can decide a condition of this column; a column that is missing is found later."""
+        if self.kind is None:
+            return True
+        kind = self.kind
+        for name in reversed(self.names[1:]):
+            kind = pa.struct([(name, kind)])
+        try:
+            pa.schema([(self.names[0], kind)]).empty_table().filter(condition)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            return False
+        return True
+
+    def typed(self, value: object) -> Any:
+        """Convert a text that is compared with a date, time or decimal, and a number compared with a decimal.
+
+        Raises:
+            _Unfit: the text is no such value.
+        """
+        kind = self.kind
+        if kind is None or not (pa.types.is_temporal(kind) or pa.types.is_decimal(kind)):
+            return _number(value)
+        if isinstance(value, Decimal | int) and not isinstance(value, bool):
+            return _as_decimal(Decimal(value), kind) if pa.types.is_decimal(kind) else _number(value)
+        if not isinstance(value, str):
+            return value
+        scalar: Any = pa.scalar(value)
+        try:
+            if pa.types.is_timestamp(kind) and kind.tz and not _has_zone(value):
+                scalar = pc.cast(scalar, pa.timestamp(kind.unit))
+            return pc.cast(scalar, kind).as_py()
+        except pa.ArrowException as error:
+            raise _Unfit(str(error)) from None
+
+    def typed_list(self, values: Sequence[object]) -> Any:
+        """Convert the values of a list.
+
+        Raises:
+            _Unfit: see `typed`.
+        """
+        found = [self.typed(value) for value in values]
+        if self.kind is None or not pa.types.is_decimal(self.kind):
+            return found
+        # A number that the column's type does not have equals no value of it.
+        own = [value for value in found if not (isinstance(value, float) or _is_wider(value, self.kind))]
+        return pa.array(own, self.kind)
+
+
+def _number(value: object) -> object:
+    """Return a number with a fraction or exponent as a float, as columns other than decimals are compared with it."""
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def _as_decimal(value: Decimal, kind: Any) -> Any:
+    """Return a number exactly, of the type of its column or of one that Arrow can compare with it; else as a float."""
+    scale = max(0, -int(value.as_tuple().exponent))
+    whole = max(0, value.adjusted() + 1)
+    needed = max(whole, kind.precision - kind.scale) + max(scale, kind.scale)
+    if needed > _WIDEST:
+        return float(value)
+    with suppress(pa.ArrowInvalid):
+        return pa.scalar(value, kind)
+    wide = pa.decimal128 if needed <= _WIDE else pa.decimal256
+    return pa.scalar(value, wide(max(1, whole + scale), scale))
+
+
+def _is_wider(value: object, kind: pa.DataType) -> bool:
+    return isinstance(value, pa.Scalar) and value.type != kind
+
+
+def _advice(kind: Any) -> str:
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return "write texts in quotes"
+    if pa.types.is_boolean(kind):
+        return "write TRUE or FALSE"
+    if pa.types.is_temporal(kind):
+        return "write a date or time in quotes, such as '2026-01-31' or '2026-01-31 10:00:00'"
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "write numbers without quotes"
+    return "compare it with a value of its type"
 
 
 def _has_zone(text: str) -> bool:

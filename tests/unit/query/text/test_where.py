@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
 from streaming_lsm.errors import ConfigError, SchemaError
+from streaming_lsm.query.prune.expression import predicate_of
 from streaming_lsm.query.scan import filter_columns
 from streaming_lsm.query.text.where import parse_where
 
@@ -219,5 +221,74 @@ def test_a_text_in_quotes_means_a_value_of_the_column(text: str, rows: list[int]
 
 
 def test_a_text_that_is_no_value_of_the_column_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'yesterday'"):
+    with pytest.raises(SchemaError, match=r"column 'day' has type date32.* 'yesterday'"):
         parse_where("day == 'yesterday'", pa.schema([("day", pa.date32())]))
+
+
+AMOUNTS = pa.table(
+    {
+        "big": pa.array([Decimal("0.5"), Decimal("1"), Decimal("1.5"), None], pa.decimal128(30, 10)),
+        "widest": pa.array([Decimal("0.5"), Decimal("1"), Decimal("1.5"), None], pa.decimal128(38, 10)),
+        "of": pa.array(
+            [{"big": Decimal(text)} for text in ("0.5", "1", "1.5")] + [None],
+            pa.struct([("big", pa.decimal128(30, 10))]),
+        ),
+        "row": [0, 1, 2, 3],
+    }
+)
+
+
+@pytest.mark.parametrize("column", ["big", "widest", "of.big"])
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        ("> 1", [2]),
+        ("= 1", [1]),
+        ("= +1", [1]),
+        ("!= 1", [0, 2]),
+        ("BETWEEN 1 AND 2", [1, 2]),
+        ("NOT BETWEEN 1 AND 2", [0]),
+        ("IN (1, 1.5)", [1, 2]),
+        ("IN (1, '1.5', NULL)", [1, 2, 3]),
+        ("IN (1.12345678901, 1)", [1]),
+        ("IN (1e30)", []),
+        ("IN (1e300, 1)", [1]),
+        ("NOT IN (1.12345678901)", [0, 1, 2]),
+        ("= 1.5", [2]),
+        ("> 1.00000000001", [2]),
+        ("< 1.000000000000000000000000000001", [0, 1]),
+        ("< 1e30", [0, 1, 2]),
+        ("> -1e300", [0, 1, 2]),
+        ("< 1e999999999", [0, 1, 2]),
+        ("> 1e-999999999", [0, 1, 2]),
+        ("< " + "9" * 60, [0, 1, 2]),
+        ("> 0", [0, 1, 2]),
+        ("> '1'", [2]),
+    ],
+)
+def test_numbers_are_compared_exactly_with_decimals(column: str, condition: str, rows: list[int]) -> None:
+    found = parse_where(f"{column} {condition}", AMOUNTS.schema)
+    assert AMOUNTS.filter(found)["row"].to_pylist() == rows
+    assert filter_columns(found, AMOUNTS.schema) == (column.partition(".")[0],)
+    predicate_of(found)
+
+
+@pytest.mark.parametrize(
+    ("condition", "named"),
+    [
+        ("qty > '5'", "column 'qty' has type int32, which does not fit '5': write numbers without quotes"),
+        ("qty = TRUE", "column 'qty' has type int32, which does not fit TRUE"),
+        ("country > 5", "column 'country' has type string, which does not fit 5: write texts in quotes"),
+        ("country IN (1, 2)", "column 'country' has type string, which does not fit IN (1, 2)"),
+        ("country BETWEEN 1 AND 2 OR paid", "column 'country' has type string, which does not fit BETWEEN 1 AND 2"),
+        ("qty LIKE '1%'", "column 'qty' has type int32, which does not fit LIKE '1%': LIKE is for texts"),
+        ("qty NOT ILIKE '1%'", "which does not fit ILIKE '1%': LIKE is for texts"),
+        ("price = 'x'", "column 'price' has type decimal128(10, 2), which does not fit 'x'"),
+        ("paid = 1", "column 'paid' has type bool, which does not fit 1: write TRUE or FALSE"),
+        ("at.x = 'y'", "column 'at.x' has type double, which does not fit 'y'"),
+        ("at = 1", "column 'at' has type struct<"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_column_and_type(condition: str, named: str) -> None:
+    with pytest.raises(SchemaError, match=re.escape(named)):
+        parse_where(condition, SCHEMA)
