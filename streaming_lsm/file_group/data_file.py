@@ -69,6 +69,7 @@ class DataFile:
         opened: the open file; None in a slice of many files, each of which is opened when it is read.
         commits: instants whose rows are read, by `_hoodie_commit_time`; None for all.
         declared: whether the sorting columns of its footer declare that the rows ascend by record key.
+        stored_groups: number of row groups that the file has.
         groups: the row groups that are read; None for all.
         key_range: bounds of its record keys, by its statistics; None if a row group has none, or there is no row.
         index: where its record keys may be, if its footer is kept; it is opened when it is read then.
@@ -89,6 +90,7 @@ class DataFile:
     opened: OpenFile | None = None
     commits: frozenset[str] | None = None
     declared: bool = False
+    stored_groups: int = 0
     groups: tuple[int, ...] | None = None
     key_range: tuple[str, str] | None = None
     index: KeyIndex | None = None
@@ -101,6 +103,19 @@ class DataFile:
         """The time of the records of a delete log, which do not say their own."""
         return self.until or self.instant
 
+    @property
+    def row_groups(self) -> int:
+        """Number of row groups that are read."""
+        return self.stored_groups if self.groups is None else len(self.groups)
+
+    @property
+    def key_index(self) -> KeyIndex | None:
+        """Where its record keys may be, by its footer; None of a file that is neither open nor kept."""
+        if self.index is not None or self.opened is None:
+            return self.index
+        metadata = self.opened.parquet.metadata
+        return KeyIndex.of(metadata, key_column(metadata), key_ranges(metadata))
+
     def part(self, groups: Sequence[int]) -> DataFile:
         """Return the file reduced to some of its row groups; it must be open."""
         assert self.opened is not None
@@ -112,16 +127,26 @@ class DataFile:
         names = names_at(file_names, self.instant)
         return self if names is None else replace(self, names=names, columns=names.current(self.columns))
 
+    def admitting(self, wanted: WantedKeys, numbers: Sequence[int]) -> list[int]:
+        """Return those of some row groups that may hold a key, by ranges and bloom filters; raises as `of_keys`."""
+        index = self.key_index
+        if index is None:
+            return list(numbers)
+        source = None if self.opened is None else self.opened.source
+        return index.admitting(self.storage, self.path, wanted, numbers, source)
+
     def of_keys(self, wanted: WantedKeys) -> DataFile | None:
         """Return the file reduced to rows of some keys; None if it has none of them.
 
         Raises:
             CorruptFileError: the file is missing, or a bloom filter is damaged.
         """
-        if self.index is None:
+        index = self.key_index
+        if index is None:
             return replace(self, keys=wanted.keys)
-        groups = self.index.groups(self.storage, self.path, wanted)
-        rows = sum(self.index.metadata.row_group(number).num_rows for number in groups)
+        numbers = range(self.stored_groups) if self.groups is None else self.groups
+        groups = self.admitting(wanted, numbers)
+        rows = sum(index.metadata.row_group(number).num_rows for number in groups)
         return replace(self, keys=wanted.keys, groups=tuple(groups), rows=rows) if groups else None
 
     def batches(self, schema: pa.Schema, *, threads: bool = False) -> Generator[pa.RecordBatch, None, None]:
@@ -336,6 +361,7 @@ class FooterReader:
             is_delete=is_delete,
             opened=opened,
             declared=_is_declared_ascending(parquet),
+            stored_groups=metadata.num_row_groups,
             key_range=_whole_range(key_ranges(metadata)),
         )
         return file, metadata.metadata or {}

@@ -6,7 +6,8 @@ See docs/format/03-native-logs.md, "Bloom filters of row groups".
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming_lsm.errors import CorruptFileError
+from streaming_lsm.file_group.footer_fields import read_at
 from streaming_lsm.file_group.gone_files import gone_file
 from streaming_lsm.format.parquet_bloom import BlockedBloom, UInt64s, hash_texts
 from streaming_lsm.storage.base import Storage
@@ -68,42 +70,62 @@ class KeyIndex:
         """Approximate bytes in memory, with all bloom filters."""
         return 4 * self.metadata.serialized_size + sum(length for _, length in filter(None, self.places))
 
-    def groups(self, storage: Storage, path: str, wanted: WantedKeys) -> list[int]:
-        """Return the row groups that may hold a key.
+    def spanned(self, wanted: WantedKeys) -> dict[int, UInt64s]:
+        """Return the row groups whose range has a key, with the hashes of the keys in it."""
+        if not wanted.texts:
+            return {}
+        if not self.ranges:
+            return dict.fromkeys(range(self.metadata.num_row_groups), wanted.hashes)
+        first = bisect_left(self.ranges, wanted.texts[0], key=lambda span: span[1])
+        last = bisect_right(self.ranges, wanted.texts[-1], key=lambda span: span[0])
+        found = {}
+        for number in range(first, last):
+            low, high = self.ranges[number]
+            inside = wanted.hashes[bisect_left(wanted.texts, low) : bisect_right(wanted.texts, high)]
+            if len(inside):
+                found[number] = inside
+        return found
+
+    def admitting(
+        self,
+        storage: Storage,
+        path: str,
+        wanted: WantedKeys,
+        numbers: Iterable[int],
+        source: pa.NativeFile | None = None,
+    ) -> list[int]:
+        """Return those of some row groups that may hold a key.
+
+        Args:
+            storage, path: the file.
+            wanted: the keys.
+            numbers: the row groups.
+            source: the file if it is open; bloom filters are read from it then.
 
         Raises:
             CorruptFileError: the file is missing, or a bloom filter is damaged.
         """
-        if not self.ranges:
-            every = range(self.metadata.num_row_groups)
-            return [number for number in every if self._admits(storage, path, number, wanted.hashes)]
-        if not wanted.texts:
-            return []
-        first = bisect_left(self.ranges, wanted.texts[0], key=lambda span: span[1])
-        last = bisect_right(self.ranges, wanted.texts[-1], key=lambda span: span[0])
-        found = []
-        for number in range(first, last):
-            low, high = self.ranges[number]
-            inside = wanted.hashes[bisect_left(wanted.texts, low) : bisect_right(wanted.texts, high)]
-            if len(inside) and self._admits(storage, path, number, inside):
-                found.append(number)
-        return found
+        inside = self.spanned(wanted)
+        return [
+            number
+            for number in numbers
+            if number in inside and self._admits(storage, path, number, inside[number], source)
+        ]
 
-    def _admits(self, storage: Storage, path: str, number: int, hashes: UInt64s) -> bool:
+    def _admits(self, storage: Storage, path: str, number: int, hashes: UInt64s, source: pa.NativeFile | None) -> bool:
         if number not in self.blooms:
-            self.blooms[number] = self._read(storage, path, number)
+            self.blooms[number] = self._read(storage, path, number, source)
         bloom = self.blooms[number]
         return bloom is None or bool(bloom.may_hold(hashes).any())
 
-    def _read(self, storage: Storage, path: str, number: int) -> BlockedBloom | None:
+    def _read(self, storage: Storage, path: str, number: int, source: pa.NativeFile | None) -> BlockedBloom | None:
         place = self.places[number]
         if place is None:
             return None
         offset, length = place
         try:
-            with storage.open_input(path) as source:
-                source.seek(offset)
-                return BlockedBloom.decode(source.read(length))
+            with storage.open_input(path) if source is None else nullcontext(source) as file:
+                return BlockedBloom.decode(read_at(file, length, offset))
         except FileNotFoundError:
             raise gone_file(storage, path) from None
         except ValueError as error:

@@ -73,7 +73,7 @@ def open_slice(
         found = _read_logs(file_slice, reader, kept, known, commits)
         # An incremental read filters before it merges: what was left out replaces nothing.
         replaced = known.said if commits is None else None
-        for file, header in merge_order(found, _said, file_slice.base_instant, replaced):
+        for file, header in merge_order(found, log_said, file_slice.base_instant, replaced):
             log = kept.sized(checked(file, header, rule, file_names), batch_bytes)
             opened.append(replace(log, commits=commits) if header.compacted and not log.is_delete else log)
         return kept.moved(opened, files)
@@ -133,7 +133,8 @@ def _newest_first(logs: Sequence[LogFile]) -> Iterator[tuple[str, list[LogFile]]
     return ((instant, list(found)) for instant, found in groupby(ordered, key=lambda log: log.name.instant))
 
 
-def _said(log: tuple[DataFile, LogHeader]) -> tuple[str, tuple[str, ...]]:
+def log_said(log: tuple[DataFile, LogHeader]) -> tuple[str, tuple[str, ...]]:
+    """Return what the header of an open log says, see `Said`."""
     return log[0].instant, log[1].compacted
 
 

@@ -27,6 +27,7 @@ from streaming_lsm.query.default_partition import DefaultPartition
 from streaming_lsm.query.kept_files import BucketSlices, KeptFiles
 from streaming_lsm.query.prune.expression import predicate_of
 from streaming_lsm.query.prune.file_groups import FileGroupPruner, SkippedSlices
+from streaming_lsm.query.prune.keys import wanted_keys
 from streaming_lsm.query.prune.looked_up import KeyPruner
 from streaming_lsm.query.prune.row_groups import RowGroupPruner
 from streaming_lsm.query.range_files import files_of_range
@@ -191,9 +192,12 @@ class Queries:
         timeline, found = self._buckets(moment)
         schema = self.schema_at(timeline)
         looked_up = record_keys_of(keys, self.config, schema)
-        scan = self._scan(timeline, found.slices_of(looked_up), replace(wanted, filter=None))
+        slices = found.slices_of(looked_up)
+        scan = self._scan(timeline, slices, replace(wanted, filter=None))
+        partitions = len({one.partition_path for one in found.every})
+        skipped = SkippedSlices(by_bucket=len(found.every) - len(slices), partitions_read=partitions)
         reader = replace(scan.reader, pruner=KeyPruner(WantedKeys.of(looked_up)), footers=self.kept.footers)
-        return replace(scan, reader=reader, filter=pc.field(RECORD_KEY).isin(looked_up))
+        return replace(scan, reader=reader, skipped=skipped, filter=pc.field(RECORD_KEY).isin(looked_up))
 
     def _buckets(self, moment: str | date | None) -> tuple[Timeline, BucketSlices]:
         """List the latest slices by bucket; those of now again only if the timeline has changed."""
@@ -290,7 +294,7 @@ class Queries:
             if groups is not None:
                 predicate, keys = groups.derived(predicate), groups.keys.names
                 slices, skipped = groups.prune(slices, predicate)
-            pruner = RowGroupPruner(predicate, keys, default_partition.without(schema))
+            pruner = RowGroupPruner(predicate, keys, default_partition.without(schema), wanted_keys(predicate))
         reader = self._reader(timeline, schema, needed, shown)
         reader = replace(reader, threads=len(slices) < self.width, commits=commits, pruner=pruner)
         return Scan(slices, reader, names, filter, self.run, skipped, default_partition)

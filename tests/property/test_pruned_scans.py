@@ -85,6 +85,9 @@ KINDS = {
     ),
     "default layout": Kind("id", "part", {"hoodie.table.storage.layout": "default"}),
     "version 9": Kind("id", "part", {"hoodie.write.table.version": 9}),
+    "copy on write of version 9": Kind(
+        "id", "part", {"hoodie.table.type": "COPY_ON_WRITE", "hoodie.write.table.version": 9}
+    ),
     "copy on write": Kind("id", "part", {"hoodie.table.type": "COPY_ON_WRITE"}),
 }
 
@@ -162,11 +165,13 @@ def check(planned: Callable[[pc.Expression | None], Scan], draw: random.Random) 
     """Compare filtered scans with the filtered rows of a whole one; return how many things were skipped."""
     whole, skipped = planned(None).to_arrow(), 0
     one_key = (pc.field("id") == "k001") & (pc.field("number") == 1)
-    for wanted in (one_key, *(condition(draw, 2) for _ in range(random_cases(3, 1)))):
+    few = [pc.field(name).isin(pa.array([VALUES[name](draw)], SCHEMA.field(name).type)) for name in ("id", "number")]
+    for wanted in (one_key, *few, *(condition(draw, 2) for _ in range(random_cases(3, 1)))):
         scan = planned(wanted)
         assert shown(scan.to_arrow()) == shown(whole.filter(wanted)), str(wanted)
         told = scan.explain()
         skipped += told.skipped.by_partition + told.skipped.by_bucket + told.counts.by_key + told.counts.by_values
+        skipped += told.counts.by_bloom
     return skipped
 
 

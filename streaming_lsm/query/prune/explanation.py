@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
+from streaming_lsm.file_group.data_file import MAX_OPEN_FILES
 from streaming_lsm.query.prune.file_groups import SkippedSlices
 from streaming_lsm.query.prune.row_groups import RowGroupCounts
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Counts what a scan reads and skips; printed, it has a line for each kind of thing.
+    """Counts what a scan or a look-up reads and skips; printed, it has a line for each kind of thing.
 
     Attributes:
         slices: file slices of which footers are read.
@@ -37,11 +38,19 @@ class Explanation:
         yield _line(
             "file slices", whole, ("by partition columns", skipped.by_partition), ("by bucket", skipped.by_bucket)
         )
-        yield _line("files", counts.files, ("by key ranges and statistics", counts.files_skipped))
+        yield _line("files", counts.files, ("by keys and statistics", counts.files_skipped))
         yield _line(
-            "row groups", counts.row_groups, ("by key range", counts.by_key), ("by statistics", counts.by_values)
+            "row groups",
+            counts.row_groups,
+            ("by key range", counts.by_key),
+            ("by bloom filters", counts.by_bloom),
+            ("by statistics", counts.by_values),
         )
-        yield f"rows to merge: {counts.rows:,}"
+        if counts.whole_slices:
+            why = f"merged by hash, or of {MAX_OPEN_FILES} files or more"
+            yield f"file slices read whole: {counts.whole_slices:,} ({why})"
+        logs = f", and those of {counts.inline_logs:,} inline logs, read whole" if counts.inline_logs else ""
+        yield f"rows to merge: {counts.rows:,}{logs}"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

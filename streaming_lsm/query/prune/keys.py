@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.columns import strings
 from streaming_lsm.errors import LsmError
+from streaming_lsm.file_group.key_index import WantedKeys
 from streaming_lsm.keys.bucket import bucket_ids
 from streaming_lsm.keys.generator import KeyGenerator
 from streaming_lsm.query.prune.predicate import (
@@ -32,10 +33,13 @@ from streaming_lsm.query.prune.predicate import (
     StartsWith,
     possible_values,
 )
+from streaming_lsm.query.wanted_keys import ascending_keys
 from streaming_lsm.schema import RECORD_KEY
 
 _MOST_KEYS = 10_000
 """Maximum combinations of values of key columns that are looked at."""
+_MOST_WANTED = 1_000
+"""Maximum keys that are looked for in bloom filters; of more, most row groups have one."""
 _MOST_PREFIXES = 100
 _ANY = "-"
 """The value of a key column that the hash does not count."""
@@ -191,6 +195,17 @@ class KeyColumns:
     def _is_plain(self, field: str) -> bool:
         """Whether the key's text of a column is the same in all releases of Hudi."""
         return field in self.schema.names and (self._is_text(field) or pa.types.is_integer(self._type(field)))
+
+
+def wanted_keys(predicate: Predicate) -> WantedKeys | None:
+    """Return the record keys that the rows of a predicate may have; None if they are not known, or too many.
+
+    Args:
+        predicate: as `KeyColumns.with_record_key` returns it.
+    """
+    keys = possible_values(predicate, RECORD_KEY)
+    texts = None if keys is None or len(keys) > _MOST_WANTED else _texts(keys)
+    return None if texts is None else WantedKeys.of(ascending_keys(texts))
 
 
 def _texts(keys: Sequence[pa.Scalar[Any]]) -> pa.StringArray | None:

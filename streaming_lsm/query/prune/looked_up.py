@@ -26,13 +26,15 @@ class KeyPruner:
             CorruptFileError: a file is missing, or its bloom filter is damaged.
         """
         left = [found for file in files if (found := file.of_keys(self.wanted)) is not None]
-        read = sum(len(file.groups) for file in left if file.groups is not None)
-        groups = sum(file.index.metadata.num_row_groups for file in files if file.index is not None)
+        indexes = [index for file in files if (index := file.key_index) is not None]
+        spanned = sum(len(index.spanned(self.wanted)) for index in indexes)
+        groups = sum(index.metadata.num_row_groups for index in indexes)
         counts = RowGroupCounts(
             files=len(files),
             files_skipped=len(files) - len(left),
-            row_groups=groups,
-            by_key=groups - read,
+            row_groups=sum(file.stored_groups for file in files),
+            by_key=groups - spanned,
+            by_bloom=spanned - sum(len(file.groups) for file in left if file.groups is not None),
             rows=sum(file.rows for file in left),
         )
         return left, counts

@@ -2,7 +2,8 @@
 
 Two rules keep the rows of the merge as they are:
 
-- A row group with no key of the filter is skipped: all versions of its rows have these keys.
+- A row group with no key of the filter is skipped, by statistics or by its bloom filter: all versions of its rows have
+  these keys.
 - Row groups whose key ranges overlap form a *cluster*, in which any row may meet versions of itself. A cluster is
   skipped if none of its row groups may have a row of the filter, by all columns. A row group that overlaps with no
   other, as those of a slice without logs, is a cluster of its own.
@@ -11,13 +12,14 @@ Two rules keep the rows of the merge as they are:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from streaming_lsm.arrow.columns import Int64s
+from streaming_lsm.arrow.columns import Flags, Int64s
 from streaming_lsm.file_group.data_file import DataFile, key_ranges
+from streaming_lsm.file_group.key_index import WantedKeys
 from streaming_lsm.query.prune.bounds import may_be_true
 from streaming_lsm.query.prune.predicate import Predicate, columns_of
 from streaming_lsm.query.prune.statistics import file_bounds
@@ -31,9 +33,12 @@ class RowGroupCounts:
         files: files whose footers were read.
         files_skipped: those of which no row group is read.
         row_groups: row groups of all files.
-        by_key: row groups without a key of the filter.
+        by_key: row groups without a key of the filter, by their statistics.
         by_values: other row groups of clusters without a row of the filter.
-        rows: rows of the row groups that are read, deletes included.
+        by_bloom: other row groups whose bloom filters have no key of the filter.
+        rows: rows of the row groups that are read, deletes included; those of inline logs are not counted.
+        whole_slices: slices whose files are all read, as they are merged by hash or are too many.
+        inline_logs: inline logs among the files; they are read whole.
     """
 
     files: int = 0
@@ -41,14 +46,29 @@ class RowGroupCounts:
     row_groups: int = 0
     by_key: int = 0
     by_values: int = 0
+    by_bloom: int = 0
     rows: int = 0
+    whole_slices: int = 0
+    inline_logs: int = 0
+
+    @staticmethod
+    def of_whole(files: Sequence[DataFile], inline_logs: int = 0) -> RowGroupCounts:
+        """Count a slice of which all is read.
+
+        Args:
+            files: its Parquet files.
+            inline_logs: number of its other files.
+        """
+        return RowGroupCounts(
+            files=len(files) + inline_logs,
+            row_groups=sum(file.stored_groups for file in files),
+            rows=sum(file.rows for file in files),
+            whole_slices=1,
+            inline_logs=inline_logs,
+        )
 
     def __add__(self, other: RowGroupCounts) -> RowGroupCounts:
-        return RowGroupCounts(*(one + another for one, another in zip(self._all, other._all, strict=True)))
-
-    @property
-    def _all(self) -> tuple[int, ...]:
-        return self.files, self.files_skipped, self.row_groups, self.by_key, self.by_values, self.rows
+        return RowGroupCounts(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -59,11 +79,13 @@ class RowGroupPruner:
         predicate: the filter, with the conditions on the record key that follow from it.
         keys: the columns of which all versions of a row have the same value.
         schema: the columns of a data file, as the reader sees them.
+        wanted: the record keys of all rows of the filter; None if they are not known, or too many.
     """
 
     predicate: Predicate
     keys: frozenset[str]
     schema: pa.Schema
+    wanted: WantedKeys | None = None
 
     def prune(self, files: Sequence[DataFile]) -> tuple[list[DataFile], RowGroupCounts]:
         """Leave out the files and row groups that the filter does not need.
@@ -74,10 +96,13 @@ class RowGroupPruner:
 
         Returns:
             The files that are left, in the same order, some with a part of their row groups only.
+
+        Raises:
+            CorruptFileError: a footer or a bloom filter is damaged.
         """
         opened = [file.opened for file in files if file.opened is not None]
         if len(opened) < len(files):
-            return list(files), RowGroupCounts(len(files))
+            return list(files), RowGroupCounts.of_whole(files)
         names = columns_of(self.predicate)
         with_keys, matching = [], []
         for file, found in zip(files, opened, strict=True):
@@ -97,18 +122,27 @@ class RowGroupPruner:
             read = has_key & np.isin(cluster, list(needed))
             if file.groups is not None:
                 read &= np.isin(np.arange(len(read)), file.groups)
+            spanned, read = read, self._admitted(file, read)
             part = file if read.all() else file.part(np.flatnonzero(read).tolist())
             counts += RowGroupCounts(
                 files=1,
                 files_skipped=int(not read.any()),
                 row_groups=len(read),
                 by_key=int(np.count_nonzero(~has_key)),
-                by_values=int(np.count_nonzero(has_key & ~read)),
+                by_values=int(np.count_nonzero(has_key & ~spanned)),
+                by_bloom=int(np.count_nonzero(spanned & ~read)),
                 rows=part.rows if read.any() else 0,
             )
             if read.any():
                 left.append(part)
         return left, counts
+
+    def _admitted(self, file: DataFile, read: Flags) -> Flags:
+        """Flag those of some row groups that may hold a wanted key; bloom filters of others are not read."""
+        if self.wanted is None:
+            return read
+        found = file.admitting(self.wanted, np.flatnonzero(read).tolist())
+        return np.isin(np.arange(len(read)), found)
 
 
 def _clusters(ranges: Sequence[Sequence[tuple[str, str]]], counts: Sequence[int]) -> list[Int64s]:

@@ -12,12 +12,14 @@ from itertools import chain
 
 import pyarrow as pa
 
-from streaming_lsm.file_group.data_file import DataFile, open_base
+from streaming_lsm.file_group.data_file import DataFile, open_base, open_log
 from streaming_lsm.file_group.file_system_view import FileSlice
 from streaming_lsm.file_group.known_footers import KnownFooters
-from streaming_lsm.file_group.slice_files import open_slice
+from streaming_lsm.file_group.log_order import logs_of_commits, merge_order
+from streaming_lsm.file_group.slice_files import log_said, open_slice
 from streaming_lsm.file_group.stored_row_group import CopyRules, StoredRowGroup
 from streaming_lsm.format.column_versions import FileNames
+from streaming_lsm.format.log.native_footer import LogHeader
 from streaming_lsm.merge.hash_merge import fold_logs, merge_base
 from streaming_lsm.merge.rule import MergeRule
 from streaming_lsm.merge.runs import Block
@@ -95,14 +97,15 @@ class SliceReader:
         """Count what the filter leaves of a slice, from the footers of its files; raises as `blocks`.
 
         Slices with logs that are merged by hash are not pruned. The keys are read of files whose footers do not declare
-        their order.
+        their order. Inline logs are not opened.
         """
         if not file_slice.is_native or (file_slice.logs and not self.sorted_files):
-            return RowGroupCounts(files=len(file_slice.paths))
+            return self._whole(file_slice)
         with ExitStack() as files:
             opened = self._opened(file_slice, files)
-            is_merged_by_hash = file_slice.logs and not all(file.ascends() for file in opened)
-            return (replace(self, pruner=None, commits=None) if is_merged_by_hash else self)._prune(opened)[1]
+            if file_slice.logs and not all(file.ascends() for file in opened):
+                return RowGroupCounts.of_whole(opened)
+            return self._prune(opened)[1]
 
     def read(self, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """Read the live records of one slice; raises as `blocks`."""
@@ -198,6 +201,24 @@ class SliceReader:
             footers=self.footers,
             file_names=self.file_names,
         )
+
+    def _whole(self, file_slice: FileSlice) -> RowGroupCounts:
+        """Count what the hash merge reads of a slice, by the footers of its Parquet files."""
+        found: list[DataFile] = []
+        if file_slice.base is not None:
+            with ExitStack() as one:
+                found.append(open_base(self.storage, file_slice.base, one, self.file_names))
+        native: list[tuple[DataFile, LogHeader]] = []
+        for log in file_slice.logs:
+            if log.is_native:
+                with ExitStack() as one:
+                    native.append(open_log(self.storage, log, self.rule, one, self.file_names))
+        if self.commits is not None:
+            native = logs_of_commits(native, log_said, self.commits, file_slice.base_instant)
+        if file_slice.is_native:
+            native = merge_order(native, log_said, file_slice.base_instant)
+        inline = sum(not log.is_native for log in file_slice.logs)
+        return RowGroupCounts.of_whole([*found, *(file for file, _ in native)], inline)
 
     def _pruned(self, opened: list[DataFile]) -> list[DataFile]:
         return opened if self.commits is None and self.pruner is None else self._prune(opened)[0]
