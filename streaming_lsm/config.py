@@ -24,6 +24,9 @@ T_co = TypeVar("T_co", covariant=True)
 
 ENVIRONMENT_PREFIX = "LSM_CONF_"
 FREE_PREFIXES = ("kafka.", "lsm.kafka.topic.")
+_OWN_PREFIXES = ("hoodie.", "lsm.", "as.of.")
+_NEAR = 0.85
+"""Similarity from which on an unknown key is taken for a misspelt one."""
 _ONLY_IN_FILES = (
     " (keys of the Kafka client and options of single topics are read from the properties file and from arguments, not "
     "from the environment)"
@@ -275,7 +278,7 @@ ON_BAD_EVENT = choice("lsm.on.bad.event", "fail", ("fail", "dead_letter"), _WRIT
 _FILES = "Files"
 COMPRESSION = choice("hoodie.parquet.compression.codec", "zstd", ("zstd", "snappy", "gzip", "lz4", "uncompressed"), _FILES, "Parquet codec. Hudi's default is gzip.")
 ROW_GROUP_ROWS = integer("lsm.parquet.row.group.rows", 16384, _FILES, "Rows per Parquet row group; a look-up by key reads whole row groups.", minimum=1)
-KEY_BLOOM = boolean("lsm.parquet.key.bloom.filter.enabled", True, _FILES, "Write Parquet's bloom filters of the record keys of each row group, about a byte per row, by which look-ups by key leave out files. Needs PyArrow 24; without it none are written.")
+KEY_BLOOM = boolean("lsm.parquet.key.bloom.filter.enabled", True, _FILES, "Write Parquet's bloom filters of the record keys of each row group, about a byte per row, by which look-ups, and filters by `=` and `IN` on the key, leave out row groups. Needs PyArrow 24; without it none are written.")
 PAGE_BYTES = integer("hoodie.parquet.page.size", 1048576, _FILES, "Uncompressed bytes of a Parquet page.", minimum=1024)
 LOG_MAX_BYTES = integer("hoodie.logfile.max.size", 1073741824, _FILES, "Size in bytes at which a log file is closed and the next log version of the same instant begins.", minimum=1)
 DATA_BLOCK_FORMAT = choice("hoodie.logfile.data.block.format", "avro", ("avro", "parquet"), _FILES, "Format of the data blocks in inline logs, which only tables before version 10 have.")
@@ -481,6 +484,13 @@ def with_own_case(key: str) -> str:
     return next((known for known in (*OPTIONS, *_ALIASES) if known.lower() == key.lower()), key)
 
 
+def is_meant_for_option(key: str) -> bool:
+    """Return whether a key is that of an option, or is like one: by its prefix, or near the name of one."""
+    names = [known.lower() for known in (*OPTIONS, *_ALIASES)]
+    like = key.lower()
+    return like.startswith(_OWN_PREFIXES) or bool(difflib.get_close_matches(like, names, n=1, cutoff=_NEAR))
+
+
 def _known(key: str, source: str) -> Option[object]:
     option = OPTIONS.get(_ALIASES.get(key, key))
     if option is None:
@@ -492,7 +502,7 @@ def _advice(key: str, known: Iterable[str], families: Mapping[str, str]) -> str:
     """Build the advice for an unknown key: suggest a similar key, or name the family of Hudi's options."""
     names, family = list(known), family_of(key, families)
     # Keys of one family often differ in a single word, so a suggestion there must be more similar.
-    close = difflib.get_close_matches(key, names, n=1, cutoff=0.94 if family else 0.85)
+    close = difflib.get_close_matches(key, names, n=1, cutoff=0.94 if family else _NEAR)
     if close:
         return f"; did you mean {close[0]!r}?"
     if family is None:

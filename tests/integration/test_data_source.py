@@ -185,6 +185,16 @@ def test_a_table_of_the_catalog_is_created_read_and_dropped(
     assert LsmTable(table.path).scan().to_arrow().num_rows == 118
 
 
+def test_properties_of_a_table_of_the_catalog_that_are_meant_for_others_are_ignored(
+    spark: SparkSession, table: LsmTable, database: str
+) -> None:
+    create = f"CREATE TABLE {database}.owned USING streaming_lsm TBLPROPERTIES ('%s' = '1') LOCATION '{table.path}'"
+    spark.sql(create % "team")
+    assert spark.table(f"{database}.owned").count() == 118
+    with pytest.raises(Exception, match=r"did you mean 'as\.of\.instant'"):
+        spark.sql((create % "as.of.instnat").replace("owned", "wrong"))
+
+
 def test_a_table_of_the_catalog_keeps_its_columns_when_others_are_added(
     spark: SparkSession, tmp_path: Path, database: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructField, StructType
 
 from streaming_lsm.arrow.nullable import nullable_schema
-from streaming_lsm.config import with_own_case
+from streaming_lsm.config import is_meant_for_option, with_own_case
 from streaming_lsm.errors import ConfigError
 from streaming_lsm.query.cdc.changes import Changes
 from streaming_lsm.readable_table import ReadableTable
@@ -20,6 +21,7 @@ from streaming_lsm.spark.queries.worker_errors import tells_in_one_line
 from streaming_lsm.spark.versions import SPARK, spark_schema
 from streaming_lsm.storage.failures import names_failures
 
+_LOG = logging.getLogger(__name__)
 FORMAT = "streaming_lsm"
 _PATH = "path"
 _CREATED = "streaming_lsm"
@@ -33,7 +35,8 @@ class LsmDataSource(DataSource):
     """Reads the table at ``load(path)``, by any query type.
 
     Options are those under "Read" in docs/configuration.md. A table of Spark's catalog has them in its schema: PySpark
-    gives its properties to `schema` only, when the table is created.
+    gives its properties to `schema` only, when the table is created. Properties cannot be told from options there: keys
+    that are not like an option's are ignored.
     """
 
     @classmethod
@@ -42,7 +45,12 @@ class LsmDataSource(DataSource):
 
     @tells_in_one_line
     def schema(self) -> StructType:
-        found, given = spark_schema(nullable_schema(_table(self._given).result_schema)), self._given
+        given = self._given
+        if foreign := sorted(set(self._properties) - set(given)):
+            _LOG.warning(
+                "properties of the table that are no options of %s are ignored: %s", FORMAT, ", ".join(foreign)
+            )
+        found = spark_schema(nullable_schema(_table(given).result_schema))
         if "provider" not in self.options or not found.fields:
             return found
         first, *others = found.fields
@@ -85,7 +93,15 @@ class LsmDataSource(DataSource):
 
     @property
     def _given(self) -> dict[str, str]:
-        """The user's options."""
+        """The user's options; of a table of the catalog without the properties that are meant for others."""
+        properties = self._properties
+        if "provider" not in self.options:
+            return properties
+        return {key: value for key, value in properties.items() if key == _PATH or is_meant_for_option(key)}
+
+    @property
+    def _properties(self) -> dict[str, str]:
+        """All options and properties but those that Spark adds."""
         given = dict(self.options.items())
         if "provider" not in given:
             return given
