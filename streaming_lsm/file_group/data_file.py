@@ -104,11 +104,6 @@ class DataFile:
         return self.until or self.instant
 
     @property
-    def row_groups(self) -> int:
-        """Number of row groups that are read."""
-        return self.stored_groups if self.groups is None else len(self.groups)
-
-    @property
     def key_index(self) -> KeyIndex | None:
         """Where its record keys may be, by its footer; None of a file that is neither open nor kept."""
         if self.index is not None or self.opened is None:

@@ -49,7 +49,8 @@ class Explanation:
         if counts.whole_slices:
             why = f"merged by hash, or of {MAX_OPEN_FILES} files or more"
             yield f"file slices read whole: {counts.whole_slices:,} ({why})"
-        logs = f", and those of {counts.inline_logs:,} inline logs, read whole" if counts.inline_logs else ""
+        name = "inline log" if counts.inline_logs == 1 else "inline logs"
+        logs = f", and those of {counts.inline_logs:,} {name}, read whole" if counts.inline_logs else ""
         yield f"rows to merge: {counts.rows:,}{logs}"
 
     def __str__(self) -> str:

@@ -145,7 +145,7 @@ def test_a_slice_with_inline_logs_is_told_as_read_whole(tmp_path: Path, *, by_ke
         "files: 2 of 2 read",
         "row groups: 10 of 10 read",
         "file slices read whole: 1 (merged by hash, or of 100 files or more)",
-        "rows to merge: 100, and those of 1 inline logs, read whole",
+        "rows to merge: 100, and those of 1 inline log, read whole",
     ]
     found = told.as_dict()["row_groups"]
     assert isinstance(found, dict)
