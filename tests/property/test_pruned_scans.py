@@ -185,7 +185,7 @@ def test_a_pruned_scan_has_the_rows_of_the_filter(kind: str, seed: int, tmp_path
     for _ in range(4):
         take_a_step(table, draw)
         skipped += check(lambda wanted: table.scan(filter=wanted, meta=True), draw)
-    while not table.timeline.completed_writes:
+    while not table.file_slices():
         take_a_step(table, draw)
         skipped += check(lambda wanted: table.scan(filter=wanted, meta=True), draw)
     writes = table.timeline.completed_writes
