@@ -14,8 +14,8 @@ from typing import BinaryIO, TextIO
 from streaming_lsm.storage.failures import naming
 from streaming_lsm.storage.temporary_file import temporary_name
 
-_DEVICES = "/dev/"
-"""Also what ``/dev/stdout`` leads to is written as it is, whichever file that may be."""
+_OPEN_FILES = ("/dev/stdout", "/dev/stderr", "/dev/fd/")
+"""What these lead to is written as it is, whichever file that may be."""
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def binary_output(path: str | None) -> Iterator[BinaryIO]:
     """
     if path is None:
         yield sys.stdout.buffer
-    elif path.startswith(_DEVICES) or (os.path.exists(path) and not os.path.isfile(path)):
+    elif path.startswith(_OPEN_FILES) or (os.path.exists(path) and not os.path.isfile(path)):
         with open(path, "wb") as file:
             yield file
     else:
