@@ -59,7 +59,9 @@ def _read(timeline: Timeline, write: Instant, text: str) -> ColumnVersions:
             f"{write.path}: {fault}, with Hudi's schema-on-read, and this is no wider type: read the table as of a "
             "time before the change, or write its rows to a new table with Hudi"
         )
-    return ColumnVersions(latest, older, dict(_told(timeline, [_version(one) for one in (*older, latest)])))
+    # Of the whole timeline, as other timelines that end with this write take them, too.
+    told = _told(timeline.whole, [_version(one) for one in (*older, latest)])
+    return ColumnVersions(latest, older, dict(told))
 
 
 def save_column_versions(timeline: Timeline, versions: ColumnVersions, requested: str, time: str) -> None:
