@@ -6,20 +6,20 @@ A *full name* has all that a field is inside of: ``items.element.price``. ``elem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from streaming_lsm.errors import SchemaError
-from streaming_lsm.schema import map_type
-from streaming_lsm.schema_evolution import NAME_RULE, is_free_name
+from streaming_lsm.schema import with_inner_type
+from streaming_lsm.schema_evolution import NAME_RULE, is_free_name, taken_name
 
 
 @dataclass(frozen=True)
 class ColumnChange:
-    """What an ALTER_SCHEMA does to the columns of a table.
+    """Drop and rename columns of a table, as one ALTER_SCHEMA does.
 
     Attributes:
         dropped: full names of columns.
@@ -32,13 +32,17 @@ class ColumnChange:
     def __bool__(self) -> bool:
         return bool(self.dropped or self.renamed)
 
-    def applied(self, table: pa.Schema) -> pa.Schema:
-        """Return the columns of a table after the change; columns that another write has dropped are passed over.
+    def applied(self, table: pa.Schema, needed: Collection[str] = (), *, lenient: bool = False) -> pa.Schema:
+        """Return the columns of a table after the change.
+
+        Args:
+            needed: columns that must stay, and keep their names.
+            lenient: whether dropped columns that the table does not have are passed over.
 
         Raises:
-            SchemaError: see `renamed_columns`.
+            SchemaError: see `without_columns` and `renamed_columns`.
         """
-        return renamed_columns(without_columns(table, self.dropped, lenient=True), self.renamed)
+        return renamed_columns(without_columns(table, self.dropped, needed, lenient=lenient), self.renamed, needed)
 
     def gone_after(self, gone: Iterable[str]) -> frozenset[str]:
         """Return the names that no new column may have after the change, as files have values under them.
@@ -105,14 +109,14 @@ def _renamed(
 def _type_renamed(kind: Any, renamed: Mapping[str, str], where: str, found: set[str]) -> pa.DataType:
     if isinstance(kind, pa.StructType):
         return pa.struct(list(_renamed(list(kind), renamed, f"{where}.", found)))
-    return _inside(kind, lambda inner, name: _type_renamed(inner, renamed, f"{where}.{name}", found))
+    return with_inner_type(kind, lambda inner, name: _type_renamed(inner, renamed, f"{where}.{name}", found))
 
 
 def _check_new_name(name: str, known: Iterable[str], where: str) -> None:
     """Check the new name of a column beside those that are known; raises `SchemaError`."""
-    same = [other for other in known if other.lower() == name.lower()]
-    if same:
-        raise SchemaError(f"{where!r} to {name!r}, as there is {same[0]!r}; give it another name")
+    same = taken_name(name, known)
+    if same is not None:
+        raise SchemaError(f"{where!r} to {name!r}, as there is {same!r}; give it another name")
     if name == where.rpartition(".")[2]:
         raise SchemaError(f"{where!r} has the name {name!r} already")
     if not is_free_name(name):
@@ -126,15 +130,6 @@ def _check_free(name: str, needed: Collection[str], done: str) -> None:
                 f"column {name!r} cannot be {done}: the record key, partition path, order or deletes of the table are "
                 f"made from {kept!r}"
             )
-
-
-def _inside(kind: Any, change: Callable[[Any, str], pa.DataType]) -> pa.DataType:
-    """Change the type of the elements of a list, or of the values of a map; other types stay as they are."""
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(change(kind.value_type, "element")))
-    if pa.types.is_map(kind):
-        return map_type(kind.key_type, change(kind.item_type, "value"), kind.item_field.nullable)
-    return kind  # type: ignore[no-any-return]
 
 
 def without_columns(
@@ -179,4 +174,4 @@ def _type_without(kind: Any, dropped: Collection[str], where: str, found: set[st
         if not left:
             raise SchemaError(f"all fields of {where!r} would be dropped: drop the column itself")
         return pa.struct(left)
-    return _inside(kind, lambda inner, name: _type_without(inner, dropped, f"{where}.{name}", found))
+    return with_inner_type(kind, lambda inner, name: _type_without(inner, dropped, f"{where}.{name}", found))

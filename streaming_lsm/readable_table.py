@@ -117,9 +117,8 @@ class ReadableTable:
 
     @property
     def file_names(self) -> FileNames | None:
-        """Under which names files have the columns; None if no column was changed by its id."""
-        versions = self._queries.versions_at(self.timeline)
-        return None if versions is None else versions.file_names
+        """The names under which files have the columns; None if no column was changed by its id."""
+        return self._queries.file_names_at(self.timeline)
 
     @cached_property
     def rule(self) -> MergeRule:
@@ -379,10 +378,8 @@ class ReadableTable:
                 f"{inline[0]}: the history of a key is read from native logs only; call changes for inline logs"
             )
         queries = self._queries
-        versions, schema = queries.versions_at(timeline), queries.schema_at(timeline)
-        return read_history(
-            self.storage, slices, schema, self.rule, key, None if versions is None else versions.file_names
-        )
+        schema, file_names = queries.schema_at(timeline), queries.file_names_at(timeline)
+        return read_history(self.storage, slices, schema, self.rule, key, file_names)
 
     @property
     def _queries(self) -> Queries:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -129,6 +129,20 @@ def map_type(key: pa.DataType, value: pa.DataType, nullable: bool = True) -> pa.
     """Build the type of a map."""
     kind: pa.DataType = pa.map_(key, pa.field("value", value, nullable))  # type: ignore[call-overload]  # fields missed
     return kind
+
+
+def with_inner_type(kind: Any, change: Callable[[Any, str], pa.DataType]) -> pa.DataType:
+    """Change the type of the elements of a list, or of the values of a map; return other types as they are.
+
+    Args:
+        kind: a type as tables store it.
+        change: takes the inner type, and ``element`` or ``value``, by which full names call it.
+    """
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(change(kind.value_type, "element")))
+    if pa.types.is_map(kind):
+        return map_type(kind.key_type, change(kind.item_type, "value"), kind.item_field.nullable)
+    return kind  # type: ignore[no-any-return]
 
 
 def with_meta(schema: pa.Schema) -> pa.Schema:

@@ -22,7 +22,7 @@ FAIL, ADD, IGNORE = "fail", "add", "ignore"
 
 _RESERVED = ("_hoodie_", "_lsm_")
 NAME_RULE = f"letters, digits and _, no digit first, and none of the reserved beginnings {', '.join(_RESERVED)}"
-"""What the name of a new column is."""
+"""Says, in messages, what the name of a new column is made of."""
 _INT, _LONG, _FLOAT, _DOUBLE = pa.int32(), pa.int64(), pa.float32(), pa.float64()
 _WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
     _INT: (_LONG, _FLOAT, _DOUBLE, pa.string()),
@@ -205,11 +205,16 @@ def check_new_name(name: str, known: Iterable[str], where: str) -> None:
     Raises:
         SchemaError: it is reserved or malformed, or differs from another one by case only.
     """
-    same = [other for other in known if other.lower() == name.lower()]
-    if same:
-        raise SchemaError(f"column {where!r} differs from the table's {same[0]!r} by case only; rename it")
+    same = taken_name(name, known)
+    if same is not None:
+        raise SchemaError(f"column {where!r} differs from the table's {same!r} by case only; rename it")
     if not is_free_name(name):
         raise SchemaError(f"column {where!r} cannot be added: expected {NAME_RULE}; rename or drop it")
+
+
+def taken_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that differs from a name by case at most; None if there is none."""
+    return next((other for other in known if other.lower() == name.lower()), None)
 
 
 def is_free_name(name: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from streaming_lsm.casts import fit_known
-from streaming_lsm.column_change import ColumnChange, renamed_columns, without_columns
+from streaming_lsm.column_change import ColumnChange
 from streaming_lsm.config import Options, resolve
 from streaming_lsm.errors import ConfigError, Fenced, SchemaError
 from streaming_lsm.format.table.file_names import WriteToken
@@ -238,9 +238,7 @@ class LsmTable(WritableTable):
 
     def _changed_columns(self, timeline: Timeline, change: ColumnChange) -> pa.Schema:
         """Return the columns after a change; raises as `drop_columns` and `rename_columns`."""
-        needed = self.config.named_columns
-        left = without_columns(self._queries.schema_at(timeline), change.dropped, needed)
-        after = renamed_columns(left, change.renamed, needed)
+        after = change.applied(self._queries.schema_at(timeline), self.config.named_columns)
         self._check_new_names(timeline, change)
         self.check_change(change, timeline)
         return after

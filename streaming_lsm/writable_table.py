@@ -372,7 +372,7 @@ class WritableTable(MaintainedTable):
         names = {DROPPED_KEY: "[]", **dropped_entry(change.gone_after(rules.dropped))} if change else {}
         self.check_change(change, timeline)
         try:
-            newest = change.applied(self._queries.schema_at(timeline))
+            newest = change.applied(self._queries.schema_at(timeline), lenient=True)
             versions = self._queries.versions_at(timeline)
             if versions is not None and versions.is_renamed_since(plan.columns_version):
                 raise SchemaError("columns were renamed")

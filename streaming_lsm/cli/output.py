@@ -15,7 +15,7 @@ from streaming_lsm.storage.failures import naming
 from streaming_lsm.storage.temporary_file import temporary_name
 
 _OPEN_FILES = ("/dev/stdout", "/dev/stderr", "/dev/fd/")
-"""What these lead to is written as it is, whichever file that may be."""
+"""Name files that the process has open: they are written as they are."""
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -103,9 +104,9 @@ class DataFile:
         """The time of the records of a delete log, which do not say their own."""
         return self.until or self.instant
 
-    @property
+    @cached_property
     def key_index(self) -> KeyIndex | None:
-        """Where its record keys may be, by its footer; None of a file that is neither open nor kept."""
+        """The index of its record keys, by its footer; None of a file that is neither open nor kept."""
         if self.index is not None or self.opened is None:
             return self.index
         metadata = self.opened.parquet.metadata

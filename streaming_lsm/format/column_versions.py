@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from streaming_lsm.format.internal_schema import InternalSchema, encode_versions
-from streaming_lsm.schema import map_type
+from streaming_lsm.schema import with_inner_type
 
 _GONE = "_lsm_gone_"
 """Begins the names of fields that the table has no more; no column of a table may begin with ``_lsm_``."""
@@ -74,12 +74,7 @@ class StoredNames:
     def _type(self, kind: Any, where: str) -> pa.DataType:
         if isinstance(kind, pa.StructType):
             return pa.struct([self._field(found, f"{where}.{found.name}") for found in kind])
-        if pa.types.is_list(kind):
-            return pa.list_(kind.value_field.with_type(self._type(kind.value_type, f"{where}.element")))
-        if pa.types.is_map(kind):
-            value = self._type(kind.item_type, f"{where}.value")
-            return map_type(kind.key_type, value, kind.item_field.nullable)
-        return kind  # type: ignore[no-any-return]
+        return with_inner_type(kind, lambda inner, name: self._type(inner, f"{where}.{name}"))
 
 
 @dataclass(frozen=True)
@@ -129,21 +124,18 @@ class ColumnVersions:
         """Under which names the files of each write have the columns."""
         starts: list[int] = []
         names: list[StoredNames | None] = []
-        for version in (*self.older, self.latest):
-            found = self._stored_names(version)
+        for version, now in zip((*self.older, self.latest), (*self._names_since, {}), strict=True):
+            found = _stored_names(now)
             if not names or found != names[-1]:
                 starts.append(version.version)
                 names.append(found)
-        told = {instant: self._stored_names(version) for instant, version in self.told.items()}
+        told = {instant: _stored_names(self.latest.names_since(version)) for instant, version in self.told.items()}
         return FileNames(tuple(starts), tuple(names), told)
 
     def renamed_of(self, columns: Collection[str]) -> tuple[str, str] | None:
         """Return the older name and the latest one of a column that had one of some names, if it has another now."""
-        for before in self.older:
-            for old, now in self.latest.names_since(before).items():
-                if now is not None and old in columns:
-                    return old, now
-        return None
+        every = (pair for names in self._names_since for pair in names.items())
+        return next(((old, now) for old, now in every if now is not None and old in columns), None)
 
     @cached_property
     def former_names(self) -> Mapping[str, str]:
@@ -175,13 +167,18 @@ class ColumnVersions:
 
     def is_renamed_since(self, version: int | None) -> bool:
         """Test whether a name of a version means another column, or none, by now; None is that without ids."""
-        known = (*self.older, self.latest)
-        older = self.older if version is None else [one for one in known if one.version == version]
-        return not older or any(self.latest.names_since(one) for one in older)
+        known = zip((*self.older, self.latest), (*self._names_since, {}), strict=True)
+        found = self._names_since if version is None else [names for one, names in known if one.version == version]
+        return not found or any(found)
 
-    def _stored_names(self, version: InternalSchema) -> StoredNames | None:
-        found = self.latest.names_since(version)
-        return StoredNames(found) if found else None
+    @cached_property
+    def _names_since(self) -> Sequence[Mapping[str, str | None]]:
+        """The names since each of the older versions; each query and write asks for them."""
+        return [self.latest.names_since(version) for version in self.older]
+
+
+def _stored_names(now: Mapping[str, str | None]) -> StoredNames | None:
+    return StoredNames(now) if now else None
 
 
 @dataclass(frozen=True)

@@ -138,12 +138,11 @@ class InternalSchema:
         Returns:
             Those that differ; nothing if the same columns are found by their names.
         """
-        known = {column.name for column in self.columns.values()}
         found = {
             column.name: self.columns[number].name if number in self.columns else None
             for number, column in older.columns.items()
         }
-        is_by_name = all(now == name or (now is None and name not in known) for name, now in found.items())
+        is_by_name = all(now == name or (now is None and name not in self.ids) for name, now in found.items())
         return {} if is_by_name else {name: now for name, now in found.items() if now != name}
 
     def place_of(self, number: int) -> tuple[int | None, str]:

@@ -17,7 +17,7 @@ from streaming_lsm.errors import SchemaError, TableNotFound, UnsupportedTable
 from streaming_lsm.file_group.consistent_listing import list_file_slices
 from streaming_lsm.file_group.file_system_view import FileSlice, FileSystemView
 from streaming_lsm.file_group.key_index import WantedKeys
-from streaming_lsm.format.column_versions import ColumnVersions
+from streaming_lsm.format.column_versions import ColumnVersions, FileNames
 from streaming_lsm.format.table.config import TableConfig
 from streaming_lsm.format.table.merge_mode import IGNORE_DEFAULTS
 from streaming_lsm.merge.rule import MergeRule
@@ -144,6 +144,11 @@ class Queries:
             UnsupportedTable: see `column_versions`, or a column that the table needs was renamed.
         """
         return column_versions(timeline, self.config.named_columns)
+
+    def file_names_at(self, timeline: Timeline) -> FileNames | None:
+        """Return under which names files have the columns as of a timeline; raises as `versions_at`."""
+        versions = self.versions_at(timeline)
+        return None if versions is None else versions.file_names
 
     def columns(self, wanted: QueryOptions, moment: str | date | None) -> pa.Schema:
         """Return the columns of a snapshot query; no folder but the timeline's is listed."""
@@ -306,7 +311,6 @@ class Queries:
         columns: tuple[str, ...],
         shown: Timeline | None = None,
     ) -> SliceReader:
-        versions = self.versions_at(shown or timeline)
         return SliceReader(
             storage=self.storage,
             schema=schema,
@@ -316,7 +320,7 @@ class Queries:
             sorted_files=self.config.is_lsm_tree,
             visible=visible_blocks(self.config, timeline),
             skip_corrupt=self.config.timeline_layout == FLAT,
-            file_names=None if versions is None else versions.file_names,
+            file_names=self.file_names_at(shown or timeline),
         )
 
 

@@ -1,4 +1,4 @@
-"""What the results of queries have in common: ends, counts, and the data frames of other libraries."""
+"""Limit, count and read the results of queries, also as data frames of other libraries."""
 
 from __future__ import annotations
 

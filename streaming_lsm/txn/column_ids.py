@@ -35,9 +35,10 @@ def columns_after(
     if before is None:
         before = ColumnVersions.begun(from_avro(timeline.table_schema() or created or schema, source))
     after = before.after(int(instant.requested), renamed, from_avro(schema, source))
+    if after is before:
+        return after
     newest = max((write.requested for write in timeline.completed_writes), default="")
-    is_late = int(instant.requested) <= before.latest.version or (renamed and newest > instant.requested)
-    if after is not before and is_late:
+    if int(instant.requested) <= before.latest.version or (renamed and newest > instant.requested):
         raise WriteConflict(
             f"another write to {timeline.storage.uri} began after {instant.requested}, which changes columns, and was "
             "completed before it"

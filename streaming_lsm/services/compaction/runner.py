@@ -284,13 +284,11 @@ class _Run:
         # First of all, as its errors name the plan.
         slices = planned_file_slices(context.view(timeline), plan, planned, context.log_facts)
         versions = column_versions(timeline, context.config.named_columns)
-        # Files have the names of columns that the commit has, whenever it was planned.
-        avro = _schema_before(timeline, planned, context) if versions is None else timeline.table_schema()
         target = CompactionTarget(
             storage=context.storage,
             instant=planned.requested,
             table_name=context.config.name,
-            columns=from_avro(avro or "", planned.path),
+            columns=from_avro(_schema_of_run(timeline, planned, context, has_ids=versions is not None), planned.path),
             rule=context.rule,
             files=FileOptions.of(context.options),
             spill_folder=context.options[config.SPILL_FOLDER],
@@ -440,10 +438,14 @@ def run_all(context: ServiceContext, planned: Iterable[Instant], engine: Engine)
     return last
 
 
-def _schema_before(timeline: Timeline, planned: Instant, context: ServiceContext) -> str:
-    """Return the table's schema as of the compaction's instant, which has every column of the plan's files."""
+def _schema_of_run(timeline: Timeline, planned: Instant, context: ServiceContext, *, has_ids: bool) -> str:
+    """Return the table's schema as of the compaction's instant, which has every column of the plan's files.
+
+    Where columns have ids, it is that of now: files have the names of columns that the commit has, whenever it was
+    planned.
+    """
     for write in timeline.newest_first():
-        if (write.completed or "") < planned.requested:
+        if not has_ids and (write.completed or "") < planned.requested:
             schema = timeline.read_commit(write).schema
             if schema is not None:
                 return schema
