@@ -14,7 +14,7 @@ from streaming_lsm.errors import ConfigError, SchemaError
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.small_tables import create
-from tests.unit.test_evolved_tables import OCC, write_meanwhile
+from tests.unit.test_evolved_tables import OCC, act_before_commit, write_meanwhile
 
 NOTE = pa.struct([("a", pa.int32()), ("b", pa.string())])
 SCHEMA = pa.schema(
@@ -125,14 +125,7 @@ def test_a_column_that_another_writer_adds_during_the_drop_stays(
 ) -> None:
     one = made(tmp_path, **OCC)
     other = LsmTable(tmp_path, one.options)
-    commit, pending = one.commit, [batch("c", 3).append_column("new", pa.array(["x"]))]
-
-    def late(*given: Any, **more: Any) -> Any:
-        while pending:
-            other.upsert(pending.pop())
-        return commit(*given, **more)
-
-    monkeypatch.setattr(one, "commit", late)
+    act_before_commit(one, lambda: other.upsert(batch("c", 3).append_column("new", pa.array(["x"]))), monkeypatch)
     one.drop_columns(["qty"])
     assert LsmTable(tmp_path).schema.names == [*KEPT, "note", "notes", "named", "new"]
 

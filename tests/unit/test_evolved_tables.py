@@ -37,6 +37,18 @@ def write_meanwhile(table: LsmTable, act: Callable[[], object], monkeypatch: pyt
     monkeypatch.setattr(table, "_write_here", paused)
 
 
+def act_before_commit(table: LsmTable, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `act` happen once between the tasks of the table's next write and its commit."""
+    commit, pending = table.commit, [act]
+
+    def late(*given: Any, **more: Any) -> Any:
+        while pending:
+            pending.pop()()
+        return commit(*given, **more)
+
+    monkeypatch.setattr(table, "commit", late)
+
+
 def test_columns_that_two_writers_add_at_once_are_both_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = create(tmp_path, **OCC)
     one.upsert(rows(("a", "DE", 1, 1), ("b", "FR", 1, 1)))

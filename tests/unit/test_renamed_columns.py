@@ -24,7 +24,7 @@ from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
 from tests.support.small_tables import create
 from tests.unit.test_dropped_columns import KEPT, SCHEMA, batch, made
-from tests.unit.test_evolved_tables import OCC, write_meanwhile
+from tests.unit.test_evolved_tables import OCC, act_before_commit, write_meanwhile
 
 NAMES = {"qty": "count", "note": "remark", "notes.element.b": "text", "named.value.a": "number"}
 KINDS = pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
@@ -293,7 +293,7 @@ def test_the_old_name_is_refused_also_where_unknown_columns_are_ignored(tmp_path
     ignoring = {"lsm.schema.evolution": "ignore", "hoodie.write.set.null.for.missing.columns": True}
     with pytest.raises(SchemaError, match="'qty' was renamed to 'count': rename it in the batch, too"):
         LsmTable(tmp_path, ignoring).upsert(batch("a", 5))
-    rows = batch("a", 5).rename_columns([name if name != "qty" else "count" for name in SCHEMA.names])
+    rows = batch("a", 5).rename_columns({"qty": "count"})
     with pytest.raises(SchemaError, match=r"'note\.a' was renamed to 'note\.n'"):
         LsmTable(tmp_path, ignoring).upsert(rows)
 
@@ -328,14 +328,7 @@ def test_files_that_were_written_during_the_rename_under_the_old_name_have_their
     one = made(tmp_path, **OCC, **{"hoodie.datasource.write.table.type": kind})
     other = LsmTable(tmp_path, one.options)
     acts = {"upsert": lambda: other.upsert(batch("b", 7)), "compact": other.compact}
-    commit, pending = one.commit, [acts[act]]
-
-    def late(*given: Any, **more: Any) -> Any:
-        while pending:
-            pending.pop()()
-        return commit(*given, **more)
-
-    monkeypatch.setattr(one, "commit", late)
+    act_before_commit(one, acts[act], monkeypatch)
     done = one.rename_columns({"qty": "count"})
     assert done.requested == max(write.requested for write in one.timeline.completed_writes)
     found = listed(LsmTable(tmp_path).scan(["id", "count"]).to_arrow())
@@ -348,15 +341,8 @@ def test_of_two_writes_that_add_columns_the_one_that_began_first_is_written_agai
     one = made(tmp_path, **OCC, **{"hoodie.write.set.null.for.missing.columns": True})
     one.rename_columns({"qty": "count"})
     other = LsmTable(tmp_path, one.options)
-    rows = batch("c", 3).rename_columns([name if name != "qty" else "count" for name in SCHEMA.names])
-    commit, pending = one.commit, [rows.append_column("theirs", pa.array([1]))]
-
-    def late(*given: Any, **more: Any) -> Any:
-        while pending:
-            other.upsert(pending.pop())
-        return commit(*given, **more)
-
-    monkeypatch.setattr(one, "commit", late)
+    rows = batch("c", 3).rename_columns({"qty": "count"})
+    act_before_commit(one, lambda: other.upsert(rows.append_column("theirs", pa.array([1]))), monkeypatch)
     one.upsert(rows.append_column("ours", pa.array([2])))
     found = LsmTable(tmp_path)
     (*_, last) = found.timeline.completed_writes
@@ -370,17 +356,10 @@ def test_of_two_writes_that_add_columns_the_one_that_began_first_is_written_agai
 def test_of_two_renames_of_a_column_the_second_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = made(tmp_path, **OCC)
     other = LsmTable(tmp_path, one.options)
-    commit, pending = one.commit, [{"qty": "count"}]
-
-    def late(*given: Any, **more: Any) -> Any:
-        while pending:
-            other.rename_columns(pending.pop())
-        return commit(*given, **more)
-
-    monkeypatch.setattr(one, "commit", late)
+    act_before_commit(one, lambda: other.rename_columns({"qty": "count"}), monkeypatch)
     with pytest.raises(SchemaError, match="'qty' is not in the table"):
         one.rename_columns({"qty": "total"})
-    pending.append({"note": "remark"})
+    act_before_commit(one, lambda: other.rename_columns({"note": "remark"}), monkeypatch)
     one.rename_columns({"count": "total"})
     assert listed(LsmTable(tmp_path).scan(["id", "total", "remark"]).to_arrow())[0] == {
         "id": "a", "total": 1, "remark": {"a": 1, "b": "x"},
@@ -404,7 +383,7 @@ def test_a_compaction_that_began_before_a_rename_of_hudi_is_run_again(
     """Hudi renames columns whatever is pending."""
     table = made(tmp_path)
     table.rename_columns({"qty": "count"})
-    table.upsert(batch("c", 3).rename_columns([name if name != "qty" else "count" for name in SCHEMA.names]))
+    table.upsert(batch("c", 3).rename_columns({"qty": "count"}))
     planned, _ = table.services.schedule()
     assert planned is not None
     other = LsmTable(tmp_path, table.options)
@@ -449,7 +428,7 @@ def test_a_rollback_and_a_restore_bring_the_old_name_back(tmp_path: Path) -> Non
 def test_the_ids_stay_however_many_writes_follow(tmp_path: Path) -> None:
     table = made(tmp_path, **{"hoodie.clean.automatic": False})
     done = table.rename_columns({"qty": "count"})
-    rows = batch("c", 3).rename_columns([name if name != "qty" else "count" for name in SCHEMA.names])
+    rows = batch("c", 3).rename_columns({"qty": "count"})
     for _ in range(40):
         table.upsert(rows)
     assert table.timeline.is_archived(done.requested)
@@ -462,7 +441,7 @@ def test_versions_that_were_deleted_are_an_error_for_reading_and_writing(tmp_pat
     table = made(tmp_path)
     table.rename_columns({"qty": "count"})
     shutil.rmtree(tmp_path / ".hoodie" / ".schema")
-    rows = batch("c", 3).rename_columns([name if name != "qty" else "count" for name in SCHEMA.names])
+    rows = batch("c", 3).rename_columns({"qty": "count"})
     for act in (lambda: LsmTable(tmp_path).scan(), lambda: LsmTable(tmp_path, table.options).upsert(rows)):
         with pytest.raises(CorruptFileError, match=r"no file has the columns as of .* restore the folder"):
             act()
@@ -480,7 +459,7 @@ def test_the_types_of_columns_have_the_names_that_hudi_gives_them(tmp_path: Path
 def test_a_repair_finds_the_ids_of_each_write(tmp_path: Path) -> None:
     table = made(tmp_path)
     table.rename_columns({"qty": "count"})
-    rows = batch("c", 3).rename_columns([name if name != "qty" else "count" for name in SCHEMA.names])
+    rows = batch("c", 3).rename_columns({"qty": "count"})
     table.upsert(rows)
     expected = listed(table.scan().to_arrow())
     shutil.rmtree(tmp_path / ".hoodie" / "timeline")
@@ -511,7 +490,7 @@ def test_a_table_whose_versions_would_be_too_large_keeps_those_that_it_has(
     table = made(tmp_path)
     table.rename_columns({"qty": "count"})
     monkeypatch.setattr("streaming_lsm.format.internal_schema.MOST_OF_VERSIONS", 20_000)
-    rows = batch("c", 3).rename_columns([name if name != "qty" else "count" for name in SCHEMA.names])
+    rows = batch("c", 3).rename_columns({"qty": "count"})
 
     def widen() -> None:
         given = rows
@@ -529,7 +508,7 @@ def test_a_table_whose_versions_would_be_too_large_keeps_those_that_it_has(
 def test_what_readers_get_stays_small_however_often_columns_are_added(tmp_path: Path) -> None:
     table = made(tmp_path, **{"hoodie.archive.automatic": False})
     table.rename_columns({"qty": "count"})
-    rows = batch("c", 3).rename_columns([name if name != "qty" else "count" for name in SCHEMA.names])
+    rows = batch("c", 3).rename_columns({"qty": "count"})
     sizes = []
     for number in range(6):
         rows = rows.append_column(f"c{number}", pa.array([1]))
@@ -543,8 +522,7 @@ def test_files_with_the_old_name_are_sound(tmp_path: Path) -> None:
     """A new column has another type under a name that older files have for a renamed one, as Hudi permits."""
     table = made(tmp_path, **{"hoodie.write.table.version": 9})
     table.rename_columns({"note": "remark"})
-    names = {"note": "remark"}
-    rows = batch("c", 3).rename_columns([names.get(name, name) for name in SCHEMA.names])
+    rows = batch("c", 3).rename_columns({"note": "remark"})
     with allowed_names(table):
         table.upsert(rows.append_column("note", pa.array([[1]])))
     assert main(["verify", str(tmp_path)]) == 0
