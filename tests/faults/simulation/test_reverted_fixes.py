@@ -22,7 +22,6 @@ _OF_THE_REVERT = re.compile("(Type|Name|Attribute)Error")
 _SOON = (
     "the ledger is read again when the lock is held",
     "the timeline is read again when the lock is held",
-    "leases do not compare clocks",
 )
 _BY_RESTORES = ("an inflight file that comes after a restore is deleted",)
 """Found by the schedules that stop services while the table is restored."""
