@@ -45,6 +45,7 @@ class LocalStorage:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         """Use the folder `root`, which need not exist yet; a symbolic link to the root itself is followed."""
         self._root = os.path.realpath(os.fspath(root))
+        self._uri = Path(self._root).as_uri()
         self._folders = durable_folders(self._root)
 
     def __getstate__(self) -> dict[str, object]:
@@ -59,7 +60,7 @@ class LocalStorage:
 
     @property
     def uri(self) -> str:
-        return Path(self._root).as_uri()
+        return self._uri
 
     @property
     def is_file_system(self) -> bool:
