@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -25,6 +26,22 @@ def sample(points: Sequence[T], offset: int, step: int = 8) -> Sequence[T]:
         step: the distance between two points.
     """
     return points if EVERY_CALL else points[offset % min(step, len(points)) :: step]
+
+
+def combined(offset: int, *values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
+    """All combinations with LSM_ALL_FAULTS=1, else as few as the longest sequence has values: each value is in one.
+
+    Args:
+        offset: how far later sequences are moved against the first one. Tests of the same values take different ones.
+        values: the values of each parameter.
+    """
+    if EVERY_CALL:
+        return list(itertools.product(*values))
+    number = max(map(len, values))
+    return [
+        tuple(found[(case + place * offset) % len(found)] for place, found in enumerate(values))
+        for case in range(number)
+    ]
 
 
 def random_cases(every: int, few: int) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import shutil
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +21,25 @@ MORE = [pa.table([[f"k{number}"], [20 + number], ["north"]], schema=SCHEMA) for 
 KINDS = [(10, "lsm_tree"), (9, "default"), (8, "default")]
 
 
-def _played(path: Path, version: int = 10, layout: str = "lsm_tree") -> LsmTable:
+Played = Callable[..., LsmTable]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """Makes tables; each kind is written once, and copied."""
+
+    @cache
+    def template(version: int, layout: str) -> LsmTable:
+        return _written(tmp_path_factory.mktemp("template") / "table", version, layout)
+
+    def copied(path: Path, version: int = 10, layout: str = "lsm_tree") -> LsmTable:
+        found = template(version, layout)
+        return LsmTable(shutil.copytree(found.path.removeprefix("file://"), path), found.options)
+
+    return copied
+
+
+def _written(path: Path, version: int, layout: str) -> LsmTable:
     """A table with a metadata table, partitions, updates, compactions and cleans."""
     options = {
         "hoodie.table.name": "t",
@@ -48,8 +67,10 @@ def _rows(table: LsmTable, as_of: str | None = None) -> list[str]:
 
 
 @pytest.mark.parametrize(("version", "layout"), KINDS)
-def test_every_state_that_is_kept_has_the_rows_that_the_folders_give(path_of: Path, version: int, layout: str) -> None:
-    table = _played(path_of, version, layout)
+def test_every_state_that_is_kept_has_the_rows_that_the_folders_give(
+    played: Played, path_of: Path, version: int, layout: str
+) -> None:
+    table = played(path_of, version, layout)
     by_folders, asking = LsmTable(table.path), LsmTable(table.path, ASKED)
     assert table.timeline.completed_cleans
     kept = [write.completed for write in by_folders.timeline.completed_writes[-2:]]
@@ -60,9 +81,9 @@ def test_every_state_that_is_kept_has_the_rows_that_the_folders_give(path_of: Pa
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "not made"])
 def test_folders_are_listed_where_the_metadata_table_cannot_be_read(
-    path_of: Path, damage: str, caplog: pytest.LogCaptureFixture
+    played: Played, path_of: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = _rows(_played(path_of))
+    before = _rows(played(path_of))
     metadata = path_of / ".hoodie" / "metadata"
     if damage == "cut":
         for file in (metadata / "files").glob("*"):
@@ -79,17 +100,19 @@ def test_folders_are_listed_where_the_metadata_table_cannot_be_read(
 
 @pytest.mark.parametrize(("version", "layout"), KINDS)
 def test_one_that_was_not_told_of_a_write_is_not_asked(
-    path_of: Path, version: int, layout: str, caplog: pytest.LogCaptureFixture
+    played: Played, path_of: Path, version: int, layout: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _fallen_behind(path_of, version, layout)
+    _fallen_behind(played, path_of, version, layout)
     before = _rows(LsmTable(path_of))
     assert any("'new'" in row for row in before)
     assert _rows(LsmTable(path_of, ASKED)) == before
     assert "has fallen behind" in caplog.text
 
 
-def test_a_writer_that_upgrades_a_table_knows_the_file_groups_that_it_was_not_told_of(path_of: Path) -> None:
-    _fallen_behind(path_of, 9, "default")
+def test_a_writer_that_upgrades_a_table_knows_the_file_groups_that_it_was_not_told_of(
+    played: Played, path_of: Path
+) -> None:
+    _fallen_behind(played, path_of, 9, "default")
     groups = [(found.partition_path, found.file_id) for found in LsmTable(path_of).file_slices()]
     asked = {**ASKED, "hoodie.write.table.version": 10, "hoodie.write.auto.upgrade": True}
     LsmTable(path_of, asked).upsert(pa.table([["k100", "k101"], [50, 50], ["new", "new"]], schema=SCHEMA))
@@ -99,18 +122,18 @@ def test_a_writer_that_upgrades_a_table_knows_the_file_groups_that_it_was_not_to
     assert found.upsert(pa.table([["k100"], [60], ["new"]], schema=SCHEMA))
 
 
-def _fallen_behind(path: Path, version: int, layout: str) -> None:
+def _fallen_behind(played: Played, path: Path, version: int, layout: str) -> None:
     """A table with a write into a new partition that its metadata table knows nothing of."""
-    table, metadata = _played(path, version, layout), path / ".hoodie" / "metadata"
+    table, metadata = played(path, version, layout), path / ".hoodie" / "metadata"
     shutil.copytree(metadata, path.parent / "before")
     table.upsert(pa.table([["k100", "k101", "k102"], [30] * 3, ["new"] * 3], schema=SCHEMA))
     shutil.rmtree(metadata)
     shutil.copytree(path.parent / "before", metadata)
 
 
-def test_one_that_is_dropped_during_any_call_of_a_read_hides_no_row(tmp_path: Path) -> None:
+def test_one_that_is_dropped_during_any_call_of_a_read_hides_no_row(played: Played, tmp_path: Path) -> None:
     template = tmp_path / "template"
-    before = _rows(_played(template))
+    before = _rows(played(template))
     counted = LsmTable(template, ASKED)
     counted.storage = counting = FaultyStorage(counted.storage)
     assert _rows(counted) == before
@@ -123,9 +146,9 @@ def test_one_that_is_dropped_during_any_call_of_a_read_hides_no_row(tmp_path: Pa
         assert _rows(table) == before, counting.calls[number]
 
 
-def test_writes_during_any_call_of_a_read_leave_it_a_state_that_was_there(tmp_path: Path) -> None:
+def test_writes_during_any_call_of_a_read_leave_it_a_state_that_was_there(played: Played, tmp_path: Path) -> None:
     template = tmp_path / "template"
-    _played(template)
+    played(template)
     counted = LsmTable(template, ASKED)
     counted.storage = counting = FaultyStorage(counted.storage)
     expected = [_values(counted)]

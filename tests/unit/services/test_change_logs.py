@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,19 +18,41 @@ from streaming_lsm.format.table.file_names import InlineLogName, LogFileName, Wr
 from streaming_lsm.inspection.file_check import DAMAGED, MISSING, UNCOMMITTED
 from streaming_lsm.inspection.table_check import check_table
 from tests.support.change_tables import MODES, change_logs, changes_of, created, image, random_batch
+from tests.support.crash_points import combined
 
-KEPT = {"hoodie.clean.automatic": False, "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS"}
+NOT_CLEANED = {"hoodie.clean.automatic": False}
+KEPT = {**NOT_CLEANED, "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS"}
 ONE = {**KEPT, "hoodie.clean.fileversions.retained": 1}
 TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
+VERSIONS = (10, 9)
 
 
-def _grown(path: Path, table_type: str, version: int, mode: str = "DATA_BEFORE_AFTER", **options: object) -> LsmTable:
-    """Two rounds of writes and, merge on read, compactions; the second one has change logs in each table."""
-    more = {"hoodie.datasource.write.table.type": table_type, "hoodie.clean.automatic": False, **options}
-    table = created(path, mode, version, "default", **more)
-    for step in range(2):
-        _round(table, step)
-    return table
+Grown = Callable[..., LsmTable]
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Grown:
+    """Makes tables of two rounds of writes and, merge on read, compactions; the second one has change logs in each.
+
+    Each kind of table is written once, and copied for each test.
+    """
+
+    @cache
+    def template(table_type: str, version: int, mode: str) -> Path:
+        more = {"hoodie.datasource.write.table.type": table_type, **NOT_CLEANED}
+        path = tmp_path_factory.mktemp("template")
+        table = created(path, mode, version, "default", **more)
+        for step in range(2):
+            _round(table, step)
+        return path
+
+    def copied(
+        path: Path, table_type: str, version: int, mode: str = "DATA_BEFORE_AFTER", **options: object
+    ) -> LsmTable:
+        shutil.copytree(template(table_type, version, mode), path, dirs_exist_ok=True)
+        return LsmTable(path, {**NOT_CLEANED, **options})
+
+    return copied
 
 
 def _round(table: LsmTable, step: int) -> None:
@@ -54,10 +78,11 @@ def _findings(table: LsmTable) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("version", [10, 9])
-@pytest.mark.parametrize("table_type", TYPES)
-def test_a_savepoint_keeps_the_change_logs_of_its_slices(tmp_path: Path, table_type: str, version: int) -> None:
-    table = _grown(tmp_path, table_type, version, **ONE)
+@pytest.mark.parametrize(("table_type", "version"), combined(0, TYPES, VERSIONS))
+def test_a_savepoint_keeps_the_change_logs_of_its_slices(
+    tmp_path: Path, grown: Grown, table_type: str, version: int
+) -> None:
+    table = grown(tmp_path, table_type, version, **ONE)
     saved = _stored(tmp_path)
     live = {file.base.path for file in table.file_slices() if file.base is not None}
     kept = {path for path in saved if any(_same_slice(path, base) for base in live)}
@@ -76,10 +101,11 @@ def _same_slice(log: str, base: str) -> bool:
     return file_id in log and instant in log
 
 
-@pytest.mark.parametrize("version", [10, 9])
-@pytest.mark.parametrize("table_type", TYPES)
-def test_a_restore_deletes_the_change_logs_after_its_savepoint(tmp_path: Path, table_type: str, version: int) -> None:
-    table = _grown(tmp_path, table_type, version)
+@pytest.mark.parametrize(("table_type", "version"), combined(1, TYPES, VERSIONS))
+def test_a_restore_deletes_the_change_logs_after_its_savepoint(
+    tmp_path: Path, grown: Grown, table_type: str, version: int
+) -> None:
+    table = grown(tmp_path, table_type, version)
     before, files, rows = changes_of(table), _stored(tmp_path), table.scan().to_arrow().sort_by("id")
     point = table.timeline.completed_writes[-1].requested
     table.savepoint(point)
@@ -95,10 +121,11 @@ def test_a_restore_deletes_the_change_logs_after_its_savepoint(tmp_path: Path, t
     assert _findings(table) == {}
 
 
-@pytest.mark.parametrize("version", [10, 9])
-@pytest.mark.parametrize("table_type", TYPES)
-def test_a_rollback_deletes_the_change_logs_of_the_last_write(tmp_path: Path, table_type: str, version: int) -> None:
-    table = _grown(tmp_path, table_type, version)
+@pytest.mark.parametrize(("table_type", "version"), combined(0, TYPES, VERSIONS))
+def test_a_rollback_deletes_the_change_logs_of_the_last_write(
+    tmp_path: Path, grown: Grown, table_type: str, version: int
+) -> None:
+    table = grown(tmp_path, table_type, version)
     before, files = changes_of(table), _stored(tmp_path)
     table.upsert(random_batch(np.random.default_rng(7), 7))
     assert (_stored(tmp_path) > files) == (table_type == "COPY_ON_WRITE")
@@ -107,11 +134,10 @@ def test_a_rollback_deletes_the_change_logs_of_the_last_write(tmp_path: Path, ta
     assert changes_of(LsmTable(tmp_path)) == before
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("table_type", TYPES)
-def test_changes_of_archived_writes_are_read(tmp_path: Path, table_type: str, mode: str) -> None:
+@pytest.mark.parametrize(("table_type", "mode"), combined(1, TYPES, MODES))
+def test_changes_of_archived_writes_are_read(tmp_path: Path, grown: Grown, table_type: str, mode: str) -> None:
     bounds = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3, "hoodie.clean.commits.retained": 1}
-    table = _grown(tmp_path, table_type, 10, mode, **bounds, **{"hoodie.archive.automatic": False})
+    table = grown(tmp_path, table_type, 10, mode, **bounds, **{"hoodie.archive.automatic": False})
     for step in range(2, 4):
         _round(table, step)
     before = _images(table)
@@ -121,10 +147,11 @@ def test_changes_of_archived_writes_are_read(tmp_path: Path, table_type: str, mo
     assert _findings(LsmTable(tmp_path)) == {}
 
 
-@pytest.mark.parametrize("version", [10, 9])
-@pytest.mark.parametrize("table_type", TYPES)
-def test_a_check_names_lost_and_damaged_change_logs(tmp_path: Path, table_type: str, version: int) -> None:
-    table = _grown(tmp_path, table_type, version)
+@pytest.mark.parametrize(("table_type", "version"), combined(1, TYPES, VERSIONS))
+def test_a_check_names_lost_and_damaged_change_logs(
+    tmp_path: Path, grown: Grown, table_type: str, version: int
+) -> None:
+    table = grown(tmp_path, table_type, version)
     last = table.timeline.read_commit(table.timeline.completed_writes[-1])
     lost, damaged, *_ = sorted(path for stat in last.stats for path, _ in stat.cdc_files)
     before = changes_of(table)
@@ -141,8 +168,8 @@ def test_a_check_names_lost_and_damaged_change_logs(tmp_path: Path, table_type: 
 
 
 @pytest.mark.parametrize("version", [10, 9])
-def test_a_check_lists_a_change_log_of_no_commit(tmp_path: Path, version: int) -> None:
-    table = _grown(tmp_path, "MERGE_ON_READ", version)
+def test_a_check_lists_a_change_log_of_no_commit(tmp_path: Path, grown: Grown, version: int) -> None:
+    table = grown(tmp_path, "MERGE_ON_READ", version)
     log = min(_stored(tmp_path))
     name = parse_file_name(Path(log).name)
     assert isinstance(name, LogFileName | InlineLogName)
@@ -153,8 +180,8 @@ def test_a_check_lists_a_change_log_of_no_commit(tmp_path: Path, version: int) -
 
 
 @pytest.mark.parametrize("table_type", TYPES)
-def test_a_repair_of_a_lost_timeline_keeps_the_change_logs(tmp_path: Path, table_type: str) -> None:
-    table = _grown(tmp_path, table_type, 10)
+def test_a_repair_of_a_lost_timeline_keeps_the_change_logs(tmp_path: Path, grown: Grown, table_type: str) -> None:
+    table = grown(tmp_path, table_type, 10)
     logs, rows = set(change_logs(table)), table.scan().to_arrow().sort_by("id")
     shutil.rmtree(tmp_path / ".hoodie/timeline")
     repaired = LsmTable(tmp_path)

@@ -20,7 +20,7 @@ from streaming_lsm.storage.local import LocalStorage
 from streaming_lsm.timeline.instant import State
 from streaming_lsm.txn.decision_record import DECISION_FOLDER
 from tests.oracle.validator import validate
-from tests.support.crash_points import sample
+from tests.support.crash_points import combined, sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Interrupted, Killed
 from tests.support.interleaving import Driver, Work
 from tests.support.service_tables import OPTIONS_OF_SERVICES, Model, assert_sound, compactions, grow, grown, reopened
@@ -417,8 +417,7 @@ SERVICES: dict[str, tuple[Callable[[Path], tuple[LsmTable, Model]], Callable[[Ls
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("overwrites", [False, True], ids=["upsert", "insert-overwrite"])
-@pytest.mark.parametrize("name", SERVICES)
+@pytest.mark.parametrize(("name", "overwrites"), combined(0, list(SERVICES), [False, True]))
 def test_a_service_beside_which_a_write_is_rolled_back_finds_no_damage(
     tmp_path: Path, name: str, *, overwrites: bool
 ) -> None:

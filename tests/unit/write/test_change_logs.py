@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,14 +29,15 @@ from tests.support.change_tables import (
     played,
     random_batch,
 )
+from tests.support.crash_points import combined, sample
 from tests.support.faulty_storage import Fault, FaultyStorage, Killed
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("version", "layout"), LAYOUTS)
+@pytest.mark.parametrize(("mode", "table_format"), combined(1, MODES, LAYOUTS))
 def test_changes_are_the_same_with_and_without_change_logs(
-    tmp_path: Path, mode: str, version: int, layout: str
+    tmp_path: Path, mode: str, table_format: tuple[int, str]
 ) -> None:
+    version, layout = table_format
     captured = created(tmp_path / "with", mode, version, layout, **{"hoodie.metadata.enable": True})
     inferred = created(tmp_path / "without", None, version, layout)
     for table in (captured, inferred):
@@ -92,8 +94,7 @@ def test_changes_of_a_table_with_images_before_need_no_older_base_file(tmp_path:
     assert set(expected.column("op").to_pylist()) == {"u"}
 
 
-@pytest.mark.parametrize("version", [10, 9])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "version"), combined(1, MODES, (10, 9)))
 def test_changes_are_worked_out_without_a_lost_log(
     tmp_path: Path, mode: str, version: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,19 +154,18 @@ def test_a_clean_deletes_change_logs_with_the_slices_they_are_of(tmp_path: Path)
 
 @pytest.mark.parametrize("version", [10, 9])
 def test_no_change_log_of_a_killed_write_is_left(tmp_path: Path, version: int) -> None:
-    def grown(path: Path) -> tuple[LsmTable, pa.Table]:
-        table = created(path, "DATA_BEFORE_AFTER", version, "default")
-        rng = np.random.default_rng(3)
-        table.upsert(random_batch(rng, 1))
-        return table, random_batch(rng, 2)
-
-    table, batch = grown(tmp_path / "counted")
+    table = created(tmp_path / "template", "DATA_BEFORE_AFTER", version, "default")
+    rng = np.random.default_rng(3)
+    table.upsert(random_batch(rng, 1))
+    batch = random_batch(rng, 2)
+    shutil.copytree(tmp_path / "template", tmp_path / "counted")
+    table = LsmTable(tmp_path / "counted")
     counting = FaultyStorage(LocalStorage(tmp_path / "counted"))
     opened(table, counting).upsert(batch)
     expected = changes_of(LsmTable(tmp_path / "counted"))
-    for call in range(1, len(counting.calls) + 1, 17):
+    for call in sample(range(1, len(counting.calls) + 1, 17), version, 2):
         root = tmp_path / str(call)
-        killed, _ = grown(root)
+        killed = LsmTable(shutil.copytree(tmp_path / "template", root))
         with suppress(Killed):
             opened(killed, FaultyStorage(LocalStorage(root), {call: Fault.KILL_AFTER})).upsert(batch)
         after = LsmTable(root)

@@ -533,9 +533,10 @@ def test_an_archived_write_whose_files_are_still_on_the_timeline_is_neither_save
     assert shown(table) == sorted(row for row in model.values() if row[2] < 4)
 
 
-def many(root: Path) -> tuple[LsmTable, Model]:
-    """A table whose next archiving merges history files, too."""
-    table, model = made(root, 5)
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> tuple[LsmTable, Model]:
+    """A table whose next archiving merges history files, too; tests copy it."""
+    table, model = made(tmp_path_factory.mktemp("many") / "template", 5)
     for number in range(5, 23, 2):
         table.archive()
         grow(table, model, number, number + 2)
@@ -544,13 +545,15 @@ def many(root: Path) -> tuple[LsmTable, Model]:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_archiving_that_dies_at_any_call_loses_no_action(tmp_path: Path, fault: Fault) -> None:
-    template, model = many(tmp_path / "template")
+def test_archiving_that_dies_at_any_call_loses_no_action(
+    many: tuple[LsmTable, Model], tmp_path: Path, fault: Fault
+) -> None:
+    template, model = many
     before = all_actions(template)
-    calls = calls_of(tmp_path / "template", tmp_path)
+    calls = calls_of(root_of(template), tmp_path)
     assert len(calls) > 60
     for call in sample(range(len(calls)), FAULTS.index(fault) * 30, 199):
-        root = shutil.copytree(tmp_path / "template", tmp_path / f"{call}")
+        root = shutil.copytree(root_of(template), tmp_path / f"{call}")
         table = LsmTable(root, template.options)
         table.storage = FaultyStorage(table.storage, {call: fault})
         with suppress(Killed, OSError, LsmError):
@@ -581,12 +584,12 @@ _LAST = {"write": 500, "write and archive much": 523}
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
 def test_archiving_that_is_stopped_at_any_call_and_resumes_later_loses_no_action(
-    tmp_path: Path, meanwhile: str
+    many: tuple[LsmTable, Model], tmp_path: Path, meanwhile: str
 ) -> None:
-    template, before = many(tmp_path / "template")
-    calls = calls_of(tmp_path / "template", tmp_path)
+    template, before = many
+    calls = calls_of(root_of(template), tmp_path)
     for call in sample(range(len(calls)), list(MEANWHILE).index(meanwhile) * 30, 199):
-        root, model = shutil.copytree(tmp_path / "template", tmp_path / f"{call}"), dict(before)
+        root, model = shutil.copytree(root_of(template), tmp_path / f"{call}"), dict(before)
         stopped = Driver(root, archive, call, **BY_HAND)
         other = Driver(root, MEANWHILE[meanwhile], **BY_HAND)
         assert other.error is None or isinstance(other.error, CommitConflict), other.error

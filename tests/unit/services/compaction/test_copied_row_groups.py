@@ -15,7 +15,7 @@ from streaming_lsm.file_group.stored_row_group import StoredRowGroup
 from streaming_lsm.write.files.base_file_writer import BaseFileWriter
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
-from tests.support.crash_points import random_cases
+from tests.support.crash_points import combined, random_cases
 from tests.support.false_statistics import set_key_range
 
 SCHEMA = pa.schema(
@@ -85,21 +85,19 @@ def check(table: LsmTable, root: Path, before: pa.Table) -> None:
     assert validate(root) == []
 
 
-@pytest.mark.parametrize(
-    ("touched", "expected"),
-    [
-        ([250], [0, 1, 3, 4, 5]),
-        ([0, 599], [1, 2, 3, 4]),
-        ([99, 100], [2, 3, 4, 5]),
-        ([900], [0, 1, 2, 3, 4, 5]),
-        ([0, 100, 200, 300, 400, 500], []),
-    ],
-    ids=["one", "both-ends", "neighbours", "behind-all", "all"],
-)
-@pytest.mark.parametrize("codec", ["zstd", "snappy", "uncompressed"])
-def test_row_groups_without_a_key_of_a_log_are_copied(
-    tmp_path: Path, copied: list[int], touched: list[int], expected: list[int], codec: str
-) -> None:
+TOUCHED = {
+    # name: the rows that a log has, and the row groups that are copied
+    "one": ([250], [0, 1, 3, 4, 5]),
+    "both-ends": ([0, 599], [1, 2, 3, 4]),
+    "neighbours": ([99, 100], [2, 3, 4, 5]),
+    "behind-all": ([900], [0, 1, 2, 3, 4, 5]),
+    "all": ([0, 100, 200, 300, 400, 500], []),
+}
+
+
+@pytest.mark.parametrize(("name", "codec"), combined(0, list(TOUCHED), ["zstd", "snappy", "uncompressed"]))
+def test_row_groups_without_a_key_of_a_log_are_copied(tmp_path: Path, copied: list[int], name: str, codec: str) -> None:
+    touched, expected = TOUCHED[name]
     table = create(tmp_path, **{"hoodie.parquet.compression.codec": codec})
     table.bulk_insert(rows(list(range(600)), 1))
     table.upsert(rows(touched, 2))

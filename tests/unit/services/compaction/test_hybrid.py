@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,6 +47,7 @@ LAYOUTS: dict[str, dict[str, object]] = {
 BASE_KEYS = 3000
 
 
+@cache
 def key(number: int) -> str:
     return f"{random.Random(number).getrandbits(128):032x}"
 
@@ -78,7 +80,8 @@ def write(table: LsmTable, chance: random.Random, batch: int) -> Instant | None:
 
 
 def shown(table: LsmTable, **how: str) -> list[tuple[object, ...]]:
-    return sorted(tuple(row.values()) for row in table.scan(COLUMNS, **how).to_arrow().to_pylist())
+    found = table.scan(COLUMNS, **how).to_arrow()
+    return sorted(zip(*(found.column(name).to_pylist() for name in COLUMNS), strict=True))
 
 
 def queried(table: LsmTable, begin: str, end: str | None) -> list[str]:

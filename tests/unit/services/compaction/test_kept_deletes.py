@@ -18,7 +18,7 @@ from streaming_lsm.schema import COMMIT_TIME, RECORD_KEY
 from streaming_lsm.write.files.kept_deletes import Retention
 from tests.oracle.reader import read_snapshot
 from tests.oracle.validator import validate
-from tests.support.crash_points import EVERY_CALL, random_cases
+from tests.support.crash_points import EVERY_CALL, combined, random_cases
 from tests.support.log_compaction import compact_logs
 from tests.support.small_tables import Row, create, rows, shown
 from tests.support.writers import NO_WAIT, NOON_MS, MovedClock, new_process
@@ -107,8 +107,7 @@ def test_a_delete_is_kept_for_its_own_time_while_others_follow_without_end(tmp_p
     check(table)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("every_hours", [3, 7])
+@pytest.mark.parametrize(("layout", "every_hours"), combined(0, LAYOUTS, [3, 7]))
 def test_log_compactions_do_not_prolong_the_retention_of_a_delete(
     tmp_path: Path, layout: str, every_hours: int
 ) -> None:

@@ -66,7 +66,7 @@ def answers(table: LsmTable, times: list[str]) -> dict[str, list[Any]]:
     """What all kinds of queries return."""
     found = {"snapshot": table.scan(meta=True).to_arrow().drop_columns("_hoodie_file_name").to_pylist()}
     found["changes"] = table.changes(times[0]).to_arrow().to_pylist()
-    for begin, end in pairwise(times):
+    for begin, end in sample(list(pairwise(times)), 1, 2):
         found[f"as of {begin}"] = table.scan(as_of=begin).to_arrow().to_pylist()
         found[f"from {begin}"] = table.incremental(begin).to_arrow().to_pylist()
         found[f"from {begin} to {end}"] = table.incremental(begin, end).to_arrow().to_pylist()

@@ -24,6 +24,7 @@ from streaming_lsm.write.buffer.record_buffer import RecordBuffer
 from streaming_lsm.write.buffer.spilled_run import SpilledRun
 from streaming_lsm.write.partition_writer import write_partition
 from streaming_lsm.write.plan import WritePlan
+from tests.support.crash_points import random_cases
 from tests.support.plans import SCHEMA, make_plan, open_instant
 
 NOWHERE = Path("/nowhere")
@@ -82,7 +83,7 @@ events_of = st.lists(
 @pytest.mark.parametrize("combine", [True, False], ids=["combined", "repeated-keys"])
 @pytest.mark.parametrize("event_time", [True, False], ids=["event-time", "commit-time"])
 @pytest.mark.parametrize("tombstones", [True, False], ids=["tombstones", "no-tombstones"])
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=random_cases(25, 12), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(drawn=events_of, cuts=st.lists(st.integers(0, 25), max_size=6), by_offset=st.booleans())
 def test_what_is_handed_over_is_the_same_whether_it_was_spilled_or_not(
     combine: bool, event_time: bool, tombstones: bool, drawn: list[Any], cuts: list[int], by_offset: bool
