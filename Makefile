@@ -30,7 +30,7 @@ SAMPLED_CASES := tests/integration/test_histories_by_spark.py tests/golden/test_
 	tests/property/test_services_against_a_model.py tests/property/test_tombstones_against_a_model.py \
 	tests/unit/decode/json/test_columns.py tests/unit/format/avro/test_record_reader.py tests/unit/format/hfile/test_hfile.py \
 	tests/unit/format/log/test_delete_block.py tests/unit/kafka/test_protocol.py \
-	tests/unit/query/test_one_rule.py tests/unit/query/test_slice_merge.py tests/unit/file_group/test_slice_files.py tests/property/test_merge_laws.py tests/property/test_log_fold_laws.py tests/unit/services/compaction/test_hybrid.py \
+	tests/unit/query/prune/test_key_blooms.py tests/unit/query/test_one_rule.py tests/unit/query/test_slice_merge.py tests/unit/file_group/test_slice_files.py tests/property/test_merge_laws.py tests/property/test_log_fold_laws.py tests/unit/services/compaction/test_hybrid.py \
 	tests/unit/services/compaction/test_change_logs.py tests/unit/services/compaction/test_copied_row_groups.py tests/unit/services/compaction/test_kept_deletes.py tests/unit/services/compaction/test_log_task.py \
 	tests/unit/services/compaction/test_log_compaction_queries.py tests/unit/services/archiving/test_lengths.py tests/unit/test_wide_tables.py \
 	tests/unit/services/test_change_logs.py tests/unit/timeline/test_properties_file.py tests/unit/write/test_change_logs.py tests/unit/write/buffer/test_spilled_run.py tests/unit/write/test_memory.py

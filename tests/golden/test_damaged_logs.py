@@ -113,7 +113,7 @@ def test_checksums_beside_change_logs_and_archives_are_gone_by_too(
     log = min(found for found in path.rglob(pattern) if not found.name.endswith(".crc"))
     _write_checksums(log)
     read(path)
-    for changed in _changed(log.read_bytes(), 40):
+    for changed in _changed(log.read_bytes(), random_cases(40, 20)):
         log.write_bytes(changed)
         with pytest.raises(CorruptFileError, match=re.escape(log.name)):
             read(path)
@@ -140,7 +140,7 @@ def test_logs_written_here_have_checksums_beside_them(tmp_path: Path) -> None:
     log = _largest_log(tmp_path)
     data = log.read_bytes()
     assert len(data) > 2 * 65536
-    for changed in _changed(data, 100):
+    for changed in _changed(data, random_cases(100, 25)):
         log.write_bytes(changed)
         with pytest.raises(CorruptFileError, match=re.escape(log.name)):
             table.scan().to_arrow()

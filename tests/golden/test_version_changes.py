@@ -55,7 +55,7 @@ def versions(path: Path) -> tuple[int, str]:
     return config.version, config.storage_layout
 
 
-@pytest.mark.parametrize("name", CHANGEABLE)
+@pytest.mark.parametrize("name", sample(CHANGEABLE, 0, 2))
 def test_a_table_goes_up_and_down_with_the_same_rows(name: str, tmp_path: Path) -> None:
     path, version = unpacked(name, tmp_path), MANIFESTS[name]["table_version"]
     before = rows(path)
@@ -65,7 +65,7 @@ def test_a_table_goes_up_and_down_with_the_same_rows(name: str, tmp_path: Path) 
         assert rows(path) == before
 
 
-@pytest.mark.parametrize("name", CHANGEABLE)
+@pytest.mark.parametrize("name", sample(CHANGEABLE, 1, 2))
 def test_sorted_files_hold_the_same_rows(name: str, tmp_path: Path) -> None:
     path = unpacked(name, tmp_path)
     before = rows(path)

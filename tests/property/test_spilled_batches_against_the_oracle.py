@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,18 @@ SCHEMA = pa.schema([("id", pa.string()), ("part", pa.string()), ("ts", pa.int64(
 ROWS = 30_000
 
 
+@functools.cache
 def batch(seed: int) -> pa.Table:
     """Rows, deletes and unordered deletes of 20,000 keys in three partitions."""
     random = np.random.default_rng(seed)
     numbers = random.integers(0, 20_000, ROWS)
     gone = random.random(ROWS) < 0.2
+    drawn = random.bytes(20 * ROWS).hex()
     rows = {
         "id": [f"order-{number:08d}" for number in numbers],
         "part": [f"p{number % 3}" for number in numbers],
         "ts": pa.array(random.integers(0, 40, ROWS), mask=gone & (random.random(ROWS) < 0.5)),
-        "value": [random.bytes(20).hex() for _ in range(ROWS)],
+        "value": [drawn[place : place + 40] for place in range(0, 40 * ROWS, 40)],
         "_lsm_delete": gone,
     }
     return pa.table(rows, schema=pa.schema([*SCHEMA, ("_lsm_delete", pa.bool_())]))

@@ -21,7 +21,7 @@ OPTIONS: dict[str, object] = {
     "hoodie.bucket.index.num.buckets": 1,
 }
 TYPES = (pa.int64(), pa.string(), pa.float64())
-WIDTHS = [(1_000, 10), (4_000, 9), *([(10_000, 10)] if EVERY_CALL else [])]
+WIDTHS = [(1_000, 10), *([(4_000, 9), (10_000, 10)] if EVERY_CALL else [(1_500, 9)])]
 
 
 def wide_rows(columns: int) -> pa.Table:
@@ -41,6 +41,13 @@ def test_a_wide_table_is_written_read_and_compacted(tmp_path: Path, columns: int
     LsmTable(tmp_path / "t").delete(rows.slice(9))
     assert LsmTable(tmp_path / "t").compact() is not None
     assert LsmTable(tmp_path / "t").scan().to_arrow().sort_by("id").equals(rows.slice(0, 9))
+
+
+def test_a_table_of_more_types_than_a_short_schema_may_have_is_created_and_read(tmp_path: Path) -> None:
+    schema = wide_rows(4_000).schema
+    LsmTable.create(tmp_path / "t", schema, {**OPTIONS, "hoodie.write.table.version": 9})
+    assert LsmTable(tmp_path / "t").schema.names == schema.names
+    assert LsmTable(tmp_path / "t").scan(["id", "c3999"]).to_arrow().num_rows == 0
 
 
 def test_a_table_whose_schema_no_reader_would_take_is_refused_before_there_is_one(tmp_path: Path) -> None:

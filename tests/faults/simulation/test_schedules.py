@@ -19,6 +19,8 @@ from tests.support.simulation.simulate import simulate
 from tests.support.simulation.work.modes import Mode
 
 SCHEDULES = int(os.environ.get("LSM_SCHEDULES", "25"))
+FILES = None if "LSM_SCHEDULES" in os.environ else 1
+"""Inflight files of one schedule before which a service is stopped; None: each."""
 SEED = os.environ.get("LSM_SEED")
 SOME = 100
 """Schedules after which each mode has had the conflicts that are frequent."""
@@ -63,7 +65,7 @@ def test_nothing_is_lost_or_doubled_whatever_happens(capsys: pytest.CaptureFixtu
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(SEED is not None, reason="LSM_SEED asks for one schedule")
 def test_services_that_a_restore_has_undone_hold_up_nobody(capsys: pytest.CaptureFixture[str]) -> None:
-    results = list(run_undone_services(range(SCHEDULES)))
+    results = list(run_undone_services(range(SCHEDULES), FILES))
     broken = [result for result in results if result.violation is not None]
     with capsys.disabled():
         print(f"\n{len(results)} schedules that stop a service of a restored table; {len(broken)} broken promises")

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 
 import pyarrow as pa
@@ -25,10 +26,10 @@ def run_many(seeds: Iterable[int]) -> Iterator[Result]:
         yield from pool.map(_simulate, seeds, chunksize=4)
 
 
-def run_undone_services(seeds: Iterable[int]) -> Iterator[Result]:
+def run_undone_services(seeds: Iterable[int], most: int | None = None) -> Iterator[Result]:
     """Run the schedules of `simulate_undone_services` for all seeds, without the traces."""
     with _processes() as pool:
-        for results in pool.map(_simulate_undone_services, seeds, chunksize=4):
+        for results in pool.map(partial(_simulate_undone_services, most=most), seeds, chunksize=4):
             yield from results
 
 
@@ -46,8 +47,8 @@ def _simulate(seed: int) -> Result:
     return simulate(seed).without_trace()
 
 
-def _simulate_undone_services(seed: int) -> list[Result]:
-    return [result.without_trace() for result in simulate_undone_services(seed)]
+def _simulate_undone_services(seed: int, most: int | None) -> list[Result]:
+    return [result.without_trace() for result in simulate_undone_services(seed, most)]
 
 
 class Coverage:

@@ -28,17 +28,21 @@ class _Noting(Schedule):
             self.calls.append((track, call))
 
 
-def simulate_undone_services(seed: int) -> Iterator[Result]:
+def simulate_undone_services(seed: int, most: int | None = None) -> Iterator[Result]:
     """Run the work of a seed, if it restores the table, twice for each inflight file of its services.
 
     The process is stopped just before it creates the file, for so long that others take it for dead; the second time,
     another one is started in its place at once.
+
+    Args:
+        most: inflight files that are taken, spread over all of them; None for each.
     """
     work = draw_workload(seed)
     if not any(step.does is Service.RESTORE for actor in work.actors for step in actor.steps):
         return
     noting = _Noting()
     run(seed, work, noting)
-    for track, call in noting.calls:
+    distance = 1 if most is None else max(1, -(-len(noting.calls) // most))
+    for track, call in noting.calls[seed % distance :: distance]:
         for kind in (Kind.STOP_BEFORE, Kind.REPLACE_BEFORE):
             yield simulate(seed, workload=work, events=[Event(track, call, kind, 1000 * 6 * LEASE_MS)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -82,15 +83,23 @@ USES: dict[str, Use] = {
 }
 
 
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The table of `table_at` as this and another program leave it, to be copied."""
+    folders = {program: tmp_path_factory.mktemp("tables") / program for program in ("ours", "another")}
+    for folder in folders.values():
+        table_at(folder)
+    foreign(folders["another"])
+    return folders
+
+
 @pytest.mark.parametrize("program", ["ours", "another"])
 @pytest.mark.parametrize("pick", [last_delete_log, last_base], ids=["delete log", "base file"])
 @pytest.mark.parametrize("use", USES)
 def test_a_committed_file_that_is_gone_is_named_with_its_commit(
-    tmp_path: Path, use: str, pick: Callable[[Path], Path], program: str
+    tmp_path: Path, tables: dict[str, Path], use: str, pick: Callable[[Path], Path], program: str
 ) -> None:
-    table_at(tmp_path)
-    if program == "another":
-        foreign(tmp_path)
+    shutil.copytree(tables[program], tmp_path, dirs_exist_ok=True)
     lost = pick(tmp_path)
     lost.unlink()
     before = data_files(tmp_path)
