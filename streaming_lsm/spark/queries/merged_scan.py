@@ -15,6 +15,8 @@ from streaming_lsm.spark.queries.worker_errors import told_in_one_line
 
 T = TypeVar("T")
 _PARTITION_BYTES = 128 << 20
+_SMALL_PARTITION_BYTES = 8 << 20
+"""A task costs what the reading of so many bytes does."""
 
 
 def scan_parts(
@@ -26,8 +28,8 @@ def scan_parts(
 ) -> DataFrame:
     """Return the rows of some parts of a query, each of which one task reads.
 
-    Few parts have a task each. Of many, a task reads several: four tasks for each core, or more so that a task reads
-    128 MiB.
+    As a rule there are four tasks for each core, or more so that a task reads 128 MiB. Of few bytes there are fewer, so
+    that a task reads 8 MiB, but one for each core, and never more than parts.
 
     Args:
         spark: the session.
@@ -37,7 +39,8 @@ def scan_parts(
         size: bytes of the files of all parts.
     """
     pickled = [pickle.dumps(part) for part in parts]
-    fewest = max(4 * spark.sparkContext.defaultParallelism, size // _PARTITION_BYTES)
+    cores = spark.sparkContext.defaultParallelism
+    tasks = max(cores, min(4 * cores, size // _SMALL_PARTITION_BYTES), size // _PARTITION_BYTES)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -45,5 +48,5 @@ def scan_parts(
                 with told_in_one_line():
                     yield from read(pickle.loads(pickled[number]))
 
-    numbers = spark.range(0, len(parts), 1, max(1, min(len(parts), fewest)))
+    numbers = spark.range(0, len(parts), 1, max(1, min(len(parts), tasks)))
     return numbers.mapInArrow(rows, schema)
