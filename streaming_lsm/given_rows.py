@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streaming_lsm.errors import SchemaError
 
@@ -42,7 +43,8 @@ def arrow_of(rows: object, schema: Callable[[], pa.Schema]) -> pa.Table | pa.Rec
     """Return rows as an Arrow table, or a reader as it is.
 
     Of a data frame of pandas the index is left out; a column of reals that is one of integers in the table, as pandas
-    has those with nulls, becomes one of integers if all its values are.
+    has those with nulls, becomes one of integers if all its values are. Numbers in lists, which have no width, get the
+    width of the table's column if they fit.
 
     Args:
         rows: see `Rows`.
@@ -57,14 +59,63 @@ def arrow_of(rows: object, schema: Callable[[], pa.Schema]) -> pa.Table | pa.Rec
         if isinstance(rows, list | str):  # Arrow takes lists with names only
             raise TypeError
         known: Any = rows
+        if isinstance(rows, Mapping):
+            types = schema()
+            return pa.table({name: _of_width(values, name, types) for name, values in rows.items()})
         if not _is_pandas(rows):
             return pa.table(known)
+        if not known.columns.is_unique:
+            twice = known.columns[known.columns.duplicated()][0]
+            raise SchemaError(f"the data frame has several columns {twice!r}: give each a name of its own")
         return _with_integers(pa.Table.from_pandas(known, preserve_index=False), schema())
     except TypeError:
         raise SchemaError(
             f"the rows are of type {type(rows).__name__}: give an Arrow table, batch or reader, a data frame of pandas "
             "or polars, a mapping of columns, or another object with an Arrow C stream"
         ) from None
+
+
+def _of_width(values: Any, name: str, schema: pa.Schema) -> Any:
+    if name not in schema.names or not isinstance(values, list | tuple):
+        return values
+    try:
+        found = pa.array(values)
+    except OverflowError:
+        raise SchemaError(f"column {name!r} has a number that no integer of 64 bits holds: give decimals") from None
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise SchemaError(f"column {name!r} has values of several types or of none that Arrow has: {error}") from None
+    kind = _width_of(found.type, schema.field(name).type)
+    if kind == found.type:
+        return found
+    with suppress(pa.ArrowInvalid):
+        fitted = found.cast(kind)
+        # A real that is too large becomes infinite.
+        if not pa.types.is_floating(kind) or pc.is_inf(fitted).equals(pc.is_inf(found)):
+            return fitted
+    return found
+
+
+def _width_of(found: pa.DataType, known: pa.DataType) -> pa.DataType:
+    """Return the type of values with the widths of another type's integers, and of its reals if they are no fields."""
+    if pa.types.is_null(found):
+        return known
+    if pa.types.is_struct(found) and pa.types.is_struct(known):
+        fields = {field.name: field.type for field in known}
+        return pa.struct(
+            [
+                field.with_type(_width_of(field.type, fields.get(field.name, field.type)))
+                if not pa.types.is_floating(field.type)
+                else field
+                for field in found
+            ]
+        )
+    if pa.types.is_list(found) and pa.types.is_list(known) and not pa.types.is_floating(found.value_type):
+        return pa.list_(found.value_field.with_type(_width_of(found.value_type, known.value_type)))
+    if pa.types.is_integer(found) and pa.types.is_integer(known):
+        return known
+    if pa.types.is_floating(found) and pa.types.is_floating(known):
+        return known
+    return found
 
 
 def _with_integers(rows: pa.Table, schema: pa.Schema) -> pa.Table:

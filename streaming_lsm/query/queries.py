@@ -6,7 +6,7 @@ A plan is a `Scan`, or for CDC a `Changes`; rows are read when its batches are.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
@@ -327,6 +327,8 @@ class Queries:
 def _names(columns: Sequence[str]) -> tuple[str, ...]:
     if isinstance(columns, str):
         raise SchemaError(f"columns={columns!r} is a text; give a list of column names: columns=[{columns!r}]")
+    if not isinstance(columns, Iterable):
+        raise SchemaError(f"columns={columns!r}: give a list of column names")
     return tuple(columns)
 
 

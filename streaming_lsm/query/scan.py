@@ -23,12 +23,13 @@ from streaming_lsm.query.prune.row_groups import RowGroupCounts
 from streaming_lsm.query.result import Result, first_rows
 from streaming_lsm.query.scan_order import merged_slices, sorted_rows
 from streaming_lsm.query.slices.slice_reader import SliceReader
-from streaming_lsm.schema import RECORD_KEY
+from streaming_lsm.schema import META_COLUMNS, RECORD_KEY
 from streaming_lsm.storage.failures import named_failures
 
 T = TypeVar("T")
 
-_ABSENT = re.compile(r"No match for FieldRef\.Name\((.*?)\) in ")
+_ABSENT = re.compile(r"No match for FieldRef\.(?:Name\((.*?)\)|Nested\((.*?)\)) in ")
+_PART = re.compile(r"FieldRef\.Name\((.*?)\)(?: |$)")
 """What Arrow says of a column that is not there."""
 _AHEAD_BYTES = 32 << 20
 _AHEAD_RATIO = 32
@@ -192,10 +193,8 @@ def filter_columns(expression: pc.Expression | None, schema: pa.Schema) -> tuple
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         absent = _ABSENT.search(str(error))
         if absent:
-            known = nearest_first(absent[1], schema)
-            raise SchemaError(
-                f"filter {expression}: column {absent[1]!r} is not in the table, which has {known}"
-            ) from None
+            names = [absent[1]] if absent[2] is None else _PART.findall(absent[2])
+            raise SchemaError(f"filter {expression}: {_absent(names, schema)}") from None
         raise SchemaError(f"filter {expression} does not fit the columns {', '.join(schema.names)}: {error}") from None
     return tuple(name for name in schema.names if not _binds(expression, schema, name))
 
@@ -208,14 +207,34 @@ def check_columns(names: Iterable[str], schema: pa.Schema) -> None:
     """
     there = set(schema.names)
     for name in names:
+        if not isinstance(name, str):
+            raise SchemaError(f"column {name!r} is no text: give the names of columns")
         if name not in there:
-            raise SchemaError(f"column {name!r} is not in the table, which has {nearest_first(name, schema)}")
+            raise SchemaError(_absent([name], schema))
 
 
-def nearest_first(name: str, schema: pa.Schema) -> str:
-    """List the columns of `schema`, those first whose names are like `name`."""
-    near = get_close_matches(name, schema.names)
-    return ", ".join([*near, *(other for other in schema.names if other not in near)])
+def _absent(names: Sequence[str], schema: pa.Schema) -> str:
+    """Tell which column, or which field inside a column, is not there, and which are."""
+    if names[0] not in schema.names:
+        return f"column {names[0]!r} is not in the table, which has {_nearest_first(names[0], schema.names)}"
+    kind = schema.field(names[0]).type
+    for place, name in enumerate(names[1:], 1):
+        outer = ".".join(names[:place])
+        fields = [field.name for field in kind] if pa.types.is_struct(kind) else []
+        if not fields:
+            return f"column {outer!r} is of type {kind}, and has no field {name!r}"
+        if name not in fields:
+            return f"column {outer!r} has no field {name!r}; it has {_nearest_first(name, fields)}"
+        kind = kind.field(name).type
+    raise AssertionError(names)
+
+
+def _nearest_first(name: str, names: Sequence[str]) -> str:
+    """List names, those first that are like `name` whatever their case, and meta columns last."""
+    folded = {other.lower(): other for other in reversed(names)}
+    near = [folded[like] for like in get_close_matches(name.lower(), folded)]
+    others = [other for other in names if other not in near]
+    return ", ".join([*near, *sorted(others, key=META_COLUMNS.__contains__)])
 
 
 def _binds(expression: pc.Expression, schema: pa.Schema, without: str) -> bool:

@@ -57,6 +57,10 @@ def test_a_filter_may_be_sql(table: LsmTable) -> None:
     assert table.scan(filter="day IN ('mon')").explain().skipped.by_partition > 0
     with pytest.raises(SchemaError, match="'qyt' is not in the table, which has qty"):
         table.scan(filter="qyt = 1")
+    with pytest.raises(SchemaError, match="'QTY' is not in the table, which has qty"):
+        table.scan(filter="QTY = 1")
+    with pytest.raises(SchemaError, match="column 'qty' is of type int64, and has no field 'low'"):
+        table.scan(filter="qty.low = 1")
     with pytest.raises(ConfigError, match="is not a value"):
         table.scan(filter="qty = day")
 
@@ -238,3 +242,49 @@ def test_decimals_are_filtered_by_numbers(tmp_path: Path) -> None:
     assert made.scan(filter="big > 18.00000000001").count() == 1
     assert "row group" in str(made.scan(filter="big > 1e25").explain())
     assert made.scan(filter="big > 1e25").explain().as_dict() != made.scan(filter="big > 0").explain().as_dict()
+
+
+NARROW = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        ("qty", pa.int32()),
+        ("part", pa.float32()),
+        ("place", pa.struct([("floor", pa.int16())])),
+        ("sizes", pa.list_(pa.int32())),
+    ]
+)
+
+
+def test_numbers_in_lists_have_the_width_of_the_column_if_they_fit(tmp_path: Path) -> None:
+    table = LsmTable.create(
+        tmp_path / "t",
+        NARROW,
+        OPTIONS | {"hoodie.datasource.write.partitionpath.field": "", "hoodie.table.ordering.fields": ""},
+    )
+    before = table.schema
+    table.upsert(
+        {"id": ["a", "b"], "qty": [1, None], "part": [0.5, None], "place": [{"floor": 2}, None], "sizes": [[3], []]}
+    )
+    table.upsert({"id": ["c"], "qty": [None], "part": [None], "place": [None], "sizes": [[]]})
+    assert table.schema == before
+    with pytest.raises(SchemaError, match="column 'place' has no field 'flor'; it has floor"):
+        table.scan(filter="place.flor = 1")
+    with pytest.raises(SchemaError, match="column 'qty' has a number that no integer of 64 bits holds"):
+        table.upsert({"id": ["d"], "qty": [2**64], "part": [1.0], "place": [None], "sizes": [None]})
+    with pytest.raises(SchemaError, match="column 'qty' has values of several types"):
+        table.upsert({"id": ["d"], "qty": [1, "a"], "part": [1.0], "place": [None], "sizes": [None]})
+    table.upsert({"id": ["d"], "qty": [2**40], "part": [1e300], "place": [None], "sizes": [None]})
+    assert table.schema.field("qty").type == pa.int64()
+    assert table.schema.field("part").type == pa.float64()
+    assert table.scan(["qty"], "id = 'd'").to_arrow().column(0).to_pylist() == [2**40]
+
+
+def test_a_frame_with_a_name_twice_and_columns_that_are_no_texts_are_named(table: LsmTable) -> None:
+    frame = rows_of(range(2)).to_pandas()
+    frame.columns = ["id", "qty", "qty", *frame.columns[3:]]
+    with pytest.raises(SchemaError, match="the data frame has several columns 'qty'"):
+        table.upsert(frame)
+    with pytest.raises(SchemaError, match="column None is no text"):
+        table.scan(columns=[None])  # type: ignore[list-item]
+    with pytest.raises(SchemaError, match="columns=5: give a list"):
+        table.scan(columns=5)  # type: ignore[arg-type]
