@@ -90,8 +90,9 @@ class LsmTable(WritableTable):
 
         Args:
             rows: all columns of the table, found by name: an Arrow table, batch or reader, a data frame of pandas or
-                polars, a mapping of columns, or what else has an Arrow C stream. A reader of record batches is written
-                by one task, which holds ``lsm.write.buffer.bytes`` of it in memory.
+                polars, a mapping of columns, whose lists of numbers get the widths of the table's columns if they fit,
+                or what else has an Arrow C stream. A reader of record batches is written by one task, which holds
+                ``lsm.write.buffer.bytes`` of it in memory.
             batch_id: with the option ``lsm.writer.id``, a number that grows with each batch; a batch whose number
                 is committed already is skipped.
 
