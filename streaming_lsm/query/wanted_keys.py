@@ -65,7 +65,7 @@ def _array(keys: object) -> pa.Array[Any] | pa.ChunkedArray[Any]:
         return keys
     try:
         found: pa.Array[Any] = pa.array(list(keys))  # type: ignore[call-overload]  # of any values
-    except (TypeError, pa.ArrowException) as error:
+    except (TypeError, OverflowError, pa.ArrowException) as error:
         raise SchemaError(
             f"keys={keys!r:.100}: expected a list of record keys, or of values of one type: {error}"
         ) from None
@@ -115,5 +115,5 @@ def _as_column(name: str, values: Any, schema: pa.Schema) -> pa.Array[Any]:
         if not isinstance(found, pa.Array):
             found = pa.array(list(values), kind)
         return found if kind is None else decoded(found).cast(kind)
-    except (TypeError, pa.ArrowException) as error:
+    except (TypeError, OverflowError, pa.ArrowException) as error:
         raise SchemaError(f"keys: column {name!r} has type {kind}, which the values do not fit: {error}") from None

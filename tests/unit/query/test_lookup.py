@@ -112,6 +112,8 @@ def test_values_of_the_key_columns_are_looked_up(tmp_path: Path) -> None:
         ("a", ConfigError, r"keys='a': give a list of record keys: \['a'\]"),
         (["a", None], ConfigError, "a key is null"),
         ([1, "a"], SchemaError, "expected a list of record keys"),
+        ([2**70], SchemaError, "expected a list of record keys"),
+        ({"id": [2**70]}, SchemaError, "which the values do not fit"),
     ],
 )
 def test_keys_that_are_none_are_refused(
