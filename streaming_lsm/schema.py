@@ -120,7 +120,7 @@ def _stored_nested(kind: pa.DataType, where: str) -> pa.DataType:
     if pa.types.is_map(kind) and pa.types.is_string(stored_type(kind.key_type, where)):
         item = kind.item_field
         return map_type(pa.string(), stored_type(item.type, f"{where}.value"), item.nullable)
-    if pa.types.is_struct(kind):
+    if pa.types.is_struct(kind) and kind.num_fields:
         return pa.struct([_stored_field(child, f"{where}.{child.name}") for child in kind.fields])
     raise SchemaError(f"column {where!r} has type {kind}, which a Hudi table cannot hold; cast it first")
 

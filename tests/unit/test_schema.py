@@ -176,6 +176,8 @@ def test_a_table_stores_plain_types(found: pa.DataType, stored: pa.DataType) -> 
         pa.map_(pa.int32(), pa.string()),
         pa.list_(pa.time32("s")),
         pa.struct([("inner", pa.uint64())]),
+        pa.struct([]),
+        pa.list_(pa.struct([])),
     ],
     ids=str,
 )
