@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -112,8 +113,9 @@ def test_a_large_document_of_many_values_is_judged_the_same_beside_any_others(br
 
 def test_a_tombstone_costs_no_more_than_a_row() -> None:
     decoder = Decoder(Envelope(COLUMNS, ("id",)))
-    spent = {}
-    for name, count in (("rows", 100_000), ("tombstones", 1_000_000)):
+    spent = {"rows": math.inf, "tombstones": math.inf}
+    # The least of three trials in turns: other processes on the core only add to one.
+    for name, count in 3 * (("rows", 100_000), ("tombstones", 1_000_000)):
         keys = pc.binary_join_element_wise('{"id":"', pc.cast(pa.array(range(count)), pa.string()), '"}', "")
         values = keys if name == "rows" else pa.nulls(count, pa.string())
         columns = [pc.cast(keys, pa.binary()), pc.cast(values, pa.binary()), pa.array(["t"] * count)]
@@ -122,7 +124,7 @@ def test_a_tombstone_costs_no_more_than_a_row() -> None:
         before, begun = _memory("VmRSS"), time.process_time()
         Path("/proc/self/clear_refs").write_text("5")
         good = sum(batch.column("_lsm_bad").null_count for batch in decoder.decoded([messages]))
-        spent[name] = (time.process_time() - begun) / count
+        spent[name] = min(spent[name], (time.process_time() - begun) / count)
         assert good == count
         assert _memory("VmHWM") - before < 100 << 20
     assert spent["tombstones"] < 1.5 * spent["rows"]
