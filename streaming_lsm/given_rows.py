@@ -59,9 +59,8 @@ def arrow_of(rows: object, schema: Callable[[], pa.Schema]) -> pa.Table | pa.Rec
         if isinstance(rows, list | str):  # Arrow takes lists with names only
             raise TypeError
         known: Any = rows
-        if isinstance(rows, Mapping):
-            types = schema()
-            return pa.table({name: _of_width(values, name, types) for name, values in rows.items()})
+        if isinstance(rows, Mapping) and any(isinstance(values, list | tuple) for values in rows.values()):
+            return _with_widths(rows, schema())
         if not _is_pandas(rows):
             return pa.table(known)
         if not known.columns.is_unique:
@@ -75,46 +74,44 @@ def arrow_of(rows: object, schema: Callable[[], pa.Schema]) -> pa.Table | pa.Rec
         ) from None
 
 
-def _of_width(values: Any, name: str, schema: pa.Schema) -> Any:
-    if name not in schema.names or not isinstance(values, list | tuple):
-        return values
+def _with_widths(rows: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
+    types = {field.name: field.type for field in schema}
+    return pa.table(
+        {
+            name: _fitted(name, values, types[name]) if name in types and isinstance(values, list | tuple) else values
+            for name, values in rows.items()
+        }
+    )
+
+
+def _fitted(name: str, values: Any, known: pa.DataType) -> pa.Array[Any]:
+    """Return the values of a list, its numbers with the widths of the column's type if they fit."""
     try:
-        found = pa.array(values)
+        found: pa.Array[Any] = pa.array(values)
     except OverflowError:
         raise SchemaError(f"column {name!r} has a number that no integer of 64 bits holds: give decimals") from None
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise SchemaError(f"column {name!r} has values of several types or of none that Arrow has: {error}") from None
-    kind = _width_of(found.type, schema.field(name).type)
-    if kind == found.type:
-        return found
+    are_reals = pa.types.is_floating(found.type) and pa.types.is_floating(known)
     with suppress(pa.ArrowInvalid):
-        fitted = found.cast(kind)
+        fitted: pa.Array[Any] = found.cast(known if are_reals else _with_integers_of(found.type, known))
         # A real that is too large becomes infinite.
-        if not pa.types.is_floating(kind) or pc.is_inf(fitted).equals(pc.is_inf(found)):
+        if not are_reals or pc.is_inf(fitted).equals(pc.is_inf(found)):
             return fitted
     return found
 
 
-def _width_of(found: pa.DataType, known: pa.DataType) -> pa.DataType:
-    """Return the type of values with the widths of another type's integers, and of its reals if they are no fields."""
-    if pa.types.is_null(found):
+def _with_integers_of(found: pa.DataType, known: pa.DataType) -> pa.DataType:
+    """Return a type with the widths of another type's integers, and with its types of what has nulls only."""
+    if pa.types.is_null(found) or (pa.types.is_integer(found) and pa.types.is_integer(known)):
         return known
     if pa.types.is_struct(found) and pa.types.is_struct(known):
-        fields = {field.name: field.type for field in known}
+        types = {field.name: field.type for field in known}
         return pa.struct(
-            [
-                field.with_type(_width_of(field.type, fields.get(field.name, field.type)))
-                if not pa.types.is_floating(field.type)
-                else field
-                for field in found
-            ]
+            [field.with_type(_with_integers_of(field.type, types.get(field.name, field.type))) for field in found]
         )
-    if pa.types.is_list(found) and pa.types.is_list(known) and not pa.types.is_floating(found.value_type):
-        return pa.list_(found.value_field.with_type(_width_of(found.value_type, known.value_type)))
-    if pa.types.is_integer(found) and pa.types.is_integer(known):
-        return known
-    if pa.types.is_floating(found) and pa.types.is_floating(known):
-        return known
+    if pa.types.is_list(found) and pa.types.is_list(known):
+        return pa.list_(found.value_field.with_type(_with_integers_of(found.value_type, known.value_type)))
     return found
 
 

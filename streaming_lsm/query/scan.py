@@ -29,8 +29,8 @@ from streaming_lsm.storage.failures import named_failures
 T = TypeVar("T")
 
 _ABSENT = re.compile(r"No match for FieldRef\.(?:Name\((.*?)\)|Nested\((.*?)\)) in ")
+"""What Arrow says of a column, or of a field inside a column, that is not there."""
 _PART = re.compile(r"FieldRef\.Name\((.*?)\)(?: |$)")
-"""What Arrow says of a column that is not there."""
 _AHEAD_BYTES = 32 << 20
 _AHEAD_RATIO = 32
 """Bytes of a slice's batches that are read ahead in memory: at least `_AHEAD_BYTES`, or so many times its files."""
@@ -215,10 +215,10 @@ def check_columns(names: Iterable[str], schema: pa.Schema) -> None:
 
 def _absent(names: Sequence[str], schema: pa.Schema) -> str:
     """Tell which column, or which field inside a column, is not there, and which are."""
-    if names[0] not in schema.names:
-        return f"column {names[0]!r} is not in the table, which has {_nearest_first(names[0], schema.names)}"
-    kind = schema.field(names[0]).type
+    kind = schema.field(names[0]).type if names[0] in schema.names else None
     for place, name in enumerate(names[1:], 1):
+        if kind is None:
+            break
         outer = ".".join(names[:place])
         fields = [field.name for field in kind] if pa.types.is_struct(kind) else []
         if not fields:
@@ -226,7 +226,7 @@ def _absent(names: Sequence[str], schema: pa.Schema) -> str:
         if name not in fields:
             return f"column {outer!r} has no field {name!r}; it has {_nearest_first(name, fields)}"
         kind = kind.field(name).type
-    raise AssertionError(names)
+    return f"column {names[0]!r} is not in the table, which has {_nearest_first(names[0], schema.names)}"
 
 
 def _nearest_first(name: str, names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.query.prune.keys import wanted_keys
 from streaming_lsm.query.prune.predicate import EQUAL, Comparison, Every, Membership, Some
-from tests.support.crash_points import EVERY_CALL
+from tests.support.crash_points import combined
 from tests.support.small_tables import create as create_small
 from tests.support.small_tables import rows
 
@@ -92,12 +92,11 @@ def filters(keys: Keys, draw: random.Random) -> list[Callable[[], pc.Expression]
     ]
 
 
-PAIRS = [(options, name) for options in TABLES for name in KEYS]
-SOME_PAIRS = [(options, name) for place, options in enumerate(TABLES) for name in (list(KEYS) * 2)[place : place + 2]]
-"""Each kind of keys in two kinds of tables."""
+PAIRS = dict.fromkeys(pair for offset in (0, 1) for pair in combined(offset, list(TABLES), list(KEYS)))
+"""Each kind of keys in two kinds of tables at least."""
 
 
-@pytest.mark.parametrize(("options", "name"), PAIRS if EVERY_CALL else SOME_PAIRS)
+@pytest.mark.parametrize(("options", "name"), PAIRS)
 def test_a_filter_by_keys_has_the_rows_of_the_whole_scan(tmp_path: Path, name: str, options: str) -> None:
     draw, keys = random.Random(f"{name} {options}"), KEYS[name]
     table, skipped = written(tmp_path / "table", keys, TABLES[options], draw), 0
