@@ -9,7 +9,6 @@ commit is rolled back too.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,7 +24,8 @@ from streaming_lsm.format.metadata.files_partition import (
     log_name,
     partition_key,
 )
-from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo, metadata_schema
+from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
+from streaming_lsm.format.metadata.schema import metadata_schema
 from streaming_lsm.format.table.file_names import parse_file_name
 from streaming_lsm.lock.lock import TableLock
 from streaming_lsm.lock.markers import marker_folder
@@ -162,7 +162,7 @@ def complete(
 ) -> None:
     """Complete a write of the metadata table; raises as `commit_records`."""
     is_compaction = running.completes_as == "commit"
-    extra = {"schema": _schema(), LOCK_KEY: lock.owner.token}
+    extra = {"schema": metadata_schema(meta_columns=False), LOCK_KEY: lock.owner.token}
     content = CommitMetadata(stats, operation, extra, compacted=is_compaction)
     put_completed(metadata, running, content.encode(), times, lock)
 
@@ -208,10 +208,3 @@ def erase(metadata: Storage, requested: str, lock: TableLock) -> None:
 def _is_of(name: str, requested: str) -> bool:
     parsed = parse_file_name(name)
     return parsed is not None and parsed.instant == requested
-
-
-def _schema() -> str:
-    """Return the schema of the records without meta columns."""
-    schema = json.loads(metadata_schema())
-    schema["fields"] = [column for column in schema["fields"] if not column["name"].startswith("_hoodie_")]
-    return json.dumps(schema, separators=(",", ":"))

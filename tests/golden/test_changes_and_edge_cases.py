@@ -14,10 +14,10 @@ import pytest
 from streaming_lsm import LsmTable
 from streaming_lsm.errors import ConfigError, CorruptFileError, ReadOvertaken, UnsupportedTable
 from streaming_lsm.format.avro.record_reader import decode_data_block
-from streaming_lsm.format.hfile.writer import write_hfile
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_block, read_blocks
 from streaming_lsm.java_properties import parse_properties, print_properties
 from streaming_lsm.schema import META_COLUMNS
+from tests.support.hfiles import written
 from tests.support.hudi_tables import MANIFESTS, unpacked
 
 ARCHIVED = ("v9_cow_archived", "r015_cow_archived")
@@ -171,7 +171,7 @@ def test_rows_of_hfile_blocks_are_those_of_avro_blocks(tmp_path: Path) -> None:
         content, kind = bytes(block.content), block.type
         if kind is BlockType.AVRO_DATA:
             schema = block.header[Header.SCHEMA]
-            kind, content = BlockType.HFILE_DATA, write_hfile(_entries(content), schema_json=schema, created_ms=1)
+            kind, content = BlockType.HFILE_DATA, written(_entries(content), schema_json=schema, created_ms=1)
         made += encode_block(kind, block.header, content)
     assert made != log.read_bytes()
     log.write_bytes(made)

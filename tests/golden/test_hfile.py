@@ -13,10 +13,9 @@ import pytest
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.bloom import BloomFilter
-from streaming_lsm.format.hfile.block import DATA, HEADER, ROOT_INDEX, Codec, read_block
+from streaming_lsm.format.hfile.block import DATA, HEADER, ROOT_INDEX, Codec, Stretch, read_block
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.hfile.trailer import TRAILER_BYTES
-from streaming_lsm.format.hfile.writer import write_hfile
 from streaming_lsm.format.metadata.files_partition import ALL_PARTITIONS_KEY, existing, merge_files
 from streaming_lsm.format.metadata.records import (
     ColumnStats,
@@ -26,9 +25,10 @@ from streaming_lsm.format.metadata.records import (
     MetadataRecord,
     RecordLocation,
     encode_record,
-    metadata_schema,
     read_records,
 )
+from streaming_lsm.format.metadata.schema import metadata_schema
+from tests.support.hfiles import entries_of, sought, written
 
 FOLDER = Path(__file__).parent / "data" / "hfile"
 NAMES = sorted(path.name for path in FOLDER.glob("*.hfile"))
@@ -62,8 +62,8 @@ def _rewritten(name: str) -> bytes:
     """A file of its own entries, schema, time and bloom filter."""
     file = _open(name)
     bloom, kind = file.meta("bloomFilter"), file.info.get("bloomFilterTypeCode", b"").decode()
-    return write_hfile(
-        file.entries(),
+    return written(
+        entries_of(file),
         schema_json=file.schema_json,
         created_ms=int.from_bytes(file.info["hfile.CREATE_TIME_TS"], "big"),
         bloom=None if bloom is None else BloomFilter.decode(bloom.decode(), kind, name),
@@ -72,21 +72,21 @@ def _rewritten(name: str) -> bytes:
 
 def _unpacked(data: bytes) -> list[tuple[bytes, int, bytes]]:
     """Magic, previous offset and payload of every block."""
-    view, found = memoryview(data), []
+    stretch, found = Stretch(memoryview(data), 0), []
     for at, header in _blocks(data):
         magic, _, _, previous, *_ = HEADER.unpack(header)
-        found.append((magic, previous, read_block(view, at, len(data), magic, Codec.GZIP, "f").payload))
+        found.append((magic, previous, read_block(stretch, at, len(data), magic, Codec.GZIP, "f").payload))
     return found
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_block_is_read_and_every_key_found(name: str) -> None:
     file = _open(name)
-    entries = list(file.entries())
+    entries = entries_of(file)
     assert len(entries) == file.entry_count > 0
     assert all(before < after for (before, _), (after, _) in pairwise(entries))
-    assert file.get(key for key, _ in entries) == dict(entries)
-    assert file.get([b"", b"\xff", entries[0][0] + b"\x00"]) == {}
+    assert sought(file, [key for key, _ in entries]) == dict(entries)
+    assert sought(file, [b"", b"\xff", entries[0][0] + b"\x00"]) == {}
     assert [header[:8] for _, header in _blocks(_data(name))][-1] == b"FILEINF2"
 
 
@@ -94,36 +94,36 @@ def _zlib_packs_as_javas() -> bool:
     """Whether bytes that are compressed here are those that Hudi's Java makes; zlib has successors."""
     data = _data("v9_files_base.hfile")
     at, header = next(_blocks(data))
-    payload = read_block(memoryview(data), at, len(data), DATA, Codec.GZIP, "f").payload
+    payload = read_block(Stretch(memoryview(data), 0), at, len(data), DATA, Codec.GZIP, "f").payload
     return zlib.compress(payload)[2:-4] == data[at + HEADER.size + 10 : HEADER.unpack(header)[-1] - 8]
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_file_written_anew_is_the_one_that_hudi_wrote(name: str) -> None:
-    written, expected = _rewritten(name), _data(name)
+    ours, expected = _rewritten(name), _data(name)
     if _zlib_packs_as_javas():
-        assert written == expected
+        assert ours == expected
     # Indexes and trailer hold sizes of compressed blocks.
-    assert [block for block in _unpacked(written) if block[0] != ROOT_INDEX] == [
+    assert [block for block in _unpacked(ours) if block[0] != ROOT_INDEX] == [
         block for block in _unpacked(expected) if block[0] != ROOT_INDEX
     ]
 
 
 def test_many_blocks_are_cut_where_hudi_cuts_them() -> None:
     theirs = _open("v9_many_blocks.hfile")
-    ours = write_hfile(theirs.entries(), schema_json=theirs.schema_json, created_ms=1_795_231_936_832, block_bytes=512)
-    written, expected = _unpacked(ours), _unpacked(_data("v9_many_blocks.hfile"))
+    ours = written(entries_of(theirs), schema_json=theirs.schema_json, created_ms=1_795_231_936_832, block_bytes=512)
+    blocks, expected = _unpacked(ours), _unpacked(_data("v9_many_blocks.hfile"))
     payloads = [payload for magic, _, payload in expected if magic == DATA]
-    assert [payload for magic, _, payload in written if magic == DATA] == payloads
+    assert [payload for magic, _, payload in blocks if magic == DATA] == payloads
     assert len(payloads) == 12
     # Hudi names each block's own offset as that of the one before; ours is the one before.
     starts = [at for at, header in _blocks(ours) if header.startswith(DATA)]
-    assert [previous for magic, previous, _ in written if magic == DATA] == [-1, *starts[:-1]]
+    assert [previous for magic, previous, _ in blocks if magic == DATA] == [-1, *starts[:-1]]
 
 
 def test_the_bloom_filter_of_a_base_file_is_made_from_its_keys() -> None:
     file = _open("v9_record_index_base.hfile")
-    keys = [key for key, _ in file.entries()]
+    keys = [key for key, _ in entries_of(file)]
     assert file.meta("bloomFilter") == BloomFilter.build(keys, 10_000, 1e-9, 100_000).encode().encode()
 
 
@@ -173,7 +173,7 @@ def test_statistics_and_blooms_say_what_they_are_of() -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_records_encode_to_the_bytes_that_hudi_wrote(name: str) -> None:
-    values = dict(_open(name).entries())
+    values = dict(entries_of(_open(name)))
     files = {
         "v9_files_base.hfile": "files-0000-0_6-773-1384_20261121033216832.hfile",
         "v9_record_index_base.hfile": "record-index-0000-0_2-773-1380_20261121033216832.hfile",
@@ -208,7 +208,7 @@ def test_a_file_of_hudi_0_15_is_read_by_its_own_schema() -> None:
 def _outcome(data: bytes, name: str) -> object:
     try:
         file = HFile.open(data, name)
-        return list(file.entries()), file.meta("bloomFilter")
+        return entries_of(file), file.meta("bloomFilter")
     except (CorruptFileError, UnsupportedTable) as error:
         return type(error)
 

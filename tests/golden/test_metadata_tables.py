@@ -34,6 +34,7 @@ from streaming_lsm.storage.subfolder import Subfolder
 from streaming_lsm.timeline.cache import TimelineCache
 from streaming_lsm.timeline.properties_file import load_properties
 from streaming_lsm.timeline.timeline import Timeline
+from tests.support.hfiles import entries_of
 from tests.support.metadata_tables import assert_settled
 
 TABLES = Path(__file__).parent / "data" / "tables"
@@ -90,7 +91,7 @@ def test_our_base_files_and_logs_hold_the_same_entries(unpacked: Path, name: str
         else:
             continue
         compared += 1
-        assert list(ours.entries()) == list(theirs.entries())
+        assert entries_of(ours) == entries_of(theirs)
         assert ours.meta("bloomFilter") == theirs.meta("bloomFilter")
         assert ours.info.keys() == theirs.info.keys()
         differing = {key for key in ours.info if ours.info[key] != theirs.info[key]}

@@ -11,7 +11,7 @@ from streaming_lsm.format.bloom import BloomFilter
 from streaming_lsm.format.hfile.block import DATA, FILE_INFO, ROOT_INDEX
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.hfile.trailer import TRAILER_BYTES
-from streaming_lsm.format.hfile.writer import write_hfile
+from tests.support.hfiles import entries_of, sought, written
 
 SCHEMA = '{"type":"record","name":"Row","fields":[]}'
 _CELL_OVERHEAD = 21
@@ -32,19 +32,19 @@ def test_entries_and_lookups_survive_writing(
 ) -> None:
     bloom = BloomFilter.build([key for key, _ in entries], 10, 0.01, 100) if with_bloom else None
     arguments = {"schema_json": SCHEMA, "created_ms": 1, "block_bytes": block_bytes, "compression": compression}
-    data = write_hfile(iter(entries), bloom=bloom, **arguments)
-    assert write_hfile(entries, bloom=bloom, **arguments) == data
+    data = written(entries, bloom=bloom, **arguments)
+    assert written(entries, bloom=bloom, **arguments) == data
     file = HFile.open(data, "f")
-    assert list(file.entries()) == entries
+    assert entries_of(file) == entries
     wanted = [*probes, *(key for key, _ in entries[::3]), *(key + b"\x00" for key, _ in entries[::5])]
-    assert file.get(wanted) == {key: value for key, value in entries if key in wanted}
+    assert sought(file, wanted) == {key: value for key, value in entries if key in wanted}
     assert file.meta("bloomFilter") == (bloom.encode().encode() if bloom else None)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(entries=entries, block_bytes=st.integers(0, 3000))
 def test_blocks_fill_the_file_and_hold_what_fits(entries: list[tuple[bytes, bytes]], block_bytes: int) -> None:
-    data = write_hfile(entries, schema_json=SCHEMA, created_ms=1, block_bytes=block_bytes, compression="none")
+    data = written(entries, schema_json=SCHEMA, created_ms=1, block_bytes=block_bytes, compression="none")
     at, kinds, sizes = 0, [], []
     while at < len(data) - TRAILER_BYTES:
         magic, rest, size = struct.unpack_from(">8sii", data, at)

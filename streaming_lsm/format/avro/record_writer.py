@@ -27,12 +27,15 @@ _PART_BYTES = 1 << 26
 _MAX_OFFSET = np.iinfo(np.int32).max
 
 
-def encode_records(batch: pa.RecordBatch, schema_json: str) -> pa.BinaryArray | pa.LargeBinaryArray:
+def encode_records(
+    batch: pa.RecordBatch, schema_json: str, *, complete: bool = True
+) -> pa.BinaryArray | pa.LargeBinaryArray:
     """Encode each row as an Avro datum without container.
 
     Args:
         batch: has every column of the schema, by name, in its type or a type that widens to it.
         schema_json: Avro JSON of the records.
+        complete: False if the batch may lack columns, whose values are null then.
 
     Returns:
         one datum per row; large_binary only if they have more than 2 GiB in total.
@@ -40,7 +43,7 @@ def encode_records(batch: pa.RecordBatch, schema_json: str) -> pa.BinaryArray | 
     Raises:
         SchemaError: the schema is malformed, or the batch does not fit it.
     """
-    parts: list[Any] = list(_parts(batch, schema_json))
+    parts: list[Any] = list(_parts(batch, schema_json, complete=complete))
     if sum(part.nbytes for part in parts) > _MAX_OFFSET:
         parts = [part.cast(pa.large_binary()) for part in parts]
     found: pa.BinaryArray = pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
@@ -63,14 +66,16 @@ def encode_data_block(batch: pa.RecordBatch, schema_json: str) -> bytes:
     return b"".join(pieces)
 
 
-def _parts(batch: pa.RecordBatch, schema_json: str) -> Iterator[pa.BinaryArray]:
+def _parts(batch: pa.RecordBatch, schema_json: str, *, complete: bool = True) -> Iterator[pa.BinaryArray]:
     """Yield the datums part by part."""
-    plan = record_plan(schema_json, "Avro schema")
+    plan = record_plan(schema_json, "Avro schema", None if complete else batch.schema.names)
     rows = fit(batch, plan.schema)
     step = max(1, min(_PART_ROWS, _PART_BYTES * len(batch) // max(batch.nbytes, 1)))
     for first in range(0, len(rows), step):
         part = rows.slice(first, step)
         try:
-            yield joined(encode_fields(plan.fields, part.columns), len(part))
+            columns = dict(zip(plan.places, part.columns, strict=True))
+            values = [columns.get(place) for place in range(len(plan.fields))]
+            yield joined(encode_fields(plan.fields, values, len(part)), len(part))
         except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
             raise SchemaError(f"rows {first} to {first + len(part) - 1} are too large for Avro ({error})") from error

@@ -39,13 +39,24 @@ Piece: TypeAlias = "Cells | pa.BinaryArray"
 """The next bytes of each row; an array has no nulls."""
 
 
-def encode_fields(fields: Sequence[Node], columns: Sequence[Array]) -> list[Piece]:
-    """Encode the fields of records.
+def encode_fields(fields: Sequence[Node], columns: Sequence[Array | None], rows: int) -> list[Piece]:
+    """Encode the fields of records; one without a column is null.
 
     Raises:
-        SchemaError: a value does not fit its field.
+        SchemaError: a value does not fit its field, or a field without a column is not nullable.
     """
-    return [piece for field, column in zip(fields, columns, strict=True) for piece in encode(field, column)]
+    return [
+        piece
+        for field, column in zip(fields, columns, strict=True)
+        for piece in (_absent(field, rows) if column is None else encode(field, column))
+    ]
+
+
+def _absent(node: Node, rows: int) -> list[Piece]:
+    null = next((place for place, child in enumerate(node.children) if child.kind == "null"), None)
+    if node.kind != "union" or null is None:
+        raise SchemaError(f"column {node.path!r} is missing, and the Avro schema has no null there")
+    return [constant(rows, bytes([2 * null]))]
 
 
 def encode(node: Node, values: Array) -> list[Piece]:
@@ -175,7 +186,7 @@ def _items(node: Node, values: Any) -> list[Piece]:
     first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
     if isinstance(values, pa.MapArray):
         columns = [values.keys.slice(first, count), values.items.slice(first, count)]
-        pieces = encode_fields(node.children[0].children, columns)
+        pieces = encode_fields(node.children[0].children, columns, count)
     else:
         pieces = encode(node.children[0], values.values.slice(first, count))
     items = joined(pieces, count)
@@ -185,7 +196,7 @@ def _items(node: Node, values: Any) -> list[Piece]:
 
 
 def _record(node: Node, values: Any) -> list[Piece]:
-    return encode_fields(node.children, values.flatten())
+    return encode_fields(node.children, values.flatten(), len(values))
 
 
 _ENCODERS: dict[str, Callable[[Node, Any], list[Piece]]] = {

@@ -73,12 +73,29 @@ def supported_codec(number: int, source: str) -> Codec:
     raise UnsupportedTable(f"{source}: HFile compressed with {name}; only GZIP and NONE are read: rewrite it with GZIP")
 
 
-def read_block(data: memoryview, offset: int, limit: int, magic: bytes, codec: Codec, source: str) -> Block:
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Bytes of a file from an offset on.
+
+    Attributes:
+        data: the bytes.
+        start: offset of the first one in the file.
+    """
+
+    data: memoryview
+    start: int
+
+    def between(self, start: int, end: int) -> memoryview:
+        """Return the bytes between two offsets in the file."""
+        return self.data[start - self.start : end - self.start]
+
+
+def read_block(stretch: Stretch, offset: int, limit: int, magic: bytes, codec: Codec, source: str) -> Block:
     """Read and check one block.
 
     Args:
-        data: the whole file.
-        offset: start of the block.
+        stretch: bytes of the file up to `limit`, or beyond.
+        offset: start of the block in the file.
         limit: offset that the block must not exceed.
         magic: expected magic.
 
@@ -87,9 +104,10 @@ def read_block(data: memoryview, offset: int, limit: int, magic: bytes, codec: C
             not uncompress to the size in the header.
         UnsupportedTable: an encoded data block.
     """
-    if not 0 <= offset <= limit - HEADER.size:
+    if not stretch.start <= offset <= limit - HEADER.size:
         raise corrupt(source, offset, f"a block header passes offset {limit}")
-    found, rest, size, _, checksum, per_checksum, stored = HEADER.unpack_from(data, offset)
+    head = stretch.between(offset, offset + HEADER.size)
+    found, rest, size, _, checksum, per_checksum, stored = HEADER.unpack(head)
     if found != magic:
         if (found, magic) == (_ENCODED_DATA, DATA):
             raise UnsupportedTable(f"{source}: data blocks are encoded (DATABLKE), which is not read; rewrite the file")
@@ -101,8 +119,9 @@ def read_block(data: memoryview, offset: int, limit: int, magic: bytes, codec: C
         raise corrupt(source, offset, f"a block of {size} bytes, more than the {_MAX_PAYLOAD} that are read")
     if checksum != _NO_CHECKSUM:
         kind = (checksum, per_checksum)
-        _verify(data[offset:payload_end], bytes(data[payload_end:end]), kind, offset, source)
-    return Block(_uncompressed(data[offset + HEADER.size : payload_end], size, codec, offset, source), end)
+        _verify(stretch.between(offset, payload_end), bytes(stretch.between(payload_end, end)), kind, offset, source)
+    packed = stretch.between(offset + HEADER.size, payload_end)
+    return Block(_uncompressed(packed, size, codec, offset, source), end)
 
 
 def write_block(magic: bytes, payload: bytes, codec: Codec, previous: int = -1) -> bytes:

@@ -9,12 +9,13 @@ work and memory are bounded by the uncompressed size of the blocks.
 
 from __future__ import annotations
 
-import bisect
-import itertools
-import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.columns import flags, pc
 from streaming_lsm.errors import CorruptFileError
 from streaming_lsm.format.hfile.block import (
     DATA,
@@ -24,31 +25,28 @@ from streaming_lsm.format.hfile.block import (
     META,
     ROOT_INDEX,
     Codec,
+    Stretch,
     corrupt,
     read_block,
     supported_codec,
 )
+from streaming_lsm.format.hfile.cells import Cells, decode_cells
+from streaming_lsm.format.hfile.index import Pointer, blocks_of, data_blocks, out_of_order, root_entries
 from streaming_lsm.format.hfile.trailer import TRAILER_BYTES, Trailer, decode_file_info
 
 SCHEMA_ENTRY = "schema"
-KEY_TAIL = b"\x00" + (2**63 - 1).to_bytes(8, "big") + b"\x04"
-"""Suffix of an HBase key after the row: no family, the latest time, type Put."""
-
-_ENTRY = struct.Struct(">qi")  # offset and size of a block
-_LENGTHS = struct.Struct(">ii")  # of a cell's key and value
-_ROW = struct.Struct(">h")
-_MAX_LEVELS = 8
-# HBase appends the position of the middle key to a root index that points to other indexes.
-_MIDDLE_KEY_BYTES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class _Pointer:
-    """Index entry: `key` is not greater than any key of its block, and not less than any key of earlier blocks."""
-
-    key: bytes
-    offset: int
-    size: int
+_TAIL_BYTES = 1 << 16
+"""Bytes at the end of a file that are read first; as a rule they hold the trailer, the indexes and the file info."""
+_RANGE_BYTES = 8 << 20
+"""Bytes of neighbouring blocks that are read at a time; one block at least."""
+_PART_BYTES = 1 << 18
+"""Bytes of blocks that are decoded at a time, so that their cells fit the CPU cache; one block at least."""
+_SCANNED_CELLS = 1 << 20
+"""Cells among which a scan looks for its keys at a time: the set of keys is built anew each time."""
+_JOINED_CELLS = 1 << 13
+"""Cells that are returned together, if they are from several parts: what decodes them has a cost for each call."""
+_GAP_BYTES = 1 << 16
+"""Bytes between two blocks that are read rather than left out: a request for another range costs more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,49 +56,58 @@ class HFile:
     Attributes:
         source: name of the file, for messages.
         info: the file info, e.g. ``schema``, ``minRecordKey``.
-        entry_count: number of entries according to the trailer, checked by `entries`.
+        entry_count: number of entries according to the trailer, checked by `cells`.
+        blocks: the data blocks, in ascending order of offset and key.
     """
 
     source: str
     info: Mapping[str, bytes]
     entry_count: int
-    _data: memoryview
+    blocks: tuple[Pointer, ...]
+    _file: pa.NativeFile
     _codec: Codec
     _limit: int
-    _blocks: tuple[_Pointer, ...]
-    _metas: Mapping[bytes, _Pointer]
+    _metas: Mapping[bytes, Pointer]
 
     @classmethod
-    def open(cls, data: bytes | memoryview, source: str) -> HFile:
+    def open(cls, content: bytes | memoryview | pa.NativeFile, source: str) -> HFile:
         """Read trailer, indexes and file info.
 
         Args:
-            data: the whole file, or the content of an HFILE_DATA block.
+            content: the file, open for random access, or its bytes, or those of an HFILE_DATA block.
             source: name of the file, for messages.
 
         Raises:
             CorruptFileError: the bytes are truncated or altered.
             UnsupportedTable: another version or codec, an encrypted file, or encoded blocks.
         """
-        view = memoryview(data)
-        trailer = Trailer.decode(view, source)
-        codec, limit, end = supported_codec(trailer.codec, source), trailer.load_on_open_offset, len(view)
-        end -= TRAILER_BYTES
-        root = read_block(data=view, offset=limit, limit=end, magic=ROOT_INDEX, codec=codec, source=source)
-        meta = read_block(data=view, offset=root.end, limit=end, magic=ROOT_INDEX, codec=codec, source=source)
-        info = read_block(data=view, offset=meta.end, limit=end, magic=FILE_INFO, codec=codec, source=source)
+        file = content if isinstance(content, pa.NativeFile) else pa.BufferReader(pa.py_buffer(content))
+        size = file.size()
+        tail = _read(file, max(0, size - _TAIL_BYTES), size, source)
+        trailer = Trailer.decode(tail.data, source)
+        codec, limit, end = supported_codec(trailer.codec, source), trailer.load_on_open_offset, size - TRAILER_BYTES
+        if 0 <= limit < tail.start:
+            tail = _read(file, limit, size, source)
+        root = read_block(stretch=tail, offset=limit, limit=end, magic=ROOT_INDEX, codec=codec, source=source)
+        meta = read_block(stretch=tail, offset=root.end, limit=end, magic=ROOT_INDEX, codec=codec, source=source)
+        info = read_block(stretch=tail, offset=meta.end, limit=end, magic=FILE_INFO, codec=codec, source=source)
         if info.end != end or meta.end != trailer.file_info_offset:
             raise corrupt(source, meta.end, "the file info is not where the trailer says, or does not end the file")
-        index = _Index(view, codec, limit, source)
-        metas = list(_root_entries(meta.payload, trailer.meta_index_count, 0, source))
+
+        def read_index(pointer: Pointer, levels: int) -> bytes:
+            magic = LEAF_INDEX if levels == 2 else INTERMEDIATE_INDEX
+            return _payload(file, pointer, limit, magic, codec, source)
+
+        count, levels = trailer.data_index_count, trailer.index_levels
+        metas = root_entries(meta.payload, trailer.meta_index_count, 0, source)
         return cls(
             source=source,
             info=decode_file_info(info.payload, source),
             entry_count=trailer.entry_count,
-            _data=view,
+            blocks=tuple(data_blocks(root.payload, count, levels, read_index, source)),
+            _file=file,
             _codec=codec,
             _limit=limit,
-            _blocks=tuple(index.data_blocks(root.payload, trailer)),
             _metas={pointer.key: pointer for pointer in metas},
         )
 
@@ -119,172 +126,155 @@ class HFile:
     def meta(self, name: str) -> bytes | None:
         """Read the content of a meta block, e.g. ``bloomFilter``; None if the file has no such block."""
         pointer = self._metas.get(name.encode())
-        return None if pointer is None else self._payload(pointer, META)
+        if pointer is None:
+            return None
+        return _payload(self._file, pointer, self._limit, META, self._codec, self.source)
 
-    def entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values in ascending order.
+    def cells(self) -> Iterator[Cells]:
+        """Yield all cells in ascending order, those of some neighbouring blocks at a time.
 
         Raises:
             CorruptFileError: a block is damaged, or, at the end, the number of entries differs from the trailer's.
         """
-        last, count = b"", 0
-        for pointer in self._blocks:
-            for key, value in self._cells(pointer):
-                if _out_of_order(last, key):
-                    raise corrupt(self.source, pointer.offset, f"key {key!r:.80} follows {last!r:.80}")
-                last, count = key, count + 1
-                yield key, value
+        count, last = 0, b""
+        for _, found in self._read(range(len(self.blocks))):
+            count += len(found)
+            keys = found.keys
+            self._check_order(last, keys)
+            last = keys[-1].as_py()
+            yield found
         if count != self.entry_count:
             raise CorruptFileError(
                 f"{self.source}: HFile holds {count} entries instead of {self.entry_count}; restore the file"
             )
 
-    def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Look up the values of keys; reads only the blocks that may contain them."""
-        orders = [([order(pointer.key) for pointer in self._blocks], order) for order in (bytes, _utf16)]
-        wanted: dict[int, set[bytes]] = {}
-        for key in keys:
-            for number in {bisect.bisect_right(starts, order(key)) - 1 for starts, order in orders}:
-                wanted.setdefault(number, set()).add(key)
-        wanted.pop(-1, None)
-        found: dict[bytes, bytes] = {}
-        for number in sorted(wanted):
-            found.update((key, value) for key, value in self._cells(self._blocks[number]) if key in wanted[number])
+    def seek(self, keys: pa.BinaryArray) -> Iterator[Cells]:
+        """Yield the cells of some keys in ascending order; only the blocks that may contain them are read.
+
+        Args:
+            keys: without nulls, in any order.
+
+        Raises:
+            CorruptFileError: a block is damaged.
+        """
+        blocks, nth = blocks_of([pointer.key for pointer in self.blocks], keys)
+
+        def wanted() -> Iterator[Cells]:
+            for numbers, found in self._read(np.unique(blocks).tolist()):
+                near = nth[np.searchsorted(blocks, numbers[0]) : np.searchsorted(blocks, numbers[-1], "right")]
+                yield found.at(flags(pc.is_in(found.keys, value_set=keys.take(near))))
+
+        return _gathered(wanted())
+
+    def scan(self, keys: pa.BinaryArray) -> Iterator[Cells]:
+        """Yield the cells of some keys in ascending order, as `seek` does, but read all blocks: faster for many keys.
+
+        Args:
+            keys: without nulls, in any order.
+
+        Raises:
+            CorruptFileError: a block is damaged.
+        """
+
+        def wanted() -> Iterator[Cells]:
+            for group in _groups(self.cells(), _SCANNED_CELLS):
+                # The set of keys is built anew for each call.
+                known = pa.chunked_array([found.keys for found in group], pa.binary())
+                is_wanted = flags(pc.is_in(known, value_set=keys))
+                ends = np.cumsum([0, *map(len, group)]).tolist()
+                for found, begin, end in zip(group, ends, ends[1:], strict=False):
+                    yield found.at(is_wanted[begin:end])
+
+        return _gathered(wanted())
+
+    def _read(self, numbers: Iterable[int]) -> Iterator[tuple[list[int], Cells]]:
+        """Read some blocks, given by their indices in ascending order; yield neighbouring ones together."""
+        for near in self._near(numbers, _RANGE_BYTES):
+            first, last = self.blocks[near[0]], self.blocks[near[-1]]
+            stretch = _read(self._file, first.offset, min(last.end, self._limit), self.source)
+            for part in self._near(near, _PART_BYTES):
+                found = self._decoded(stretch, [self.blocks[number] for number in part])
+                if len(found):
+                    yield part, found
+
+    def _near(self, numbers: Iterable[int], most: int) -> Iterator[list[int]]:
+        """Group blocks that are near each other, up to `most` bytes, or one block."""
+        group: list[int] = []
+        for number in numbers:
+            pointer = self.blocks[number]
+            if group and (
+                pointer.end - self.blocks[group[0]].offset > most
+                or pointer.offset - self.blocks[group[-1]].end > _GAP_BYTES
+            ):
+                yield group
+                group = []
+            group.append(number)
+        if group:
+            yield group
+
+    def _decoded(self, stretch: Stretch, pointers: Sequence[Pointer]) -> Cells:
+        payloads = [_block(stretch, pointer, self._limit, DATA, self._codec, self.source) for pointer in pointers]
+        ends = np.cumsum([len(payload) for payload in payloads])
+        blocks = np.append(0, ends[:-1])
+        offsets = np.array([pointer.offset for pointer in pointers], np.int64)
+        filled = np.array([len(payload) > 0 for payload in payloads], np.bool_)
+        data = np.frombuffer(b"".join(payloads), np.uint8)
+        found = decode_cells(data, blocks[filled], offsets[filled], self.source)
+        heads = found.key_starts.searchsorted(blocks[filled])
+        starts = found.at(heads).keys
+        keys = pa.array([pointer.key for pointer, has in zip(pointers, filled, strict=True) if has], pa.binary())
+        early = flags(pc.less(starts, keys))
+        if early.any():
+            place = int(np.argmax(early))
+            why = f"key {starts[place].as_py()!r:.80} is less than its index entry"
+            raise corrupt(self.source, int(offsets[filled][place]), why)
         return found
 
-    def _cells(self, pointer: _Pointer) -> Iterator[tuple[bytes, bytes]]:
-        first = True
-        for key, value in _cells(self._payload(pointer, DATA), pointer.offset, self.source):
-            if first and key < pointer.key:
-                raise corrupt(self.source, pointer.offset, f"key {key!r:.80} is less than its index entry")
-            first = False
-            yield key, value
-
-    def _payload(self, pointer: _Pointer, magic: bytes) -> bytes:
-        return _block_of(
-            data=self._data, pointer=pointer, limit=self._limit, magic=magic, codec=self._codec, source=self.source
-        )
+    def _check_order(self, last: bytes, keys: pa.BinaryArray) -> None:
+        before = pa.concat_arrays([pa.array([last], pa.binary()), keys.slice(0, len(keys) - 1)])
+        for place in np.flatnonzero(flags(pc.less(keys, before))).tolist():
+            key, former = keys[place].as_py(), before[place].as_py()
+            if out_of_order(former, key):
+                raise CorruptFileError(f"{self.source}: HFile key {key!r:.80} follows {former!r:.80}; restore the file")
 
 
-@dataclass(frozen=True, slots=True)
-class _Index:
-    """Multi-level index, from the root index to the data blocks."""
-
-    data: memoryview
-    codec: Codec
-    limit: int
-    source: str
-
-    def data_blocks(self, root: bytes, trailer: Trailer) -> Iterator[_Pointer]:
-        """Yield the entries of all data blocks, in ascending order of offset and key."""
-        levels = trailer.index_levels
-        if not 1 <= levels <= _MAX_LEVELS:
-            raise CorruptFileError(f"{self.source}: HFile has {levels} index levels; restore the file")
-        behind = _MIDDLE_KEY_BYTES if levels > 1 else 0
-        end, key = 0, b""
-        for pointer in self._descend(_root_entries(root, trailer.data_index_count, behind, self.source), levels):
-            start = _row(pointer.key, pointer.offset, self.source)
-            if pointer.offset < end or _out_of_order(key, start):
-                raise corrupt(self.source, pointer.offset, "the index is out of order")
-            end, key = pointer.offset + pointer.size, start
-            yield _Pointer(start, pointer.offset, pointer.size)
-
-    def _descend(self, pointers: Iterator[_Pointer], levels: int) -> Iterator[_Pointer]:
-        if levels == 1:
-            yield from pointers
-            return
-        magic = LEAF_INDEX if levels == 2 else INTERMEDIATE_INDEX
-        for pointer in pointers:
-            payload = _block_of(
-                data=self.data, pointer=pointer, limit=self.limit, magic=magic, codec=self.codec, source=self.source
-            )
-            yield from self._descend(_leaf_entries(payload, pointer.offset, self.source), levels - 1)
+def _gathered(parts: Iterator[Cells]) -> Iterator[Cells]:
+    """Join parts that have few cells each: what decodes them has a fixed cost for each part."""
+    for group in _groups(filter(len, parts), _JOINED_CELLS):
+        yield Cells.joined(group) if len(group) > 1 else group[0]
 
 
-def _block_of(data: memoryview, pointer: _Pointer, limit: int, magic: bytes, codec: Codec, source: str) -> bytes:
-    block = read_block(data=data, offset=pointer.offset, limit=limit, magic=magic, codec=codec, source=source)
-    if block.end != pointer.offset + pointer.size:
+def _groups(parts: Iterator[Cells], least: int) -> Iterator[list[Cells]]:
+    """Group parts to at least so many cells; the last group may have fewer."""
+    group: list[Cells] = []
+    count = 0
+    for part in parts:
+        group.append(part)
+        count += len(part)
+        if count >= least:
+            yield group
+            group, count = [], 0
+    if group:
+        yield group
+
+
+def _read(file: pa.NativeFile, start: int, end: int, source: str) -> Stretch:
+    data: bytes = file.read_at(max(0, end - start), start)  # type: ignore[call-arg]  # the stubs lack the offset
+    if len(data) != end - start:
+        raise corrupt(source, start, f"the file ends before offset {end}")
+    return Stretch(memoryview(data), start)
+
+
+def _payload(file: pa.NativeFile, pointer: Pointer, limit: int, magic: bytes, codec: Codec, source: str) -> bytes:
+    if not 0 <= pointer.offset <= pointer.end <= limit:
+        raise corrupt(source, pointer.offset, f"an index entry of {pointer.size} bytes passes offset {limit}")
+    stretch = _read(file, pointer.offset, pointer.end, source)
+    return _block(stretch, pointer, limit, magic, codec, source)
+
+
+def _block(stretch: Stretch, pointer: Pointer, limit: int, magic: bytes, codec: Codec, source: str) -> bytes:
+    end = min(limit, stretch.start + len(stretch.data))
+    block = read_block(stretch=stretch, offset=pointer.offset, limit=end, magic=magic, codec=codec, source=source)
+    if block.end != pointer.end:
         raise corrupt(source, pointer.offset, f"the index says {pointer.size} bytes for a block that ends elsewhere")
     return block.payload
-
-
-def _root_entries(payload: bytes, count: int, behind: int, source: str) -> Iterator[_Pointer]:
-    """Yield the entries of a root or meta index, followed by `behind` bytes or none."""
-    at = 0
-    for _ in range(count):
-        if len(payload) - at <= _ENTRY.size:
-            raise CorruptFileError(f"{source}: HFile index ends within its {count} entries; restore the file")
-        offset, size = _ENTRY.unpack_from(payload, at)
-        length, at = _hadoop_varint(payload, at + _ENTRY.size, source)
-        if length > len(payload) - at:
-            raise corrupt(source, offset, f"an index key of {length} bytes with only {len(payload) - at} left")
-        yield _Pointer(payload[at : at + length], offset, size)
-        at += length
-    if len(payload) - at not in (0, behind):
-        raise CorruptFileError(f"{source}: {len(payload) - at} bytes after an HFile index; restore the file")
-
-
-def _leaf_entries(payload: bytes, offset: int, source: str) -> Iterator[_Pointer]:
-    """Yield the entries of a leaf or intermediate index: count, starts of the entries, end of the last, entries."""
-    count = int.from_bytes(payload[:4], "big")
-    head = 4 * (count + 2)
-    if len(payload) < head or count < 1:
-        raise corrupt(source, offset, f"an index of {count} entries in {len(payload)} bytes")
-    starts = struct.unpack_from(f">{count + 1}i", payload, 4)
-    if starts[0] != 0 or head + starts[-1] != len(payload):
-        raise corrupt(source, offset, "index entries do not fill their block")
-    for start, end in itertools.pairwise(starts):
-        if end - start < _ENTRY.size:
-            raise corrupt(source, offset, f"an index entry of {end - start} bytes")
-        yield _Pointer(payload[head + start + _ENTRY.size : head + end], *_ENTRY.unpack_from(payload, head + start))
-
-
-def _hadoop_varint(payload: bytes, at: int, source: str) -> tuple[int, int]:
-    """Decode a length of Hadoop's WritableUtils; return it and the offset after it."""
-    first = payload[at]
-    if first < 0x80:
-        return first, at + 1
-    size = 0x90 - first
-    if not 1 <= size <= 4 or len(payload) - at <= size:
-        raise CorruptFileError(f"{source}: HFile index has a key length that begins with {first}; restore the file")
-    return int.from_bytes(payload[at + 1 : at + 1 + size], "big"), at + 1 + size
-
-
-def _row(key: bytes, offset: int, source: str) -> bytes:
-    """Extract the row of an HBase key; Hudi 1.2 writes no key suffix into the index."""
-    end = 2 + int.from_bytes(key[:2], "big", signed=True)
-    if len(key) < 2 or end < 2 or len(key) - end not in (0, len(KEY_TAIL)):
-        raise corrupt(source, offset, f"an index key of {len(key)} bytes with a row that ends at {end}")
-    return key[2:end]
-
-
-def _cells(payload: bytes, offset: int, source: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the keys and values of a data block."""
-    at, end = 0, len(payload)
-    while at < end:
-        if end - at < _LENGTHS.size + _ROW.size + 1:
-            raise corrupt(source, offset, f"a data block ends within a cell, {end - at} bytes before its end")
-        key_size, value_size = _LENGTHS.unpack_from(payload, at)
-        at += _LENGTHS.size
-        key_end = at + key_size
-        row_end = at + _ROW.size + _ROW.unpack_from(payload, at)[0]
-        if key_size < 0 or value_size < 0 or key_end + value_size >= end or not at + _ROW.size <= row_end <= key_end:
-            raise corrupt(source, offset, f"a cell of {key_size} and {value_size} bytes passes its block")
-        after = key_end + value_size
-        if payload[row_end:key_end] not in (KEY_TAIL, b"") or payload[after] != 0:
-            raise corrupt(source, offset, "a cell has a family, a time, a type or a version that Hudi never writes")
-        yield payload[at + _ROW.size : row_end], payload[key_end:after]
-        at = after + 1
-
-
-def _utf16(key: bytes) -> bytes:
-    """Convert a key to UTF-16, which has the order of Java's strings."""
-    return key.decode(errors="replace").encode("utf-16-be")
-
-
-def _out_of_order(key: bytes, following: bytes) -> bool:
-    """Check whether keys descend in both orders: by bytes, and as Java strings, which Hudi sorts.
-
-    The orders differ for characters beyond U+FFFF only.
-    """
-    return following < key and _utf16(following) < _utf16(key)

@@ -10,21 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, cast
 
+import pyarrow as pa
+
+from streaming_lsm.arrow.buffers import offsets_of
+from streaming_lsm.arrow.columns import is_utf8
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.bloom import BloomFilter
+from streaming_lsm.format.hfile.cells import Cells
 from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.hfile.writer import write_hfile
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, LogBlock, encode_block, read_blocks
 from streaming_lsm.format.log.native_footer import LogHeader
-from streaming_lsm.format.metadata.records import (
-    FilesRecord,
-    MetadataFileInfo,
-    encode_record,
-    metadata_schema,
-    read_records,
-)
+from streaming_lsm.format.metadata.parts import decode_part, encode_part
+from streaming_lsm.format.metadata.records import FilesRecord, MetadataFileInfo
+from streaming_lsm.format.metadata.schema import RecordType, metadata_schema
 from streaming_lsm.format.table.file_names import BaseFileName, InlineLogName, LogFileName, LogKind, WriteToken
+from streaming_lsm.schema import map_type
 
 PARTITION = "files"
 FILE_GROUP = "files-0000-0"
@@ -47,6 +51,10 @@ LogName = InlineLogName | LogFileName
 
 # Hudi's sizes of the bloom filters of its metadata table.
 _BLOOM_ENTRIES, _BLOOM_FPP, _BLOOM_MOST_ENTRIES = 10_000, 1e-9, 100_000
+_PART = "filesystemMetadata"
+_FILE = pa.struct([pa.field("size", pa.int64(), nullable=False), pa.field("isDeleted", pa.bool_(), nullable=False)])
+_FILES = map_type(pa.string(), _FILE, nullable=False)
+_TYPES = (RecordType.ALL_PARTITIONS, RecordType.FILES)
 _TOKEN = WriteToken(0, 0, 0)
 _NO_DELETES = bytes.fromhex("00000003 00000001 00")
 _HFILE = "hfile"
@@ -122,11 +130,11 @@ def encode_base(records: Records, name: BaseFileName, created_ms: int, token: st
     Raises:
         UnsupportedTable: a name is not valid UTF-8.
     """
-    entries = _entries(records, str(name))
-    keys = [key for key, _ in entries]
-    bloom = BloomFilter.build(keys, _BLOOM_ENTRIES, _BLOOM_FPP, _BLOOM_MOST_ENTRIES)
+    keys, values = _columns(records, str(name))
+    texts: Any = keys.cast(pa.string())
+    bloom = BloomFilter.build(texts, _BLOOM_ENTRIES, _BLOOM_FPP, _BLOOM_MOST_ENTRIES)
     return write_hfile(
-        entries, schema_json=metadata_schema(), created_ms=created_ms, extra_info=_lock_info(token), bloom=bloom
+        keys, values, schema_json=metadata_schema(), created_ms=created_ms, extra_info=_lock_info(token), bloom=bloom
     )
 
 
@@ -139,15 +147,15 @@ def encode_log(records: Records, name: LogName, created_ms: int, token: str = ""
         UnsupportedTable: a name is not valid UTF-8.
     """
     schema = metadata_schema()
-    entries = _entries(records, None)
+    keys, values = _columns(records, None)
     if isinstance(name, LogFileName):
         footer = LogHeader(name.instant, schema).to_footer()
         info = {key.decode(): value for key, value in footer.items()} | _lock_info(token)
-        return write_hfile(entries, schema_json=schema, created_ms=created_ms, extra_info=info)
-    if not entries:
+        return write_hfile(keys, values, schema_json=schema, created_ms=created_ms, extra_info=info)
+    if not records:
         return encode_block(BlockType.DELETE, {Header.INSTANT_TIME: name.instant}, _NO_DELETES)
     header = {Header.INSTANT_TIME: name.instant, Header.SCHEMA: schema}
-    content = write_hfile(entries, schema_json=schema, created_ms=created_ms, extra_info=_lock_info(token))
+    content = write_hfile(keys, values, schema_json=schema, created_ms=created_ms, extra_info=_lock_info(token))
     return encode_block(BlockType.HFILE_DATA, header, content)
 
 
@@ -194,17 +202,49 @@ def _is_empty(block: LogBlock) -> bool:
     return block.type is BlockType.DELETE and block.content == _NO_DELETES
 
 
-def _entries(records: Records, file_name: str | None) -> list[tuple[bytes, bytes]]:
+def _columns(records: Records, file_name: str | None) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    """Encode records; return their keys and values, ascending by key."""
     try:
-        return sorted((key.encode(), encode_record(record, file_name)) for key, record in records.items())
+        entries = sorted((key.encode(), record) for key, record in records.items())
+        types = [RecordType.ALL_PARTITIONS if record.all_partitions else RecordType.FILES for _, record in entries]
+        ends = list(accumulate((len(record.files) for _, record in entries), initial=0))
+        found = [entry for _, record in entries for entry in record.files.items()]
+        files = pa.StructArray.from_arrays(
+            [
+                pa.array([info.size for _, info in found], pa.int64()),
+                pa.array([info.is_deleted for _, info in found], pa.bool_()),
+            ],
+            fields=list(_FILE),
+        )
+        names = pa.array([name for name, _ in found], pa.string())
     except UnicodeEncodeError as error:
         raise UnsupportedTable(f"{error.object!r:.80} is not UTF-8, which names in a metadata table must be") from None
+    # The published stubs lack this form.
+    maps = cast("Any", pa.MapArray).from_arrays(pa.array(ends, pa.int32()), names, files, _FILES)
+    keys: pa.BinaryArray = pa.array([key for key, _ in entries], pa.binary())
+    return keys, encode_part(_PART, maps, pa.array(types, pa.int32()), file_name)
 
 
 def _records(file: HFile) -> Records:
     found: dict[str, FilesRecord] = {}
-    for key, record in read_records(file):
-        if not isinstance(record, FilesRecord):
-            raise CorruptFileError(f"{file.source}: record {key!r:.80} does not list files; drop the metadata table")
-        found[key] = record
+    for cells in file.cells():
+        types, decoded = decode_part(cells, file.schema_json, _PART, _FILES, _TYPES, file.source)
+        maps: Any = decoded
+        ends = offsets_of(maps).tolist()
+        names = maps.keys.to_pylist()
+        sizes, deleted = (maps.items.field(field.name).to_pylist() for field in _FILE)
+        infos = list(map(MetadataFileInfo, sizes, deleted))
+        for place, (key, number) in enumerate(zip(_texts(cells, file.source), types.to_pylist(), strict=True)):
+            part = slice(ends[place], ends[place + 1])
+            files = dict(zip(names[part], infos[part], strict=True))
+            found[key] = FilesRecord(files, number == RecordType.ALL_PARTITIONS)
     return found
+
+
+def _texts(cells: Cells, source: str) -> list[str]:
+    keys = cells.keys
+    try:
+        return cast("list[str]", keys.cast(pa.string()).to_pylist())
+    except pa.ArrowInvalid:
+        key = keys.filter(pa.array(~is_utf8(keys)))[0].as_py()
+        raise CorruptFileError(f"{source}: HFile key {key!r:.80} is not UTF-8; restore the file") from None

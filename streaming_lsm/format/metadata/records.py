@@ -14,43 +14,24 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
-from importlib import resources
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import fastavro
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.avro.container import writer_schema
 from streaming_lsm.format.hfile.reader import HFile
+from streaming_lsm.format.metadata.schema import RecordType, metadata_schema
 
 Wrapped = tuple[str, dict[str, Any]]
 """Value in column statistics: full name of its wrapper record, and the wrapper."""
 
-_META_COLUMNS = (
-    "_hoodie_commit_time",
-    "_hoodie_commit_seqno",
-    "_hoodie_record_key",
-    "_hoodie_partition_path",
-    "_hoodie_file_name",
-)
 _64_BITS = 2**64 - 1
 _NO_FILE_INDEX = -1
 _UUID_ENCODING, _TEXT_ENCODING = 0, 1
 _UUID_FILE_ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-(0|[1-9][0-9]{0,8}))?")
 
 T = TypeVar("T")
-
-
-class RecordType(IntEnum):
-    """Type of a record, the ``type`` field; determines which of the optional parts is filled."""
-
-    ALL_PARTITIONS = 1
-    FILES = 2
-    COLUMN_STATS = 3
-    BLOOM_FILTER = 4
-    RECORD_INDEX = 5
-    PARTITION_STATS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +112,6 @@ MetadataRecord = FilesRecord | ColumnStats | FileBloom | RecordLocation
 
 
 @functools.cache
-def metadata_schema() -> str:
-    """Return the Avro JSON of the values in written files, the schema of Hudi 1.2 without comments."""
-    text = resources.files("streaming_lsm.format").joinpath("schemas", "HoodieMetadataRecord.avsc").read_text("utf-8")
-    schema = json.loads(text)
-    columns = [{"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in _META_COLUMNS]
-    schema["fields"] = columns + schema["fields"]
-    return json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
-
-
-@functools.cache
 def _parsed_schema() -> Any:
     return fastavro.parse_schema(json.loads(metadata_schema()))
 
@@ -153,8 +124,10 @@ def read_records(hfile: HFile) -> Iterator[tuple[str, MetadataRecord]]:
         UnsupportedTable: a record has a type that is not in `RecordType`.
     """
     schema = writer_schema(hfile.schema_json, hfile.source)
-    for key, value in hfile.entries():
-        yield _text(key, hfile.source), _decode(value, schema, hfile.source)
+    for cells in hfile.cells():
+        keys, values = (cast("list[bytes]", column.to_pylist()) for column in (cells.keys, cells.values))
+        for key, value in zip(keys, values, strict=True):
+            yield _text(key, hfile.source), _decode(value, schema, hfile.source)
 
 
 def decode_record(value: bytes, schema_json: str, source: str) -> MetadataRecord:

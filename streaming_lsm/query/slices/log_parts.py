@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -181,7 +180,7 @@ class LogBlocks:
             return [decode_data_block(schema, block.content, where, columns)]
         if block.type is BlockType.PARQUET_DATA:
             return _parquet(block.content, columns, where)
-        return [_hfile(block.content, schema, columns, where)]
+        return _hfile(block.content, schema, columns, where)
 
 
 @dataclass(frozen=True)
@@ -202,15 +201,19 @@ def _no_records() -> LogPart:
     raise TypeError("a command block has no records")
 
 
-def _hfile(content: memoryview, schema: str, columns: Sequence[str], where: str) -> pa.RecordBatch:
+def _hfile(content: memoryview, schema: str, columns: Sequence[str], where: str) -> list[pa.RecordBatch]:
     """Decode the rows of an HFile block: its values are Avro records, which contain the keys too."""
-    # A Python loop by row: only metadata tables, and tables with HFile base files (not supported), have such blocks.
-    values = [value for _, value in HFile.open(bytes(content), where).entries()]
-    ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
-    starts = np.append(np.int64(0), ends[:-1])[: len(values)]
-    return decode_records(
-        schema_json=schema, content=b"".join(values), starts=starts, ends=ends, source=where, columns=columns
-    )
+    return [
+        decode_records(
+            schema_json=schema,
+            content=cells.content,
+            starts=cells.value_starts,
+            ends=cells.value_ends,
+            source=where,
+            columns=columns,
+        )
+        for cells in HFile.open(bytes(content), where).cells()
+    ]
 
 
 def _parquet(content: memoryview, columns: Sequence[str], where: str) -> list[pa.RecordBatch]:

@@ -19,24 +19,26 @@ from streaming_lsm.format.hfile.block import (
     LEAF_INDEX,
     ROOT_INDEX,
     Codec,
+    Stretch,
     read_block,
     write_block,
 )
+from streaming_lsm.format.hfile.cells import KEY_TAIL
 from streaming_lsm.format.hfile.crc32c import crc32c
-from streaming_lsm.format.hfile.reader import KEY_TAIL, HFile
+from streaming_lsm.format.hfile.reader import HFile
 from streaming_lsm.format.hfile.trailer import TRAILER_BYTES, Trailer, encode_file_info
-from streaming_lsm.format.hfile.writer import BLOCK_BYTES, write_hfile
+from streaming_lsm.format.hfile.writer import BLOCK_BYTES
 from tests.support.crash_points import random_cases
+from tests.support.hfiles import Entry, entries_of, sought, written
 
 SCHEMA = '{"type":"record","name":"Row","fields":[]}'
 ENTRIES = [(f"key-{number:04d}".encode(), bytes([number % 251]) * (number % 40)) for number in range(300)]
-Entry = tuple[bytes, bytes]
 Pointer = tuple[bytes, int, int]
 T = TypeVar("T")
 
 
 def _written(entries: list[Entry], block_bytes: int = 1000, compression: str = "gzip") -> bytes:
-    return write_hfile(
+    return written(
         entries, schema_json=SCHEMA, created_ms=1_700_000_000_000, block_bytes=block_bytes, compression=compression
     )
 
@@ -137,7 +139,7 @@ def test_crc32c_of_the_published_check_value() -> None:
 @pytest.mark.parametrize("block_bytes", [1, 200, 5000, BLOCK_BYTES])
 def test_what_is_written_is_read(compression: str, block_bytes: int) -> None:
     file = HFile.open(memoryview(_written(ENTRIES, block_bytes, compression)), "f")
-    assert list(file.entries()) == ENTRIES
+    assert entries_of(file) == ENTRIES
     assert file.entry_count == len(ENTRIES)
     assert file.schema_json == SCHEMA
     assert file.info["hfile.CREATE_TIME_TS"] == struct.pack(">q", 1_700_000_000_000)
@@ -147,34 +149,34 @@ def test_what_is_written_is_read(compression: str, block_bytes: int) -> None:
 def test_only_keys_that_are_there_are_found() -> None:
     file = HFile.open(_written(ENTRIES), "f")
     keys = [key for key, _ in ENTRIES]
-    assert file.get(keys[::-7]) == dict(ENTRIES[::-7])
-    assert file.get([b"", b"key-", b"key-0100a", b"key-0299z", b"\xff", keys[5]]) == dict(ENTRIES[5:6])
-    assert file.get([]) == {}
+    assert sought(file, keys[::-7]) == dict(ENTRIES[::-7])
+    assert sought(file, [b"", b"key-", b"key-0100a", b"key-0299z", b"\xff", keys[5]]) == dict(ENTRIES[5:6])
+    assert sought(file, []) == {}
 
 
 def test_a_file_without_entries_holds_none() -> None:
     file = HFile.open(_written([]), "f")
-    assert list(file.entries()) == []
-    assert file.get([b"a"]) == {}
+    assert entries_of(file) == []
+    assert sought(file, [b"a"]) == {}
 
 
 def test_a_value_beyond_the_block_size_has_a_block_of_its_own() -> None:
     entries = [(b"a", b"x"), (b"b", bytes(5000)), (b"c", b"y")]
     data = _written(entries, 1000)
     assert sum(block.startswith(DATA) for _, block in _blocks(data)) == 3
-    assert list(HFile.open(data, "f").entries()) == entries
+    assert entries_of(HFile.open(data, "f")) == entries
 
 
 def test_index_keys_of_any_length_are_read() -> None:
     entries = [(bytes([97 + at]) * size, b"v") for at, size in enumerate((1, 109, 125, 126, 127, 128, 300, 32767))]
     file = HFile.open(_written(entries, 1), "f")
-    assert list(file.entries()) == entries
-    assert file.get(key for key, _ in entries) == dict(entries)
+    assert entries_of(file) == entries
+    assert sought(file, [key for key, _ in entries]) == dict(entries)
 
 
 def test_a_bloom_filter_brings_first_and_last_key() -> None:
     bloom = BloomFilter.build([key for key, _ in ENTRIES], 1000, 1e-6, 10_000)
-    file = HFile.open(write_hfile(ENTRIES, schema_json=SCHEMA, created_ms=0, bloom=bloom), "f")
+    file = HFile.open(written(ENTRIES, schema_json=SCHEMA, created_ms=0, bloom=bloom), "f")
     assert file.meta("bloomFilter") == bloom.encode().encode()
     names = ("minRecordKey", "maxRecordKey", "bloomFilterTypeCode")
     assert [file.info[name] for name in names] == [b"key-0000", b"key-0299", b"DYNAMIC_V0"]
@@ -182,7 +184,7 @@ def test_a_bloom_filter_brings_first_and_last_key() -> None:
 
 def test_further_entries_of_the_file_info_are_kept() -> None:
     extra = {f"entry.{number}": bytes([number]) for number in range(20)}
-    data = write_hfile(ENTRIES, schema_json=SCHEMA, created_ms=0, extra_info=extra)
+    data = written(ENTRIES, schema_json=SCHEMA, created_ms=0, extra_info=extra)
     assert HFile.open(data, "f").info.items() >= extra.items()
 
 
@@ -190,7 +192,7 @@ def test_further_entries_of_the_file_info_are_kept() -> None:
 def test_checksums_are_shorter_than_the_last_cell_of_every_block(compression: str) -> None:
     """Hudi 1.2 takes them off the end of a block's content and reads no cell that begins behind."""
     entries = [(f"{number:x}".encode(), b"") for number in range(0x1000, 0x6000)]
-    data = write_hfile(entries, schema_json=SCHEMA, created_ms=0, compression=compression)
+    data = written(entries, schema_json=SCHEMA, created_ms=0, compression=compression)
     smallest_cell = 10 + 4 + len(KEY_TAIL) + 1
     blocks = [block for _, block in _blocks(data) if block.startswith(DATA)]
     assert len(blocks) > 4
@@ -215,15 +217,15 @@ def test_other_compressions_and_entries_that_the_writer_makes_are_refused() -> N
     with pytest.raises(ValueError, match="'zstd'"):
         _written(ENTRIES, compression="zstd")
     with pytest.raises(ValueError, match="schema"):
-        write_hfile([], schema_json=SCHEMA, created_ms=0, extra_info={"schema": b"{}"})
+        written([], schema_json=SCHEMA, created_ms=0, extra_info={"schema": b"{}"})
 
 
 @pytest.mark.parametrize("checksum", [1, 2])
 @pytest.mark.parametrize("levels", [1, 2, 3, 4])
 def test_files_of_hbase_are_read_through_all_index_levels(levels: int, checksum: int) -> None:
     file = HFile.open(_hbase(ENTRIES, levels, checksum), "f")
-    assert list(file.entries()) == ENTRIES
-    assert file.get([ENTRIES[0][0], ENTRIES[137][0], b"key-0137a"]) == dict([ENTRIES[0], ENTRIES[137]])
+    assert entries_of(file) == ENTRIES
+    assert sought(file, [ENTRIES[0][0], ENTRIES[137][0], b"key-0137a"]) == dict([ENTRIES[0], ENTRIES[137]])
 
 
 def test_an_index_key_between_two_blocks_leads_to_the_later_one() -> None:
@@ -231,8 +233,8 @@ def test_an_index_key_between_two_blocks_leads_to_the_later_one() -> None:
     blocks = [file.cells(ENTRIES[:100]), file.cells(ENTRIES[100:])]
     blocks[1] = (b"key-00995", *blocks[1][1:])
     found = HFile.open(file.finish(blocks, 300, 1), "f")
-    assert list(found.entries()) == ENTRIES
-    assert found.get([b"key-0099", b"key-0100", b"key-00996"]) == dict(ENTRIES[99:101])
+    assert entries_of(found) == ENTRIES
+    assert sought(found, [b"key-0099", b"key-0100", b"key-00996"]) == dict(ENTRIES[99:101])
 
 
 def test_keys_in_the_order_of_javas_strings_are_read_and_found() -> None:
@@ -241,8 +243,8 @@ def test_keys_in_the_order_of_javas_strings_are_read_and_found() -> None:
         file = HBaseFile()
         blocks = [file.cells(part) for part in _parts(entries, size)]
         found = HFile.open(file.finish(blocks, 4, 1), "f")
-        assert list(found.entries()) == entries
-        assert found.get(key for key, _ in entries) == dict(entries)
+        assert entries_of(found) == entries
+        assert sought(found, [key for key, _ in entries]) == dict(entries)
 
 
 @pytest.mark.parametrize("checksum", [1, 2])
@@ -252,7 +254,7 @@ def test_a_changed_byte_under_a_checksum_is_noticed(checksum: int) -> None:
         for at in (20, HEADER.size + 9, len(block) - 1):
             changed = _patched(data, offset + at, bytes([block[at] ^ 1]))
             with pytest.raises(CorruptFileError, match=f"offset {offset}"):
-                list(HFile.open(changed, "f").entries())
+                entries_of(HFile.open(changed, "f"))
 
 
 @pytest.mark.parametrize(("checksum", "per_checksum"), [(3, 128), (2, 0), (2, -1), (2, 127), (1, 2**31 - 1)], ids=str)
@@ -260,7 +262,7 @@ def test_a_checksum_that_makes_no_sense_is_refused(checksum: int, per_checksum: 
     data = _hbase(ENTRIES, 1)
     changed = _patched(data, 24, struct.pack(">bi", checksum, per_checksum))
     with pytest.raises(CorruptFileError, match="checksum"):
-        list(HFile.open(changed, "f").entries())
+        entries_of(HFile.open(changed, "f"))
 
 
 @pytest.mark.parametrize("codec", [Codec.LZO, Codec.SNAPPY, Codec.LZ4, Codec.BZIP2, Codec.ZSTD])
@@ -291,7 +293,7 @@ def test_an_encrypted_file_is_refused() -> None:
 def test_encoded_data_blocks_are_refused_by_name() -> None:
     file = HFile.open(_patched(_written(ENTRIES), 0, b"DATABLKE"), "f")
     with pytest.raises(UnsupportedTable, match="DATABLKE"):
-        list(file.entries())
+        entries_of(file)
 
 
 def _with_trailer(**changes: int) -> bytes:
@@ -322,7 +324,7 @@ def _with_trailer(**changes: int) -> bytes:
 )
 def test_a_trailer_that_contradicts_the_file_is_noticed(changes: dict[str, int]) -> None:
     with pytest.raises(CorruptFileError, match=r"^f: "):
-        list(HFile.open(_with_trailer(**changes), "f").entries())
+        entries_of(HFile.open(_with_trailer(**changes), "f"))
 
 
 def test_a_block_that_the_index_names_twice_is_read_once() -> None:
@@ -359,7 +361,7 @@ def test_a_block_is_given_no_more_room_than_it_promises_and_fills(promised: int)
 
 def _outcome(data: bytes) -> list[Entry] | str:
     try:
-        return list(HFile.open(data, "f").entries())
+        return entries_of(HFile.open(data, "f"))
     except (CorruptFileError, UnsupportedTable) as error:
         return type(error).__name__
 
@@ -401,7 +403,7 @@ def test_a_block_that_inflates_hugely_is_refused_before_it_is_inflated() -> None
     tracemalloc.start()
     try:
         with pytest.raises(CorruptFileError, match="a block of 209715200 bytes, more than the 134217728 that are read"):
-            read_block(memoryview(block), 0, len(block), DATA, Codec.GZIP, "file")
+            read_block(Stretch(memoryview(block), 0), 0, len(block), DATA, Codec.GZIP, "file")
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()

@@ -8,7 +8,6 @@ import pytest
 
 from streaming_lsm.errors import CorruptFileError, LsmError, UnsupportedTable
 from streaming_lsm.format.hfile.reader import HFile
-from streaming_lsm.format.hfile.writer import write_hfile
 from streaming_lsm.format.log.inline_blocks import BlockType, Header, encode_block, read_blocks
 from streaming_lsm.format.metadata.files_partition import (
     ALL_PARTITIONS_KEY,
@@ -30,9 +29,10 @@ from streaming_lsm.format.metadata.records import (
     FilesRecord,
     MetadataFileInfo,
     encode_record,
-    metadata_schema,
 )
+from streaming_lsm.format.metadata.schema import metadata_schema
 from streaming_lsm.format.table.file_names import InlineLogName, LogFileName, parse_file_name
+from tests.support.hfiles import sought, written
 
 TIME = "20261121120000000"
 RECORDS: Records = {
@@ -80,10 +80,10 @@ def test_a_base_file_gives_back_its_records_and_answers_for_its_keys() -> None:
     file = HFile.open(data, "base")
     assert (file.info["minRecordKey"], file.info["maxRecordKey"]) == (b"__all_partitions__", b"nl")
     assert file.meta("bloomFilter")
-    assert str(name).encode() in file.get([b"nl"])[b"nl"]
+    assert str(name).encode() in sought(file, [b"nl"])[b"nl"]
 
 
-OTHER = write_hfile(
+OTHER = written(
     [(b"k", encode_record(FileBloom("DYNAMIC_V0", TIME, b"")))], schema_json=metadata_schema(), created_ms=1
 )
 HEADER = {Header.INSTANT_TIME: TIME, Header.SCHEMA: metadata_schema()}
@@ -99,7 +99,11 @@ HEADER = {Header.INSTANT_TIME: TIME, Header.SCHEMA: metadata_schema()}
             UnsupportedTable,
             "HFILE_DATA",
         ),
-        (encode_block(BlockType.HFILE_DATA, HEADER, OTHER), CorruptFileError, "does not list files"),
+        (
+            encode_block(BlockType.HFILE_DATA, HEADER, OTHER),
+            CorruptFileError,
+            "of type 4 where records of type 1 or 2 belong",
+        ),
         (encode_block(BlockType.HFILE_DATA, HEADER, OTHER)[:-1], CorruptFileError, "damaged block"),
         (b"", CorruptFileError, "does not begin"),
     ],
@@ -114,7 +118,7 @@ def test_a_native_log_of_a_log_compaction_is_refused() -> None:
     assert isinstance(name, LogFileName)
     header = json.dumps({"SCHEMA": metadata_schema(), "COMPACTED_BLOCK_TIMES": TIME}).encode()
     info = {"hudi.log.format.metadata": header}
-    data = write_hfile([], schema_json=metadata_schema(), created_ms=1, extra_info=info)
+    data = written([], schema_json=metadata_schema(), created_ms=1, extra_info=info)
     with pytest.raises(UnsupportedTable, match="log compaction"):
         list(decode_log(data, name, "f"))
 

@@ -5,7 +5,6 @@ import pytest
 
 from streaming_lsm.errors import CorruptFileError, UnsupportedTable
 from streaming_lsm.format.hfile.reader import HFile
-from streaming_lsm.format.hfile.writer import write_hfile
 from streaming_lsm.format.metadata.files_partition import (
     ALL_PARTITIONS_KEY,
 )
@@ -18,9 +17,10 @@ from streaming_lsm.format.metadata.records import (
     RecordLocation,
     decode_record,
     encode_record,
-    metadata_schema,
     read_records,
 )
+from streaming_lsm.format.metadata.schema import metadata_schema
+from tests.support.hfiles import written
 
 _MODEL = "org.apache.hudi.avro.model"
 UUID = "00000003-4275-4bc9-ab7f-a922c8591494"
@@ -78,7 +78,7 @@ def test_only_a_file_name_fills_a_meta_column_and_the_key_is_empty() -> None:
 def test_records_of_a_file_come_with_their_keys() -> None:
     records = {ALL_PARTITIONS_KEY: RECORDS[1], "north": RECORDS[2], "ü": RECORDS[2]}
     entries = [(key.encode(), encode_record(record)) for key, record in records.items()]
-    data = write_hfile(entries, schema_json=metadata_schema(), created_ms=0)
+    data = written(entries, schema_json=metadata_schema(), created_ms=0)
     assert dict(read_records(HFile.open(data, "f"))) == records
 
 
