@@ -38,8 +38,11 @@ SAMPLED_CASES := tests/integration/test_histories_by_spark.py tests/golden/test_
 POWER_LOSS := tests/faults/power_loss
 # The tests that write tables take as long as all other unit tests.
 WRITING := tests/unit/metadata tests/unit/services tests/unit/txn tests/unit/write
-# Integration waits for processes and disks half of its time: it is started first, and two cores run four groups.
-SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+# Tests of integration that start processes of their own.
+PROCESSES := $(addprefix tests/integration/,test_bad_batches.py test_kafka_job.py test_kafka_source.py test_kafka_topics.py test_object_stores.py \
+	test_readme.py test_schema_registry.py test_service_jobs.py)
+# Integration waits for processes and disks half of its time: it is started first, and two cores run five groups.
+SIDE_BY_SIDE := $(MAKE) --no-print-directory --jobs=5 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 comma := ,
 # Run a command that says nothing for minutes, and tell every four seconds how far it is.
@@ -50,7 +53,7 @@ endef
 
 .DEFAULT_GOAL := help
 .PHONY: help install constraints run-kafka-demo demo-services docs lint format test unit unit-writing unit-others property golden oracle simulation \
-	integration bench bench-check bench-peers bench-amplification faults faults-processes faults-calls faults-cases \
+	integration integration-spark integration-processes bench bench-check bench-peers bench-amplification faults faults-processes faults-calls faults-cases \
 	faults-schedules conformance matrix matrix-speed \
 	test-size clean
 
@@ -79,8 +82,8 @@ demo-services: install  ## Stream 500 batches with hybrid compaction, cleaning, 
 
 ##@ Develop
 
-test: install  ## Run all that CI runs, four groups at a time; each prints its output and time when it ends
-	@$(call group,test,$(SIDE_BY_SIDE) integration unit-writing unit-others property golden simulation oracle lint)
+test: install  ## Run all that CI runs, five groups at a time; each prints its output and time when it ends
+	@$(call group,test,$(SIDE_BY_SIDE) integration-spark integration-processes unit-writing unit-others property golden simulation oracle lint)
 
 lint: install  ## Check style, types and the import contracts
 	$(call group,lint,$(BIN)/ruff check --quiet --config conf/ruff.toml . && $(BIN)/ruff format --check --quiet --config conf/ruff.toml . && $(BIN)/mypy && $(BIN)/lint-imports --no-cache)
@@ -112,9 +115,15 @@ $(CLASSES): $(INSTALLED)
 		$(PYTEST) -s tests/integration/test_batch_numbers.py 2>&1 | tail -1
 	@if [ -f $@.new ]; then mv -f $@.new $@; else touch $@; fi
 
+integration: integration-spark integration-processes  ## Test with Spark, Kafka, killed processes, and the snippets of the README
+
 # The archive is made in the recipe, since make would give the place of a prerequisite that ended to another group.
-integration: install  ## Test with Spark, Kafka, killed processes, and the snippets of the README
-	$(call group,integration,$(MAKE) --no-print-directory $(CLASSES) && $(SHORT_LIVED_JAVA) $(PYTEST) tests/integration)
+integration-spark: install
+	$(call group,integration-spark,$(MAKE) --no-print-directory $(CLASSES) && \
+		$(SHORT_LIVED_JAVA) $(PYTEST) tests/integration $(addprefix --ignore=,$(PROCESSES)))
+
+integration-processes: install
+	$(call group,integration-processes,$(SHORT_LIVED_JAVA) $(PYTEST) $(PROCESSES))
 
 bench: install  ## Measure ratios to pyarrow and Spark: table, build/bench/results.json and a plot; needs an idle machine
 	$(BIN)/python -m tests.bench
