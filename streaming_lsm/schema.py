@@ -242,37 +242,46 @@ def from_avro(text: str, source: str) -> pa.Schema:
     return arrow_fields(resolved_avro(text, source), source)
 
 
-def arrow_fields(fields: Sequence[Mapping[str, Any]], source: str) -> pa.Schema:
+def arrow_fields(fields: Sequence[Mapping[str, Any]], source: str, *, unions: bool = False) -> pa.Schema:
     """Convert the fields that `resolved_avro` returns to an Arrow schema.
+
+    Args:
+        fields: the fields.
+        source: the file that holds the schema, for messages.
+        unions: whether a union of several records is read: as a struct with a column for each, by its name, of which at
+            most one is not null.
 
     Raises:
         SchemaError: not fields of an Avro record.
         UnsupportedTable: a type that is not read; the message names the column.
     """
     try:
-        return pa.schema([_arrow_field(field, source) for field in fields])
+        return pa.schema([_arrow_field(field, source, unions) for field in fields])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SchemaError(f"{source}: not an Avro record schema ({error}): {str(fields)[:80]!r}") from error
 
 
-def _arrow_field(field: Mapping[str, Avro], source: str) -> pa.Field[Any]:
-    kind, nullable = _arrow_type(field["type"], f"{source}: column {field['name']!r}")
+def _arrow_field(field: Mapping[str, Avro], source: str, unions: bool) -> pa.Field[Any]:
+    kind, nullable = _arrow_type(field["type"], f"{source}: column {field['name']!r}", unions)
     return pa.field(str(field["name"]), kind, nullable)
 
 
-def _arrow_type(avro: Avro, where: str) -> tuple[pa.DataType, bool]:
+def _arrow_type(avro: Avro, where: str, unions: bool) -> tuple[pa.DataType, bool]:
     """Convert an Avro type to an Arrow type and whether it is nullable."""
     if isinstance(avro, list):
         branches = [branch for branch in avro if branch != "null"]
+        if unions and len(branches) > 1 and all(isinstance(branch, dict) and "name" in branch for branch in branches):
+            kinds = {str(branch["name"]): _arrow_type(branch, where, unions)[0] for branch in branches}  # type: ignore[index, arg-type]
+            return pa.struct(list(kinds.items())), True
         if len(branches) != 1:
             raise UnsupportedTable(f"{where}: only unions of null and one type are supported: {str(avro)[:200]}")
-        return _arrow_type(branches[0], where)[0], "null" in avro  # type: ignore[arg-type]
+        return _arrow_type(branches[0], where, unions)[0], "null" in avro  # type: ignore[arg-type]
     if isinstance(avro, str):
         avro = {"type": avro}
-    return _arrow_complex(avro, where), avro.get("type") == "null"
+    return _arrow_complex(avro, where, unions), avro.get("type") == "null"
 
 
-def _arrow_complex(avro: Mapping[str, object], where: str) -> pa.DataType:
+def _arrow_complex(avro: Mapping[str, object], where: str, unions: bool) -> pa.DataType:
     kind, logical = avro.get("type"), avro.get("logicalType")
     if logical == "decimal":
         precision = int(str(avro["precision"]))
@@ -280,13 +289,13 @@ def _arrow_complex(avro: Mapping[str, object], where: str) -> pa.DataType:
             raise UnsupportedTable(f"{where}: decimal of {precision} digits; at most {_DECIMAL_DIGITS} are supported")
         return pa.decimal128(precision, int(str(avro.get("scale", 0))))
     if kind == "array":
-        item, nullable = _arrow_type(avro["items"], where)  # type: ignore[arg-type]
+        item, nullable = _arrow_type(avro["items"], where, unions)  # type: ignore[arg-type]
         return pa.list_(pa.field("element", item, nullable))
     if kind == "map":
-        value, nullable = _arrow_type(avro["values"], where)  # type: ignore[arg-type]
+        value, nullable = _arrow_type(avro["values"], where, unions)  # type: ignore[arg-type]
         return map_type(pa.string(), value, nullable)
     if kind == "record":
-        return pa.struct([_arrow_field(child, where) for child in avro["fields"]])  # type: ignore[attr-defined]
+        return pa.struct([_arrow_field(child, where, unions) for child in avro["fields"]])  # type: ignore[attr-defined]
     for key in ((str(kind), None if logical is None else str(logical)), (str(kind), None)):
         if key in _ARROW:
             return _ARROW[key]

@@ -104,6 +104,8 @@ def decode_records(
     ends: Int64s,
     source: str,
     columns: Sequence[str] | None = None,
+    *,
+    unions: bool = False,
 ) -> pa.RecordBatch:
     """Decode Avro datums without container to Arrow columns.
 
@@ -114,16 +116,17 @@ def decode_records(
         ends: end of each datum, int64 (n,).
         source: the file, for messages.
         columns: columns to decode, all by default; columns that the schema does not have are ignored.
+        unions: see `arrow_fields`.
 
     Returns:
-        n rows, in the types of `schema.from_avro`.
+        n rows, in the types of `arrow_fields`.
 
     Raises:
         CorruptFileError: a datum does not match the schema, or does not end at its end position.
         SchemaError: the schema is malformed, or has a type that is not supported.
         UnsupportedTable: a column has more bytes or items than one batch can hold.
     """
-    plan = record_plan(schema_json, source, columns)
+    plan = record_plan(schema_json, source, columns, unions=unions)
     data = np.frombuffer(content, np.uint8)
     if len(starts) and not (starts.min() >= 0 and (starts <= ends).all() and ends.max() <= len(data)):
         raise CorruptFileError(f"{source}: a record is outside of the {len(data)} bytes; restore the file")

@@ -35,7 +35,8 @@ def encode_records(
     Args:
         batch: has every column of the schema, by name, in its type or a type that widens to it.
         schema_json: Avro JSON of the records.
-        complete: False if the batch may lack columns, whose values are null then.
+        complete: False if the batch may lack columns, whose values are null then, and may have unions of several
+            records, see `arrow_fields`.
 
     Returns:
         one datum per row; large_binary only if they have more than 2 GiB in total.
@@ -68,7 +69,7 @@ def encode_data_block(batch: pa.RecordBatch, schema_json: str) -> bytes:
 
 def _parts(batch: pa.RecordBatch, schema_json: str, *, complete: bool = True) -> Iterator[pa.BinaryArray]:
     """Yield the datums part by part."""
-    plan = record_plan(schema_json, "Avro schema", None if complete else batch.schema.names)
+    plan = record_plan(schema_json, "Avro schema", None if complete else batch.schema.names, unions=not complete)
     rows = fit(batch, plan.schema)
     step = max(1, min(_PART_ROWS, _PART_BYTES * len(batch) // max(batch.nbytes, 1)))
     for first in range(0, len(rows), step):

@@ -63,30 +63,31 @@ class RecordPlan:
     places: tuple[int, ...]
 
 
-def record_plan(avro: str, source: str, columns: Sequence[str] | None = None) -> RecordPlan:
+def record_plan(avro: str, source: str, columns: Sequence[str] | None = None, *, unions: bool = False) -> RecordPlan:
     """Build the plan for the records of a schema.
 
     Args:
         avro: Avro JSON.
         source: the file that holds it, for messages.
         columns: columns to decode, all by default; columns that the schema does not have are ignored.
+        unions: see `arrow_fields`.
 
     Raises:
         SchemaError: not an Avro record.
         UnsupportedTable: a column has a type that is not supported.
     """
     try:
-        return _record_plan(avro, None if columns is None else tuple(columns))
+        return _record_plan(avro, None if columns is None else tuple(columns), unions)
     except (SchemaError, UnsupportedTable) as error:
         raise type(error)(f"{source}: {error}") from error
 
 
 @functools.lru_cache(maxsize=256)
-def _record_plan(avro: str, columns: tuple[str, ...] | None) -> RecordPlan:
+def _record_plan(avro: str, columns: tuple[str, ...] | None, unions: bool) -> RecordPlan:
     fields = resolved_avro(avro, "schema of the records")
     places = {str(field["name"]): place for place, field in enumerate(fields)}
     wanted = tuple(places[name] for name in (places if columns is None else columns) if name in places)
-    schema = arrow_fields([fields[place] for place in wanted], "schema of the records")
+    schema = arrow_fields([fields[place] for place in wanted], "schema of the records", unions=unions)
     types = {place: field.type for place, field in zip(wanted, schema, strict=True)}
     nodes = tuple(node(field["type"], str(field["name"]), types.get(place)) for place, field in enumerate(fields))
     return RecordPlan(nodes, schema, wanted)
@@ -99,7 +100,7 @@ def node(avro: Any, path: str, arrow: Any) -> Node:
         avro: its JSON, as returned by `resolved_avro`.
         path: the column.
         arrow: the `pa.DataType` of its values: that of `arrow_fields`, string for an enum, or a struct of some of a
-            record's fields, in their order; None if values are skipped.
+            record's fields, in their order; None if values are skipped. A union of several records has a struct.
 
     Raises:
         SchemaError: not an Avro type, or items of an array that take no bytes.
@@ -134,7 +135,11 @@ def _enum(avro: dict[str, Any], path: str, arrow: Any) -> Node:
 def _union(avro: list[Any], path: str, arrow: Any) -> Node:
     if not 0 < len(avro) <= MAX_BRANCHES:
         raise SchemaError(f"column {path!r}: a union of {len(avro)} types is not read")
-    branches = tuple(node(branch, path, None if branch == "null" else arrow) for branch in avro)
+    several = arrow is not None and sum(branch != "null" for branch in avro) > 1
+    kinds = [arrow.field(branch["name"]).type if several and branch != "null" else arrow for branch in avro]
+    branches = tuple(
+        node(branch, path, None if branch == "null" else kind) for branch, kind in zip(avro, kinds, strict=True)
+    )
     least = 1 + min(branch.least for branch in branches)
     return Node(
         kind="union",

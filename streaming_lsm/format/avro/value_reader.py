@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming_lsm.arrow.buffers import Array, array_of, bits, data_of, gather, nulls, take
-from streaming_lsm.arrow.columns import Flags, Int64s, is_utf8, pc
+from streaming_lsm.arrow.columns import Flags, Int64s, UInt8s, is_utf8, pc
 from streaming_lsm.format.avro.cursor import Cursor
 from streaming_lsm.format.avro.decimals import decimals_of_bytes
 from streaming_lsm.format.avro.schema_tree import Node
@@ -119,6 +119,8 @@ def _union(node: Node, cursor: Cursor) -> Array:
     branches = cursor.branches(node)
     if not len(branches):
         return nulls(0, node.arrow)
+    if sum(child.kind != "null" for child in node.children) > 1:
+        return _records(node, cursor, branches)
     lowest, highest = int(branches.min()), int(branches.max())
     if lowest == highest:
         child = node.children[lowest]
@@ -130,6 +132,26 @@ def _union(node: Node, cursor: Cursor) -> Array:
     values = read(node.children[valued], part)
     cursor.at[places] = part.at
     return _spread(values, has, places)
+
+
+def _records(node: Node, cursor: Cursor, branches: UInt8s) -> Array:
+    """Read a union of several records: a struct with a column for each of them."""
+    columns = []
+    for number, child in enumerate(node.children):
+        has = branches == number
+        if child.kind == "null":
+            valid = ~has
+            continue
+        if not has.any():
+            columns.append(nulls(len(has), child.arrow))
+            continue
+        places = np.flatnonzero(has)
+        part = cursor.select(places)
+        values = read(child, part)
+        cursor.at[places] = part.at
+        columns.append(take(values, np.cumsum(has, dtype=np.int32) - np.int32(1), ~has))
+    has_null = any(child.kind == "null" for child in node.children)
+    return array_of(node.arrow, len(branches), [bits(valid) if has_null else None], columns)
 
 
 def _spread(values: Array, has: Flags, places: Int64s) -> Array:

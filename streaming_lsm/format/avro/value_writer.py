@@ -124,6 +124,8 @@ def spread(piece: Piece, places: Int64s, rows: int) -> Piece:
 
 
 def _union(node: Node, values: Array) -> list[Piece]:
+    if sum(child.kind != "null" for child in node.children) > 1:
+        return _records(node, values)
     null = next((place for place, child in enumerate(node.children) if child.kind == "null"), None)
     valued = 1 if null == 0 else 0
     if not values.null_count:
@@ -135,6 +137,29 @@ def _union(node: Node, values: Array) -> list[Piece]:
     places = np.flatnonzero(has)
     inside = encode(node.children[valued], values.drop_null())
     return [_whole(branches), *(spread(piece, places, len(has)) for piece in inside)]
+
+
+def _records(node: Node, values: Any) -> list[Piece]:
+    """Encode a union of several records, of which at most one is not null."""
+    branches = np.zeros(len(values), np.int64)
+    valid = np.asarray(values.is_valid())
+    chosen, found, seen_null = np.zeros(len(values), np.int64), [], 0
+    for number, child in enumerate(node.children):
+        if child.kind == "null":
+            branches[~valid] = number
+            chosen[~valid] += 1
+            seen_null = 1
+            continue
+        column = values.field(number - seen_null)
+        has = np.asarray(column.is_valid()) & valid
+        branches[has] = number
+        chosen += has
+        if has.any():
+            places = np.flatnonzero(has)
+            found += [spread(piece, places, len(has)) for piece in encode(child, column.filter(pa.array(has)))]
+    if (chosen != 1).any():
+        raise SchemaError(f"column {node.path!r} has none or several of the records of its union")
+    return [_whole((branches * 2).astype(np.uint8)[:, None]), *found]
 
 
 def _null(_node: Node, _values: Array) -> list[Piece]:

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from streaming_lsm.arrow.buffers import Array, array_of, nulls
 from streaming_lsm.arrow.columns import Flags, int64s, pc
-from streaming_lsm.arrow.nullable import nullable_type
 from streaming_lsm.errors import CorruptFileError, SchemaError, UnsupportedTable
 from streaming_lsm.format.avro.record_reader import decode_records
 from streaming_lsm.format.avro.record_writer import encode_records
@@ -51,6 +50,7 @@ def decode_part(
             ends=cells.value_ends,
             source=source,
             columns=(_TYPE, part),
+            unions=True,
         )
     except SchemaError as error:
         raise CorruptFileError(f"{error}; restore the file") from error
@@ -104,8 +104,8 @@ def _column(found: pa.RecordBatch, name: str, source: str) -> Array:
 def _as_kind(values: Array, kind: pa.DataType, path: str, source: str) -> Array:
     """Return values with all fields of a type; those that the values lack are null."""
     has = values.type
-    if nullable_type(has) == nullable_type(kind):
-        return values.cast(kind) if has != kind else values
+    if has == kind:
+        return values
     if not (pa.types.is_struct(has) and pa.types.is_struct(kind)):
         raise CorruptFileError(f"{source}: field {path} of a metadata record is of type {has}; restore the file")
     places = {field.name: place for place, field in enumerate(has.fields)}

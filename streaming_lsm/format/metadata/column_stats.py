@@ -1,0 +1,215 @@
+"""Encode and decode the records of the partitions ``column_stats`` and ``partition_stats``, which bound columns.
+
+See docs/format/07-index-and-metadata.md, "Column stats". A *range* is one record: the smallest and the largest value of
+a column in a file, or in a partition, with the number of values and nulls. Its bounds are *wrapped*: a struct with a
+column for each type, of which one is not null.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streaming_lsm.arrow.buffers import array_of, bytes_of, nulls
+from streaming_lsm.arrow.columns import Flags, flags, int64s, pc
+from streaming_lsm.format.avro.decimals import decimals_of_bytes
+from streaming_lsm.format.avro.varints import Stretch
+from streaming_lsm.format.hfile.cells import Cells
+from streaming_lsm.format.metadata.hashes import column_hash, file_hash, partition_hash
+from streaming_lsm.format.metadata.parts import check_valid, decode_part, encode_part
+from streaming_lsm.format.metadata.schema import RecordType
+
+PARTITION, PARTITION_STATS = "column_stats", "partition_stats"
+
+_WRAPPERS: dict[str, pa.DataType] = {
+    "BooleanWrapper": pa.bool_(),
+    "IntWrapper": pa.int32(),
+    "LongWrapper": pa.int64(),
+    "FloatWrapper": pa.float32(),
+    "DoubleWrapper": pa.float64(),
+    "BytesWrapper": pa.binary(),
+    "StringWrapper": pa.string(),
+    "DateWrapper": pa.int32(),
+    "DecimalWrapper": pa.decimal128(30, 15),
+    "TimeMicrosWrapper": pa.int64(),
+    "TimestampMicrosWrapper": pa.int64(),
+    "LocalDateWrapper": pa.int32(),
+}
+
+
+def _wrapper(kind: pa.DataType) -> pa.DataType:
+    return pa.struct([pa.field("value", kind, nullable=False)])
+
+
+_PRIMITIVE: list[tuple[str, pa.DataType]] = [(name, _wrapper(kind)) for name, kind in _WRAPPERS.items()]
+_ARRAY = pa.struct([("wrappedValues", pa.list_(pa.field("element", pa.struct(_PRIMITIVE))))])
+WRAPPED = pa.struct([*_PRIMITIVE, ("ArrayWrapper", _ARRAY)])
+"""A bound."""
+
+RANGES = pa.struct(
+    [
+        ("fileName", pa.string()),
+        ("columnName", pa.string()),
+        ("minValue", WRAPPED),
+        ("maxValue", WRAPPED),
+        ("valueCount", pa.int64()),
+        ("nullCount", pa.int64()),
+        ("totalSize", pa.int64()),
+        ("totalUncompressedSize", pa.int64()),
+        pa.field("isDeleted", pa.bool_(), nullable=False),
+        pa.field("isTightBound", pa.bool_(), nullable=False),
+        (
+            "valueType",
+            pa.struct([pa.field("typeOrdinal", pa.int32(), nullable=False), ("additionalInfo", pa.string())]),
+        ),
+    ]
+)
+"""Ranges, with the names of the record's fields. ``fileName`` of a partition's range is its path."""
+
+_PART = "ColumnStatsMetadata"
+_DECIMAL = 10
+_DIGITS = re.compile(r"([0-9]{1,2}),([0-9]{1,2})")
+_MAX_DIGITS = 38
+_UTC, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
+_TYPES: dict[int, tuple[str, pa.DataType]] = {
+    2: ("BooleanWrapper", pa.bool_()),
+    3: ("IntWrapper", pa.int32()),
+    4: ("LongWrapper", pa.int64()),
+    5: ("FloatWrapper", pa.float32()),
+    6: ("DoubleWrapper", pa.float64()),
+    7: ("StringWrapper", pa.string()),
+    8: ("BytesWrapper", pa.binary()),
+    12: ("IntWrapper", pa.date32()),
+    15: ("LongWrapper", pa.timestamp("ms", "UTC")),
+    16: ("LongWrapper", _UTC),
+    18: ("LongWrapper", pa.timestamp("ms")),
+    19: ("LongWrapper", _LOCAL),
+}
+"""Wrapper and type of the ordinals of index version 2; those that are missing bound nothing here."""
+_UNTYPED: dict[str, pa.DataType] = {
+    **{name: kind for name, kind in _WRAPPERS.items() if name not in ("TimeMicrosWrapper", "DecimalWrapper")},
+    "DateWrapper": pa.date32(),
+    "LocalDateWrapper": pa.date32(),
+    "TimestampMicrosWrapper": _UTC,
+}
+"""Types of the wrappers in index version 1, which has no ordinals."""
+_INTEGERS = (pa.int32(), pa.int64())
+
+
+def range_key(column: str, partition: str, file_name: str | None = None) -> str:
+    """Return the key of a column's range in a file, or in a partition."""
+    of_file = "" if file_name is None else file_hash(file_name)
+    return column_hash(column) + partition_hash(partition) + of_file
+
+
+def decode_ranges(cells: Cells, schema_json: str, source: str) -> pa.StructArray:
+    """Decode ranges of files or of partitions.
+
+    Args:
+        cells: cells of an HFile of either partition.
+        schema_json: the ``schema`` of the HFile.
+        source: name of the file, for messages.
+
+    Returns:
+        The ranges, of the type `RANGES`.
+
+    Raises:
+        CorruptFileError: a record is damaged, or of another type.
+        UnsupportedTable: a record is of an unknown type.
+    """
+    types = (RecordType.COLUMN_STATS, RecordType.PARTITION_STATS)
+    _, found = decode_part(cells, schema_json, _PART, RANGES, types, source)
+    check_valid(found, cells, _PART, source)
+    ranges: Any = found
+    for name in ("fileName", "columnName", "isDeleted"):
+        check_valid(ranges.field(name), cells, f"{_PART}.{name}", source)
+    return ranges  # type: ignore[no-any-return]
+
+
+def encode_ranges(ranges: pa.StructArray, file_name: str | None, *, of_partitions: bool = False) -> pa.BinaryArray:
+    """Encode ranges, the values of HFile cells.
+
+    Args:
+        ranges: of the type `RANGES`.
+        file_name: name of their base file; None in logs.
+        of_partitions: whether they are of partitions.
+    """
+    number = RecordType.PARTITION_STATS if of_partitions else RecordType.COLUMN_STATS
+    return encode_part(_PART, ranges, pa.repeat(pa.scalar(number, pa.int32()), len(ranges)), file_name)
+
+
+def bounds_of(ranges: pa.StructArray, kind: pa.DataType) -> tuple[pa.Array[Any], pa.Array[Any]]:
+    """Return the bounds of ranges of one column, as values of its type.
+
+    Args:
+        ranges: of the type `RANGES`, n.
+        kind: the column's type in the table.
+
+    Returns:
+        Smallest and largest values, of the type `kind` (n,); null where the range has none, or has one of a type whose
+        order is another than that of `kind`.
+    """
+    ranges_: Any = ranges
+    typed = ranges_.field("valueType")
+    ordinals = np.where(flags(pc.is_valid(typed)), int64s(typed.field("typeOrdinal")), -1)
+    infos = pc.struct_field(typed, "additionalInfo")
+    low, high = (_unwrapped(ranges_.field(name), ordinals, infos, kind) for name in ("minValue", "maxValue"))
+    return low, high
+
+
+def _unwrapped(wrapped: Any, ordinals: Any, infos: Any, kind: pa.DataType) -> pa.Array[Any]:
+    found = nulls(len(wrapped), kind)
+    for ordinal in np.unique(ordinals).tolist():
+        of_type = ordinals == ordinal
+        if ordinal == _DECIMAL:
+            for info in pc.unique(infos.filter(pa.array(of_type))).to_pylist():
+                same = of_type & flags(pc.equal(infos, info))
+                values = _decimals(pc.struct_field(wrapped, ["BytesWrapper", "value"]), info)
+                found = _where(same, values, found, kind)
+        elif ordinal in _TYPES:
+            name, of_value = _TYPES[ordinal]
+            found = _where(of_type, _typed(wrapped, name, of_value), found, kind)
+        elif ordinal < 0:
+            for name, of_value in _UNTYPED.items():
+                has = of_type & flags(pc.is_valid(pc.struct_field(wrapped, name)))
+                if has.any():
+                    found = _where(has, _typed(wrapped, name, of_value), found, kind)
+    return found
+
+
+def _typed(wrapped: Any, name: str, kind: pa.DataType) -> Any:
+    values = pc.struct_field(wrapped, [name, "value"])
+    return values if values.type == kind else values.view(kind)
+
+
+def _where(chosen: Flags, values: Any, others: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """Take values where `chosen` is True, if their order is that of the type `kind`."""
+    widens = values.type in _INTEGERS and kind in (*_INTEGERS, pa.float64())
+    same_kind = pa.types.is_timestamp(kind) and pa.types.is_timestamp(values.type) and values.type.tz == kind.tz
+    is_wider_decimal = pa.types.is_decimal(kind) and (pa.types.is_decimal(values.type) or values.type in _INTEGERS)
+    is_double = values.type == pa.float32() and kind == pa.float64()
+    if values.type != kind and not (widens or same_kind or is_wider_decimal or is_double):
+        return others
+    try:
+        cast = values.cast(kind)
+    except pa.ArrowInvalid:  # a value that the type does not hold
+        return others
+    found: pa.Array[Any] = pc.if_else(pa.array(chosen), cast, others)
+    return found
+
+
+def _decimals(values: Any, info: str | None) -> Any:
+    """Decode the big-endian bytes of decimals; `info` is their precision and scale."""
+    digits = _DIGITS.fullmatch(info or "")
+    if digits is None or not 1 <= int(digits[1]) <= _MAX_DIGITS or not len(values):
+        return nulls(len(values), pa.decimal128(1, 0))
+    precision, scale = int(digits[1]), int(digits[2])
+    offsets, data = bytes_of(values)
+    ends = offsets.astype(np.int64)
+    found, wrong = decimals_of_bytes(Stretch.copy_of(data), ends[:-1], ends[1:], precision)
+    bad: Flags = wrong | ~flags(pc.is_valid(values))
+    kind = pa.decimal128(precision, scale)
+    return array_of(kind, len(values), [np.packbits(~bad, bitorder="little"), found])
