@@ -299,7 +299,9 @@ class Queries:
             if groups is not None:
                 predicate, keys = groups.derived(predicate), groups.keys.names
                 slices, skipped = groups.prune(slices, predicate)
-            pruner = RowGroupPruner(predicate, keys, default_partition.without(schema), wanted_keys(predicate))
+            pruner = RowGroupPruner(
+                predicate, keys, default_partition.without(schema), wanted_keys(predicate), self.rule.takes_winner
+            )
         reader = self._reader(timeline, schema, needed, shown)
         reader = replace(reader, threads=len(slices) < self.width, commits=commits, pruner=pruner)
         return Scan(slices, reader, names, filter, self.run, skipped, default_partition)

@@ -89,6 +89,15 @@ KINDS = {
         "id", "part", {"hoodie.table.type": "COPY_ON_WRITE", "hoodie.write.table.version": 9}
     ),
     "copy on write": Kind("id", "part", {"hoodie.table.type": "COPY_ON_WRITE"}),
+    "partial updates": Kind("id", "", {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}),
+    "unavailable values": Kind(
+        "id",
+        "",
+        {
+            "hoodie.table.partial.update.mode": "FILL_UNAVAILABLE",
+            "hoodie.write.partial.update.unavailable.value": "ab",
+        },
+    ),
 }
 
 
@@ -120,7 +129,8 @@ def take_a_step(table: LsmTable, draw: random.Random) -> None:
     elif what == "delete":
         table.delete(batch(draw, draw.randrange(1, 10)))
     elif not table.config.is_copy_on_write:
-        table.services.compact(LocalEngine(1), log=what == "log")
+        merges_logs = "hoodie.table.partial.update.mode" not in table.config.properties
+        table.services.compact(LocalEngine(1), log=merges_logs and what == "log")
 
 
 def condition(draw: random.Random, depth: int) -> pc.Expression:

@@ -6,7 +6,9 @@ Two rules keep the rows of the merge as they are:
   these keys.
 - Row groups whose key ranges overlap form a *cluster*, in which any row may meet versions of itself. A cluster is
   skipped if none of its row groups may have a row of the filter, by all columns. A row group that overlaps with no
-  other, as those of a slice without logs, is a cluster of its own.
+  other, as those of a slice without logs, is a cluster of its own. Where a row is made of several versions, by partial
+  updates or by a record merger, it may have values together that no version has: then only a cluster of one row group
+  is skipped by its values.
 """
 
 from __future__ import annotations
@@ -80,12 +82,14 @@ class RowGroupPruner:
         keys: the columns of which all versions of a row have the same value.
         schema: the columns of a data file, as the reader sees them.
         wanted: the record keys of all rows of the filter; None if they are not known, or too many.
+        takes_winner: see `MergeRule.takes_winner`.
     """
 
     predicate: Predicate
     keys: frozenset[str]
     schema: pa.Schema
     wanted: WantedKeys | None = None
+    takes_winner: bool = True
 
     def prune(self, files: Sequence[DataFile]) -> tuple[list[DataFile], RowGroupCounts]:
         """Leave out the files and row groups that the filter does not need.
@@ -117,6 +121,9 @@ class RowGroupPruner:
         ranges = [key_ranges(found.parquet.metadata) for found in opened]
         clusters = _clusters(ranges, [len(flags) for flags in with_keys])
         needed = {int(number) for place, flags in enumerate(matching) for number in clusters[place][flags]}
+        if not self.takes_winner:
+            numbers, sizes = np.unique(np.concatenate([*clusters, np.zeros(0, np.int64)]), return_counts=True)
+            needed |= set(numbers[sizes > 1].tolist())
         left, counts = [], RowGroupCounts()
         for file, has_key, cluster in zip(files, with_keys, clusters, strict=True):
             read = has_key & np.isin(cluster, list(needed))

@@ -44,6 +44,7 @@ _COMMON: Mapping[str, object] = {
     "hoodie.parquet.compression.codec": "uncompressed",
     "hoodie.index.bloom.num_entries": 10,
     "lsm.read.threads": 1,
+    "lsm.parquet.row.group.rows": 3,
 }
 UNAVAILABLE = "ab"
 """The text that marks a value as not sent."""

@@ -12,6 +12,7 @@ import pytest
 
 from streaming_lsm import LsmTable
 from streaming_lsm.file_group.data_file import conform
+from tests.support.mixing_merger import STRATEGY
 
 ID, TS = ("id", pa.string()), ("ts", pa.int64())
 TIMES = pa.timestamp("us", "UTC")
@@ -39,6 +40,36 @@ def assert_same(table: LsmTable, wanted: pc.Expression) -> None:
     whole = table.scan().to_arrow().filter(wanted)
     found = table.scan(filter=wanted).to_arrow()
     assert found.sort_by("ts").equals(whole.sort_by("ts")), str(wanted)
+
+
+PARTIAL = "hoodie.table.partial.update.mode"
+TWO = pa.schema([ID, ("count", pa.int64()), ("text", pa.string()), TS])
+
+
+def _two(count: int | None, text: str | None, ts: int) -> pa.Table:
+    return pa.table({"id": ["k"], "count": pa.array([count], pa.int64()), "text": [text], "ts": [ts]}, TWO)
+
+
+@pytest.mark.parametrize("mode", ["IGNORE_DEFAULTS", "FILL_UNAVAILABLE", "CUSTOM"])
+def test_values_that_no_version_has_together_are_found(mode: str, tmp_path: Path) -> None:
+    """A row of several versions meets a filter that neither of them meets."""
+    options: dict[str, object] = {PARTIAL: mode}
+    if mode == "CUSTOM":
+        options = {"hoodie.record.merge.mode": mode, "hoodie.record.merge.strategy.id": STRATEGY}
+    unsent = "__debezium_unavailable_value" if mode == "FILL_UNAVAILABLE" else None
+    table = create(tmp_path, TWO, **options)
+    table.upsert(_two(1, "old", 1))
+    table.compact()
+    table.upsert(_two(2, unsent, 2))
+    (row,) = table.scan().to_arrow().to_pylist()
+    assert (row["count"], row["text"]) == (4 if mode == "CUSTOM" else 2, "old")
+    count, text = pc.field("count") == row["count"], pc.field("text") == "old"
+    for wanted in (count & text, text & (pc.field("ts") == 2), ~((pc.field("count") != row["count"]) | ~text), count):
+        assert table.scan(filter=wanted).to_arrow().to_pylist() == [row], str(wanted)
+        assert table.scan(filter=wanted).count() == 1
+    table.compact()
+    assert table.scan(filter=count & text).to_arrow().to_pylist() == [row]
+    assert table.scan(filter=pc.field("count") == 1).explain().counts.files_skipped == 1
 
 
 def widened(table: LsmTable) -> LsmTable:
